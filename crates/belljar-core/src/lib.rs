@@ -1,0 +1,1 @@
+//! The words that Belljar's parts share.
