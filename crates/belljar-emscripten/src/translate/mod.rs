@@ -1,8 +1,37 @@
 //! Rewrites an Emscripten module into one that wasmtime runs, and that can be stopped and snapshotted.
+//!
+//! [`translate`] takes a main module or a side module (a shared library) as Emscripten links them, and changes:
+//!
+//! | what | becomes | why | where |
+//! | --- | --- | --- | --- |
+//! | legacy exceptions | standard ones | wasmtime has no others | `exceptions` |
+//! | each loop | begins with a load from the safepoint page | taking that page away stops the program | `body` |
+//! | data segments | [`Translated::segments`] | memory is mapped, never filled | `segments` |
+//! | the start function | an export, [`START_EXPORT`] | a restored instance has been started already | `sections` |
+//! | exported functions | slots of the function table too | C's function pointers, and `dlsym` | `symbols` |
+//! | chosen functions | take extra shadow stack | so that the program notices deep recursion | `body` |
+//! | custom sections | nothing | names and debugging data are of no use here | |
+//!
+//! Whatever cannot be carried over faithfully is refused with a [`TranslateError`]. The input may be hostile: a library
+//! that a guest made. It is validated first, and nothing in it makes the translator panic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use wasmparser::{Validator, WasmFeatures};
+
+mod body;
+mod dylink;
+mod error;
+mod exceptions;
+mod module;
+mod sections;
+mod segments;
+mod symbols;
+mod types;
+
+pub use dylink::parse_dylink;
+pub use error::TranslateError;
 
 /// Export under which the safepoint memory of a main module is found; side modules import it as
 /// [`SAFEPOINT_IMPORT`].
@@ -11,6 +40,39 @@ pub const SAFEPOINT_EXPORT: &str = "belljar:safepoint";
 pub const SAFEPOINT_IMPORT: (&str, &str) = ("belljar", "safepoint");
 /// Export under which a module's start function is found: it is never run by instantiation.
 pub const START_EXPORT: &str = "belljar:start";
+
+/// The WebAssembly that Emscripten's toolchain emits for wasm32 without threads.
+const FEATURES: WasmFeatures = WasmFeatures::WASM2
+    .union(WasmFeatures::EXCEPTIONS)
+    .union(WasmFeatures::LEGACY_EXCEPTIONS)
+    .union(WasmFeatures::EXTENDED_CONST)
+    .union(WasmFeatures::TAIL_CALL)
+    .union(WasmFeatures::RELAXED_SIMD);
+
+/// Translates a module.
+///
+/// A module with a `dylink.0` section and without a memory of its own is a side module; any other is a main module.
+/// A main module that has no function table, but exports functions, gets one (`__indirect_function_table`).
+/// A side module that lacks the imports which its appended slots need (`env.__indirect_function_table`,
+/// `env.__table_base`) gets them; every linker offers both.
+///
+/// # Errors
+///
+/// Refused are: modules that are not valid, or that need threads, a second or a 64-bit memory, garbage-collected
+/// types, or any proposal but exceptions of either kind, bulk memory, reference types, SIMD, tail calls, sign
+/// extension, multiple values, extended constants; passive data segments; segments whose place is no constant and
+/// not relative to the module's base; functions with legacy and standard exceptions at once; ballast where there is
+/// no such function or no stack pointer; exports under the names that the translation adds.
+pub fn translate(wasm: &[u8], options: &Options) -> Result<Translated, TranslateError> {
+    Validator::new_with_features(FEATURES).validate_all(wasm)?;
+    let module = module::Module::read(wasm)?;
+    let segments = segments::take(&module)?;
+    let slots = symbols::assign(&module)?;
+    let wasm = sections::Writer::new(&module, options, &slots).write()?;
+    let reserved = if module.is_side() || options.reserved_slots == 0 { 0 } else { slots.end };
+    let dylink = module.dylink.map(|dylink| Dylink { table_size: slots.end, ..dylink });
+    Ok(Translated { wasm, segments, symbols: slots.symbols, dylink, reserved })
+}
 
 /// What to do besides translating exceptions.
 #[derive(Debug, Clone, Default)]

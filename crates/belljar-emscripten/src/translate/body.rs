@@ -1,0 +1,292 @@
+//! Rewrites one function's body, keeping count of what is open so that branches still lead where they led.
+
+use wasm_encoder::reencode::Reencode;
+use wasm_encoder::{BlockType, Function, Instruction, MemArg, ValType};
+use wasmparser::{FunctionBody, Operator};
+
+use super::TranslateError;
+use super::exceptions::{EXNREF, Survey};
+use super::module::Module;
+use super::types::{AddedTypes, Renumber, Signature, val_types};
+
+/// How many safepoints have an address of their own: a page's worth of 32-bit words.
+const SAFEPOINTS: u32 = (64 << 10) / 4;
+
+/// A construct of the original that is open, and what it became.
+pub(super) struct Frame {
+    /// Position of the output's construct to which a branch to this one leads: how many were open outside of it.
+    pub(super) label: u32,
+    pub(super) kind: FrameKind,
+}
+
+/// What ends the construct.
+#[derive(Clone, Copy)]
+pub(super) enum FrameKind {
+    /// `end` stays `end`.
+    Plain,
+    /// A `try` with handlers, or without any; and whether one of them has begun.
+    Catching { id: usize, in_handler: bool },
+    /// A `try` that ends in `delegate`.
+    Delegating { id: usize },
+}
+
+/// Loads at loop headers, which fault when the safepoint page is taken away.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Safepoints {
+    /// Index of the safepoint memory.
+    pub(super) memory: u32,
+    /// How many were placed so far.
+    pub(super) placed: u32,
+}
+
+/// Extra shadow stack for one function.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ballast {
+    /// Bytes to take on entry and to give back on every normal exit.
+    pub(super) bytes: i32,
+    /// Index of `__stack_pointer`, as the output numbers it.
+    pub(super) stack_pointer: u32,
+}
+
+/// A body that is being written.
+pub(super) struct Body<'m, 'w> {
+    pub(super) module: &'m Module<'w>,
+    pub(super) types: &'m mut AddedTypes,
+    pub(super) renumber: Renumber,
+    pub(super) survey: &'m Survey,
+    pub(super) frames: Vec<Frame>,
+    /// How many constructs are open in the output, the function itself included.
+    pub(super) depth: u32,
+    /// Position of each `try`'s relay block, while it is open.
+    pub(super) relays: Vec<Option<u32>>,
+    /// Position of the relay block around the whole body.
+    pub(super) relay_to_caller: Option<u32>,
+    pub(super) next_try: usize,
+    safepoints: Option<&'m mut Safepoints>,
+    ballast: Option<Ballast>,
+    /// The first of the locals that hold exceptions.
+    first_exception_local: u32,
+    out: Function,
+}
+
+impl<'m, 'w> Body<'m, 'w> {
+    /// Rewrites the body of the function with this index.
+    #[expect(clippy::too_many_arguments, reason = "one caller; a struct would only repeat `Body`")]
+    pub(super) fn rewrite(
+        module: &'m Module<'w>,
+        types: &'m mut AddedTypes,
+        renumber: Renumber,
+        survey: &'m Survey,
+        safepoints: Option<&'m mut Safepoints>,
+        ballast: Option<Ballast>,
+        function: u32,
+        original: &FunctionBody<'w>,
+    ) -> Result<Function, TranslateError> {
+        let ty = module.type_of_function(function)?;
+        let mut body = Self {
+            module,
+            types,
+            renumber,
+            survey,
+            frames: vec![],
+            depth: 1,
+            relays: vec![None; survey.tries.len()],
+            relay_to_caller: None,
+            next_try: 0,
+            safepoints,
+            ballast,
+            first_exception_local: 0,
+            out: Function::new([]),
+        };
+        body.declare_locals(ty.params().len(), original)?;
+        body.begin(ty)?;
+        let mut operators = original.get_operators_reader()?;
+        while !operators.eof() {
+            body.operator(operators.read()?)?;
+        }
+        if body.depth == 0 { Ok(body.out) } else { Err(TranslateError::Structure("unbalanced blocks")) }
+    }
+
+    /// The original's locals, then one for the exception of each `try` that is rethrown.
+    fn declare_locals(&mut self, params: usize, original: &FunctionBody<'w>) -> Result<(), TranslateError> {
+        const TOO_MANY: TranslateError = TranslateError::Structure("more locals than can be numbered");
+        let mut count = u32::try_from(params).map_err(|_| TOO_MANY)?;
+        let mut locals: Vec<(u32, ValType)> = vec![];
+        for run in original.get_locals_reader()? {
+            let (length, ty) = run?;
+            count = count.checked_add(length).ok_or(TOO_MANY)?;
+            locals.push((length, self.renumber.val_type(ty)?));
+        }
+        self.first_exception_local = count;
+        let exceptions = self.survey.tries.iter().filter(|this| this.rethrown).count();
+        if exceptions > 0 {
+            let exceptions = u32::try_from(exceptions).map_err(|_| TOO_MANY)?;
+            count.checked_add(exceptions).ok_or(TOO_MANY)?;
+            locals.push((exceptions, EXNREF));
+        }
+        self.out = Function::new(locals);
+        Ok(())
+    }
+
+    /// What stands before the first instruction.
+    fn begin(&mut self, ty: &wasmparser::FuncType) -> Result<(), TranslateError> {
+        let mut label = 0;
+        if let Some(ballast) = self.ballast {
+            self.move_stack_pointer(ballast, ballast.bytes.saturating_neg());
+            let results = val_types(&mut self.renumber, ty.results())?;
+            let block = self.types.block(&Signature { params: vec![], results })?;
+            label = self.open(&Instruction::Block(block));
+        }
+        if self.survey.relay_to_caller {
+            self.relay_to_caller = Some(self.open(&Instruction::Block(BlockType::Result(EXNREF))));
+        }
+        self.frames.push(Frame { label, kind: FrameKind::Plain });
+        Ok(())
+    }
+
+    fn operator(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
+        match operator {
+            Operator::Loop { .. } => {
+                self.copy_open(operator)?;
+                self.safepoint();
+            }
+            Operator::Block { .. } | Operator::If { .. } => self.copy_open(operator)?,
+            Operator::Try { blockty } => self.open_try(blockty)?,
+            Operator::Catch { .. } | Operator::CatchAll => self.begin_handler()?,
+            Operator::Rethrow { relative_depth } => self.rethrow(relative_depth)?,
+            Operator::Delegate { .. } => self.close_delegating()?,
+            Operator::TryTable { try_table } => self.open_try_table(try_table)?,
+            Operator::End => self.end()?,
+            Operator::Br { relative_depth } => {
+                let label = self.branch(relative_depth)?;
+                self.emit(&Instruction::Br(label));
+            }
+            Operator::BrIf { relative_depth } => {
+                let label = self.branch(relative_depth)?;
+                self.emit(&Instruction::BrIf(label));
+            }
+            Operator::BrTable { targets } => {
+                let mut labels = Vec::with_capacity(targets.len() as usize);
+                for target in targets.targets() {
+                    labels.push(self.branch(target?)?);
+                }
+                let default = self.branch(targets.default())?;
+                self.emit(&Instruction::BrTable(labels.into(), default));
+            }
+            Operator::Return if self.ballast.is_some() => {
+                // Leave the block around the body: behind it the stack is given back.
+                let outermost = self.frames.first().ok_or(TranslateError::Structure("unbalanced blocks"))?;
+                let label = self.depth_of(outermost.label)?;
+                self.emit(&Instruction::Br(label));
+            }
+            Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => {
+                // The callee takes this function's place: its arguments are on the operand stack, which stays as it is.
+                if let Some(ballast) = self.ballast {
+                    self.move_stack_pointer(ballast, ballast.bytes);
+                }
+                self.copy(operator)?;
+            }
+            _ => self.copy(operator)?,
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), TranslateError> {
+        let frame = self.frames.pop().ok_or(TranslateError::Structure("unbalanced blocks"))?;
+        match frame.kind {
+            FrameKind::Plain if self.frames.is_empty() => self.end_function(frame.label),
+            FrameKind::Plain => {
+                self.close();
+                Ok(())
+            }
+            FrameKind::Catching { id, in_handler } => self.close_catching(id, in_handler),
+            FrameKind::Delegating { .. } => Err(TranslateError::Structure("delegate without its instruction")),
+        }
+    }
+
+    fn end_function(&mut self, label: u32) -> Result<(), TranslateError> {
+        if self.relay_to_caller.is_some() {
+            self.close_relay(label)?;
+        }
+        if let Some(ballast) = self.ballast {
+            self.close();
+            self.move_stack_pointer(ballast, ballast.bytes);
+        }
+        self.close();
+        Ok(())
+    }
+
+    fn move_stack_pointer(&mut self, ballast: Ballast, by: i32) {
+        self.emit(&Instruction::GlobalGet(ballast.stack_pointer));
+        self.emit(&Instruction::I32Const(by));
+        self.emit(&Instruction::I32Add);
+        self.emit(&Instruction::GlobalSet(ballast.stack_pointer));
+    }
+
+    /// A load from the safepoint page, whose value is of no interest.
+    ///
+    /// Cranelift replaces a load by an earlier one from the same address, which would leave an inner loop without
+    /// its fault; so every loop loads from an address of its own.
+    fn safepoint(&mut self) {
+        let Some(safepoints) = &mut self.safepoints else { return };
+        let offset = u64::from(safepoints.placed % SAFEPOINTS) * 4;
+        safepoints.placed = safepoints.placed.wrapping_add(1);
+        let memory_index = safepoints.memory;
+        self.emit(&Instruction::I32Const(0));
+        self.emit(&Instruction::I32Load(MemArg { offset, align: 2, memory_index }));
+        self.emit(&Instruction::Drop);
+    }
+
+    /// The local that holds what the `try` caught.
+    pub(super) fn exception_local(&self, id: usize) -> Result<u32, TranslateError> {
+        let before = self.survey.tries.iter().take(id).filter(|this| this.rethrown).count();
+        u32::try_from(before)
+            .ok()
+            .and_then(|before| self.first_exception_local.checked_add(before))
+            .ok_or(TranslateError::Structure("more locals than can be numbered"))
+    }
+
+    /// The depth, here in the output, of the construct at a position.
+    pub(super) fn depth_of(&self, position: u32) -> Result<u32, TranslateError> {
+        self.depth
+            .checked_sub(1)
+            .and_then(|innermost| innermost.checked_sub(position))
+            .ok_or(TranslateError::Structure("branch out of the function"))
+    }
+
+    /// What the original's branch depth is in the output.
+    pub(super) fn branch(&self, relative_depth: u32) -> Result<u32, TranslateError> {
+        self.depth_of(self.target(relative_depth)?.label)
+    }
+
+    /// Writes an instruction that opens a construct, and answers its position.
+    pub(super) fn open(&mut self, instruction: &Instruction<'_>) -> u32 {
+        let position = self.depth;
+        self.emit(instruction);
+        self.depth += 1;
+        position
+    }
+
+    /// Writes an `end`.
+    pub(super) fn close(&mut self) {
+        self.emit(&Instruction::End);
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    pub(super) fn emit(&mut self, instruction: &Instruction<'_>) {
+        self.out.instruction(instruction);
+    }
+
+    fn copy(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
+        let instruction = self.renumber.instruction(operator)?;
+        self.emit(&instruction);
+        Ok(())
+    }
+
+    fn copy_open(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
+        let instruction = self.renumber.instruction(operator)?;
+        let label = self.open(&instruction);
+        self.frames.push(Frame { label, kind: FrameKind::Plain });
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Types of the blocks that the translation adds: interned behind the module's own types.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use wasm_encoder::reencode::Reencode;
+use wasm_encoder::{BlockType, TypeSection, ValType};
+
+use super::TranslateError;
+use super::module::Module;
+
+/// Parameters and results of a block.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Signature {
+    pub(super) params: Vec<ValType>,
+    pub(super) results: Vec<ValType>,
+}
+
+impl Signature {
+    /// The signature of a block type.
+    pub(super) fn of(
+        module: &Module<'_>,
+        renumber: &mut Renumber,
+        block: wasmparser::BlockType,
+    ) -> Result<Self, TranslateError> {
+        Ok(match block {
+            wasmparser::BlockType::Empty => Self::default(),
+            wasmparser::BlockType::Type(ty) => Self { params: vec![], results: vec![renumber.val_type(ty)?] },
+            wasmparser::BlockType::FuncType(index) => {
+                let ty = module.function_type(index)?;
+                Self { params: val_types(renumber, ty.params())?, results: val_types(renumber, ty.results())? }
+            }
+        })
+    }
+}
+
+/// The encoder's names for the parser's types.
+pub(super) fn val_types(
+    renumber: &mut Renumber,
+    types: &[wasmparser::ValType],
+) -> Result<Vec<ValType>, TranslateError> {
+    types.iter().map(|ty| renumber.val_type(*ty).map_err(TranslateError::from)).collect()
+}
+
+/// The types that were added so far.
+pub(super) struct AddedTypes {
+    first: usize,
+    indices: BTreeMap<Signature, u32>,
+    in_order: Vec<Signature>,
+}
+
+impl AddedTypes {
+    /// No types, to be added behind the module's own.
+    pub(super) fn behind(module: &Module<'_>) -> Self {
+        Self { first: module.type_count(), indices: BTreeMap::new(), in_order: vec![] }
+    }
+
+    /// The block type for a signature, which is added to the type section when the short forms do not fit.
+    pub(super) fn block(&mut self, signature: &Signature) -> Result<BlockType, TranslateError> {
+        match (&signature.params[..], &signature.results[..]) {
+            ([], []) => return Ok(BlockType::Empty),
+            ([], [result]) => return Ok(BlockType::Result(*result)),
+            _ => {}
+        }
+        if let Some(index) = self.indices.get(signature) {
+            return Ok(BlockType::FunctionType(*index));
+        }
+        let index = u32::try_from(self.first + self.in_order.len())
+            .map_err(|_| TranslateError::Structure("more types than can be numbered"))?;
+        self.indices.insert(signature.clone(), index);
+        self.in_order.push(signature.clone());
+        Ok(BlockType::FunctionType(index))
+    }
+
+    /// Appends the added types to the module's type section.
+    pub(super) fn write(&self, section: &mut TypeSection) {
+        for signature in &self.in_order {
+            section.ty().function(signature.params.iter().copied(), signature.results.iter().copied());
+        }
+    }
+}
+
+/// Copies what is not translated; the one index space that can shift is that of globals.
+///
+/// A side module without function pointers of its own does not import `__table_base`. When its exports need it, the
+/// import is added, and every global that the module defines moves up by one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Renumber {
+    /// Index of the first global that the module defines.
+    pub(super) first_defined: u32,
+    /// Whether a global import is added.
+    pub(super) added_import: bool,
+}
+
+impl Reencode for Renumber {
+    type Error = Infallible;
+
+    fn global_index(&mut self, global: u32) -> Result<u32, wasm_encoder::reencode::Error<Infallible>> {
+        let moved = self.added_import && global >= self.first_defined;
+        Ok(global.saturating_add(u32::from(moved)))
+    }
+}
