@@ -1,1 +1,11 @@
-//! The words that Belljar's parts share.
+//! The words that Belljar's parts share: what a piece of code may use, what it is run with, and how it ended.
+//!
+//! No code that runs Python stands here, so that every backend and every front can speak of the same things.
+
+mod execution;
+mod limits;
+mod request;
+
+pub use execution::{Execution, LimitKind, Outcome, PythonError, Statistics, Value};
+pub use limits::{Limits, ParseSizeError, parse_size};
+pub use request::{Mode, Request};

@@ -9,15 +9,29 @@
 pub mod clock;
 pub mod console;
 pub mod dylink;
+pub mod engine;
 mod errno;
 mod ffi;
 pub mod fs;
 pub mod guest;
 pub mod host;
+pub mod instance;
 pub mod limits;
+mod memory;
+pub mod program;
+pub mod snapshot;
 pub mod stop;
 mod syscall;
+pub mod thread;
 pub mod translate;
+pub mod watchdog;
 
+/// The engine underneath, for embedders that add host functions of their own.
+pub use wasmtime;
+
+pub use engine::{Engine, HardStop};
 pub use errno::Errno;
+pub use instance::{Instance, InstanceError, Setup};
 pub use limits::Limits;
+pub use program::Program;
+pub use snapshot::Snapshot;

@@ -4,19 +4,30 @@
 //! header; taking away access to that page turns the next load into an ordinary wasm trap. Host functions that
 //! block or run long ask [`Stop::check`] and sleep through [`Stop::sleep`], which the same request ends.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::host::Termination;
 
 /// The stop switch of one instance. Shared with whoever may stop it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Stop {
     signal: AtomicI32,
-    hard: AtomicBool,
-    page: Mutex<Option<SafepointPage>>,
+    hard: OnceLock<StopReason>,
+    trigger: Mutex<Option<Trigger>>,
     woken: Condvar,
+}
+
+/// Who asked for a hard stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// The elapsed time reached its limit.
+    WallTime,
+    /// The processor time reached its limit.
+    CpuTime,
+    /// The embedder, or its user.
+    Requested,
 }
 
 /// Why a sleep ended.
@@ -31,7 +42,7 @@ pub enum Wake {
 impl Stop {
     /// Leaves a signal number for the guest to find (2 is SIGINT) and ends a sleep in progress.
     pub fn interrupt(&self, signal: i32) {
-        let _page = self.lock();
+        let _trigger = self.lock();
         self.signal.store(signal, Ordering::Release);
         self.woken.notify_all();
     }
@@ -46,19 +57,24 @@ impl Stop {
         self.signal.load(Ordering::Acquire) != 0
     }
 
-    /// Ends the program at its next loop header, host call or sleep. Cannot be taken back.
-    pub fn stop(&self) {
-        let page = self.lock();
-        self.hard.store(true, Ordering::Release);
-        if let Some(page) = &*page {
-            page.close();
+    /// Ends the program at its next loop header, host call or sleep. Cannot be taken back; the first reason stays.
+    pub fn stop(&self, reason: StopReason) {
+        let trigger = self.lock();
+        let _ = self.hard.set(reason);
+        if let Some(trigger) = &*trigger {
+            trigger.pull();
         }
         self.woken.notify_all();
     }
 
     /// Whether [`Stop::stop`] was called.
     pub fn stopped(&self) -> bool {
-        self.hard.load(Ordering::Acquire)
+        self.hard.get().is_some()
+    }
+
+    /// Why the program was stopped, if it was.
+    pub fn reason(&self) -> Option<StopReason> {
+        self.hard.get().copied()
     }
 
     /// For host functions: an error once the program is to end.
@@ -69,7 +85,7 @@ impl Stop {
     /// Sleeps for `time`, or until a signal or the hard stop comes.
     pub fn sleep(&self, time: Duration) -> Result<Wake, Termination> {
         let deadline = Instant::now().checked_add(time);
-        let mut page = self.lock();
+        let mut trigger = self.lock();
         loop {
             self.check()?;
             if self.signal_pending() {
@@ -80,37 +96,53 @@ impl Stop {
             if left.is_zero() {
                 return Ok(Wake::Elapsed);
             }
-            page = self.woken.wait_timeout(page, left).unwrap_or_else(PoisonError::into_inner).0;
+            trigger = self.woken.wait_timeout(trigger, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Names the page that the instance's safepoints load from; closes it at once when a stop came first.
-    pub(crate) fn arm(&self, new: SafepointPage) {
-        let mut page = self.lock();
+    /// Names what makes running wasm notice a stop; pulls it at once when a stop came first.
+    pub(crate) fn arm(&self, new: Trigger) {
+        let mut trigger = self.lock();
         if self.stopped() {
-            new.close();
+            new.pull();
         }
-        *page = Some(new);
+        *trigger = Some(new);
     }
 
-    /// Forgets the page. Must happen before its memory is unmapped.
+    /// Forgets the trigger. Must happen before the memory of a safepoint page is unmapped.
     pub(crate) fn disarm(&self) {
         *self.lock() = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<SafepointPage>> {
-        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Trigger>> {
+        self.trigger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What makes running wasm notice that it is to stop.
+pub(crate) enum Trigger {
+    /// Safepoint loads fault once this page is closed.
+    Page(SafepointPage),
+    /// Every instance of the engine looks at its stop switch when the epoch moves on.
+    Epoch(wasmtime::Engine),
+}
+
+impl Trigger {
+    fn pull(&self) {
+        match self {
+            Self::Page(page) => page.close(),
+            Self::Epoch(engine) => engine.increment_epoch(),
+        }
     }
 }
 
 /// The page that an instance's safepoints load from.
-#[derive(Debug)]
 pub(crate) struct SafepointPage {
     address: *mut libc::c_void,
     length: usize,
 }
 
-// SAFETY: the address is only passed to `mprotect`, and only under the lock of `Stop::page`, where it stands from
+// SAFETY: the address is only passed to `mprotect`, and only under the lock of `Stop::trigger`, where it stands from
 // `arm` to `disarm`, that is while the mapping exists.
 unsafe impl Send for SafepointPage {}
 

@@ -1,2 +1,48 @@
-//! placeholder
-fn main() {}
+//! The command line: reads it, starts what it names, reports how that ended.
+
+mod cli;
+mod console;
+mod interrupt;
+mod mount;
+mod outcome;
+mod progress;
+mod prompt;
+mod run;
+mod warmup;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli);
+    match cli.command {
+        Command::Run(ref arguments) => interrupt::guard(|interrupts| run::run(&cli.global, arguments, interrupts)),
+        Command::Warmup => interrupt::guard(|_| warmup::warmup(&cli.global)),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut std::io::stdout());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Logs go to standard error: standard output belongs to the program being run.
+fn start_logging(cli: &Cli) {
+    use tracing_subscriber::EnvFilter;
+    let asked = std::env::var("BELLJAR_LOG").ok();
+    if asked.is_none() && cli.global.verbose == 0 {
+        // Building a filter costs a tenth of a millisecond; a program should start before that.
+        return;
+    }
+    let level = match cli.global.verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::new(asked.unwrap_or_else(|| format!("warn,belljar={level},belljar_python={level},belljar_emscripten={level}")));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -74,6 +74,12 @@ pub fn translate(wasm: &[u8], options: &Options) -> Result<Translated, Translate
     Ok(Translated { wasm, segments, symbols: slots.symbols, dylink, reserved })
 }
 
+/// Prefix of the exports under which a main module's mutable globals are found that it does not export itself.
+pub const GLOBAL_EXPORT: &str = "belljar:global:";
+
+/// Version of the translation: raised whenever the same module would come out differently.
+pub const VERSION: u32 = 1;
+
 /// What to do besides translating exceptions.
 #[derive(Debug, Clone, Default)]
 pub struct Options {

@@ -8,14 +8,14 @@ use wasm_encoder::{
     GlobalSection, GlobalType, ImportSection, Instruction, MemorySection, MemoryType, RefType, TableSection, TableType,
     TagSection, TypeSection, ValType,
 };
-use wasmparser::ExternalKind;
+use wasmparser::{ExternalKind, Import, TypeRef};
 
 use super::body::{Ballast, Body, Safepoints};
 use super::exceptions::Survey;
 use super::module::Module;
 use super::symbols::Slots;
 use super::types::{AddedTypes, Renumber};
-use super::{Options, SAFEPOINT_EXPORT, SAFEPOINT_IMPORT, START_EXPORT, TranslateError};
+use super::{GLOBAL_EXPORT, Options, SAFEPOINT_EXPORT, SAFEPOINT_IMPORT, START_EXPORT, TranslateError};
 
 /// Name under which Emscripten exports, and imports, the function table.
 const TABLE_NAME: &str = "__indirect_function_table";
@@ -74,6 +74,9 @@ impl<'m, 'w> Writer<'m, 'w> {
     fn imports(&self) -> Result<ImportSection, TranslateError> {
         let mut imports = ImportSection::new();
         for import in &self.module.imports {
+            if self.fills_got() && is_got(import) {
+                continue;
+            }
             imports.import(import.module, import.name, self.renumber.clone().entity_type(import.ty)?);
         }
         if !self.module.is_side() {
@@ -158,10 +161,25 @@ impl<'m, 'w> Writer<'m, 'w> {
 
     fn globals(&self) -> Result<GlobalSection, TranslateError> {
         let mut globals = GlobalSection::new();
+        if self.fills_got() {
+            let ty = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
+            for _ in 0..self.module.imported.globals {
+                globals.global(ty, &ConstExpr::i32_const(0));
+            }
+        }
         for global in &self.module.globals {
             self.renumber.clone().parse_global(&mut globals, global.clone())?;
         }
         Ok(globals)
+    }
+
+    /// Whether the `GOT.*` imports of a main module become globals of its own.
+    ///
+    /// They are the addresses of functions that the main module does not have; nobody will ever provide them, and
+    /// as globals that hold null they need no import of each instance. Indices stay only if all of them go.
+    fn fills_got(&self) -> bool {
+        let mut imported = self.module.imports.iter().filter(|import| matches!(import.ty, TypeRef::Global(_)));
+        !self.module.is_side() && imported.all(is_got)
     }
 
     fn exports(&self) -> Result<ExportSection, TranslateError> {
@@ -181,6 +199,9 @@ impl<'m, 'w> Writer<'m, 'w> {
         if self.options.safepoints && !self.module.is_side() {
             add(SAFEPOINT_EXPORT, ExportKind::Memory, self.safepoint_memory())?;
         }
+        for index in self.hidden_state() {
+            add(&format!("{GLOBAL_EXPORT}{index}"), ExportKind::Global, index)?;
+        }
         if let Some(start) = self.module.start {
             add(START_EXPORT, ExportKind::Func, start)?;
         }
@@ -188,6 +209,18 @@ impl<'m, 'w> Writer<'m, 'w> {
             add(TABLE_NAME, ExportKind::Table, 0)?;
         }
         Ok(exports)
+    }
+
+    /// The mutable globals that a main module has but does not export: a snapshot needs them.
+    fn hidden_state(&self) -> impl Iterator<Item = u32> {
+        let exported = |index| {
+            let mut globals = self.module.exports.iter().filter(|export| export.kind == ExternalKind::Global);
+            globals.any(|export| export.index == index && self.keeps(export.name, export.kind))
+        };
+        (self.module.imported.globals..)
+            .zip(&self.module.globals)
+            .filter(move |(index, global)| !self.module.is_side() && global.ty.mutable && !exported(*index))
+            .map(|(index, _)| index)
     }
 
     fn keeps(&self, name: &str, kind: ExternalKind) -> bool {
@@ -285,6 +318,12 @@ impl<'m, 'w> Writer<'m, 'w> {
         }
         self.renumber.clone().global_index(original).ok()
     }
+}
+
+/// Whether this is an entry of the global offset table: the address of a symbol that some other module defines.
+fn is_got(import: &Import<'_>) -> bool {
+    let TypeRef::Global(ty) = import.ty else { return false };
+    matches!(import.module, "GOT.func" | "GOT.mem") && ty.mutable && ty.content_type == wasmparser::ValType::I32
 }
 
 /// A table of functions that may grow.

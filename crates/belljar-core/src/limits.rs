@@ -1,0 +1,84 @@
+//! What one piece of code may use.
+
+use std::time::Duration;
+
+/// Bounds on one execution. Reaching one is an outcome with a name, never a hang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Elapsed time; `None` is no bound.
+    pub wall_time: Option<Duration>,
+    /// Processor time; `None` is no bound.
+    pub cpu_time: Option<Duration>,
+    /// Time between an interrupt that the code can handle and the end that it cannot. Zero ends it at once.
+    pub grace: Duration,
+    /// Bytes of memory. More raises `MemoryError`.
+    pub memory: u64,
+    /// Bytes written to standard output and error together.
+    pub output: u64,
+    /// Bytes in files that the code makes. More raises `OSError` (`ENOSPC`).
+    pub disk: u64,
+    /// Files and directories that the code makes.
+    pub files: u32,
+    /// Bytes of the text that a value is turned into; more is cut, with a note.
+    pub value: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            wall_time: None,
+            cpu_time: None,
+            grace: Duration::ZERO,
+            memory: 2 << 30,
+            output: 64 << 20,
+            disk: 512 << 20,
+            files: 100_000,
+            value: 1 << 20,
+        }
+    }
+}
+
+/// A size that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a size; write bytes, or a number with KB, MB, GB, KiB, MiB or GiB, such as 256MB")]
+pub struct ParseSizeError(String);
+
+/// Reads a size such as `256MB`, `1.5GiB` or `65536`. `MB` and `MiB` both mean 1,048,576 bytes, as memory is counted.
+///
+/// # Errors
+/// When the text is no number with one of the known units.
+pub fn parse_size(text: &str) -> Result<u64, ParseSizeError> {
+    let error = || ParseSizeError(text.into());
+    let trimmed = text.trim();
+    let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => return Err(error()),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(error);
+    }
+    let fraction: f64 = number.parse().map_err(|_| error())?;
+    let bytes = fraction * factor as f64;
+    // The largest size worth naming is far below where f64 loses whole bytes.
+    if (0.0..1e15).contains(&bytes) { Ok(bytes as u64) } else { Err(error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        for (text, bytes) in [("256MB", 256 << 20), ("1.5GiB", 3 << 29), ("65536", 65536), (" 2 kb ", 2048)] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "MB", "-1", "1TBx", "1e30", "99999999999999999999GB", "nan"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+}

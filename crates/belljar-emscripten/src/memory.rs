@@ -1,0 +1,202 @@
+//! Linear memories whose first contents are an image file, mapped copy-on-write.
+//!
+//! This is wasmtime's own seam, `MemoryCreator`: instances share the pages of an image until they write to them,
+//! and restoring one costs a few system calls, whatever the size of the image.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
+
+/// Part of a file that holds the contents of a linear memory.
+#[derive(Debug, Clone)]
+pub struct MemoryImage {
+    file: Arc<File>,
+    offset: u64,
+    length: usize,
+}
+
+impl MemoryImage {
+    /// `length` bytes of `file` from `offset` on. Both must be multiples of the wasm page size (64 KiB), and the
+    /// file must not be written to or cut short while any instance lives.
+    ///
+    /// # Errors
+    /// When the range is not aligned or reaches beyond the end of the file.
+    pub fn new(file: File, offset: u64, length: u64) -> std::io::Result<Self> {
+        let page = WASM_PAGE as u64;
+        let end = offset.checked_add(length);
+        if !offset.is_multiple_of(page) || !length.is_multiple_of(page) || end.is_none_or(|end| end > i64::MAX as u64) {
+            return Err(invalid("its memory is not aligned to pages"));
+        }
+        if end > Some(file.metadata()?.len()) {
+            return Err(invalid("it is shorter than the memory it should hold"));
+        }
+        let length = usize::try_from(length).map_err(|_| invalid("its memory does not fit this machine"))?;
+        Ok(Self { file: Arc::new(file), offset, length })
+    }
+
+    /// Length of the memory in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the memory has no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+fn invalid(message: &str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, message)
+}
+
+pub(crate) const WASM_PAGE: usize = 65536;
+
+/// A request that the next memory of this thread with exactly `minimum_pages` starts as `image`.
+struct Pending {
+    minimum_pages: u64,
+    image: MemoryImage,
+}
+
+thread_local! {
+    /// wasmtime asks the creator for memories while it instantiates, on the same thread, and passes nothing along:
+    /// so the image to use is left here. Other memories (the safepoint page, the heap for exceptions) are asked
+    /// for in between and are told apart by their size.
+    static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
+}
+
+/// Runs `instantiate` so that the memory of `minimum_pages` which it creates starts as `image`.
+pub(crate) fn with_image<R>(minimum_pages: u64, image: &MemoryImage, instantiate: impl FnOnce() -> R) -> R {
+    struct Clear;
+    impl Drop for Clear {
+        fn drop(&mut self) {
+            PENDING.set(None);
+        }
+    }
+    PENDING.set(Some(Pending { minimum_pages, image: image.clone() }));
+    let _clear = Clear;
+    instantiate()
+}
+
+/// The memory creator that every engine uses.
+pub(crate) struct ImageMemory;
+
+// SAFETY: `new_memory` answers mappings of its own that hold `reserved` bytes plus an inaccessible guard, are zero
+// where no image was asked for, never move, and are unmapped only by their `Drop`. An image is mapped privately:
+// writes never reach it, and `MemoryImage::new` asks its file to stay as it is.
+unsafe impl MemoryCreator for ImageMemory {
+    fn new_memory(
+        &self,
+        ty: MemoryType,
+        minimum: usize,
+        _maximum: Option<usize>,
+        reserved: Option<usize>,
+        guard: usize,
+    ) -> Result<Box<dyn LinearMemory>, String> {
+        let image = PENDING.with_borrow_mut(|pending| pending.take_if(|p| p.minimum_pages == ty.minimum()));
+        Mapping::new(minimum, reserved.unwrap_or(0), guard, image.map(|pending| pending.image))
+            .map(|mapping| Box::new(mapping) as Box<dyn LinearMemory>)
+            .map_err(|error| format!("cannot map a linear memory: {error}"))
+    }
+}
+
+/// Address space of one linear memory: accessible up to `size`, reserved up to `capacity`, then a guard.
+struct Mapping {
+    base: *mut u8,
+    size: usize,
+    capacity: usize,
+    total: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone; the pointer is an address, not a borrow.
+unsafe impl Send for Mapping {}
+// SAFETY: shared references only read the fields.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(minimum: usize, reserved: usize, guard: usize, image: Option<MemoryImage>) -> std::io::Result<Self> {
+        let size = minimum.max(image.as_ref().map_or(0, MemoryImage::len));
+        let capacity = reserved.max(size);
+        let total = capacity.checked_add(guard).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), total.max(1), libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        // From here on `Drop` unmaps, also when a step below fails.
+        let mut mapping = Self { base: base.cast(), size: 0, capacity, total: total.max(1) };
+        if let Some(image) = &image {
+            mapping.place(image)?;
+        }
+        mapping.open_to(size)?;
+        Ok(mapping)
+    }
+
+    /// Maps `image` over the start of the reserved range.
+    fn place(&mut self, image: &MemoryImage) -> std::io::Result<()> {
+        if image.is_empty() {
+            return Ok(());
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+        let offset = libc::off_t::try_from(image.offset).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+        // SAFETY: replaces pages of our own reservation, which is at least as long as the image and which nothing
+        // points into yet. The file covers the range (checked in `MemoryImage::new`).
+        let at = unsafe {
+            libc::mmap(self.base.cast(), image.length, protection, flags, image.file.as_raw_fd(), offset)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        self.size = image.length;
+        Ok(())
+    }
+
+    /// Makes the bytes from the present size up to `size` accessible; they are zero.
+    fn open_to(&mut self, size: usize) -> std::io::Result<()> {
+        if size > self.capacity {
+            return Err(std::io::ErrorKind::OutOfMemory.into());
+        }
+        if size > self.size {
+            // SAFETY: `base + self.size` up to `base + size` lies in our own reservation.
+            let result = unsafe {
+                let start = self.base.add(self.size);
+                libc::mprotect(start.cast(), size - self.size, libc::PROT_READ | libc::PROT_WRITE)
+            };
+            if result != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            self.size = size;
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: `as_ptr` is the base of a mapping with `byte_size` accessible bytes that grows in place only.
+unsafe impl LinearMemory for Mapping {
+    fn byte_size(&self) -> usize {
+        self.size
+    }
+
+    fn byte_capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn grow_to(&mut self, new_size: usize) -> wasmtime::Result<()> {
+        Ok(self.open_to(new_size)?)
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is exactly what `new` mapped, and wasmtime has dropped its last use of it.
+        unsafe { libc::munmap(self.base.cast(), self.total) };
+    }
+}

@@ -1,0 +1,160 @@
+//! Starting CPython in a new instance, through its C API and without the `main` that Pyodide's JavaScript calls.
+
+use belljar_emscripten::wasmtime::{self, Linker};
+use belljar_emscripten::host::{Call, Host};
+use belljar_emscripten::program::Resident;
+use belljar_emscripten::{Instance, InstanceError};
+
+use crate::interop::{InteropError, allocate, c_string};
+
+/// Shadow stack that CPython may use, in bytes. It watches this stack and raises `RecursionError` in time; the native
+/// stack, which it cannot see, outlasts it (see `BALLAST`).
+const SHADOW_STACK: u32 = 2 << 20;
+
+/// Extra shadow stack taken by functions that recurse on the native stack alone, so that CPython sees them. Deep
+/// deallocation is one: its trashcan looks at the shadow stack, of which `_Py_Dealloc` itself uses none.
+pub(crate) const BALLAST: [(&str, u32); 1] = [("_Py_Dealloc", 256)];
+
+/// Where the standard library's archive is in the guest.
+pub(crate) fn stdlib_path((major, minor): (u8, u8)) -> String {
+    format!("/lib/python{major}{minor}.zip")
+}
+
+/// Where installed packages are in the guest.
+pub(crate) fn site_packages((major, minor): (u8, u8)) -> String {
+    format!("/lib/python{major}.{minor}/site-packages")
+}
+
+/// Where the guest's own part of Belljar is while an image is built.
+pub(crate) const GUEST_PATH: &str = "/lib/belljar";
+
+/// Exports of CPython that the host calls or reads.
+pub(crate) const EXPORTS: &[&str] = &[
+    "PyErr_Clear",
+    "PyErr_Print",
+    "PyImport_ImportModule",
+    "PyInitConfig_Create",
+    "PyInitConfig_Free",
+    "PyInitConfig_GetError",
+    "PyInitConfig_SetInt",
+    "PyInitConfig_SetStr",
+    "PyInitConfig_SetStrList",
+    "PyObject_CallOneArg",
+    "PyObject_GetAttrString",
+    "PyUnicode_AsUTF8AndSize",
+    "PyUnicode_FromStringAndSize",
+    "Py_DecRef",
+    "Py_EMSCRIPTEN_SIGNAL_HANDLING",
+    "Py_InitializeFromInitConfig",
+    "_PyEM_EMSCRIPTEN_TRAMPOLINE_OFFSET",
+    "_PyRuntime",
+    "__wasm_call_ctors",
+    "emscripten_stack_get_base",
+    "emscripten_stack_set_limits",
+];
+
+/// CPython's trampoline for calls of functions of unknown arity.
+pub(crate) fn trampoline() -> Resident {
+    Resident { module: include_bytes!("trampoline.wat").to_vec(), exports: vec!["trampoline_call".into()] }
+}
+
+/// Adds the host functions that are CPython's own, not Emscripten's.
+pub(crate) fn define_imports(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    // Asked by the eval loop while Py_EMSCRIPTEN_SIGNAL_HANDLING is set: which signal came, 0 for none.
+    linker.func_wrap("env", "_Py_CheckEmscriptenSignals_Helper", |call: Call<'_>| call.data().stop.take_signal())?;
+    // What `platform` says the program runs on; a string that Python frees. None is an answer it copes with.
+    linker.func_wrap("env", "_Py_emscripten_runtime", || 0)?;
+    // Constructors of Pyodide's JavaScript bridge ask for a few objects before anything runs. None of them is ever
+    // used: there is no JavaScript here.
+    for name in ["Jsv_GetError_import", "__hiwire_deduplicate_new", "emscripten_promise_create"] {
+        let _ = name;
+    }
+    Ok(())
+}
+
+/// Boots CPython. `stdlib` is the version whose paths are used; the archive must be in place.
+pub(crate) fn boot(instance: &mut Instance, version: (u8, u8)) -> Result<(), InteropError> {
+    instance.call::<(), ()>("__wasm_call_ctors", ())?;
+    let base: u32 = instance.call("emscripten_stack_get_base", ())?;
+    let end = base.checked_sub(SHADOW_STACK).ok_or(InteropError::Answer("a stack at the start of memory"))?;
+    instance.call::<_, ()>("emscripten_stack_set_limits", (base, end))?;
+    install_trampoline(instance)?;
+    initialize(instance, version)?;
+    // From now on a soft interrupt is looked for.
+    let handling = instance.global("Py_EMSCRIPTEN_SIGNAL_HANDLING")?;
+    instance.memory().write_u32(handling, 1)?;
+    Ok(())
+}
+
+/// `_PyRuntime.emscripten_trampoline = trampoline_call`, at the offset that CPython exports for this.
+fn install_trampoline(instance: &mut Instance) -> Result<(), InteropError> {
+    let offset_at = instance.global("_PyEM_EMSCRIPTEN_TRAMPOLINE_OFFSET")?;
+    let runtime = instance.global("_PyRuntime")?;
+    let offset = instance.memory().read_u32(offset_at)?;
+    let field = runtime.checked_add(offset).ok_or(InteropError::Answer("a trampoline outside of memory"))?;
+    let slot = instance.resident_slot(0);
+    instance.memory().write_u32(field, slot)?;
+    Ok(())
+}
+
+/// PEP 741: configuration by name, so that no layout of a C struct is relied on.
+fn initialize(instance: &mut Instance, version: (u8, u8)) -> Result<(), InteropError> {
+    let numbers: [(&str, i64); 8] = [
+        ("utf8_mode", 1),
+        ("write_bytecode", 0),
+        ("site_import", 0),
+        ("install_signal_handlers", 1),
+        // Output that sits in a buffer is lost when the code is stopped.
+        ("buffered_stdio", 0),
+        ("parse_argv", 0),
+        ("use_environment", 0),
+        ("pathconfig_warnings", 0),
+    ];
+    let (major, minor) = version;
+    let stdlib_dir = format!("/lib/python{major}.{minor}");
+    let strings = [
+        ("home", "/"),
+        ("executable", "/bin/python"),
+        ("base_executable", "/bin/python"),
+        ("prefix", "/"),
+        ("exec_prefix", "/"),
+        ("stdlib_dir", stdlib_dir.as_str()),
+        ("platlibdir", "lib"),
+        ("program_name", "python"),
+    ];
+    let config: u32 = instance.call("PyInitConfig_Create", ())?;
+    for (name, value) in numbers {
+        let name_at = c_string(instance, name)?;
+        let status: i32 = instance.call("PyInitConfig_SetInt", (config, name_at, value))?;
+        check(instance, config, status, name)?;
+    }
+    for (name, value) in strings {
+        let (name_at, value_at) = (c_string(instance, name)?, c_string(instance, value)?);
+        let status: i32 = instance.call("PyInitConfig_SetStr", (config, name_at, value_at))?;
+        check(instance, config, status, name)?;
+    }
+    let name = "module_search_paths";
+    let mut paths = Vec::new();
+    for path in [stdlib_path(version), site_packages(version)] {
+        paths.extend(c_string(instance, &path)?.to_le_bytes());
+    }
+    let (name_at, paths_at) = (c_string(instance, name)?, allocate(instance, &paths)?);
+    let count = 2u32;
+    let status: i32 = instance.call("PyInitConfig_SetStrList", (config, name_at, count, paths_at))?;
+    check(instance, config, status, name)?;
+    let status: i32 = instance.call("Py_InitializeFromInitConfig", config)?;
+    check(instance, config, status, "Py_InitializeFromInitConfig")?;
+    Ok(instance.call("PyInitConfig_Free", config)?)
+}
+
+fn check(instance: &mut Instance, config: u32, status: i32, step: &str) -> Result<(), InteropError> {
+    if status == 0 {
+        return Ok(());
+    }
+    let message_at = allocate(instance, &[0; 4])?;
+    let _: i32 = instance.call("PyInitConfig_GetError", (config, message_at))?;
+    let text_at = instance.memory().read_u32(message_at)?;
+    let text = instance.memory().path(text_at).unwrap_or("no message").to_owned();
+    let error = wasmtime::Error::msg(format!("CPython does not start: {step}: {text}"));
+    Err(InstanceError::Engine(error).into())
+}

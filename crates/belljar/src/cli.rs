@@ -1,0 +1,173 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belljar_core::parse_size;
+use belljar_python::Options;
+use clap::{Args, Parser, Subcommand};
+
+use crate::mount::Mount;
+
+/// Runs the Python that language models write, sealed in WebAssembly.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, max_term_width = 100, after_help = "\
+Examples:
+  belljar run hello.py            run a file
+  belljar run -c 'print(6 * 7)'   run a line
+  belljar run -i                  a prompt
+  belljar warmup                  get and compile everything ahead of time
+
+Set BELLJAR_LOG=debug for a log on standard error.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Directory that holds Pyodide's files (pyodide.asm.wasm, python_stdlib.zip, pyodide-lock.json).
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_RUNTIME")]
+    runtime: Option<PathBuf>,
+    /// Directory for downloads, compiled code and images [default: the platform's cache directory].
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_CACHE")]
+    cache: Option<PathBuf>,
+    /// Pyodide release to run, such as 314.0.7 (CPython 3.14).
+    #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE")]
+    pyodide: Option<String>,
+    /// Use only what is on this machine.
+    #[arg(long, global = true, env = "BELLJAR_OFFLINE")]
+    offline: bool,
+    /// Show no progress.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Log more to standard error; twice for details.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// Where the interpreter's files come from.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            runtime: self.runtime.clone(),
+            cache: self.cache.clone(),
+            release: self.pyodide.clone(),
+            offline: self.offline,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run Python code in a sandbox of its own.
+    Run(RunArguments),
+    /// Get, check and compile all that running Python needs, and build the base image.
+    ///
+    /// Every other command does what is missing of this by itself; afterwards they start in milliseconds.
+    Warmup,
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example: belljar completions bash > ~/.local/share/bash-completion/completions/belljar")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Options of `belljar run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  belljar run script.py one two                  sys.argv is ['script.py', 'one', 'two']
+  belljar run -c 'import sys; sys.exit(3)'       exits with 3
+  echo 'print(1)' | belljar run -                code from standard input
+  belljar run --timeout 2.5 --memory 256MB x.py  with limits
+  belljar run --mount ./data:/data x.py          /data shows ./data, read-only
+  belljar run --json -c '[1, 2.5]'               the outcome as JSON
+
+Exit status: 0 when the code ran to its end, 1 when it raised an exception, N for sys.exit(N), 124 when its time
+ran out, 125 for any other limit, 130 when it was interrupted, 134 when it crashed its interpreter, 2 when
+belljar could not start it.")]
+pub(crate) struct RunArguments {
+    /// Code to run.
+    #[arg(short = 'c', value_name = "CODE")]
+    pub(crate) code: Option<String>,
+    /// File to run; `-` is standard input. With -c, the first of ARGS.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<String>,
+    /// Passed on in sys.argv.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) args: Vec<String>,
+    /// Prompt for code, after running what is given.
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// Print the value of the last line, if it is an expression whose value is not None.
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) print: bool,
+    /// Print the outcome as one JSON object instead of streaming output.
+    #[arg(long, conflicts_with = "interactive")]
+    pub(crate) json: bool,
+    /// End the code after so many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// End the code after so many seconds of processor time.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) cpu: Option<Duration>,
+    /// Raise KeyboardInterrupt when the time is up, and end the code so many seconds later.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
+    pub(crate) grace: Duration,
+    /// Memory for the interpreter; more raises MemoryError.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "2GB")]
+    pub(crate) memory: u64,
+    /// Output to pass on; more ends the code.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MB")]
+    pub(crate) max_output: u64,
+    /// Bytes in files that the code makes.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512MB")]
+    pub(crate) disk: u64,
+    /// Set an environment variable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Show a directory of this machine inside: HOST:GUEST, read-only, or HOST:GUEST:rw.
+    #[arg(long, value_name = "HOST:GUEST[:ro|:rw]")]
+    pub(crate) mount: Vec<Mount>,
+    /// Report times and memory on standard error.
+    #[arg(long)]
+    pub(crate) stats: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, such as 2.5".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "write a number of seconds that is not negative".into())
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !text.contains('\0') => Ok((name.into(), value.into())),
+        _ => Err("write NAME=VALUE".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_file_belongs_to_the_program() {
+        let cli = Cli::parse_from(["belljar", "run", "--timeout", "2.5", "x.py", "--json", "-c", "y"]);
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert_eq!((run.file.as_deref(), run.json, run.code), (Some("x.py"), false, None));
+        assert_eq!(run.args, ["--json", "-c", "y"]);
+        assert_eq!(run.timeout, Some(Duration::from_millis(2500)));
+    }
+}

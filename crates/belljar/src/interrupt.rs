@@ -1,0 +1,59 @@
+//! Ctrl-C: the first interrupts Python, the second ends the process.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use belljar_python::Interrupter;
+use signal_hook::consts::SIGINT;
+use signal_hook::iterator::Signals;
+
+/// Exit status of a program that was interrupted, as shells show SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Which interpreter a Ctrl-C is meant for.
+#[derive(Clone, Default)]
+pub(crate) struct Interrupts(Arc<Mutex<Target>>);
+
+#[derive(Default)]
+struct Target {
+    running: Option<Interrupter>,
+    pressed: bool,
+}
+
+impl Interrupts {
+    /// Runs `work` with Ctrl-C meant for `interrupter`.
+    pub(crate) fn during<T>(&self, interrupter: Interrupter, work: impl FnOnce() -> T) -> T {
+        *self.lock() = Target { running: Some(interrupter), pressed: false };
+        let result = work();
+        *self.lock() = Target::default();
+        result
+    }
+
+    fn press(&self) {
+        let mut target = self.lock();
+        match &target.running {
+            Some(running) if !target.pressed => running.interrupt(),
+            _ => std::process::exit(INTERRUPTED.into()),
+        }
+        target.pressed = true;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Target> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs `work` on a guest thread and ends the process with its result; meanwhile watches for Ctrl-C.
+pub(crate) fn guard(work: impl FnOnce(&Interrupts) -> ExitCode + Send) -> ExitCode {
+    let interrupts = Interrupts::default();
+    let watched = interrupts.clone();
+    // The watch is set up beside the work, not before it: it would delay every start.
+    std::thread::spawn(move || match Signals::new([SIGINT]) {
+        Ok(mut signals) => signals.forever().for_each(|_| watched.press()),
+        Err(error) => tracing::warn!(%error, "Ctrl-C will end the process at once"),
+    });
+    match belljar_python::on_guest_thread(|| work(&interrupts)) {
+        Ok(code) => code,
+        Err(error) => crate::outcome::fail(&format!("cannot start a thread: {error}")),
+    }
+}

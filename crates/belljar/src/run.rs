@@ -1,0 +1,164 @@
+//! `belljar run`.
+
+use std::io::{IsTerminal, Read};
+use std::process::ExitCode;
+
+use belljar_core::{Execution, Limits, Outcome, Request};
+use belljar_emscripten::console::{Capture, OutputSink};
+use belljar_emscripten::fs::HostDirectory;
+use belljar_python::{Interpreter, Python, Streams};
+
+use crate::cli::{Global, RunArguments};
+use crate::console::Terminal;
+use crate::interrupt::Interrupts;
+use crate::outcome::{Report, explain, fail, fail_with, status};
+use crate::{progress, prompt};
+
+/// A program to run, with the name that tracebacks show and its arguments.
+struct Program {
+    request: Request,
+    /// Whether its text came from standard input, so that nothing is left there for `input()`.
+    from_stdin: bool,
+}
+
+/// Runs what the arguments name; answers the exit status.
+pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interrupts) -> ExitCode {
+    let program = match program(arguments) {
+        Ok(program) => program,
+        Err(message) => return fail(&message),
+    };
+    let python = match Python::open(&global.options(), progress::reporter(global.quiet).as_ref()) {
+        Ok(python) => python,
+        Err(error) => return fail_with(&error),
+    };
+    let capture = arguments.json.then(Capture::default);
+    let output: Box<dyn OutputSink> = match &capture {
+        Some(capture) => Box::new(capture.clone()),
+        None => Box::new(Terminal),
+    };
+    let stdin_taken = arguments.interactive || program.as_ref().is_some_and(|program| program.from_stdin);
+    let input: Box<dyn Read + Send> = if stdin_taken { Box::new(std::io::empty()) } else { Box::new(std::io::stdin()) };
+    let mut interpreter = match interpreter(&python, arguments, Streams { output, input }) {
+        Ok(interpreter) => interpreter,
+        Err(code) => return code,
+    };
+    let Some(program) = program else {
+        return prompt::prompt(&python, interpreter, arguments, interrupts);
+    };
+    let execution = interrupts.during(interpreter.interrupter(), || execute(&mut interpreter, &program.request));
+    if arguments.stats {
+        report_statistics(&execution);
+    }
+    if let Some(capture) = capture {
+        return print_json(&Report::new(&execution, &capture.take()), &execution.outcome);
+    }
+    eprint!("{}", explain(&execution.outcome));
+    if arguments.interactive {
+        return prompt::prompt(&python, interpreter, arguments, interrupts);
+    }
+    if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
+        print_line(&value.text);
+    }
+    status(&execution.outcome)
+}
+
+/// Runs a whole program: its code, and then what it left to be done at its end.
+fn execute(interpreter: &mut Interpreter, request: &Request) -> Execution {
+    let mut execution = interpreter.run(request);
+    if interpreter.is_dead() {
+        return execution;
+    }
+    let ending = interpreter.finish();
+    execution.statistics.run += ending.statistics.run;
+    execution.statistics.peak_memory = ending.statistics.peak_memory;
+    // Python exits with the program's own status, whatever its atexit functions raise; but not if they never end.
+    if matches!(ending.outcome, Outcome::Limit(_) | Outcome::Crash(_)) {
+        execution.outcome = ending.outcome;
+    }
+    execution
+}
+
+/// An interpreter with the limits, environment and mounts that the arguments ask for.
+pub(crate) fn interpreter(
+    python: &Python,
+    arguments: &RunArguments,
+    streams: Streams,
+) -> Result<Interpreter, ExitCode> {
+    let limits = Limits {
+        wall_time: arguments.timeout,
+        cpu_time: arguments.cpu,
+        grace: arguments.grace,
+        memory: arguments.memory,
+        output: arguments.max_output,
+        disk: arguments.disk,
+        ..Limits::default()
+    };
+    let mut interpreter = python.interpreter(limits, streams).map_err(|error| fail_with(&error))?;
+    for mount in &arguments.mount {
+        let host = mount.host.display();
+        let directory = HostDirectory::open(&mount.host, mount.writable)
+            .map_err(|error| fail(&format!("cannot mount {host}: {error}")))?;
+        interpreter
+            .files()
+            .mount(&mount.guest, directory)
+            .map_err(|error| fail(&format!("cannot mount {host} at {}: {error}", mount.guest)))?;
+    }
+    Ok(interpreter)
+}
+
+/// The program that the arguments name; `None` when they ask for a prompt alone.
+fn program(arguments: &RunArguments) -> Result<Option<Program>, String> {
+    let (code, first, rest, from_stdin) = match (&arguments.code, arguments.file.as_deref()) {
+        (Some(code), file) => {
+            let rest: Vec<String> = file.map(str::to_owned).into_iter().chain(arguments.args.clone()).collect();
+            (code.clone(), "-c", rest, false)
+        }
+        (None, Some("-")) => (read_stdin()?, "-", arguments.args.clone(), true),
+        (None, Some(file)) => (read_file(file)?, file, arguments.args.clone(), false),
+        (None, None) if arguments.interactive || std::io::stdin().is_terminal() => return Ok(None),
+        (None, None) => (read_stdin()?, "-", Vec::new(), true),
+    };
+    let argv = std::iter::once(first.to_owned()).chain(rest).collect();
+    let env = arguments.env.iter().cloned().collect();
+    Ok(Some(Program { request: Request { code, argv: Some(argv), env, ..Request::default() }, from_stdin }))
+}
+
+fn read_file(file: &str) -> Result<String, String> {
+    let bytes = std::fs::read(file).map_err(|error| format!("cannot open {file}: {error}"))?;
+    decode(bytes, file)
+}
+
+fn read_stdin() -> Result<String, String> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).map_err(|error| format!("cannot read standard input: {error}"))?;
+    decode(bytes, "standard input")
+}
+
+fn decode(bytes: Vec<u8>, from: &str) -> Result<String, String> {
+    let text = String::from_utf8(bytes).map_err(|_| format!("{from} is not UTF-8 text; save it as UTF-8"))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+#[expect(clippy::print_stdout, reason = "--json and --print are answers of belljar itself, asked for by name")]
+fn print_line(text: &str) {
+    println!("{text}");
+}
+
+fn print_json(report: &Report<'_>, outcome: &Outcome) -> ExitCode {
+    match serde_json::to_string(report) {
+        Ok(text) => print_line(&text),
+        Err(error) => return fail(&format!("cannot write the outcome as JSON: {error}")),
+    }
+    status(outcome)
+}
+
+fn report_statistics(execution: &Execution) {
+    let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let statistics = &execution.statistics;
+    eprintln!(
+        "start {:.2} ms, run {:.2} ms, peak memory {:.1} MB",
+        milliseconds(statistics.start),
+        milliseconds(statistics.run),
+        statistics.peak_memory as f64 / f64::from(1 << 20),
+    );
+}
