@@ -30,7 +30,7 @@ pub(super) enum FrameKind {
     Delegating { id: usize },
 }
 
-/// Loads at loop headers, which fault when the safepoint page is taken away.
+/// Loads at loop headers and tail calls, which fault when the safepoint page is taken away.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Safepoints {
     /// Index of the safepoint memory.
@@ -181,6 +181,7 @@ impl<'m, 'w> Body<'m, 'w> {
             }
             Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => {
                 // The callee takes this function's place: its arguments are on the operand stack, which stays as it is.
+                self.safepoint();
                 if let Some(ballast) = self.ballast {
                     self.move_stack_pointer(ballast, ballast.bytes);
                 }
@@ -226,7 +227,7 @@ impl<'m, 'w> Body<'m, 'w> {
     /// A load from the safepoint page, whose value is of no interest.
     ///
     /// Cranelift replaces a load by an earlier one from the same address, which would leave an inner loop without
-    /// its fault; so every loop loads from an address of its own.
+    /// its fault; so every loop, and every tail call, loads from an address of its own.
     fn safepoint(&mut self) {
         let Some(safepoints) = &mut self.safepoints else { return };
         let offset = u64::from(safepoints.placed % SAFEPOINTS) * 4;

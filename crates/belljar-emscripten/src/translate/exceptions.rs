@@ -63,8 +63,8 @@ pub(super) struct Survey {
     pub(super) tries: Vec<Try>,
     /// Whether a `delegate` reaches the caller past a `try`.
     pub(super) relay_to_caller: bool,
-    /// Whether there is a loop.
-    pub(super) loops: bool,
+    /// Whether there is a loop or a tail call: what can run forever without deepening the stack.
+    pub(super) can_run_forever: bool,
 }
 
 /// One `try`.
@@ -112,7 +112,7 @@ impl Survey {
             match operators.read()? {
                 Operator::Block { .. } | Operator::If { .. } => open.push(Open::Plain),
                 Operator::Loop { .. } => {
-                    survey.loops = true;
+                    survey.can_run_forever = true;
                     open.push(Open::Plain);
                 }
                 Operator::TryTable { .. } => {
@@ -138,6 +138,7 @@ impl Survey {
                 Operator::End => {
                     open.pop().ok_or(UNBALANCED)?;
                 }
+                Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => survey.can_run_forever = true,
                 Operator::MemoryInit { .. } => {
                     return refuse("memory.init", "data segments are taken out of the module");
                 }

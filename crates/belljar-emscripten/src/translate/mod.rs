@@ -5,7 +5,7 @@
 //! | what | becomes | why | where |
 //! | --- | --- | --- | --- |
 //! | legacy exceptions | standard ones | wasmtime has no others | `exceptions` |
-//! | each loop | begins with a load from the safepoint page | taking that page away stops the program | `body` |
+//! | loops and tail calls | begin with a load from the safepoint page | taking that page away stops the program | `body` |
 //! | data segments | [`Translated::segments`] | memory is mapped, never filled | `segments` |
 //! | the start function | an export, [`START_EXPORT`] | a restored instance has been started already | `sections` |
 //! | exported functions | slots of the function table too | C's function pointers, and `dlsym` | `symbols` |
@@ -89,7 +89,7 @@ pub struct Options {
     pub keep_exports: Option<BTreeSet<String>>,
     /// Empty table slots added behind the module's own, for the host's use. Main modules only.
     pub reserved_slots: u32,
-    /// Whether loop headers load from the safepoint page.
+    /// Whether loop headers, and tail calls, load from the safepoint page.
     pub safepoints: bool,
 }
 

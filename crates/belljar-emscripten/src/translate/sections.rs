@@ -264,7 +264,7 @@ impl<'m, 'w> Writer<'m, 'w> {
             let untouched = survey.tries.is_empty()
                 && ballast.is_none()
                 && !self.renumber.added_import
-                && !(survey.loops && safepoints.is_some());
+                && !(survey.can_run_forever && safepoints.is_some());
             if untouched {
                 code.raw(original.as_bytes());
                 continue;
