@@ -1,0 +1,224 @@
+//! What is known of an inode besides its contents: `stat`, permissions, times, and `statfs` of the whole.
+
+use std::sync::Arc;
+
+use super::descriptors::Target;
+use super::node::{FileType, Kind, NodeId};
+use super::time::{SetTime, Times};
+use super::walk::Place;
+use super::{Filesystem, Timestamp};
+use crate::Errno;
+
+/// What `stat` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// `st_dev`: 1 in memory, from 2 on one for each mounted host directory.
+    pub device: u32,
+    /// `st_ino`.
+    pub ino: u64,
+    /// The type bits of `st_mode`.
+    pub file_type: FileType,
+    /// The permission bits of `st_mode`.
+    pub mode: u32,
+    /// `st_nlink`: 1, or 0 once removed. There are no hard links.
+    pub links: u32,
+    /// `st_rdev`.
+    pub special: u32,
+    /// `st_size`, in bytes.
+    pub size: u64,
+    /// `st_blocks`, in units of 512 bytes.
+    pub blocks: u64,
+    /// `st_atim`, `st_mtim`, `st_ctim`.
+    pub(super) times: Times,
+}
+
+impl Stat {
+    /// `st_atim`, `st_mtim` and `st_ctim`.
+    pub fn times(&self) -> [Timestamp; 3] {
+        [self.times.accessed, self.times.modified, self.times.changed]
+    }
+}
+
+/// What `access` asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Access {
+    /// `R_OK`.
+    pub read: bool,
+    /// `W_OK`.
+    pub write: bool,
+    /// `X_OK`.
+    pub execute: bool,
+}
+
+/// What `statfs` tells: free space in terms of the quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    /// Blocks of 4096 bytes.
+    pub blocks: u64,
+    /// Those of them that are free.
+    pub free_blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Those of them that are free.
+    pub free_inodes: u64,
+}
+
+impl Filesystem {
+    /// `fstatat`.
+    pub fn stat_at(&mut self, dirfd: i32, path: &str, follow: bool) -> Result<Stat, Errno> {
+        let place = self.resolve(dirfd, path, follow)?;
+        self.stat_place(&place)
+    }
+
+    /// `fstat`.
+    pub fn stat_fd(&self, fd: i32) -> Result<Stat, Errno> {
+        match &self.description(fd)?.target {
+            Target::Node(id) => self.stat_node(*id),
+            Target::HostFile { mount, file, .. } => file.stat(*mount),
+            Target::HostDirectory { mount, path, .. } => self.mounted(*mount)?.stat(*mount, path),
+        }
+    }
+
+    pub(super) fn stat_place(&self, place: &Place) -> Result<Stat, Errno> {
+        match place {
+            Place::Node(id) => self.stat_node(*id),
+            Place::Host { mount, path } => self.mounted(*mount)?.stat(*mount, path),
+        }
+    }
+
+    fn stat_node(&self, id: NodeId) -> Result<Stat, Errno> {
+        let node = self.nodes.get(id)?;
+        let size = match &node.kind {
+            Kind::File(content) => content.size(),
+            Kind::Link(target) => target.len() as u64,
+            Kind::Directory(_) => 4096,
+            Kind::Device(_) | Kind::Pipe(_) => 0,
+        };
+        let blocks = match &node.kind {
+            Kind::File(content) => {
+                let lower = content.lower().map_or(0, |(_, shown)| shown.div_ceil(512));
+                (content.stored() / 512).max(lower)
+            }
+            _ => 0,
+        };
+        Ok(Stat {
+            device: 1,
+            ino: node.ino,
+            file_type: node.kind.file_type(),
+            mode: node.mode,
+            links: u32::from(node.linked || matches!(node.kind, Kind::Pipe(_))),
+            special: if let Kind::Device(device) = node.kind { device.number() } else { 0 },
+            size,
+            blocks,
+            times: node.times,
+        })
+    }
+
+    /// `faccessat`: [`Errno::EACCES`] when something asked for is not allowed. Links are followed.
+    pub fn access_at(&mut self, dirfd: i32, path: &str, access: Access) -> Result<(), Errno> {
+        let place = self.resolve(dirfd, path, true)?;
+        let asked = [(access.read, 0o444), (access.write, 0o222), (access.execute, 0o111)];
+        for (_, bits) in asked.into_iter().filter(|(asked, _)| *asked) {
+            match &place {
+                Place::Node(id) => self.check_mode(*id, bits)?,
+                Place::Host { mount, path } => self.mounted(*mount)?.check_mode(path, bits)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// `fchmodat`. The mode of a link itself cannot be changed ([`Errno::EOPNOTSUPP`]), as on Linux.
+    pub fn chmod_at(&mut self, dirfd: i32, path: &str, mode: u32, follow: bool) -> Result<(), Errno> {
+        match self.resolve(dirfd, path, follow)? {
+            Place::Node(id) => self.chmod_node(id, mode),
+            Place::Host { mount, path } => {
+                let directory = self.mounted(mount)?;
+                if directory.link_target(&path)?.is_some() {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                directory.set_mode(&path, mode)
+            }
+        }
+    }
+
+    /// `fchmod`.
+    pub fn chmod_fd(&mut self, fd: i32, mode: u32) -> Result<(), Errno> {
+        match self.description(fd)?.target.clone() {
+            Target::Node(id) => self.chmod_node(id, mode),
+            Target::HostFile { mount, file, .. } => {
+                self.mounted(mount)?.check_writable()?;
+                file.set_mode(mode)
+            }
+            Target::HostDirectory { mount, path, .. } => self.mounted(mount)?.set_mode(&path, mode),
+        }
+    }
+
+    fn chmod_node(&mut self, id: NodeId, mode: u32) -> Result<(), Errno> {
+        let node = self.nodes.get_mut(id)?;
+        if matches!(node.kind, Kind::Link(_)) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        node.mode = mode & 0o7777;
+        node.times.changed = Timestamp::now();
+        Ok(())
+    }
+
+    /// `utimensat`.
+    pub fn set_times_at(
+        &mut self,
+        dirfd: i32,
+        path: &str,
+        accessed: SetTime,
+        modified: SetTime,
+        follow: bool,
+    ) -> Result<(), Errno> {
+        match self.resolve(dirfd, path, follow)? {
+            Place::Node(id) => self.set_times_node(id, accessed, modified),
+            Place::Host { mount, path } => self.mounted(mount)?.set_times(&path, accessed, modified),
+        }
+    }
+
+    /// `futimens`.
+    pub fn set_times_fd(&mut self, fd: i32, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
+        match self.description(fd)?.target.clone() {
+            Target::Node(id) => self.set_times_node(id, accessed, modified),
+            Target::HostFile { mount, file, .. } => {
+                self.mounted(mount)?.check_writable()?;
+                file.set_times(accessed, modified)
+            }
+            Target::HostDirectory { mount, path, .. } => self.mounted(mount)?.set_times(&path, accessed, modified),
+        }
+    }
+
+    fn set_times_node(&mut self, id: NodeId, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
+        let times = &mut self.nodes.get_mut(id)?.times;
+        times.accessed = accessed.apply(times.accessed);
+        times.modified = modified.apply(times.modified);
+        if accessed != SetTime::Keep || modified != SetTime::Keep {
+            times.changed = Timestamp::now();
+        }
+        Ok(())
+    }
+
+    /// `readlinkat`. [`Errno::EINVAL`] for what is not a link.
+    pub fn read_link_at(&mut self, dirfd: i32, path: &str) -> Result<Arc<str>, Errno> {
+        match self.resolve(dirfd, path, false)? {
+            Place::Node(id) => match &self.nodes.get(id)?.kind {
+                Kind::Link(target) => Ok(target.clone()),
+                _ => Err(Errno::EINVAL),
+            },
+            Place::Host { mount, path } => self.mounted(mount)?.link_target(&path)?.ok_or(Errno::EINVAL),
+        }
+    }
+
+    /// `statfs`, of everything in memory.
+    pub fn status(&self) -> Status {
+        let inodes = u64::from(self.quota.inodes);
+        Status {
+            blocks: self.quota.bytes / 4096,
+            free_blocks: self.budget() / 4096,
+            inodes,
+            free_inodes: inodes.saturating_sub(u64::from(self.usage.inodes)),
+        }
+    }
+}

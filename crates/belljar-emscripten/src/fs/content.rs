@@ -1,0 +1,334 @@
+//! The bytes of a regular file: chunks written by the guest over, maybe, a read-only file of a layer.
+//!
+//! A chunk is copied when it is first written to, and shared with every copy of the filesystem until then. Parts that
+//! were never written, holes left by seeking or truncating, take no memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::layer::LayerFile;
+use crate::Errno;
+
+/// Bytes of a file that are copied, shared and saved together.
+pub(super) const CHUNK: usize = 64 << 10;
+
+/// What stored bytes are rounded up to when they are counted, per chunk: the unit of `st_blocks`. It also pays for the
+/// bookkeeping of a chunk that holds a single byte.
+const BLOCK: u64 = 512;
+
+/// The largest size a file can have, holes included: what ext4 allows with 4 KiB blocks.
+pub(super) const MAX_FILE_SIZE: u64 = 16 << 40;
+
+/// Contents of one regular file.
+#[derive(Clone, Default)]
+pub(super) struct Content {
+    size: u64,
+    lower: Option<LayerFile>,
+    /// How much of `lower` still shows, where no chunk covers it.
+    lower_size: u64,
+    /// By position divided by [`CHUNK`]. A chunk hides all of `lower` in its range; behind its end there are zeros.
+    chunks: Arc<BTreeMap<u64, Arc<Vec<u8>>>>,
+    stored: u64,
+}
+
+impl Content {
+    /// The contents of a file of a layer, unchanged so far.
+    pub(super) fn of_layer(file: LayerFile) -> Self {
+        let size = file.bytes.len() as u64;
+        Self { size, lower: Some(file), lower_size: size, ..Self::default() }
+    }
+
+    /// Length in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes that count against the quota.
+    pub(super) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// The layer's file that these contents equal, because nothing was ever written.
+    pub(super) fn pristine(&self) -> Option<&LayerFile> {
+        let file = self.lower.as_ref()?;
+        let length = file.bytes.len() as u64;
+        (self.chunks.is_empty() && self.size == length && self.lower_size == length).then_some(file)
+    }
+
+    /// The layer's file under these contents and how much of it shows.
+    pub(super) fn lower(&self) -> Option<(&LayerFile, u64)> {
+        self.lower.as_ref().map(|file| (file, self.lower_size))
+    }
+
+    /// Every chunk that was written.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = (u64, &Arc<Vec<u8>>)> {
+        self.chunks.iter().map(|(&index, chunk)| (index, chunk))
+    }
+
+    /// Contents put together from saved parts; `None` when they do not fit each other.
+    pub(super) fn from_parts(
+        size: u64,
+        lower: Option<(LayerFile, u64)>,
+        chunks: BTreeMap<u64, Arc<Vec<u8>>>,
+    ) -> Option<Self> {
+        let ends_inside = |(&index, chunk): (&u64, &Arc<Vec<u8>>)| {
+            let end = index.checked_mul(CHUNK as u64).and_then(|start| start.checked_add(chunk.len() as u64));
+            chunk.len() <= CHUNK && end.is_some_and(|end| end <= size)
+        };
+        if size > MAX_FILE_SIZE || !chunks.iter().all(ends_inside) {
+            return None;
+        }
+        let stored = chunks.values().map(|chunk| blocks(chunk.len())).sum();
+        let (lower, lower_size) = lower.unzip();
+        let lower_size = lower_size.unwrap_or(0);
+        if lower_size > size || lower.as_ref().is_some_and(|file| lower_size > file.bytes.len() as u64) {
+            return None;
+        }
+        Some(Self { size, lower, lower_size, chunks: Arc::new(chunks), stored })
+    }
+
+    /// Fills `buffer` from `offset`; answers how many bytes there were before the end of the file.
+    pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let count = buffer.len().min(left);
+        let mut rest = &mut buffer[..count];
+        let mut position = offset;
+        while !rest.is_empty() {
+            let (index, within) = split(position);
+            let (part, tail) = rest.split_at_mut(rest.len().min(CHUNK - within));
+            let source = match self.chunks.get(&index) {
+                Some(chunk) => chunk.get(within..).unwrap_or_default(),
+                None => self.lower_from(position),
+            };
+            let copied = part.len().min(source.len());
+            part[..copied].copy_from_slice(&source[..copied]);
+            part[copied..].fill(0);
+            position += part.len() as u64;
+            rest = tail;
+        }
+        count
+    }
+
+    /// Writes `data` at `offset` as far as `budget` more stored bytes allow, and answers how much was written.
+    ///
+    /// [`Errno::ENOSPC`] when not even one byte fits, [`Errno::EFBIG`] when it would start beyond [`MAX_FILE_SIZE`].
+    pub(super) fn write_at(&mut self, offset: u64, data: &[u8], budget: u64) -> Result<usize, Errno> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        if offset >= MAX_FILE_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        let room = usize::try_from(MAX_FILE_SIZE - offset).unwrap_or(usize::MAX);
+        let data = &data[..data.len().min(room)];
+        let limit = self.stored.saturating_add(budget);
+        let mut written = 0;
+        while written < data.len() {
+            let position = offset + written as u64;
+            let part = &data[written..];
+            let part = &part[..part.len().min(CHUNK - split(position).1)];
+            let count = self.write_part(position, part, limit);
+            written += count;
+            if count < part.len() {
+                break;
+            }
+        }
+        if written == 0 {
+            return Err(Errno::ENOSPC);
+        }
+        self.size = self.size.max(offset + written as u64);
+        Ok(written)
+    }
+
+    /// Writes a piece that lies in one chunk; answers how much of it the limit on stored bytes allowed.
+    fn write_part(&mut self, position: u64, part: &[u8], limit: u64) -> usize {
+        let (index, within) = split(position);
+        let held = self.chunks.get(&index).map_or(0, |chunk| blocks(chunk.len()));
+        let inherited = match self.chunks.get(&index) {
+            Some(_) => &[][..],
+            None => {
+                let bytes = self.lower_from(position - within as u64);
+                &bytes[..bytes.len().min(CHUNK)]
+            }
+        };
+        let allowed = usize::try_from(held.saturating_add(limit - self.stored)).unwrap_or(usize::MAX);
+        let allowed = (allowed / BLOCK as usize * BLOCK as usize).min(CHUNK);
+        if inherited.len() > allowed || within >= allowed {
+            return 0;
+        }
+        let count = part.len().min(allowed - within);
+        let inherited = inherited.to_vec();
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let chunk = Arc::make_mut(chunks.entry(index).or_insert_with(|| Arc::new(inherited)));
+        let end = within + count;
+        if end > chunk.len() {
+            // Doubling, as `Vec` does by itself, but never past the chunk.
+            if end > chunk.capacity() {
+                let capacity = end.max(chunk.capacity() * 2).min(CHUNK);
+                chunk.reserve_exact(capacity - chunk.len());
+            }
+            chunk.resize(end, 0);
+        }
+        chunk[within..end].copy_from_slice(&part[..count]);
+        self.stored = self.stored - held + blocks(chunk.len());
+        count
+    }
+
+    /// Cuts the file off at `size`, or adds a hole up to it.
+    pub(super) fn truncate(&mut self, size: u64) -> Result<(), Errno> {
+        if size > MAX_FILE_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        if size == 0 {
+            *self = Self::default();
+            return Ok(());
+        }
+        if size < self.size {
+            let (index, within) = split(size);
+            let chunks = Arc::make_mut(&mut self.chunks);
+            let mut dropped = chunks.split_off(&index);
+            let freed: u64 = dropped.values().map(|chunk| blocks(chunk.len())).sum();
+            self.stored -= freed;
+            if within > 0
+                && let Some(mut chunk) = dropped.remove(&index)
+            {
+                if chunk.len() > within {
+                    let chunk = Arc::make_mut(&mut chunk);
+                    chunk.truncate(within);
+                    chunk.shrink_to_fit();
+                }
+                self.stored += blocks(chunk.len());
+                chunks.insert(index, chunk);
+            }
+            self.lower_size = self.lower_size.min(size);
+        }
+        self.size = size;
+        Ok(())
+    }
+
+    /// What the layer's file holds from `position` on, as far as it still shows.
+    fn lower_from(&self, position: u64) -> &[u8] {
+        let Some(file) = &self.lower else { return &[] };
+        let end = usize::try_from(self.lower_size).unwrap_or(usize::MAX).min(file.bytes.len());
+        let start = usize::try_from(position).unwrap_or(usize::MAX);
+        file.bytes.get(start..end).unwrap_or_default()
+    }
+}
+
+/// Chunk number and place inside the chunk.
+fn split(position: u64) -> (u64, usize) {
+    let chunk = CHUNK as u64;
+    (position / chunk, (position % chunk) as usize)
+}
+
+/// Bytes counted for a chunk of this length.
+fn blocks(length: usize) -> u64 {
+    (length as u64).next_multiple_of(BLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: &Content) -> Vec<u8> {
+        let mut bytes = vec![0xaa; usize::try_from(content.size()).unwrap()];
+        assert_eq!(content.read_at(0, &mut bytes), bytes.len());
+        bytes
+    }
+
+    fn layered(bytes: &[u8]) -> Content {
+        Content::of_layer(LayerFile { layer: 0, node: 1, bytes: bytes.to_vec().into() })
+    }
+
+    #[test]
+    fn a_hole_reads_as_zeros_and_takes_no_space() {
+        let mut content = Content::default();
+        content.truncate(MAX_FILE_SIZE).unwrap();
+        assert_eq!(content.stored(), 0);
+        let mut bytes = [1; 8];
+        assert_eq!(content.read_at(1 << 40, &mut bytes), 8);
+        assert_eq!(bytes, [0; 8]);
+        assert_eq!(content.write_at(3 * CHUNK as u64 + 5, b"x", u64::MAX), Ok(1));
+        assert_eq!(content.stored(), BLOCK);
+        assert_eq!(content.truncate(MAX_FILE_SIZE + 1), Err(Errno::EFBIG));
+        assert_eq!(content.write_at(MAX_FILE_SIZE, b"x", u64::MAX), Err(Errno::EFBIG));
+        assert_eq!(content.write_at(MAX_FILE_SIZE - 1, b"xy", u64::MAX), Ok(1));
+    }
+
+    #[test]
+    fn what_was_cut_off_comes_back_as_zeros() {
+        for mut content in [layered(b"abcdef"), {
+            let mut written = Content::default();
+            written.write_at(0, b"abcdef", u64::MAX).unwrap();
+            written
+        }] {
+            content.truncate(3).unwrap();
+            content.truncate(5).unwrap();
+            assert_eq!(read(&content), b"abc\0\0");
+            content.write_at(6, b"z", u64::MAX).unwrap();
+            assert_eq!(read(&content), b"abc\0\0\0z");
+        }
+    }
+
+    #[test]
+    fn writing_over_a_layer_copies_only_the_chunks_touched() {
+        let mut content = layered(&vec![7; 3 * CHUNK]);
+        let mut copy = content.clone();
+        assert!(content.pristine().is_some());
+        content.write_at(CHUNK as u64 + 1, b"new", u64::MAX).unwrap();
+        assert!(content.pristine().is_none());
+        assert_eq!(content.stored(), CHUNK as u64);
+        let mut expected = vec![7; 3 * CHUNK];
+        expected[CHUNK + 1..CHUNK + 4].copy_from_slice(b"new");
+        assert_eq!(read(&content), expected);
+        assert_eq!(read(&copy), vec![7; 3 * CHUNK]);
+        copy.truncate(CHUNK as u64).unwrap();
+        copy.truncate(3 * CHUNK as u64).unwrap();
+        assert!(copy.pristine().is_none());
+        content.truncate(0).unwrap();
+        assert_eq!(content.stored(), 0);
+    }
+
+    #[test]
+    fn writes_stop_where_the_budget_ends() {
+        let mut content = Content::default();
+        assert_eq!(content.write_at(0, &[1; 2000], 1024), Ok(1024));
+        assert_eq!(content.write_at(1024, b"x", 0), Err(Errno::ENOSPC));
+        // What is already paid for can be written again.
+        assert_eq!(content.write_at(0, &[2; 1024], 0), Ok(1024));
+        assert_eq!(content.stored(), 1024);
+        assert_eq!(layered(&[1; 2048]).write_at(0, b"x", 1024), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn clones_share_until_one_writes() {
+        let mut first = Content::default();
+        first.write_at(0, &vec![1; 2 * CHUNK], u64::MAX).unwrap();
+        let second = first.clone();
+        first.write_at(0, b"changed", u64::MAX).unwrap();
+        assert_eq!(read(&second), vec![1; 2 * CHUNK]);
+        assert!(Arc::ptr_eq(&first.chunks[&1], &second.chunks[&1]));
+    }
+
+    #[test]
+    fn many_small_appends_never_reserve_more_than_a_chunk() {
+        let mut content = Content::default();
+        for offset in 0..CHUNK as u64 + 10 {
+            assert_eq!(content.write_at(offset, b"a", u64::MAX), Ok(1));
+        }
+        assert!(content.chunks.values().all(|chunk| chunk.capacity() <= CHUNK));
+        assert_eq!(content.stored(), CHUNK as u64 + BLOCK);
+    }
+
+    #[test]
+    fn parts_that_contradict_each_other_are_refused() {
+        let chunk = |length| BTreeMap::from([(1, Arc::new(vec![0; length]))]);
+        assert!(Content::from_parts(CHUNK as u64 + 4, None, chunk(4)).is_some());
+        assert!(Content::from_parts(CHUNK as u64 + 3, None, chunk(4)).is_none());
+        assert!(Content::from_parts(MAX_FILE_SIZE, None, chunk(CHUNK + 1)).is_none());
+        let huge = BTreeMap::from([(u64::MAX, Arc::new(vec![0]))]);
+        assert!(Content::from_parts(MAX_FILE_SIZE, None, huge).is_none());
+        let file = LayerFile { layer: 0, node: 1, bytes: vec![0; 4].into() };
+        assert!(Content::from_parts(9, Some((file, 5)), BTreeMap::new()).is_none());
+    }
+}

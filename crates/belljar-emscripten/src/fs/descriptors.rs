@@ -1,0 +1,309 @@
+//! Descriptors, and the open file descriptions that they share.
+//!
+//! `dup` makes another descriptor of the same description: offset and status flags are shared, `FD_CLOEXEC` is not.
+
+use std::sync::Arc;
+
+use super::mount::{HostEntry, HostFile};
+use super::node::{Device, Kind, Node, NodeId, PIPE_CAPACITY, Pipe};
+use super::time::Times;
+use super::walk::Place;
+use super::{Filesystem, OpenFlags, Timestamp};
+use crate::Errno;
+
+/// What a description is open on.
+#[derive(Clone)]
+pub(super) enum Target {
+    Node(NodeId),
+    HostFile {
+        mount: u32,
+        file: HostFile,
+    },
+    HostDirectory {
+        mount: u32,
+        path: String,
+        /// What it lists, once that was asked for.
+        listing: Option<Arc<[HostEntry]>>,
+    },
+}
+
+/// An open file description.
+#[derive(Clone)]
+pub(super) struct Description {
+    pub(super) target: Target,
+    /// Where the next read or write starts; in a directory, how many entries were listed.
+    pub(super) offset: u64,
+    /// For a directory: the offset at which listing stopped, and the name that it stopped at.
+    pub(super) listed: (u64, Option<Arc<str>>),
+    /// Access mode and status flags.
+    pub(super) flags: OpenFlags,
+    references: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Descriptor {
+    description: u32,
+    close_on_exec: bool,
+}
+
+/// The descriptor table.
+#[derive(Clone, Default)]
+pub(super) struct Descriptors {
+    table: Vec<Option<Descriptor>>,
+    descriptions: Vec<Option<Description>>,
+    open: u32,
+}
+
+/// What `poll` finds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// A read would not have to wait.
+    pub readable: bool,
+    /// A write would not have to wait.
+    pub writable: bool,
+    /// The other end of a pipe that is read was closed (`POLLHUP`).
+    pub hung_up: bool,
+    /// The other end of a pipe that is written to was closed (`POLLERR`).
+    pub broken: bool,
+}
+
+impl Descriptors {
+    /// Number of open descriptors.
+    pub(super) fn open(&self) -> u32 {
+        self.open
+    }
+
+    fn get(&self, fd: i32) -> Result<Descriptor, Errno> {
+        let index = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+        self.table.get(index).copied().flatten().ok_or(Errno::EBADF)
+    }
+
+    /// The lowest free number that is not below `least`. [`Errno::EMFILE`] when it is not below `limit`.
+    fn lowest_free(&self, least: u32, limit: u32) -> Result<u32, Errno> {
+        let taken = self.table.iter().skip(least as usize).take_while(|slot| slot.is_some()).count();
+        let number = u32::try_from(taken).ok().and_then(|taken| least.checked_add(taken));
+        number.filter(|&number| number < limit.min(i32::MAX as u32)).ok_or(Errno::EMFILE)
+    }
+
+    /// Sets a free place of the table. The number must have been checked against the quota.
+    fn set(&mut self, fd: u32, descriptor: Descriptor) {
+        let index = fd as usize;
+        if index >= self.table.len() {
+            self.table.resize(index + 1, None);
+        }
+        if let Some(slot) = self.table.get_mut(index) {
+            *slot = Some(descriptor);
+            self.open += 1;
+        }
+    }
+
+    /// Every open descriptor: its number, the number of its description, and `FD_CLOEXEC`.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, u32, bool)> {
+        let slots = (0..).zip(&self.table);
+        slots.filter_map(|(fd, slot)| slot.map(|slot| (fd, slot.description, slot.close_on_exec)))
+    }
+
+    /// Whether any descriptor refers to a description.
+    pub(super) fn is_referred_to(&self, description: u32) -> bool {
+        self.at(description).is_some_and(|description| description.references > 0)
+    }
+
+    /// A description by its number.
+    pub(super) fn at(&self, description: u32) -> Option<&Description> {
+        self.descriptions.get(description as usize)?.as_ref()
+    }
+}
+
+impl Filesystem {
+    pub(super) fn description(&self, fd: i32) -> Result<&Description, Errno> {
+        let description = self.descriptors.get(fd)?.description;
+        self.descriptors.at(description).ok_or(Errno::EBADF)
+    }
+
+    pub(super) fn description_mut(&mut self, fd: i32) -> Result<&mut Description, Errno> {
+        let description = self.descriptors.get(fd)?.description as usize;
+        self.descriptors.descriptions.get_mut(description).and_then(Option::as_mut).ok_or(Errno::EBADF)
+    }
+
+    /// The directory that a descriptor is open on, as a place to walk from.
+    pub(super) fn place_of(&self, fd: i32) -> Result<Place, Errno> {
+        match &self.description(fd)?.target {
+            Target::Node(id) => Ok(Place::Node(*id)),
+            Target::HostDirectory { mount, path, .. } => Ok(Place::Host { mount: *mount, path: path.clone() }),
+            Target::HostFile { .. } => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// [`Errno::EMFILE`] unless another descriptor can be opened.
+    pub(super) fn check_descriptor_free(&self) -> Result<(), Errno> {
+        self.descriptors.lowest_free(0, self.quota.open_files).map(drop)
+    }
+
+    /// Opens a description on `target`, under the lowest descriptor that is at least `least`.
+    pub(super) fn add_description(&mut self, target: Target, flags: OpenFlags, least: u32) -> Result<i32, Errno> {
+        let fd = self.descriptors.lowest_free(least, self.quota.open_files)?;
+        self.add_description_as(fd, target, flags)?;
+        i32::try_from(fd).map_err(|_| Errno::EMFILE)
+    }
+
+    fn add_description_as(&mut self, fd: u32, target: Target, flags: OpenFlags) -> Result<(), Errno> {
+        let description = self.insert_description(target, flags)?;
+        self.refer(fd, description, flags.closes_on_exec());
+        Ok(())
+    }
+
+    /// A description that no descriptor refers to yet.
+    pub(super) fn insert_description(&mut self, target: Target, flags: OpenFlags) -> Result<u32, Errno> {
+        if let Target::Node(id) = target {
+            self.hold(id)?;
+            if let Kind::Pipe(pipe) = &mut self.nodes.get_mut(id)?.kind {
+                pipe.readers += u32::from(flags.reads());
+                pipe.writers += u32::from(flags.writes());
+            }
+        }
+        let description = Description { target, offset: 0, listed: (0, None), flags: flags.status(), references: 0 };
+        let descriptions = &mut self.descriptors.descriptions;
+        let index = descriptions.iter().position(Option::is_none).unwrap_or(descriptions.len());
+        match descriptions.get_mut(index) {
+            Some(slot) => *slot = Some(description),
+            None => descriptions.push(Some(description)),
+        }
+        u32::try_from(index).map_err(|_| Errno::ENFILE)
+    }
+
+    /// Lets the free descriptor `fd` refer to a description.
+    pub(super) fn refer(&mut self, fd: u32, description: u32, close_on_exec: bool) {
+        if let Some(Some(shared)) = self.descriptors.descriptions.get_mut(description as usize) {
+            shared.references += 1;
+            self.descriptors.set(fd, Descriptor { description, close_on_exec });
+        }
+    }
+
+    /// `close`.
+    pub fn close(&mut self, fd: i32) -> Result<(), Errno> {
+        let descriptor = self.descriptors.get(fd)?;
+        if let Some(slot) = usize::try_from(fd).ok().and_then(|index| self.descriptors.table.get_mut(index)) {
+            *slot = None;
+            self.descriptors.open -= 1;
+        }
+        let Some(slot) = self.descriptors.descriptions.get_mut(descriptor.description as usize) else { return Ok(()) };
+        let Some(description) = slot else { return Ok(()) };
+        description.references -= 1;
+        if description.references > 0 {
+            return Ok(());
+        }
+        let flags = description.flags;
+        if let Some(Description { target: Target::Node(id), .. }) = slot.take() {
+            if let Ok(Node { kind: Kind::Pipe(pipe), .. }) = self.nodes.get_mut(id) {
+                pipe.readers -= u32::from(flags.reads());
+                pipe.writers -= u32::from(flags.writes());
+            }
+            self.release(id);
+        }
+        Ok(())
+    }
+
+    /// `dup`, and `F_DUPFD` with a least number for the new descriptor.
+    pub fn duplicate(&mut self, fd: i32, least: i32, close_on_exec: bool) -> Result<i32, Errno> {
+        let descriptor = self.descriptors.get(fd)?;
+        let least = u32::try_from(least).ok().filter(|least| *least < self.quota.open_files).ok_or(Errno::EINVAL)?;
+        let new = self.descriptors.lowest_free(least, self.quota.open_files)?;
+        self.refer(new, descriptor.description, close_on_exec);
+        i32::try_from(new).map_err(|_| Errno::EMFILE)
+    }
+
+    /// `dup3`: closes `new` first, if it is open. [`Errno::EINVAL`] when both are the same.
+    pub fn duplicate_to(&mut self, fd: i32, new: i32, close_on_exec: bool) -> Result<i32, Errno> {
+        if fd == new {
+            return Err(Errno::EINVAL);
+        }
+        let descriptor = self.descriptors.get(fd)?;
+        let number = u32::try_from(new).ok().filter(|new| *new < self.quota.open_files).ok_or(Errno::EBADF)?;
+        match self.close(new) {
+            Ok(()) | Err(Errno::EBADF) => {}
+            Err(errno) => return Err(errno),
+        }
+        self.refer(number, descriptor.description, close_on_exec);
+        Ok(new)
+    }
+
+    /// `FD_CLOEXEC` of a descriptor. It has no effect: there is no `exec`.
+    pub fn close_on_exec(&self, fd: i32) -> Result<bool, Errno> {
+        Ok(self.descriptors.get(fd)?.close_on_exec)
+    }
+
+    /// Sets `FD_CLOEXEC`.
+    pub fn set_close_on_exec(&mut self, fd: i32, close_on_exec: bool) -> Result<(), Errno> {
+        let changed = Descriptor { close_on_exec, ..self.descriptors.get(fd)? };
+        if let Some(slot) = usize::try_from(fd).ok().and_then(|index| self.descriptors.table.get_mut(index)) {
+            *slot = Some(changed);
+        }
+        Ok(())
+    }
+
+    /// Access mode and status flags (`F_GETFL`).
+    pub fn flags(&self, fd: i32) -> Result<OpenFlags, Errno> {
+        Ok(self.description(fd)?.flags)
+    }
+
+    /// Changes the status flags (`F_SETFL`): `O_APPEND` and `O_NONBLOCK`. Others stay as they are.
+    pub fn set_flags(&mut self, fd: i32, flags: OpenFlags) -> Result<(), Errno> {
+        let description = self.description_mut(fd)?;
+        description.flags = description.flags.with_changeable(flags);
+        Ok(())
+    }
+
+    /// `pipe2`: the reading and the writing end.
+    pub fn pipe(&mut self, flags: OpenFlags) -> Result<[i32; 2], Errno> {
+        let limit = self.quota.open_files;
+        let reader = self.descriptors.lowest_free(0, limit)?;
+        let writer = self.descriptors.lowest_free(reader + 1, limit)?;
+        if self.usage.inodes >= self.quota.inodes {
+            return Err(Errno::ENFILE);
+        }
+        let id = self.nodes.insert(|id| Node {
+            ino: u64::from(id.0) + 1,
+            parent: id,
+            name: "".into(),
+            linked: false,
+            opens: 0,
+            mode: 0o600,
+            times: Times::all(Timestamp::now()),
+            kind: Kind::Pipe(Box::new(Pipe::default())),
+            private: true,
+        })?;
+        self.usage.inodes += 1;
+        for (fd, access) in [(reader, OpenFlags::READ_ONLY), (writer, OpenFlags::WRITE_ONLY)] {
+            self.add_description_as(fd, Target::Node(id), access.with(flags.pipe_options()))?;
+        }
+        let number = |fd| i32::try_from(fd).map_err(|_| Errno::EMFILE);
+        Ok([number(reader)?, number(writer)?])
+    }
+
+    /// The device that `fd` is open on, if it is one. Reading and writing [`Device::Stdin`] and the others that
+    /// [are the console](Device::is_console) is left to the caller, who has the console.
+    pub fn device(&self, fd: i32) -> Result<Option<Device>, Errno> {
+        match self.description(fd)?.target {
+            Target::Node(id) => match self.nodes.get(id)?.kind {
+                Kind::Device(device) => Ok(Some(device)),
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// What `poll` would find now. Nothing but pipes ever has to be waited for.
+    pub fn readiness(&self, fd: i32) -> Result<Readiness, Errno> {
+        let description = self.description(fd)?;
+        let always = Readiness { readable: true, writable: true, ..Readiness::default() };
+        let Target::Node(id) = description.target else { return Ok(always) };
+        let Kind::Pipe(pipe) = &self.nodes.get(id)?.kind else { return Ok(always) };
+        Ok(if description.flags.reads() {
+            let hung_up = pipe.writers == 0;
+            Readiness { readable: !pipe.buffer.is_empty(), hung_up, ..Readiness::default() }
+        } else {
+            let broken = pipe.readers == 0;
+            Readiness { writable: broken || pipe.buffer.len() < PIPE_CAPACITY, broken, ..Readiness::default() }
+        })
+    }
+}

@@ -1,0 +1,288 @@
+//! Reading, writing, seeking and truncating through descriptors.
+
+use super::descriptors::{Description, Target};
+use super::node::{Device, Kind, NodeId, PIPE_CAPACITY, Pipe};
+use super::{AT_FDCWD, Filesystem, Timestamp};
+use crate::Errno;
+
+/// What an offset is counted from (`SEEK_SET`, `SEEK_CUR`, `SEEK_END`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    /// The start of the file.
+    Start,
+    /// The current offset.
+    Current,
+    /// The end of the file.
+    End,
+}
+
+impl Filesystem {
+    /// `read`: fills `buffer` from the descriptor's offset and moves it on. 0 at the end.
+    ///
+    /// A pipe that is empty while it has writers answers [`Errno::EAGAIN`], whatever `O_NONBLOCK` says: there is only
+    /// one thread, so nobody could ever write to it while this one waits.
+    pub fn read(&mut self, fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let offset = self.readable(fd)?.offset;
+        let count = self.read_target(fd, offset, buffer)?;
+        self.advance(fd, offset, count)
+    }
+
+    /// `pread`: reads at `offset`, and leaves the descriptor's own as it is. [`Errno::ESPIPE`] for a pipe.
+    pub fn read_at(&mut self, fd: i32, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.readable(fd)?;
+        self.check_seekable(fd)?;
+        self.read_target(fd, offset, buffer)
+    }
+
+    /// `write`: at the descriptor's offset, which moves on, or with `O_APPEND` at the end.
+    ///
+    /// Writes less than all of `data` when the quota is reached, and [`Errno::ENOSPC`] when not even one byte fits. A
+    /// full pipe is [`Errno::EAGAIN`], as an empty one is to [`Filesystem::read`]; one without readers [`Errno::EPIPE`].
+    pub fn write(&mut self, fd: i32, data: &[u8]) -> Result<usize, Errno> {
+        let description = self.writable(fd)?;
+        let (offset, appends) = (description.offset, description.flags.appends());
+        let offset = if appends { self.end_of(fd)? } else { offset };
+        let count = self.write_target(fd, offset, data)?;
+        self.advance(fd, offset, count)
+    }
+
+    /// `pwrite`: writes at `offset`, whatever `O_APPEND` says, and leaves the descriptor's own as it is.
+    pub fn write_at(&mut self, fd: i32, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        self.writable(fd)?;
+        self.check_seekable(fd)?;
+        self.write_target(fd, offset, data)
+    }
+
+    /// `lseek`: answers the new offset. [`Errno::ESPIPE`] for pipes and the console.
+    pub fn seek(&mut self, fd: i32, offset: i64, whence: Whence) -> Result<u64, Errno> {
+        self.check_seekable(fd)?;
+        if self.device(fd)?.is_some() {
+            return Ok(0);
+        }
+        let from = match whence {
+            Whence::Start => 0,
+            Whence::Current => self.description(fd)?.offset,
+            Whence::End => self.end_of(fd)?,
+        };
+        let from = i64::try_from(from).map_err(|_| Errno::EOVERFLOW)?;
+        let to = from.checked_add(offset).ok_or(Errno::EOVERFLOW)?;
+        let to = u64::try_from(to).map_err(|_| Errno::EINVAL)?;
+        self.description_mut(fd)?.offset = to;
+        Ok(to)
+    }
+
+    /// `truncate`: cuts the file off at `size`, or adds a hole up to it.
+    pub fn truncate_at(&mut self, path: &str, size: u64) -> Result<(), Errno> {
+        match self.resolve(AT_FDCWD, path, true)? {
+            super::Place::Node(id) => {
+                if matches!(self.nodes.get(id)?.kind, Kind::Directory(_)) {
+                    return Err(Errno::EISDIR);
+                }
+                self.check_mode(id, 0o222)?;
+                self.truncate_node(id, size)
+            }
+            super::Place::Host { mount, path } => {
+                let directory = self.mounted(mount)?;
+                if directory.is_directory(&path)? {
+                    return Err(Errno::EISDIR);
+                }
+                directory.open_file(&path, super::OpenFlags::WRITE_ONLY, 0)?.truncate(size)
+            }
+        }
+    }
+
+    /// `ftruncate`. [`Errno::EINVAL`] for a descriptor that is not open for writing.
+    pub fn truncate_fd(&mut self, fd: i32, size: u64) -> Result<(), Errno> {
+        let description = self.description(fd)?;
+        if !description.flags.writes() {
+            return Err(Errno::EINVAL);
+        }
+        match description.target.clone() {
+            Target::Node(id) => self.truncate_node(id, size),
+            Target::HostFile { file, .. } => file.truncate(size),
+            Target::HostDirectory { .. } => Err(Errno::EISDIR),
+        }
+    }
+
+    /// `posix_fallocate`: the file is at least `end` bytes long afterwards. No space is set aside for it, but
+    /// [`Errno::ENOSPC`] says when there could not be enough.
+    pub fn allocate(&mut self, fd: i32, end: u64) -> Result<(), Errno> {
+        if !self.description(fd)?.flags.writes() {
+            return Err(Errno::EBADF);
+        }
+        self.check_seekable(fd)?;
+        let size = self.end_of(fd)?;
+        if end <= size {
+            return Ok(());
+        }
+        if matches!(self.description(fd)?.target, Target::Node(_)) && end - size > self.budget() {
+            return Err(Errno::ENOSPC);
+        }
+        self.truncate_fd(fd, end).map_err(|errno| if errno == Errno::EINVAL { Errno::ENODEV } else { errno })
+    }
+
+    /// `fsync`. Files in memory are as safe as they get; those of the host are written through.
+    pub fn synchronise(&self, fd: i32) -> Result<(), Errno> {
+        match &self.description(fd)?.target {
+            Target::HostFile { file, .. } => file.synchronise(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that can be read without waiting (`FIONREAD`).
+    pub fn bytes_to_read(&self, fd: i32) -> Result<u64, Errno> {
+        let description = self.description(fd)?;
+        if let Target::Node(id) = description.target {
+            match &self.nodes.get(id)?.kind {
+                Kind::Pipe(pipe) => return Ok(pipe.buffer.len() as u64),
+                Kind::File(content) => return Ok(content.size().saturating_sub(description.offset)),
+                _ => return Err(Errno::ENOTTY),
+            }
+        }
+        Ok(self.end_of(fd)?.saturating_sub(description.offset))
+    }
+
+    pub(super) fn truncate_node(&mut self, id: NodeId, size: u64) -> Result<(), Errno> {
+        let node = self.nodes.get_mut(id)?;
+        let Kind::File(content) = &mut node.kind else { return Err(Errno::EINVAL) };
+        let before = content.stored();
+        content.truncate(size)?;
+        let freed = before.saturating_sub(content.stored());
+        let now = Timestamp::now();
+        node.times.modified = now;
+        node.times.changed = now;
+        self.usage.bytes = self.usage.bytes.saturating_sub(freed);
+        Ok(())
+    }
+
+    fn readable(&self, fd: i32) -> Result<&Description, Errno> {
+        let description = self.description(fd)?;
+        if description.flags.reads() { Ok(description) } else { Err(Errno::EBADF) }
+    }
+
+    fn writable(&self, fd: i32) -> Result<&Description, Errno> {
+        let description = self.description(fd)?;
+        if description.flags.writes() { Ok(description) } else { Err(Errno::EBADF) }
+    }
+
+    fn check_seekable(&self, fd: i32) -> Result<(), Errno> {
+        match self.description(fd)?.target {
+            Target::Node(id) => match self.nodes.get(id)?.kind {
+                Kind::Pipe(_) => Err(Errno::ESPIPE),
+                Kind::Device(device) if device.is_console() => Err(Errno::ESPIPE),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// The size of what `fd` is open on; 0 for what has none.
+    fn end_of(&self, fd: i32) -> Result<u64, Errno> {
+        match &self.description(fd)?.target {
+            Target::Node(id) => match &self.nodes.get(*id)?.kind {
+                Kind::File(content) => Ok(content.size()),
+                _ => Ok(0),
+            },
+            Target::HostFile { file, .. } => file.size(),
+            Target::HostDirectory { .. } => Ok(0),
+        }
+    }
+
+    fn advance(&mut self, fd: i32, offset: u64, count: usize) -> Result<usize, Errno> {
+        self.description_mut(fd)?.offset = offset.saturating_add(count as u64);
+        Ok(count)
+    }
+
+    fn read_target(&mut self, fd: i32, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let id = match &self.description(fd)?.target {
+            Target::Node(id) => *id,
+            Target::HostFile { file, .. } => return file.read_at(offset, buffer),
+            Target::HostDirectory { .. } => return Err(Errno::EISDIR),
+        };
+        let node = self.nodes.get_mut(id)?;
+        let count = match &mut node.kind {
+            Kind::File(content) => content.read_at(offset, buffer),
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            Kind::Link(_) => return Err(Errno::EBADF),
+            Kind::Device(device) => return read_device(*device, buffer),
+            Kind::Pipe(pipe) => read_pipe(pipe, buffer)?,
+        };
+        if count > 0 {
+            node.times.accessed = Timestamp::now();
+        }
+        Ok(count)
+    }
+
+    fn write_target(&mut self, fd: i32, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        let id = match &self.description(fd)?.target {
+            Target::Node(id) => *id,
+            Target::HostFile { file, .. } => return file.write_at(offset, data),
+            Target::HostDirectory { .. } => return Err(Errno::EISDIR),
+        };
+        let budget = self.budget();
+        let node = self.nodes.get_mut(id)?;
+        let count = match &mut node.kind {
+            Kind::File(content) => {
+                let before = content.stored();
+                let count = content.write_at(offset, data, budget)?;
+                let added = content.stored().saturating_sub(before);
+                self.usage.bytes = self.usage.bytes.saturating_add(added);
+                count
+            }
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            Kind::Link(_) => return Err(Errno::EBADF),
+            // The console's writes never come here, and the others take everything.
+            Kind::Device(_) => data.len(),
+            Kind::Pipe(pipe) => write_pipe(pipe, data)?,
+        };
+        if count > 0 {
+            let now = Timestamp::now();
+            node.times.modified = now;
+            node.times.changed = now;
+        }
+        Ok(count)
+    }
+}
+
+fn read_device(device: Device, buffer: &mut [u8]) -> Result<usize, Errno> {
+    match device {
+        Device::Null | Device::Stdin | Device::Stdout | Device::Stderr => Ok(0),
+        Device::Zero => {
+            buffer.fill(0);
+            Ok(buffer.len())
+        }
+        Device::Random => {
+            getrandom::fill(buffer).map_err(|_| Errno::EIO)?;
+            Ok(buffer.len())
+        }
+    }
+}
+
+fn read_pipe(pipe: &mut Pipe, buffer: &mut [u8]) -> Result<usize, Errno> {
+    if pipe.buffer.is_empty() && pipe.writers > 0 && !buffer.is_empty() {
+        return Err(Errno::EAGAIN);
+    }
+    let count = buffer.len().min(pipe.buffer.len());
+    for (to, from) in buffer.iter_mut().zip(pipe.buffer.drain(..count)) {
+        *to = from;
+    }
+    Ok(count)
+}
+
+fn write_pipe(pipe: &mut Pipe, data: &[u8]) -> Result<usize, Errno> {
+    /// Writes of at most this many bytes are never split (`PIPE_BUF`).
+    const ATOMIC: usize = 4096;
+    if pipe.readers == 0 {
+        return Err(Errno::EPIPE);
+    }
+    let room = PIPE_CAPACITY.saturating_sub(pipe.buffer.len());
+    if data.is_empty() {
+        return Ok(0);
+    }
+    if room == 0 || (data.len() <= ATOMIC && data.len() > room) {
+        return Err(Errno::EAGAIN);
+    }
+    let count = data.len().min(room);
+    pipe.buffer.extend(&data[..count]);
+    Ok(count)
+}

@@ -1,0 +1,228 @@
+//! Read-only file trees that instances share: a standard library, a site-packages directory.
+//!
+//! A layer is built once by the host and never changes. Each filesystem that has it keeps what its guest changes to
+//! itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{FileBytes, NAME_MAX, Timestamp};
+
+/// An immutable tree of files.
+pub struct Layer {
+    id: String,
+    nodes: Vec<LayerNode>,
+}
+
+/// One file, directory or symbolic link of a layer.
+pub(super) struct LayerNode {
+    pub(super) name: Arc<str>,
+    pub(super) parent: u32,
+    pub(super) modified: Timestamp,
+    pub(super) kind: LayerKind,
+}
+
+pub(super) enum LayerKind {
+    File(FileBytes),
+    Directory(BTreeMap<Arc<str>, u32>),
+    Link(Arc<str>),
+}
+
+/// A regular file of a layer, and where it is.
+#[derive(Clone)]
+pub(super) struct LayerFile {
+    /// The layer's place in the filesystem's list.
+    pub(super) layer: u32,
+    /// The file's place in the layer.
+    pub(super) node: u32,
+    pub(super) bytes: FileBytes,
+}
+
+impl Layer {
+    /// What the layer is known by: equal for layers with equal contents.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn node(&self, index: u32) -> Option<&LayerNode> {
+        self.nodes.get(index as usize)
+    }
+
+    /// What a directory of the layer holds; `None` when `index` is not a directory.
+    pub(super) fn entries(&self, index: u32) -> Option<&BTreeMap<Arc<str>, u32>> {
+        match &self.node(index)?.kind {
+            LayerKind::Directory(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// Path of a node from the layer's root, without a leading slash.
+    pub(super) fn path_of(&self, index: u32) -> String {
+        let mut names = Vec::new();
+        let mut current = index;
+        // A node's parent was made before it, so the walk ends at the root, which is 0.
+        while let Some(node) = self.node(current).filter(|_| current != 0) {
+            names.push(&*node.name);
+            current = node.parent;
+        }
+        names.reverse();
+        names.join("/")
+    }
+
+    /// The node at a path as [`Layer::path_of`] gives it.
+    pub(super) fn find(&self, path: &str) -> Option<u32> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(0, |directory, name| self.entries(directory)?.get(name).copied())
+    }
+}
+
+impl std::fmt::Debug for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layer").field("id", &self.id).field("nodes", &self.nodes.len()).finish()
+    }
+}
+
+/// Why a path cannot be put into a layer.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum LayerError {
+    /// A component is empty, `.`, `..`, too long or has a NUL in it.
+    #[error("`{0}` is not a plain path: components must be names of at most {NAME_MAX} bytes, without `.` and `..`")]
+    Path(String),
+    /// Something else is already there.
+    #[error("`{0}` is in the layer already")]
+    Exists(String),
+    /// A component that must be a directory is a file or a link.
+    #[error("`{0}` goes through something that is not a directory")]
+    NotADirectory(String),
+}
+
+/// Builds a [`Layer`]. Paths are the guest's, from its root; missing directories are made.
+pub struct LayerBuilder {
+    nodes: Vec<LayerNode>,
+    modified: Timestamp,
+}
+
+impl Default for LayerBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LayerBuilder {
+    /// An empty layer. Its files are dated 1980-01-01, the earliest time that a zip archive can hold, so that equal
+    /// trees are equal layers; [`LayerBuilder::dated`] chooses another date.
+    pub fn new() -> Self {
+        let modified = Timestamp { seconds: 315_532_800, nanoseconds: 0 };
+        let root = LayerNode { name: "".into(), parent: 0, modified, kind: LayerKind::Directory(BTreeMap::new()) };
+        Self { nodes: vec![root], modified }
+    }
+
+    /// Dates what is added from here on.
+    pub fn dated(&mut self, modified: Timestamp) -> &mut Self {
+        self.modified = modified;
+        self
+    }
+
+    /// Adds a regular file.
+    pub fn file(&mut self, path: &str, bytes: impl Into<FileBytes>) -> Result<&mut Self, LayerError> {
+        self.add(path, LayerKind::File(bytes.into()))
+    }
+
+    /// Adds a symbolic link to `target`, which is read by the guest's rules.
+    pub fn symlink(&mut self, path: &str, target: &str) -> Result<&mut Self, LayerError> {
+        if target.is_empty() || target.len() >= super::PATH_MAX || target.contains('\0') {
+            return Err(LayerError::Path(target.into()));
+        }
+        self.add(path, LayerKind::Link(target.into()))
+    }
+
+    /// Adds a directory and those above it, as far as they are missing.
+    pub fn directory(&mut self, path: &str) -> Result<&mut Self, LayerError> {
+        self.make_directories(path, path)?;
+        Ok(self)
+    }
+
+    /// Ends the building. `id` names these contents: two layers with the same id must be the same tree.
+    pub fn finish(self, id: impl Into<String>) -> Arc<Layer> {
+        Arc::new(Layer { id: id.into(), nodes: self.nodes })
+    }
+
+    fn add(&mut self, path: &str, kind: LayerKind) -> Result<&mut Self, LayerError> {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        check_name(name, path)?;
+        let parent = self.make_directories(directory, path)?;
+        let index = self.nodes.len() as u32;
+        let name: Arc<str> = name.into();
+        if self.entries(parent, path)?.contains_key(&name) {
+            return Err(LayerError::Exists(path.into()));
+        }
+        self.entries(parent, path)?.insert(name.clone(), index);
+        self.nodes.push(LayerNode { name, parent, modified: self.modified, kind });
+        Ok(self)
+    }
+
+    fn make_directories(&mut self, directory: &str, path: &str) -> Result<u32, LayerError> {
+        let mut current = 0;
+        for name in directory.trim_matches('/').split('/').filter(|_| !directory.trim_matches('/').is_empty()) {
+            check_name(name, path)?;
+            let next = self.nodes.len() as u32;
+            current = match self.entries(current, path)?.get(name) {
+                Some(&existing) => existing,
+                None => {
+                    let name: Arc<str> = name.into();
+                    self.entries(current, path)?.insert(name.clone(), next);
+                    let kind = LayerKind::Directory(BTreeMap::new());
+                    self.nodes.push(LayerNode { name, parent: current, modified: self.modified, kind });
+                    next
+                }
+            };
+        }
+        self.entries(current, path)?;
+        Ok(current)
+    }
+
+    fn entries(&mut self, index: u32, path: &str) -> Result<&mut BTreeMap<Arc<str>, u32>, LayerError> {
+        match self.nodes.get_mut(index as usize).map(|node| &mut node.kind) {
+            Some(LayerKind::Directory(entries)) => Ok(entries),
+            _ => Err(LayerError::NotADirectory(path.into())),
+        }
+    }
+}
+
+fn check_name(name: &str, path: &str) -> Result<(), LayerError> {
+    if name.is_empty() || name == "." || name == ".." || name.len() > NAME_MAX || name.contains('\0') {
+        return Err(LayerError::Path(path.into()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_nodes_and_back() {
+        let mut builder = LayerBuilder::new();
+        builder.file("/lib/python/os.py", b"pass".to_vec()).unwrap().symlink("lib/py", "python").unwrap();
+        builder.directory("/lib/empty/").unwrap().directory("/").unwrap();
+        let layer = builder.finish("id");
+        for path in ["lib/python/os.py", "lib/py", "lib/empty", "lib", ""] {
+            assert_eq!(layer.path_of(layer.find(path).unwrap()), path);
+        }
+        assert!(layer.find("lib/absent").is_none());
+        assert!(layer.find("lib/python/os.py/x").is_none());
+    }
+
+    #[test]
+    fn paths_that_are_not_plain_are_refused() {
+        let mut builder = LayerBuilder::new();
+        let file = |builder: &mut LayerBuilder, path: &str| builder.file(path, Vec::new()).err();
+        for path in ["", "/", "a/../b", "./a", "a//b", "a\0b", "a/", &"x".repeat(256)] {
+            assert_eq!(file(&mut builder, path), Some(LayerError::Path(path.into())), "{path:?}");
+        }
+        assert_eq!(file(&mut builder, "a"), None);
+        assert_eq!(file(&mut builder, "a"), Some(LayerError::Exists("a".into())));
+        assert_eq!(file(&mut builder, "a/b"), Some(LayerError::NotADirectory("a/b".into())));
+        assert!(builder.directory("a").is_err());
+    }
+}

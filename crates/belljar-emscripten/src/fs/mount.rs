@@ -1,0 +1,308 @@
+//! Directories of the host, mounted into the guest's tree.
+//!
+//! Every access goes through a [`cap_std::fs::Dir`], which cannot be left by `..` or symbolic links, even when the
+//! host changes the tree meanwhile. Reads and writes reach the host's files at once. Only regular files and
+//! directories are opened: a pipe, a device or a socket could block, or do something.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, Metadata, MetadataExt, OpenOptions, OpenOptionsExt, PermissionsExt};
+
+use super::node::{FileType, NodeId};
+use super::time::Times;
+use super::{FileError, Filesystem, OpenFlags, SetTime, Stat, Timestamp};
+use crate::Errno;
+
+/// A directory of the host that can be mounted.
+#[derive(Debug)]
+pub struct HostDirectory {
+    root: Dir,
+    writable: bool,
+}
+
+/// A host directory at its place.
+#[derive(Clone)]
+pub(super) struct Mount {
+    pub(super) at: NodeId,
+    pub(super) directory: Arc<HostDirectory>,
+}
+
+/// A file of the host that the guest has open.
+#[derive(Clone)]
+pub(super) struct HostFile(Arc<std::fs::File>);
+
+/// What a host directory lists.
+pub(super) struct HostEntry {
+    pub(super) name: Arc<str>,
+    pub(super) ino: u64,
+    pub(super) file_type: FileType,
+}
+
+impl HostDirectory {
+    /// Opens a directory of the host; with `writable`, the guest may change what is in it.
+    pub fn open(path: &Path, writable: bool) -> io::Result<Self> {
+        Ok(Self { root: Dir::open_ambient_dir(path, ambient_authority())?, writable })
+    }
+
+    /// [`Errno::EROFS`] unless the guest may change things here.
+    pub(super) fn check_writable(&self) -> Result<(), Errno> {
+        if self.writable { Ok(()) } else { Err(Errno::EROFS) }
+    }
+
+    fn metadata(&self, path: &str) -> Result<Metadata, Errno> {
+        let metadata = if path.is_empty() { self.root.dir_metadata() } else { self.root.symlink_metadata(path) };
+        metadata.map_err(errno)
+    }
+
+    pub(super) fn exists(&self, path: &str) -> Result<bool, Errno> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    pub(super) fn is_directory(&self, path: &str) -> Result<bool, Errno> {
+        Ok(self.metadata(path)?.is_dir())
+    }
+
+    /// Where the link at `path` points; `None` when there is no link there.
+    pub(super) fn link_target(&self, path: &str) -> Result<Option<Arc<str>>, Errno> {
+        if !self.metadata(path)?.is_symlink() {
+            return Ok(None);
+        }
+        let target = self.root.read_link_contents(path).map_err(errno)?;
+        Ok(Some(target.to_str().ok_or(Errno::EILSEQ)?.into()))
+    }
+
+    pub(super) fn stat(&self, mount: u32, path: &str) -> Result<Stat, Errno> {
+        Ok(stat(mount, &self.metadata(path)?))
+    }
+
+    /// Whether any of the permission `bits` is set, and the mount allows writing when they include write bits.
+    pub(super) fn check_mode(&self, path: &str, bits: u32) -> Result<(), Errno> {
+        if self.metadata(path)?.mode() & bits == 0 {
+            return Err(Errno::EACCES);
+        }
+        if bits & 0o222 != 0 { self.check_writable() } else { Ok(()) }
+    }
+
+    /// Opens a regular file. [`Errno::EACCES`] for what is neither that nor a directory.
+    pub(super) fn open_file(&self, path: &str, flags: OpenFlags, mode: u32) -> Result<HostFile, Errno> {
+        if flags.writes() || flags.creates() || flags.truncates() {
+            self.check_writable()?;
+        }
+        if self.exists(path)? && !self.metadata(path)?.is_file() {
+            return Err(Errno::EACCES);
+        }
+        let mut options = OpenOptions::new();
+        options.read(flags.reads()).write(flags.writes() || flags.truncates());
+        if flags.creates() {
+            options.create(!flags.excludes()).create_new(flags.excludes()).mode(mode);
+        }
+        // Not to wait, should a pipe have taken the file's place since it was looked at; and not to follow a link.
+        options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
+        let file = self.root.open_with(path, &options).map_err(errno)?.into_std();
+        if !file.metadata().map_err(errno)?.is_file() {
+            return Err(Errno::EACCES);
+        }
+        if flags.truncates() {
+            file.set_len(0).map_err(errno)?;
+        }
+        Ok(HostFile(Arc::new(file)))
+    }
+
+    pub(super) fn make_directory(&self, path: &str, mode: u32) -> Result<(), Errno> {
+        self.check_writable()?;
+        let mut builder = DirBuilder::new();
+        builder.mode(mode);
+        self.root.create_dir_with(path, &builder).map_err(errno)
+    }
+
+    pub(super) fn remove_file(&self, path: &str) -> Result<(), Errno> {
+        self.check_writable()?;
+        self.root.remove_file(path).map_err(errno)
+    }
+
+    pub(super) fn remove_directory(&self, path: &str) -> Result<(), Errno> {
+        self.check_writable()?;
+        self.root.remove_dir(path).map_err(errno)
+    }
+
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), Errno> {
+        self.check_writable()?;
+        self.root.rename(from, &self.root, to).map_err(errno)
+    }
+
+    pub(super) fn set_mode(&self, path: &str, mode: u32) -> Result<(), Errno> {
+        self.check_writable()?;
+        // A guest's program must not become one that gives away the rights of the user who mounted the directory.
+        let permissions = cap_std::fs::Permissions::from_mode(mode & 0o777);
+        let path = if path.is_empty() { "." } else { path };
+        self.root.set_permissions(path, permissions).map_err(errno)
+    }
+
+    pub(super) fn set_times(&self, path: &str, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
+        self.check_writable()?;
+        let file = if self.is_directory(path)? {
+            let path = if path.is_empty() { "." } else { path };
+            self.root.open_dir(path).map_err(errno)?.into_std_file()
+        } else {
+            let HostFile(file) = self.open_file(path, OpenFlags(0), 0)?;
+            return HostFile(file).set_times(accessed, modified);
+        };
+        HostFile(Arc::new(file)).set_times(accessed, modified)
+    }
+
+    /// Everything in the directory at `path`, sorted. Names that are not UTF-8 are left out: the guest could not
+    /// name them.
+    pub(super) fn list(&self, path: &str) -> Result<Vec<HostEntry>, Errno> {
+        let path = if path.is_empty() { "." } else { path };
+        let mut entries = Vec::new();
+        for entry in self.root.read_dir(path).map_err(errno)? {
+            let entry = entry.map_err(errno)?;
+            // What vanished meanwhile is not listed.
+            let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else { continue };
+            entries.push(HostEntry { name: name.into(), ino: metadata.ino(), file_type: file_type(&metadata) });
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+}
+
+impl HostFile {
+    pub(super) fn stat(&self, mount: u32) -> Result<Stat, Errno> {
+        let metadata = Metadata::from_file(&self.0).map_err(errno)?;
+        Ok(stat(mount, &metadata))
+    }
+
+    pub(super) fn size(&self) -> Result<u64, Errno> {
+        Ok(self.0.metadata().map_err(errno)?.len())
+    }
+
+    pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.0.read_at(buffer, offset).map_err(errno)
+    }
+
+    pub(super) fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        self.0.write_at(data, offset).map_err(errno)
+    }
+
+    pub(super) fn truncate(&self, size: u64) -> Result<(), Errno> {
+        self.0.set_len(size).map_err(errno)
+    }
+
+    pub(super) fn synchronise(&self) -> Result<(), Errno> {
+        self.0.sync_all().map_err(errno)
+    }
+
+    pub(super) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode & 0o777);
+        self.0.set_permissions(permissions).map_err(errno)
+    }
+
+    pub(super) fn set_times(&self, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
+        let mut times = std::fs::FileTimes::new();
+        let host = |time: SetTime| match time {
+            SetTime::Keep => Ok(None),
+            _ => time.apply(Timestamp::default()).to_system().ok_or(Errno::EINVAL).map(Some),
+        };
+        if let Some(time) = host(accessed)? {
+            times = times.set_accessed(time);
+        }
+        if let Some(time) = host(modified)? {
+            times = times.set_modified(time);
+        }
+        self.0.set_times(times).map_err(errno)
+    }
+}
+
+impl Filesystem {
+    /// Mounts a host directory at `path`, which is made when it does not exist and must be a directory of the guest
+    /// that has no mount yet. What was in it is hidden.
+    pub fn mount(&mut self, path: &str, directory: HostDirectory) -> Result<(), FileError> {
+        self.create_dir_all(path)?;
+        let mounted = self.as_host(|files| files.resolve(super::AT_FDCWD, path, true)).and_then(|place| match place {
+            super::Place::Node(at) if at != super::ROOT => {
+                let mount = u32::try_from(self.mounts.len()).map_err(|_| Errno::ENOMEM)?;
+                self.nodes.directory_mut(at)?.mount = Some(mount);
+                self.mounts.push(Mount { at, directory: Arc::new(directory) });
+                Ok(())
+            }
+            _ => Err(Errno::EBUSY),
+        });
+        mounted.map_err(|errno| FileError { path: path.into(), errno })
+    }
+
+    pub(super) fn mounted(&self, mount: u32) -> Result<Arc<HostDirectory>, Errno> {
+        self.mounts.get(mount as usize).map(|mount| mount.directory.clone()).ok_or(Errno::EIO)
+    }
+}
+
+fn stat(mount: u32, metadata: &Metadata) -> Stat {
+    let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0) };
+    Stat {
+        device: 2 + mount,
+        ino: metadata.ino(),
+        file_type: file_type(metadata),
+        mode: metadata.mode() & 0o7777,
+        links: u32::try_from(metadata.nlink()).unwrap_or(u32::MAX),
+        special: 0,
+        size: metadata.len(),
+        blocks: metadata.blocks(),
+        times: Times {
+            accessed: time(metadata.atime(), metadata.atime_nsec()),
+            modified: time(metadata.mtime(), metadata.mtime_nsec()),
+            changed: time(metadata.ctime(), metadata.ctime_nsec()),
+        },
+    }
+}
+
+fn file_type(metadata: &Metadata) -> FileType {
+    match metadata.mode() & 0o170_000 {
+        0o100_000 => FileType::Regular,
+        0o040_000 => FileType::Directory,
+        0o120_000 => FileType::Link,
+        0o020_000 => FileType::CharacterDevice,
+        0o010_000 => FileType::Pipe,
+        _ => FileType::Other,
+    }
+}
+
+/// The guest's number for an error of the host.
+fn errno(error: io::Error) -> Errno {
+    match error.raw_os_error() {
+        Some(libc::EACCES) => Errno::EACCES,
+        Some(libc::EBUSY) => Errno::EBUSY,
+        Some(libc::EDQUOT | libc::ENOSPC) => Errno::ENOSPC,
+        Some(libc::EEXIST) => Errno::EEXIST,
+        Some(libc::EFBIG) => Errno::EFBIG,
+        Some(libc::EINVAL) => Errno::EINVAL,
+        Some(libc::EISDIR) => Errno::EISDIR,
+        Some(libc::ELOOP) => Errno::ELOOP,
+        Some(libc::EMFILE | libc::ENFILE) => Errno::ENFILE,
+        Some(libc::EMLINK) => Errno::EMLINK,
+        Some(libc::ENAMETOOLONG) => Errno::ENAMETOOLONG,
+        Some(libc::ENOENT) => Errno::ENOENT,
+        Some(libc::ENOMEM) => Errno::ENOMEM,
+        Some(libc::ENOTDIR) => Errno::ENOTDIR,
+        Some(libc::ENOTEMPTY) => Errno::ENOTEMPTY,
+        Some(libc::ENXIO) => Errno::ENXIO,
+        Some(libc::EPERM) => Errno::EPERM,
+        Some(libc::EROFS) => Errno::EROFS,
+        Some(libc::ETXTBSY) => Errno::ETXTBSY,
+        Some(libc::EXDEV) => Errno::EXDEV,
+        _ => match error.kind() {
+            io::ErrorKind::NotFound => Errno::ENOENT,
+            // cap-std's own word for a path that leads out of the directory.
+            io::ErrorKind::PermissionDenied => Errno::EACCES,
+            io::ErrorKind::AlreadyExists => Errno::EEXIST,
+            io::ErrorKind::InvalidInput => Errno::EINVAL,
+            _ => Errno::EIO,
+        },
+    }
+}

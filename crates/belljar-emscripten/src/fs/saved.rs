@@ -1,0 +1,371 @@
+//! The form in which a snapshot keeps files.
+//!
+//! Layers are kept by their ids and files of layers by their paths, so an image need not hold them. Host directories
+//! are left out: whoever loads the files mounts them again; descriptors on them are closed. Loading trusts nothing:
+//! whatever is read, the result is a tree whose references hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::content::{CHUNK, Content};
+use super::descriptors::Target;
+use super::layer::{Layer, LayerFile, LayerKind};
+use super::node::{Device, Directory, Entry, Kind, LowerDirectory, Node, NodeId, Nodes, PIPE_CAPACITY, Pipe, ROOT};
+use super::time::Times;
+use super::walk::Place;
+use super::{Filesystem, NAME_MAX, OpenFlags, PATH_MAX, Quota};
+
+/// The files of one instance, to be written to an image. Made by [`Filesystem::save`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SavedFiles {
+    /// Ids, the lowest layer first.
+    layers: Vec<String>,
+    /// The inode table, with its free places.
+    nodes: Vec<Option<SavedNode>>,
+    working_directory: NodeId,
+    umask: u32,
+    descriptions: Vec<SavedDescription>,
+    /// Number, place in `descriptions`, `FD_CLOEXEC`.
+    descriptors: Vec<(u32, u32, bool)>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SavedNode {
+    ino: u64,
+    mode: u32,
+    times: Times,
+    private: bool,
+    kind: SavedKind,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum SavedKind {
+    File {
+        size: u64,
+        lower: Option<(SavedLower, u64)>,
+        chunks: Vec<(u64, Bytes)>,
+    },
+    /// `None` stands for a whiteout.
+    Directory {
+        entries: Vec<(Arc<str>, Option<NodeId>)>,
+        lower: Vec<SavedLower>,
+    },
+    Link(Arc<str>),
+    Device(Device),
+    Pipe(Bytes),
+}
+
+/// Something in a layer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SavedLower {
+    layer: u32,
+    path: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SavedDescription {
+    node: NodeId,
+    offset: u64,
+    flags: OpenFlags,
+}
+
+/// Why saved files cannot be loaded.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum LoadError {
+    /// A layer that the files stand on was not given.
+    #[error("the layer `{0}` is missing: the image was made with other packages or another runtime, make it anew")]
+    Layer(String),
+    /// Something contradicts itself.
+    #[error("the saved files are damaged ({0}): make the image anew")]
+    Damaged(&'static str),
+}
+
+impl Filesystem {
+    /// The files in the form in which snapshots keep them.
+    pub fn save(&self) -> SavedFiles {
+        let mut nodes = Vec::new();
+        for (NodeId(at), node) in self.nodes.slots() {
+            nodes.resize_with(at as usize, || None);
+            nodes.push(Some(self.save_node(node)));
+        }
+        let mut descriptions = Vec::new();
+        let mut descriptors = Vec::new();
+        let mut places = BTreeMap::new();
+        for (fd, description, close_on_exec) in self.descriptors.all() {
+            let Some(open) = self.descriptors.at(description) else { continue };
+            let Target::Node(node) = open.target else { continue };
+            let place = *places.entry(description).or_insert_with(|| {
+                descriptions.push(SavedDescription { node, offset: open.offset, flags: open.flags });
+                descriptions.len() as u32 - 1
+            });
+            descriptors.push((fd, place, close_on_exec));
+        }
+        let working_directory = match &self.working_directory {
+            Place::Node(id) => *id,
+            Place::Host { mount, .. } => self.mounts.get(*mount as usize).map_or(ROOT, |mount| mount.at),
+        };
+        let layers = self.layers.iter().map(|layer| layer.id().to_owned()).collect();
+        SavedFiles { layers, nodes, working_directory, umask: self.umask, descriptions, descriptors }
+    }
+
+    fn save_node(&self, node: &Node) -> SavedNode {
+        let kind = match &node.kind {
+            Kind::File(content) => SavedKind::File {
+                size: content.size(),
+                lower: content.lower().map(|(file, shown)| (self.save_lower(file.layer, file.node), shown)),
+                chunks: content.chunks().map(|(index, chunk)| (index, Bytes(chunk.clone()))).collect(),
+            },
+            Kind::Directory(directory) => {
+                let entries = directory.entries.iter().map(|(name, entry)| match entry {
+                    Entry::Node(id) => (name.clone(), Some(*id)),
+                    Entry::Whiteout => (name.clone(), None),
+                });
+                let lower = directory.lower.iter().map(|at| self.save_lower(at.layer, at.node)).collect();
+                SavedKind::Directory { entries: entries.collect(), lower }
+            }
+            Kind::Link(target) => SavedKind::Link(target.clone()),
+            Kind::Device(device) => SavedKind::Device(*device),
+            Kind::Pipe(pipe) => SavedKind::Pipe(Bytes(Arc::new(pipe.buffer.iter().copied().collect()))),
+        };
+        SavedNode { ino: node.ino, mode: node.mode, times: node.times, private: node.private, kind }
+    }
+
+    fn save_lower(&self, layer: u32, node: u32) -> SavedLower {
+        let path = self.layers.get(layer as usize).map(|layer| layer.path_of(node)).unwrap_or_default();
+        SavedLower { layer, path }
+    }
+}
+
+impl SavedFiles {
+    /// The ids of the layers that [`SavedFiles::load`] needs.
+    pub fn layers(&self) -> impl Iterator<Item = &str> {
+        self.layers.iter().map(String::as_str)
+    }
+
+    /// Makes files of it again. `layers` must have all that were there when they were saved, in any order; others
+    /// are not looked at. What is there may exceed `quota`; it can only shrink then.
+    pub fn load(self, layers: &[Arc<Layer>], quota: Quota) -> Result<Filesystem, LoadError> {
+        let mut files = Filesystem::empty(quota);
+        for id in &self.layers {
+            let layer = layers.iter().find(|layer| layer.id() == id).ok_or_else(|| LoadError::Layer(id.clone()))?;
+            files.layers.push(layer.clone());
+        }
+        files.nodes = Nodes::default();
+        let mut free = Vec::new();
+        for saved in self.nodes {
+            let Some(saved) = saved else {
+                free.push(vacant(&mut files.nodes)?);
+                continue;
+            };
+            let kind = load_kind(saved.kind, &files.layers)?;
+            let stored = kind.stored();
+            let loaded = files.nodes.insert(|id| Node {
+                ino: saved.ino,
+                parent: id,
+                name: "".into(),
+                linked: false,
+                opens: 0,
+                mode: saved.mode & 0o7777,
+                times: saved.times,
+                kind,
+                private: saved.private,
+            });
+            loaded.map_err(|_| LoadError::Damaged("too many inodes"))?;
+            files.usage.bytes = files.usage.bytes.saturating_add(stored);
+            files.usage.inodes = files.usage.inodes.saturating_add(u32::from(saved.private));
+        }
+        // The last one freed is the first one used.
+        for id in free.into_iter().rev() {
+            files.nodes.remove(id);
+        }
+        files.link_up()?;
+        files.open_up(&self.descriptions, &self.descriptors)?;
+        files.umask = self.umask & 0o777;
+        if files.nodes.directory(self.working_directory).is_err() {
+            return Err(LoadError::Damaged("the working directory is not a directory"));
+        }
+        files.working_directory = Place::Node(ROOT);
+        let held = files.hold(ROOT).and_then(|()| files.set_working_directory(Place::Node(self.working_directory)));
+        held.map_err(|_| LoadError::Damaged("the working directory does not exist"))?;
+        let lost: Vec<NodeId> = files.nodes.slots().map(|(id, _)| id).collect();
+        for id in lost {
+            files.discard_unused(id);
+        }
+        Ok(files)
+    }
+}
+
+impl Filesystem {
+    /// Walks the loaded tree from its root, so that every inode knows its parent, and none has two.
+    fn link_up(&mut self) -> Result<(), LoadError> {
+        let damaged = |_| LoadError::Damaged("a directory lists what does not exist");
+        self.nodes.directory(ROOT).map_err(|_| LoadError::Damaged("the root is not a directory"))?;
+        self.nodes.get_mut(ROOT).map_err(damaged)?.linked = true;
+        let mut pending = vec![ROOT];
+        while let Some(parent) = pending.pop() {
+            let entries = self.nodes.directory(parent).map_err(damaged)?.entries.clone();
+            for (name, entry) in entries.iter() {
+                let Entry::Node(id) = *entry else { continue };
+                let node = self.nodes.get_mut(id).map_err(damaged)?;
+                if node.linked || matches!(node.kind, Kind::Pipe(_)) {
+                    return Err(LoadError::Damaged("an inode is in two directories"));
+                }
+                node.linked = true;
+                node.parent = parent;
+                node.name = name.clone();
+                if let Kind::Directory(_) = node.kind {
+                    pending.push(id);
+                }
+            }
+        }
+        // Removed directories live on while they are open, and are empty then.
+        for (_, node) in self.nodes.slots() {
+            if let (false, Kind::Directory(directory)) = (node.linked, &node.kind)
+                && directory.entries.values().any(|entry| matches!(entry, Entry::Node(_)))
+            {
+                return Err(LoadError::Damaged("a directory outside of the tree is not empty"));
+            }
+        }
+        Ok(())
+    }
+
+    fn open_up(
+        &mut self,
+        descriptions: &[SavedDescription],
+        descriptors: &[(u32, u32, bool)],
+    ) -> Result<(), LoadError> {
+        /// Beyond any quota in use; bounds the table whatever is read.
+        const MOST: u32 = 1 << 16;
+        let damaged = |_| LoadError::Damaged("a descriptor is open on what does not exist");
+        let mut numbers = Vec::new();
+        for saved in descriptions {
+            self.nodes.get(saved.node).map_err(damaged)?;
+            let number = self.insert_description(Target::Node(saved.node), saved.flags).map_err(damaged)?;
+            numbers.push(number);
+        }
+        for &(fd, place, close_on_exec) in descriptors {
+            let Some(&number) = numbers.get(place as usize).filter(|_| fd < MOST) else {
+                return Err(LoadError::Damaged("a descriptor has no description"));
+            };
+            let number_fd = i32::try_from(fd).map_err(|_| LoadError::Damaged("a descriptor's number is too large"))?;
+            if self.description(number_fd).is_ok() {
+                return Err(LoadError::Damaged("a descriptor is open twice"));
+            }
+            self.refer(fd, number, close_on_exec);
+            let offset = descriptions.get(place as usize).map_or(0, |saved| saved.offset);
+            if let Ok(description) = self.description_mut(number_fd) {
+                description.offset = offset;
+            }
+        }
+        if numbers.iter().any(|&number| !self.descriptors.is_referred_to(number)) {
+            return Err(LoadError::Damaged("a description has no descriptor"));
+        }
+        Ok(())
+    }
+}
+
+/// A place of the table that is to be free.
+fn vacant(nodes: &mut Nodes) -> Result<NodeId, LoadError> {
+    let empty = nodes.insert(|id| Node {
+        ino: 0,
+        parent: id,
+        name: "".into(),
+        linked: false,
+        opens: 0,
+        mode: 0,
+        times: Times::all(Default::default()),
+        kind: Kind::Device(Device::Null),
+        private: false,
+    });
+    empty.map_err(|_| LoadError::Damaged("too many inodes"))
+}
+
+fn load_kind(saved: SavedKind, layers: &[Arc<Layer>]) -> Result<Kind, LoadError> {
+    Ok(match saved {
+        SavedKind::File { size, lower, chunks } => {
+            let lower = match lower {
+                Some((lower, shown)) => Some((load_file(&lower, layers)?, shown)),
+                None => None,
+            };
+            let chunks = chunks.into_iter().map(|(index, Bytes(chunk))| (index, chunk)).collect();
+            let content = Content::from_parts(size, lower, chunks);
+            Kind::File(content.ok_or(LoadError::Damaged("a file's parts do not fit each other"))?)
+        }
+        SavedKind::Directory { entries, lower } => {
+            let plain = |name: &str| {
+                !name.is_empty() && name != "." && name != ".." && name.len() <= NAME_MAX && !name.contains(['/', '\0'])
+            };
+            if !entries.iter().all(|(name, _)| plain(name)) {
+                return Err(LoadError::Damaged("a name is not one"));
+            }
+            let entries = entries.into_iter().map(|(name, id)| (name, id.map_or(Entry::Whiteout, Entry::Node)));
+            let lower: Result<_, _> = lower.iter().map(|lower| load_directory(lower, layers)).collect();
+            Kind::Directory(Directory { entries: Arc::new(entries.collect()), lower: lower?, mount: None })
+        }
+        SavedKind::Link(target) if !target.is_empty() && target.len() < PATH_MAX => Kind::Link(target),
+        SavedKind::Link(_) => return Err(LoadError::Damaged("a link points nowhere")),
+        SavedKind::Device(device) => Kind::Device(device),
+        SavedKind::Pipe(Bytes(buffer)) if buffer.len() <= PIPE_CAPACITY => {
+            Kind::Pipe(Box::new(Pipe { buffer: buffer.iter().copied().collect(), ..Pipe::default() }))
+        }
+        SavedKind::Pipe(_) => return Err(LoadError::Damaged("a pipe holds too much")),
+    })
+}
+
+fn find_lower<'a>(saved: &SavedLower, layers: &'a [Arc<Layer>]) -> Result<(u32, &'a LayerKind), LoadError> {
+    let found = layers.get(saved.layer as usize).and_then(|layer| {
+        let index = layer.find(&saved.path)?;
+        Some((index, &layer.node(index)?.kind))
+    });
+    found.ok_or(LoadError::Damaged("a layer lacks a file"))
+}
+
+fn load_file(saved: &SavedLower, layers: &[Arc<Layer>]) -> Result<LayerFile, LoadError> {
+    match find_lower(saved, layers)? {
+        (node, LayerKind::File(bytes)) => Ok(LayerFile { layer: saved.layer, node, bytes: bytes.clone() }),
+        _ => Err(LoadError::Damaged("a layer has something else in place of a file")),
+    }
+}
+
+fn load_directory(saved: &SavedLower, layers: &[Arc<Layer>]) -> Result<LowerDirectory, LoadError> {
+    match find_lower(saved, layers)? {
+        (node, LayerKind::Directory(_)) => Ok(LowerDirectory { layer: saved.layer, node }),
+        _ => Err(LoadError::Damaged("a layer has something else in place of a directory")),
+    }
+}
+
+/// Bytes that are written as one piece, not one by one.
+#[derive(Debug, Clone)]
+struct Bytes(Arc<Vec<u8>>);
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Piece;
+
+        impl Visitor<'_> for Piece {
+            type Value = Bytes;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(formatter, "at most {CHUNK} bytes")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                if bytes.len() > CHUNK {
+                    return Err(E::invalid_length(bytes.len(), &self));
+                }
+                Ok(Bytes(Arc::new(bytes.to_vec())))
+            }
+        }
+
+        deserializer.deserialize_bytes(Piece)
+    }
+}

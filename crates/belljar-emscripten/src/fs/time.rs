@@ -1,0 +1,70 @@
+//! Points in time as files carry them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// Seconds and nanoseconds since 1970-01-01 UTC (`struct timespec`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Timestamp {
+    /// Whole seconds; negative before 1970.
+    pub seconds: i64,
+    /// The rest, less than 1,000,000,000.
+    pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// The host's time, no finer than the guest's clocks show ([`crate::clock::RESOLUTION`]).
+    pub fn now() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let step = crate::clock::RESOLUTION.subsec_nanos().max(1);
+        Self {
+            seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: now.subsec_nanos() / step * step,
+        }
+    }
+
+    /// The host's form of this time; `None` when the host cannot represent it.
+    pub(super) fn to_system(self) -> Option<SystemTime> {
+        let rest = Duration::from_nanos(u64::from(self.nanoseconds));
+        let whole = Duration::from_secs(self.seconds.unsigned_abs());
+        let start = if self.seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+        start?.checked_add(rest)
+    }
+}
+
+/// When an inode was last read, written and changed (`st_atim`, `st_mtim`, `st_ctim`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Times {
+    pub(super) accessed: Timestamp,
+    pub(super) modified: Timestamp,
+    pub(super) changed: Timestamp,
+}
+
+impl Times {
+    pub(super) fn all(at: Timestamp) -> Self {
+        Self { accessed: at, modified: at, changed: at }
+    }
+}
+
+/// What `utimensat` does to one of the two times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// Leave it (`UTIME_OMIT`).
+    Keep,
+    /// The current time (`UTIME_NOW`).
+    Now,
+    /// The given time.
+    To(Timestamp),
+}
+
+impl SetTime {
+    /// The new value, given the old one.
+    pub(super) fn apply(self, old: Timestamp) -> Timestamp {
+        match self {
+            SetTime::Keep => old,
+            SetTime::Now => Timestamp::now(),
+            SetTime::To(time) => time,
+        }
+    }
+}
