@@ -10,6 +10,7 @@ pub mod clock;
 pub mod console;
 pub mod dylink;
 mod errno;
+mod exports;
 mod ffi;
 pub mod fs;
 pub mod guest;
