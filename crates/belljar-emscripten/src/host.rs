@@ -65,6 +65,9 @@ pub enum Termination {
     /// An import that this host names but does not serve.
     #[error("the program called the host function `{0}`, which does not exist here")]
     Unsupported(String),
+    /// A call through libffi that cannot be made: a pointer that is no function's, a signature that does not fit.
+    #[error("the program made a foreign call that cannot be: {0}")]
+    ForeignCall(String),
     /// The host was called before its main module was ready, or with one that lacks a needed export.
     #[error("the program has no usable `{0}`")]
     Missing(String),

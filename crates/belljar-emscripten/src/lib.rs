@@ -11,6 +11,7 @@ pub mod console;
 pub mod dylink;
 pub mod engine;
 mod errno;
+mod exports;
 mod ffi;
 pub mod fs;
 pub mod guest;

@@ -1,0 +1,158 @@
+//! libffi's host functions: calls to functions whose signature is only known at run time, and functions made at run
+//! time for others to call. `ctypes` is what needs them.
+//!
+//! Source: libffi's `src/wasm32/ffi.c`, whose four `EM_JS` functions these replace.
+//!
+//! Invariant: whatever pointers the guest passes, a call ends with a result or a [`Termination`], never a panic.
+
+mod callback;
+mod types;
+
+use wasmtime::{AsContextMut, Func, Linker, Ref, Result, StoreContextMut, Val};
+
+pub(crate) use callback::Closures;
+use types::{Kind, Signature, forged};
+
+use crate::Errno;
+use crate::exports::{self, ShadowStack};
+use crate::guest::{GuestMemory, Ptr, field};
+use crate::host::{Call, Host, Termination, split};
+
+/// The alignment of the guest's stack pointer.
+const STACK_ALIGN: u32 = 16;
+
+pub(crate) fn define(linker: &mut Linker<Host>) -> Result<()> {
+    linker.func_wrap("env", "ffi_call_js", ffi_call)?;
+    linker.func_wrap("env", "ffi_closure_alloc_js", callback::alloc)?;
+    linker.func_wrap("env", "ffi_closure_free_js", callback::free)?;
+    linker.func_wrap("env", "ffi_prep_closure_loc_js", callback::prepare)?;
+    Ok(())
+}
+
+/// Calls the function in table slot `function` as `cif` describes it: `arguments` is an array of pointers to the
+/// values, the result goes to `result`.
+fn ffi_call(mut call: Call<'_>, cif: Ptr, function: u32, result: Ptr, arguments: Ptr) -> Result<()> {
+    let callee = function_in_slot(&mut call.as_context_mut(), function)?;
+    let stack = ShadowStack::enter(&mut call.as_context_mut())?;
+    let (mut memory, _) = split(&mut call)?;
+    let signature = Signature::read(&memory, cif)?;
+    let mut frame = Frame { memory: &mut memory, top: stack.top() };
+    let values = frame.marshal(&signature, result, arguments)?;
+    let top = frame.align(0, STACK_ALIGN)?;
+
+    let callee_type = callee.ty(&call);
+    let mut wanted = callee_type.params();
+    let fits = wanted.len() == values.len()
+        && values.iter().zip(&mut wanted).all(|(value, wanted)| value.ty(&call).is_ok_and(|ty| wanted.matches(&ty)));
+    if !fits {
+        let given = values.iter().filter_map(|value| value.ty(&call).ok()).map(|ty| ty.to_string());
+        let given = given.collect::<Vec<_>>().join(", ");
+        return Err(forged(format!("function {function} is {callee_type}, and was called with ({given})")).into());
+    }
+
+    let mut results = vec![Val::I32(0); callee_type.results().len()];
+    stack.lower(&mut call.as_context_mut(), top)?;
+    let outcome = callee.call(&mut call, &values, &mut results);
+    stack.leave(&mut call.as_context_mut())?;
+    outcome?;
+
+    // `ctypes` takes a function to return an int unless it is told otherwise: no result counts as zero.
+    let value = results.first().copied().unwrap_or(Val::I32(0));
+    let (mut memory, _) = split(&mut call)?;
+    match signature.result {
+        Kind::Void => Ok(()),
+        kind if kind.by_pointer() => Ok(()),
+        kind => Ok(kind.store(&mut memory, result, &value)?),
+    }
+}
+
+/// The function in a slot of the table, or an error that says what is there instead.
+fn function_in_slot(store: &mut StoreContextMut<'_, Host>, slot: u32) -> Result<Func, Termination> {
+    let table = exports::main_module(store)?.table;
+    match table.get(&mut *store, u64::from(slot)) {
+        Some(Ref::Func(Some(function))) => Ok(function),
+        Some(_) => Err(forged(format!("there is no function at {slot:#x}"))),
+        None => Err(forged(format!("{slot:#x} is not a function pointer"))),
+    }
+}
+
+/// The part of the guest's stack under construction for a call. It grows downwards.
+struct Frame<'a, 'memory> {
+    memory: &'a mut GuestMemory<'memory>,
+    top: Ptr,
+}
+
+impl Frame<'_, '_> {
+    /// Turns the values that `arguments` points to into what wasm passes, as the C ABI of wasm has it: structures by
+    /// pointer to a copy, variable arguments by one pointer to them all.
+    fn marshal(&mut self, signature: &Signature, result: Ptr, arguments: Ptr) -> Result<Vec<Val>, Termination> {
+        let mut values = Vec::with_capacity(signature.arguments.len() + 2);
+        if signature.result.by_pointer() {
+            values.push(pointer(result));
+        }
+        let sources = pointers(self.memory, arguments, signature.arguments.len())?;
+        let (fixed, variable) = signature.arguments.split_at(signature.fixed);
+        for (&kind, &source) in fixed.iter().zip(&sources) {
+            match kind {
+                Kind::Struct { size, align } => values.push(pointer(self.copy(source, size, align)?)),
+                kind => kind.load(self.memory, source, &mut values)?,
+            }
+        }
+        if signature.variadic() {
+            values.push(pointer(self.push_variable(variable, &sources[signature.fixed..])?));
+        }
+        Ok(values)
+    }
+
+    /// Lays out variable arguments where `va_arg` will look for them.
+    fn push_variable(&mut self, kinds: &[Kind], sources: &[Ptr]) -> Result<Ptr, Termination> {
+        // The last comes first, since the stack grows downwards.
+        let mut copies = Vec::new();
+        for (&kind, &source) in kinds.iter().zip(sources).rev() {
+            match kind {
+                Kind::Struct { size, align } => {
+                    let place = self.align(4, 4)?;
+                    copies.push((place, source, size, align));
+                }
+                kind => {
+                    let (size, align) = kind.layout();
+                    self.copy(source, size, align)?;
+                }
+            }
+        }
+        let start = self.top;
+        for (place, source, size, align) in copies {
+            let copy = self.copy(source, size, align)?;
+            self.memory.write_u32(place, copy).map_err(unreadable)?;
+        }
+        Ok(start)
+    }
+
+    /// Copies a value onto the stack.
+    fn copy(&mut self, source: Ptr, size: u32, align: u32) -> Result<Ptr, Termination> {
+        let place = self.align(size, align)?;
+        self.memory.copy_within(source, place, size).map_err(unreadable)?;
+        Ok(place)
+    }
+
+    /// Takes `size` bytes at a multiple of `align`, which is a power of two.
+    fn align(&mut self, size: u32, align: u32) -> Result<Ptr, Termination> {
+        let below = self.top.checked_sub(size).ok_or_else(|| forged("the arguments overflow the stack".into()))?;
+        self.top = below & !(align - 1);
+        Ok(self.top)
+    }
+}
+
+/// An array of `count` pointers.
+fn pointers(memory: &GuestMemory<'_>, array: Ptr, count: usize) -> Result<Vec<Ptr>, Termination> {
+    let count = u32::try_from(count).map_err(|_| unreadable(Errno::EFAULT))?;
+    (0..count).map(|index| field(array, 4 * index).and_then(|at| memory.read_u32(at)).map_err(unreadable)).collect()
+}
+
+fn pointer(address: Ptr) -> Val {
+    Val::I32(address.cast_signed())
+}
+
+fn unreadable(_: Errno) -> Termination {
+    forged("an argument lies outside of memory".into())
+}

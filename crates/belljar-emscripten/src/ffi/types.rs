@@ -1,0 +1,187 @@
+//! libffi's description of a function, `ffi_cif`, read from guest memory.
+
+use wasmtime::{Engine, FuncType, Val, ValType};
+
+use super::unreadable;
+use crate::guest::{GuestMemory, Ptr, field};
+use crate::host::Termination;
+
+/// Most arguments of one call: as many as `ctypes` allows (`CTYPES_MAX_ARGCOUNT`).
+const ARGUMENTS_MAX: u32 = 1024;
+/// Deepest nesting of structures of one member that is looked through.
+const NESTING_MAX: usize = 64;
+/// Largest alignment that a structure may ask for.
+const ALIGN_MAX: u16 = 4096;
+
+/// The error for a call that cannot be made.
+pub(super) fn forged(what: String) -> Termination {
+    Termination::ForeignCall(what)
+}
+
+/// A type, as far as passing values of it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Void,
+    /// 32 bits: `int`, `long`, pointers.
+    Word,
+    U8,
+    I8,
+    U16,
+    I16,
+    I64,
+    F32,
+    F64,
+    /// 128 bits, passed as two halves.
+    LongDouble,
+    /// Structures of more than one member; those of one are passed as their member.
+    Struct {
+        size: u32,
+        align: u32,
+    },
+}
+
+impl Kind {
+    /// Reads an `ffi_type`: size, alignment (u16), id (u16), pointer to the null-terminated members.
+    fn read(memory: &GuestMemory<'_>, mut ty: Ptr) -> Result<Self, Termination> {
+        let word = |base: Ptr, offset| field(base, offset).and_then(|at| memory.read_u32(at)).map_err(unreadable);
+        let half = |base: Ptr, offset| field(base, offset).and_then(|at| memory.read_u16(at)).map_err(unreadable);
+        for _ in 0..NESTING_MAX {
+            return Ok(match half(ty, 6)? {
+                0 => Self::Void,
+                1 | 9 | 10 | 14 => Self::Word,
+                2 => Self::F32,
+                3 => Self::F64,
+                4 => Self::LongDouble,
+                5 => Self::U8,
+                6 => Self::I8,
+                7 => Self::U16,
+                8 => Self::I16,
+                11 | 12 => Self::I64,
+                13 => {
+                    let members = word(ty, 8)?;
+                    let first = word(members, 0)?;
+                    if first == 0 {
+                        return Ok(Self::Void);
+                    }
+                    if word(members, 4)? == 0 {
+                        ty = first;
+                        continue;
+                    }
+                    let align = half(ty, 4)?;
+                    if !align.is_power_of_two() || align > ALIGN_MAX {
+                        return Err(forged(format!("a structure is aligned to {align} bytes")));
+                    }
+                    Self::Struct { size: word(ty, 0)?, align: u32::from(align) }
+                }
+                15 => return Err(forged("complex numbers cannot be passed".into())),
+                id => return Err(forged(format!("{id} is not a type of libffi's"))),
+            });
+        }
+        Err(forged("structures are nested too deeply".into()))
+    }
+
+    /// Whether a result of this type is written through a pointer that the caller passes first.
+    pub(super) fn by_pointer(self) -> bool {
+        matches!(self, Self::LongDouble | Self::Struct { .. })
+    }
+
+    /// Size and alignment in memory, both a power of two but for structures and `long double`, which is aligned to 8.
+    pub(super) fn layout(self) -> (u32, u32) {
+        match self {
+            Self::Void | Self::Word | Self::F32 => (4, 4),
+            Self::U8 | Self::I8 => (1, 1),
+            Self::U16 | Self::I16 => (2, 2),
+            Self::I64 | Self::F64 => (8, 8),
+            Self::LongDouble => (16, 8),
+            Self::Struct { size, align } => (size, align),
+        }
+    }
+
+    /// How wasm passes it, in order.
+    fn passed_as(self) -> &'static [ValType] {
+        match self {
+            Self::Void => &[],
+            Self::Word | Self::U8 | Self::I8 | Self::U16 | Self::I16 | Self::Struct { .. } => &[ValType::I32],
+            Self::I64 => &[ValType::I64],
+            Self::F32 => &[ValType::F32],
+            Self::F64 => &[ValType::F64],
+            Self::LongDouble => &[ValType::I64, ValType::I64],
+        }
+    }
+
+    /// Reads a value and appends what wasm passes for it. A structure is the caller's to copy.
+    pub(super) fn load(self, memory: &GuestMemory<'_>, at: Ptr, values: &mut Vec<Val>) -> Result<(), Termination> {
+        let value = match self {
+            Self::Void => return Err(forged("an argument is of type void".into())),
+            Self::Word | Self::Struct { .. } => Val::I32(memory.read_i32(at).map_err(unreadable)?),
+            Self::U8 => Val::I32(memory.read_u8(at).map_err(unreadable)?.into()),
+            Self::I8 => Val::I32(memory.read_u8(at).map_err(unreadable)?.cast_signed().into()),
+            Self::U16 => Val::I32(memory.read_u16(at).map_err(unreadable)?.into()),
+            Self::I16 => Val::I32(memory.read_u16(at).map_err(unreadable)?.cast_signed().into()),
+            Self::I64 => Val::I64(memory.read_i64(at).map_err(unreadable)?),
+            Self::F32 => Val::F32(memory.read_u32(at).map_err(unreadable)?),
+            Self::F64 => Val::F64(memory.read_u64(at).map_err(unreadable)?),
+            Self::LongDouble => {
+                values.push(Val::I64(memory.read_i64(at).map_err(unreadable)?));
+                let high = field(at, 8).map_err(unreadable)?;
+                Val::I64(memory.read_i64(high).map_err(unreadable)?)
+            }
+        };
+        values.push(value);
+        Ok(())
+    }
+
+    /// Writes a value that wasm passed as one. What does not fit the type is refused.
+    pub(super) fn store(self, memory: &mut GuestMemory<'_>, at: Ptr, value: &Val) -> Result<(), Termination> {
+        let written = match (self, *value) {
+            (Self::U8 | Self::I8, Val::I32(value)) => memory.write(at, &value.to_le_bytes()[..1]),
+            (Self::U16 | Self::I16, Val::I32(value)) => memory.write(at, &value.to_le_bytes()[..2]),
+            (Self::Word | Self::Struct { .. }, Val::I32(value)) => memory.write_i32(at, value),
+            (Self::I64, Val::I64(value)) => memory.write_i64(at, value),
+            (Self::F32, Val::F32(bits)) => memory.write_u32(at, bits),
+            (Self::F64, Val::F64(bits)) => memory.write_u64(at, bits),
+            // A function without a result, declared to have one.
+            (_, Val::I32(0)) => {
+                let (size, _) = self.layout();
+                memory.slice_mut(at, size).map(|bytes| bytes.fill(0))
+            }
+            _ => return Err(forged("the function's result is of another type than declared".into())),
+        };
+        written.map_err(unreadable)
+    }
+}
+
+/// What an `ffi_cif` describes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Signature {
+    pub(super) result: Kind,
+    pub(super) arguments: Vec<Kind>,
+    /// How many arguments stand before the `...`; all of them when there is none.
+    pub(super) fixed: usize,
+}
+
+impl Signature {
+    /// Reads an `ffi_cif`: abi, nargs, arg_types, rtype, bytes, flags, nfixedargs, of four bytes each.
+    pub(super) fn read(memory: &GuestMemory<'_>, cif: Ptr) -> Result<Self, Termination> {
+        let word = |base: Ptr, offset| field(base, offset).and_then(|at| memory.read_u32(at)).map_err(unreadable);
+        let (count, types, result, fixed) = (word(cif, 4)?, word(cif, 8)?, word(cif, 12)?, word(cif, 24)?);
+        if count > ARGUMENTS_MAX || fixed > count {
+            return Err(forged(format!("a call with {fixed} of {count} arguments; {ARGUMENTS_MAX} are the most")));
+        }
+        let arguments =
+            (0..count).map(|index| Kind::read(memory, word(types, 4 * index)?)).collect::<Result<_, _>>()?;
+        Ok(Self { result: Kind::read(memory, result)?, arguments, fixed: fixed as usize })
+    }
+
+    pub(super) fn variadic(&self) -> bool {
+        self.fixed < self.arguments.len()
+    }
+
+    /// The wasm function type, of a signature that is not variadic.
+    pub(super) fn wasm_type(&self, engine: &Engine) -> FuncType {
+        let hidden = self.result.by_pointer().then_some(ValType::I32);
+        let passed = self.arguments.iter().flat_map(|kind| kind.passed_as()).cloned();
+        let results = if self.result.by_pointer() { &[] } else { self.result.passed_as() };
+        FuncType::new(engine, hidden.into_iter().chain(passed), results.iter().cloned())
+    }
+}

@@ -1,0 +1,118 @@
+//! Clocks, sleeping and the calendar. The guest's time zone is UTC.
+
+use wasmtime::{Linker, Result};
+
+use super::calendar::BrokenDown;
+use crate::Errno;
+use crate::clock::RESOLUTION;
+use crate::guest::{GuestMemory, Ptr};
+use crate::host::{Call, Host, split};
+use crate::stop::Wake;
+
+/// `CLOCK_REALTIME`.
+const REALTIME: u32 = 0;
+/// `CLOCK_THREAD_CPUTIME_ID`, the last that WASI knows. All but the first are served by the monotonic clock, as
+/// Emscripten does.
+const LAST_CLOCK: u32 = 3;
+/// Bytes of the buffers that `_tzset_js` gets for names.
+const ZONE: &[u8] = b"UTC\0";
+
+pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
+    const WASI: &str = "wasi_snapshot_preview1";
+    linker.func_wrap(WASI, "clock_time_get", clock_time_get)?;
+    linker.func_wrap(WASI, "clock_res_get", clock_res_get)?;
+    linker.func_wrap("env", "emscripten_date_now", date_now)?;
+    linker.func_wrap("env", "emscripten_get_now", get_now)?;
+    linker.func_wrap("env", "emscripten_get_now_res", || RESOLUTION.as_nanos() as f64)?;
+    linker.func_wrap("env", "_tzset_js", tzset)?;
+    linker.func_wrap("env", "_localtime_js", break_down)?;
+    linker.func_wrap("env", "_gmtime_js", break_down)?;
+    linker.func_wrap("env", "_timegm_js", make_time)?;
+    linker.func_wrap("env", "_mktime_js", make_time)?;
+    linker.func_wrap("env", "_setitimer_js", setitimer)?;
+    Ok(())
+}
+
+fn clock_time_get(mut call: Call<'_>, clock: u32, _precision: i64, out: Ptr) -> Result<i32> {
+    let (mut memory, host) = split(&mut call)?;
+    let time = match clock {
+        REALTIME => host.clock.realtime(),
+        _ if clock <= LAST_CLOCK => host.clock.monotonic(),
+        _ => return Ok(Errno::EINVAL.positive()),
+    };
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Ok(status(memory.write_u64(out, nanoseconds)))
+}
+
+fn clock_res_get(mut call: Call<'_>, clock: u32, out: Ptr) -> Result<i32> {
+    let (mut memory, _) = split(&mut call)?;
+    if clock > LAST_CLOCK {
+        return Ok(Errno::EINVAL.positive());
+    }
+    Ok(status(memory.write_u64(out, u64::from(RESOLUTION.subsec_nanos()))))
+}
+
+fn status(result: Result<(), Errno>) -> i32 {
+    result.map_or_else(Errno::positive, |()| 0)
+}
+
+/// Whole milliseconds since 1970, as JavaScript's `Date.now`.
+fn date_now(call: Call<'_>) -> f64 {
+    call.data().clock.realtime().as_millis() as f64
+}
+
+/// Milliseconds on the monotonic clock.
+///
+/// libc's `emscripten_thread_sleep` calls this until its time is up, and nothing else does so in a tight loop: there
+/// it naps instead. A signal ends the sleep, by answering a time that no sleep lasts until.
+fn get_now(mut call: Call<'_>) -> Result<f64> {
+    const AFTER_EVERY_SLEEP: f64 = 1e15;
+    let host = call.data_mut();
+    host.stop.check()?;
+    if let Some(nap) = host.clock.looked() {
+        let wake = host.stop.sleep(nap)?;
+        host.clock.napped();
+        if wake == Wake::Signal {
+            host.clock.stop_waiting();
+            return Ok(AFTER_EVERY_SLEEP);
+        }
+    }
+    Ok(host.clock.monotonic().as_secs_f64() * 1000.0)
+}
+
+fn tzset(mut call: Call<'_>, timezone: Ptr, daylight: Ptr, standard: Ptr, summer: Ptr) -> Result<()> {
+    let (mut memory, _) = split(&mut call)?;
+    let mut write = || -> Result<(), Errno> {
+        memory.write_i32(timezone, 0)?;
+        memory.write_i32(daylight, 0)?;
+        memory.write(standard, ZONE)?;
+        memory.write(summer, ZONE)
+    };
+    // There is no way to answer an error, and libc passes its own variables.
+    let _ = write();
+    Ok(())
+}
+
+/// `_gmtime_js` and `_localtime_js`: without an error to answer, a time beyond `tm_year` becomes 1900-01-00, as
+/// Emscripten has it.
+fn break_down(mut call: Call<'_>, time: i64, tm: Ptr) -> Result<()> {
+    let (mut memory, _) = split(&mut call)?;
+    let _ = BrokenDown::from_seconds(time).unwrap_or_default().write(&mut memory, tm);
+    Ok(())
+}
+
+/// `_timegm_js` and `_mktime_js`: the time, with the fields brought into their ranges; -1 when it has no name.
+fn make_time(mut call: Call<'_>, tm: Ptr) -> Result<i64> {
+    fn make(memory: &mut GuestMemory<'_>, tm: Ptr) -> Result<i64, Errno> {
+        let time = BrokenDown::read(memory, tm)?.to_seconds();
+        BrokenDown::from_seconds(time).ok_or(Errno::EOVERFLOW)?.write(memory, tm)?;
+        Ok(time)
+    }
+    let (mut memory, _) = split(&mut call)?;
+    Ok(make(&mut memory, tm).unwrap_or(-1))
+}
+
+/// Accepts the timer, which never goes off: Emscripten's goes off in the event loop, and there is none.
+fn setitimer(_which: i32, _milliseconds: f64) -> i32 {
+    0
+}
