@@ -12,7 +12,7 @@ use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
 /// Part of a file that holds the contents of a linear memory.
 #[derive(Debug, Clone)]
-pub struct MemoryImage {
+pub(crate) struct MemoryImage {
     file: Arc<File>,
     offset: u64,
     length: usize,
@@ -24,7 +24,7 @@ impl MemoryImage {
     ///
     /// # Errors
     /// When the range is not aligned or reaches beyond the end of the file.
-    pub fn new(file: File, offset: u64, length: u64) -> std::io::Result<Self> {
+    pub(crate) fn new(file: File, offset: u64, length: u64) -> std::io::Result<Self> {
         let page = WASM_PAGE as u64;
         let end = offset.checked_add(length);
         if !offset.is_multiple_of(page) || !length.is_multiple_of(page) || end.is_none_or(|end| end > i64::MAX as u64) {
@@ -38,12 +38,12 @@ impl MemoryImage {
     }
 
     /// Length of the memory in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.length
     }
 
     /// Whether the memory has no bytes at all.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
 }

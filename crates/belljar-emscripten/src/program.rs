@@ -26,6 +26,9 @@ const SYMBOLS: &str = "program.symbols";
 /// What its memory holds before any of its code has run.
 const MEMORY: &str = "program.memory";
 
+/// Exports that host functions call often. Others are found through [`Program::symbols`], which takes reading a file.
+const MACHINE_EXPORTS: [&str; 5] = ["__stack_pointer", "emscripten_builtin_memalign", "free", "malloc", "memset"];
+
 /// A small module that belongs to every instance, with its functions in table slots of their own.
 ///
 /// It may import `env.memory` and `env.__indirect_function_table`, the main module's.
@@ -118,6 +121,9 @@ impl Program {
         let mut options = source.options.clone();
         let slots: usize = source.residents.iter().map(|resident| resident.exports.len()).sum();
         options.reserved_slots = u32::try_from(slots).map_err(|_| ProgramError::Missing("room for residents".into()))?;
+        if let Some(keep) = &mut options.keep_exports {
+            keep.extend(MACHINE_EXPORTS.map(String::from));
+        }
         let translated = translate::translate(source.wasm, &options)?;
         let mut identity = Sha256::new();
         identity.update(engine.fingerprint());

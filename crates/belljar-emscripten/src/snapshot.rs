@@ -20,7 +20,7 @@ use wasmtime::{Mutability, Ref, Val};
 
 use crate::clock::Clock;
 use crate::dylink::{self, Library, LinkImage};
-use crate::fs::{Filesystem, Layer, SavedFiles};
+use crate::fs::{Filesystem, Layer, Quota, SavedFiles};
 use crate::instance::{Instance, InstanceError, Setup};
 use crate::memory::{MemoryImage, WASM_PAGE};
 use crate::program::Program;
@@ -39,9 +39,15 @@ const HOLE: usize = 4096;
 struct Description {
     /// [`Program::identity`] of the program it was taken of.
     identity: String,
+    files: SavedFiles,
+    state: State,
+}
+
+/// The state of an instance, but for its memory and files.
+#[derive(Serialize, Deserialize)]
+struct State {
     globals: BTreeMap<String, i32>,
     table_size: u64,
-    files: SavedFiles,
     link: LinkImage,
     clock: Duration,
     environment: Vec<String>,
@@ -64,7 +70,8 @@ pub struct Snapshot {
 }
 
 struct Shared {
-    description: Description,
+    identity: String,
+    state: State,
     memory: MemoryImage,
     files: Filesystem,
     libraries: Vec<Arc<Library>>,
@@ -95,16 +102,15 @@ impl Instance {
         let identity = self.program().identity().to_owned();
         let (store, main) = self.parts();
         let link = dylink::capture(store)?;
-        let description = Description {
-            identity,
+        let state = State {
             globals,
             table_size: main.table.size(&*store),
-            files: store.data().files.save(),
             link,
             clock: store.data().clock.monotonic(),
             environment: store.data().environment.clone(),
             extra,
         };
+        let description = Description { identity, files: store.data().files.save(), state };
         write(file, &description, main.memory.data(&*store)).map_err(unusable)
     }
 
@@ -116,11 +122,15 @@ impl Instance {
             .exports(&mut *store)
             .filter_map(|export| Some((export.name().to_owned(), export.into_global()?)))
             .collect();
-        exported
-            .into_iter()
-            .filter(|(_, global)| global.ty(&*store).mutability() == Mutability::Var)
-            .filter_map(|(name, global)| Some((name, global.get(&mut *store).i32()?)))
-            .collect()
+        let mut values = BTreeMap::new();
+        for (name, global) in exported {
+            if global.ty(&*store).mutability() == Mutability::Var
+                && let Some(value) = global.get(&mut *store).i32()
+            {
+                values.insert(name, value);
+            }
+        }
+        values
     }
 }
 
@@ -134,20 +144,21 @@ impl Snapshot {
     /// library that it refers to is missing.
     pub fn open(file: File, program: &Program, layers: &[Arc<Layer>]) -> Result<Self, InstanceError> {
         let header = read_header(&file).map_err(unusable)?;
-        let description = read_description(&file, &header).map_err(unusable)?;
-        if description.identity != program.identity() {
+        let Description { identity, files, state } = read_description(&file, &header).map_err(unusable)?;
+        if identity != program.identity() {
             let what = "it was taken by another build or of another program; make it again";
             return Err(InstanceError::Snapshot(what.into()));
         }
         let memory = MemoryImage::new(file, header.memory_offset, header.memory_length).map_err(unusable)?;
-        let files = description.files.load(layers).map_err(|error| InstanceError::Snapshot(error.to_string()))?;
-        let libraries = dylink::libraries_of(&description.link, &files, program)?;
-        Ok(Self { shared: Arc::new(Shared { description, memory, files, libraries }) })
+        // Each copy brings a quota of its own.
+        let files = files.load(layers, Quota::default()).map_err(|error| InstanceError::Snapshot(error.to_string()))?;
+        let libraries = dylink::libraries_of(&state.link, &files, program)?;
+        Ok(Self { shared: Arc::new(Shared { identity, state, memory, files, libraries }) })
     }
 
     /// What the embedder left in it.
     pub fn extra(&self) -> &[u8] {
-        &self.shared.description.extra
+        &self.shared.state.extra
     }
 
     /// Bytes of linear memory in it.
@@ -156,25 +167,25 @@ impl Snapshot {
     }
 
     pub(crate) fn restore(&self, program: &Program, setup: Setup) -> Result<Instance, InstanceError> {
-        let Shared { description, memory, files, libraries } = &*self.shared;
-        if description.identity != program.identity() {
+        let Shared { identity, state, memory, files, libraries } = &*self.shared;
+        if identity != program.identity() {
             return Err(InstanceError::Snapshot("it belongs to another program".into()));
         }
         let quota = setup.limits.files;
         let mut instance = Instance::new(program, memory, Setup { files: files.clone(), ..setup })?;
-        for (name, value) in &description.globals {
+        for (name, value) in &state.globals {
             let global = instance.exported_global(name)?;
             global.set(instance.parts().0, Val::I32(*value))?;
         }
         let (store, main) = instance.parts();
         store.data_mut().files.set_quota(quota);
-        store.data_mut().clock = Clock::starting_at(description.clock);
-        store.data_mut().environment.clone_from(&description.environment);
-        let missing = description.table_size.saturating_sub(main.table.size(&*store));
+        store.data_mut().clock = Clock::starting_at(state.clock);
+        store.data_mut().environment.clone_from(&state.environment);
+        let missing = state.table_size.saturating_sub(main.table.size(&*store));
         if missing > 0 {
             main.table.grow(&mut *store, missing, Ref::Func(None))?;
         }
-        dylink::restore(store, &description.link, libraries)?;
+        dylink::restore(store, &state.link, libraries)?;
         Ok(instance)
     }
 }
