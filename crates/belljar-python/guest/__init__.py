@@ -1,0 +1,102 @@
+"""The part of Belljar that runs inside the sandboxed CPython.
+
+The host calls the functions below; each takes one JSON text and returns one JSON text.
+
+    prepare      once, while an image is built: import, patch, warm up
+    run          run a cell (or what a user typed at the prompt), answer its outcome
+    is_complete  would the prompt's text run, or is more to come?
+    finish       the end of a program: pending tasks, atexit callbacks, destructors
+
+None of them raises because of what the user's code did: whatever happens is an outcome.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from . import cell, ending, image, interactive, recursion, restored, streams, tracebacks
+
+type Request = dict[str, Any]
+type Outcome = dict[str, Any]
+
+_BROKEN = json.dumps(
+    {
+        "kind": "error",
+        "type": "RuntimeError",
+        "message": "the interpreter is damaged: the code changed something that Python itself needs",
+        "traceback": "RuntimeError: the interpreter is damaged: the code changed something that Python itself needs\n",
+    }
+)
+_NO_VALUE = {"kind": "value", "value": None, "text": None}
+
+
+def prepare(request: str) -> str:
+    """Make this interpreter ready to be copied.
+
+    Request: ``{"imports": [module, ...]}``; the base image's modules (`image.PRELOAD`) are always imported.
+    """
+    return _answer(lambda: _prepare(json.loads(request)))
+
+
+def run(request: str) -> str:
+    """Run one cell.
+
+    Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every
+    statement's value as Python's prompt does); ``globals`` (names to set first); ``argv``; ``env``; ``file``
+    (becomes ``__file__``); ``fresh`` (true for the first call after a restore); ``max_value_bytes``.
+
+    Outcome, by ``kind``:
+
+    * "value": ``value`` (JSON text), ``text`` (a string as it is, anything else as JSON text); both null when
+      there is none. ``strict`` is there when ``value`` is not what strict JSON parsers take.
+    * "error": ``type``, ``message``, ``traceback``.
+    * "exit": ``code`` as the shell would see it, and ``message``, which has been written to stderr already.
+    """
+    return _answer(lambda: _run(json.loads(request)))
+
+
+def is_complete(request: str) -> str:
+    """Say whether ``code`` is "complete", "incomplete" or "invalid" as input to the prompt."""
+    return json.dumps({"status": interactive.status(json.loads(request)["code"])})
+
+
+def finish(request: str) -> str:
+    """Do what Python does at the end of a program; the outcome has the shape of `run`'s."""
+    del request  # Nothing to say yet; the host passes "{}".
+    return _answer(_finish)
+
+
+def _prepare(request: Request) -> Outcome:
+    image.prepare(request.get("imports", ()))
+    # One run of everything a first cell needs, so that its lazily made state is part of the image.
+    for code in ("1 + 1", "1 / 0", "await __import__('asyncio').sleep(0)"):
+        run(json.dumps({"code": code}))
+    interactive.status("1")
+    image.settle()
+    return _NO_VALUE
+
+
+def _run(request: Request) -> Outcome:
+    if request.get("fresh"):
+        restored.refresh()
+    restored.set_process(request.get("argv"), request.get("env"), request.get("file"))
+    runner = interactive.run if request.get("mode") == "interactive" else cell.run
+    return runner(request)
+
+
+def _finish() -> Outcome:
+    ending.finish()
+    return _NO_VALUE
+
+
+def _answer(act: Callable[[], Outcome]) -> str:
+    try:
+        with recursion.Room(), streams.guarded():
+            try:
+                outcome = act()
+            except BaseException as error:
+                outcome = tracebacks.outcome(error)
+        return json.dumps(outcome)
+    except BaseException:
+        # Out of memory, or the user's code replaced a builtin that the lines above use.
+        return _BROKEN

@@ -1,0 +1,99 @@
+"""Run a cell: top-level ``await``, the value of the last expression."""
+
+import __future__
+
+import ast
+import linecache
+import sys
+from types import CodeType
+from typing import Any
+
+from . import event_loop, values
+
+FILENAME = "main.py"
+MAX_VALUE_BYTES = 16 * 1024 * 1024
+"""How large a value's JSON may get when the host names no bound."""
+
+_IS_COROUTINE = 0x80  # inspect.CO_COROUTINE, without importing inspect
+_FUTURE_FLAGS = 0
+for _name in __future__.all_feature_names:
+    _FUTURE_FLAGS |= getattr(__future__, _name).compiler_flag
+
+main = sys.modules["__main__"]
+"""Where cells run. Kept here because the user's code may replace the entry in `sys.modules`."""
+
+
+class Compiler:
+    """Compiles cells; a ``from __future__ import`` holds for the cells after it, as at Python's prompt."""
+
+    def __init__(self) -> None:
+        self.flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+    def parse(self, source: str, filename: str) -> ast.Module:
+        """The cell's syntax tree; raises what `compile` raises."""
+        return compile(source, filename, "exec", self.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+
+    def compile(self, tree: ast.AST, filename: str, mode: str) -> CodeType:
+        """Code for a part of a cell."""
+        code = compile(tree, filename, mode, self.flags, dont_inherit=True)
+        self.flags |= code.co_flags & _FUTURE_FLAGS
+        return code
+
+
+compiler = Compiler()
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Run the cell of ``request``; raises what the cell raises."""
+    filename = request.get("filename", FILENAME)
+    source = prepare_source(request["code"], filename)
+    set_globals(request.get("globals"))
+    tree = compiler.parse(source, filename)
+    last = _take_last_expression(tree, source)
+    if tree.body:
+        execute(compiler.compile(tree, filename, "exec"))
+    if last is None:
+        return {"kind": "value", "value": None, "text": None}
+    value = execute(compiler.compile(ast.Expression(last), filename, "eval"))
+    try:
+        return {"kind": "value"} | values.render(value, request.get("max_value_bytes", MAX_VALUE_BYTES))
+    finally:
+        # A coroutine that nobody awaited warns when it goes, which belongs to this cell's output.
+        del value
+
+
+def prepare_source(code: str, filename: str) -> str:
+    """Normalise newlines as Python's tokenizer does, and let tracebacks and warnings find the lines."""
+    source = code.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    # No modification time: linecache then never looks for a file of that name.
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    # A warning that an earlier cell raised at the same line is news again.
+    main.__dict__.pop("__warningregistry__", None)
+    return source
+
+
+def set_globals(names: dict[str, Any] | None) -> None:
+    """Set variables that the host passes."""
+    if names:
+        main.__dict__.update(names)
+
+
+def execute(code: CodeType) -> Any:
+    """Run compiled code in ``__main__``, on the event loop if it awaits."""
+    if code.co_flags & _IS_COROUTINE:
+        return event_loop.run(eval(code, main.__dict__))
+    return eval(code, main.__dict__)
+
+
+def _take_last_expression(tree: ast.Module, source: str) -> ast.expr | None:
+    """Remove the cell's last statement from ``tree`` if it is an expression with a value to show."""
+    if not tree.body or not isinstance(tree.body[-1], ast.Expr):
+        return None
+    statement = tree.body[-1]
+    lines = source.encode().split(b"\n")
+    tail = [lines[statement.end_lineno - 1][statement.end_col_offset :], *lines[statement.end_lineno :]]
+    # All that can follow a statement is a semicolon, a comment, or blank space.
+    if b"\n".join(tail).lstrip(b" \t\f\\\n").startswith(b";"):
+        return None
+    tree.body.pop()
+    return statement.value

@@ -1,0 +1,26 @@
+"""The end of a program, in CPython's order."""
+
+import atexit
+import gc
+import sys
+
+from . import cell, event_loop
+
+
+def finish() -> None:
+    """Cancel what still waits, run atexit callbacks, then let go of the program's objects.
+
+    `Py_FinalizeEx` has the same order: threads, atexit, then the names of ``__main__``, whose destructors may
+    print. The interpreter itself is not torn down: the host drops it whole.
+    """
+    event_loop.close()
+    atexit._run_exitfuncs()
+    sys.last_exc = None
+    names = cell.main.__dict__
+    # Names with one leading underscore go first, as in `_PyModule_ClearDict`.
+    for private in (True, False):
+        for name in list(names):
+            is_private = name.startswith("_") and not name.startswith("__")
+            if is_private is private and name not in ("__builtins__", "__name__"):
+                names[name] = None
+    gc.collect()

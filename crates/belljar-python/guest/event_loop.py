@@ -1,0 +1,181 @@
+"""asyncio without sockets or threads, and the one event loop that a session's cells share.
+
+CPython's loop wakes itself through a socket pair, which does not exist here. With one thread nothing can happen
+while the loop waits, except time passing, so ours needs none: it sleeps until its next timer.
+"""
+
+import asyncio
+import errno
+import selectors
+import socket
+import time
+from asyncio import runners, unix_events
+from collections.abc import Callable, Coroutine
+from types import CodeType, FrameType, TracebackType
+from typing import Any, NoReturn
+
+from . import refusals
+
+_SLICE = 0.05
+"""Seconds slept at once. A signal handler that cancels a task does not end `time.sleep` (PEP 475)."""
+
+_DEADLOCK = (
+    "asyncio is waiting for something that cannot happen: no task can run and no timer is set. "
+    "Look for a future, event, queue or lock that nothing will set, fill or release."
+)
+_NO_EXECUTOR = (
+    "asyncio.to_thread and run_in_executor need threads, and Python in WebAssembly has only one: "
+    "call the function directly instead"
+)
+
+
+class Selector(selectors.DefaultSelector):
+    """Waits for time to pass, and for the pipes that the program registered, if any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = False
+        self._woken = False
+
+    def wake(self) -> None:
+        """End the wait: a callback was added from a signal handler."""
+        self._woken = True
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Events, possibly none, after at most ``timeout`` seconds; None says that no timer is set."""
+        self.idle = True
+        try:
+            return self._wait(timeout)
+        finally:
+            self.idle = self._woken = False
+
+    def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        files = self.get_map()
+        if timeout is not None and timeout <= 0:
+            return super().select(0) if files else []
+        if timeout is None and not files:
+            raise RuntimeError(_DEADLOCK)
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._woken:
+            left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
+            if left <= 0:
+                break
+            if not files:
+                time.sleep(left)
+            elif ready := super().select(left):
+                return ready
+        return []
+
+
+class EventLoop(unix_events._UnixSelectorEventLoop):
+    """asyncio's event loop, as far as one thread without sockets and processes allows."""
+
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        super().__init__(Selector() if selector is None else selector)
+
+    def _make_self_pipe(self) -> None:
+        self._ssock = self._csock = None
+
+    def _close_self_pipe(self) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        if isinstance(self._selector, Selector):
+            self._selector.wake()
+
+    def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
+        raise RuntimeError(_NO_EXECUTOR)
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: object) -> NoReturn:
+        # NotImplementedError is what asyncio documents for platforms without it, and what programs expect.
+        raise NotImplementedError("the event loop handles no signals here: use signal.signal")
+
+    async def getaddrinfo(self, host: object, port: object, **options: Any) -> Any:
+        # asyncio's own would ask a thread for it.
+        return socket.getaddrinfo(host, port, **options)
+
+    async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> Any:
+        return socket.getnameinfo(sockaddr, flags)
+
+    async def _make_subprocess_transport(self, *args: object, **options: object) -> NoReturn:
+        raise OSError(errno.ENOTSUP, refusals.NO_PROCESSES)
+
+
+def install() -> None:
+    """Make `EventLoop` asyncio's default."""
+    unix_events.SelectorEventLoop = unix_events.EventLoop = EventLoop
+    unix_events._UnixDefaultEventLoopPolicy._loop_factory = EventLoop
+    asyncio.SelectorEventLoop = asyncio.EventLoop = EventLoop
+    runners.Runner._on_sigint = _interrupt_runner
+
+
+def _interrupt_runner(self: runners.Runner, signum: int, frame: FrameType | None, main_task: asyncio.Task) -> None:
+    """`asyncio.run` on SIGINT: cancel what waits, but interrupt what computes.
+
+    CPython's only cancels at first, and relies on somebody pressing Ctrl-C again when that has no effect.
+    """
+    self._interrupt_count += 1
+    waiting = getattr(self._loop._selector, "idle", True)
+    if self._interrupt_count == 1 and waiting and not main_task.done():
+        main_task.cancel()
+        self._loop.call_soon_threadsafe(lambda: None)
+        return
+    raise KeyboardInterrupt
+
+
+_shared: EventLoop | None = None
+
+
+def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a cell's coroutine on the loop that all cells share, so that what is bound to the loop lives on."""
+    loop = _shared_loop()
+    task = loop.create_task(coroutine)
+    code = coroutine.cr_code  # type: ignore[attr-defined]
+    try:
+        return loop.run_until_complete(task)
+    except BaseException as error:
+        where = _from_cell(error.__traceback__, code)
+        if task.done():
+            raise error.with_traceback(where) from error.__cause__
+        stopped = error
+    # The loop itself stopped: a deadlock, or SystemExit or KeyboardInterrupt outside of the cell's own steps.
+    # The cell is cancelled, so that its `finally` blocks run, and the error shown where the cell was waiting.
+    task.cancel()
+    try:
+        loop.run_until_complete(task)
+    except BaseException as error:
+        where = _from_cell(error.__traceback__, code)
+        if not isinstance(error, asyncio.CancelledError) and task.done():
+            raise error.with_traceback(where) from error.__cause__
+    stopped.__context__ = None
+    raise stopped.with_traceback(where)
+
+
+def close() -> None:
+    """End the shared loop as `asyncio.run` ends its own: cancel what still waits, close async generators."""
+    global _shared
+    loop, _shared = _shared, None
+    if loop is None or loop.is_closed():
+        return
+    try:
+        runners._cancel_all_tasks(loop)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _shared_loop() -> EventLoop:
+    global _shared
+    if _shared is None or _shared.is_closed():
+        _shared = EventLoop()
+    asyncio.set_event_loop(_shared)
+    return _shared
+
+
+def _from_cell(traceback: TracebackType | None, code: CodeType) -> TracebackType | None:
+    """The part of a traceback that begins in the cell; all of it if the cell is not in it."""
+    found = traceback
+    while found is not None and found.tb_frame.f_code is not code:
+        found = found.tb_next
+    return found or traceback

@@ -1,0 +1,92 @@
+"""Make an interpreter ready to be copied: imports, patches, and a clean ``__main__``."""
+
+import gc
+import importlib
+import sys
+from collections.abc import Iterable
+
+from . import cell, event_loop, recursion, refusals
+
+PRELOAD = (
+    "ast",
+    "asyncio",
+    "base64",
+    "bisect",
+    "codeop",
+    "collections",
+    "contextlib",
+    "copy",
+    "csv",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "inspect",
+    "io",
+    "itertools",
+    "json",
+    "linecache",
+    "logging",
+    "math",
+    "operator",
+    "os",
+    "pathlib",
+    "pprint",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "tempfile",
+    "textwrap",
+    "time",
+    "traceback",
+    "types",
+    "typing",
+    "urllib.parse",
+    "uuid",
+)
+"""Modules of the base image: what typical programs import, so that the import costs them nothing."""
+
+_prepared = False
+
+
+def prepare(imports: Iterable[str]) -> None:
+    """Import modules and, the first time, install what every interpreter has."""
+    global _prepared
+    if not _prepared:
+        _prepared = True
+        event_loop.install()
+        refusals.install()
+        recursion.install()
+        _add_site_builtins()
+        # Modules in the working directory can be imported, as at Python's prompt.
+        sys.path.insert(0, "")
+        for name in PRELOAD:
+            importlib.import_module(name)
+    for name in imports:
+        importlib.import_module(name)
+
+
+def settle() -> None:
+    """Leave ``__main__`` as a new program finds it, and keep the collector off what all copies share."""
+    names = cell.main.__dict__
+    for name in list(names):
+        if name not in ("__builtins__", "__name__"):
+            del names[name]
+    event_loop.close()
+    gc.collect()
+    # Frozen objects are never visited again: collecting costs copies nothing, and their pages stay shared.
+    gc.freeze()
+
+
+def _add_site_builtins() -> None:
+    """``exit``, ``help`` and the like. The host starts CPython without `site`, which would look for more."""
+    import site
+
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()

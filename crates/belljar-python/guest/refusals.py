@@ -1,0 +1,127 @@
+"""What WebAssembly cannot do, refused in words that say what to do instead.
+
+The exception types are CPython's, because libraries catch them: RuntimeError for threads, OSError for processes
+and sockets.
+"""
+
+import _thread
+import errno
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+NO_THREADS = (
+    "can't start new thread: Python in WebAssembly has only one. "
+    "Call the function directly, or use asyncio for work that waits"
+)
+NO_PROCESSES = (
+    "Python in WebAssembly cannot start processes. Do the work in this one: shutil, pathlib, tarfile and zipfile "
+    "stand in for many commands, and Python code can be imported instead of run"
+)
+NO_NETWORK = "this sandbox has no network access"
+
+
+def install() -> None:
+    """Patch what is imported already, and the rest when it is imported."""
+    threading.Thread.start = _start_thread
+    _thread.start_new_thread = _thread.start_new = _refuse_thread
+    _thread.start_joinable_thread = threading._start_joinable_thread = _refuse_thread
+    subprocess.Popen.__init__ = _refuse_process
+    for name in ("system", "popen", "fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve"):
+        # Only what exists: libraries ask with hasattr what the platform can do.
+        if hasattr(os, name):
+            setattr(os, name, _refuse_process)
+    socket.socket.__init__ = _open_socket
+    socket.getaddrinfo = _resolve
+    for name, patch in list(_LATER.items()):
+        if name in sys.modules:
+            del _LATER[name]
+            patch(sys.modules[name])
+    sys.meta_path.insert(0, _PatchOnImport())
+
+
+def _refuse_thread(*args: object, **options: object) -> NoReturn:
+    raise RuntimeError(NO_THREADS)
+
+
+def _start_thread(self: threading.Thread) -> NoReturn:
+    raise RuntimeError(NO_THREADS)
+
+
+def _refuse_process(*args: object, **options: object) -> NoReturn:
+    raise OSError(errno.ENOTSUP, NO_PROCESSES)
+
+
+_socket_init = socket.socket.__init__
+_getaddrinfo = socket.getaddrinfo
+
+
+def _open_socket(self: socket.socket, *args: Any, **options: Any) -> None:
+    try:
+        _socket_init(self, *args, **options)
+    except OSError as error:
+        raise OSError(error.errno, f"{NO_NETWORK} ({error.strerror})") from None
+
+
+def _resolve(host: Any, port: Any, *args: Any, **options: Any) -> Any:
+    try:
+        return _getaddrinfo(host, port, *args, **options)
+    except socket.gaierror as error:
+        raise socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {host!r})") from None
+
+
+def _patch_multiprocessing(module: ModuleType) -> None:
+    module.BaseProcess.start = _refuse_process
+
+
+def _patch_contexts(module: ModuleType) -> None:
+    # Before a pool starts processes it makes locks, whose failure tells of a missing sem_open.
+    module.BaseContext.Pool = _refuse_process
+
+
+def _patch_process_pool(module: ModuleType) -> None:
+    module.ProcessPoolExecutor.__init__ = _refuse_process
+
+
+_LATER: dict[str, Callable[[ModuleType], None]] = {
+    "concurrent.futures.process": _patch_process_pool,
+    "multiprocessing.context": _patch_contexts,
+    "multiprocessing.process": _patch_multiprocessing,
+}
+
+
+class _PatchOnImport:
+    """Finds nothing itself: hands out other finders' modules, patched once they have run."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        patch = _LATER.pop(name, None)
+        if patch is None:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                if spec.loader is not None:
+                    spec.loader = _Patching(spec.loader, patch)
+                return spec
+        return None
+
+
+class _Patching:
+    """A loader that patches the module after the real one has run it, and leaves no trace of itself."""
+
+    def __init__(self, loader: Any, patch: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._patch = patch
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._patch(module)

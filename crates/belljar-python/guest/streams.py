@@ -1,0 +1,41 @@
+"""Standard streams that survive what a cell does to them."""
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Around every call: afterwards ``sys.stdin``, ``stdout`` and ``stderr`` are flushed, open and Python's own."""
+    try:
+        yield
+    finally:
+        for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+            current, original = getattr(sys, name, None), getattr(sys, f"__{name}__", None)
+            if descriptor:
+                _flush(current)
+            if original is None or getattr(original, "closed", True):
+                original = _reopened(descriptor)
+                setattr(sys, f"__{name}__", original)
+            if current is not original:
+                setattr(sys, name, original)
+                _flush(original)
+
+
+def _flush(stream: object) -> None:
+    try:
+        stream.flush()  # type: ignore[attr-defined]
+    except Exception:
+        pass  # The user's own stream, or one that was closed: its loss is theirs.
+
+
+def _reopened(descriptor: int) -> TextIO:
+    """A stream as CPython makes it at start: unbuffered output, so that it is delivered when it is written."""
+    raw = io.FileIO(descriptor, "rb" if descriptor == 0 else "wb", closefd=False)
+    if descriptor == 0:
+        return io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
+    errors = "surrogateescape" if descriptor == 1 else "backslashreplace"
+    return io.TextIOWrapper(raw, "utf-8", errors, newline="\n", write_through=True)  # type: ignore[arg-type]
