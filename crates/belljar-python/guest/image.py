@@ -78,6 +78,9 @@ def settle() -> None:
         if name not in ("__builtins__", "__name__"):
             del names[name]
     event_loop.close()
+    # Where the host has put this package; its submodules are found through the package itself.
+    own_path = __spec__.origin.removesuffix("/_belljar/image.py")
+    sys.path[:] = [path for path in sys.path if path != own_path]
     gc.collect()
     # Frozen objects are never visited again: collecting costs copies nothing, and their pages stay shared.
     gc.freeze()

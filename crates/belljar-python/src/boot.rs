@@ -64,11 +64,6 @@ pub(crate) fn define_imports(linker: &mut Linker<Host>) -> wasmtime::Result<()> 
     linker.func_wrap("env", "_Py_CheckEmscriptenSignals_Helper", |call: Call<'_>| call.data().stop.take_signal())?;
     // What `platform` says the program runs on; a string that Python frees. None is an answer it copes with.
     linker.func_wrap("env", "_Py_emscripten_runtime", || 0)?;
-    // Constructors of Pyodide's JavaScript bridge ask for a few objects before anything runs. None of them is ever
-    // used: there is no JavaScript here.
-    for name in ["Jsv_GetError_import", "__hiwire_deduplicate_new", "emscripten_promise_create"] {
-        let _ = name;
-    }
     Ok(())
 }
 
@@ -135,12 +130,13 @@ fn initialize(instance: &mut Instance, version: (u8, u8)) -> Result<(), InteropE
     }
     let name = "module_search_paths";
     let mut paths = Vec::new();
-    for path in [stdlib_path(version), site_packages(version)] {
-        paths.extend(c_string(instance, &path)?.to_le_bytes());
+    // The guest's own part is found only while an image is built: it takes its path off the list then.
+    let search = [stdlib_path(version), site_packages(version), GUEST_PATH.to_owned()];
+    for path in &search {
+        paths.extend(c_string(instance, path)?.to_le_bytes());
     }
     let (name_at, paths_at) = (c_string(instance, name)?, allocate(instance, &paths)?);
-    let count = 2u32;
-    let status: i32 = instance.call("PyInitConfig_SetStrList", (config, name_at, count, paths_at))?;
+    let status: i32 = instance.call("PyInitConfig_SetStrList", (config, name_at, search.len() as u32, paths_at))?;
     check(instance, config, status, name)?;
     let status: i32 = instance.call("Py_InitializeFromInitConfig", config)?;
     check(instance, config, status, "Py_InitializeFromInitConfig")?;

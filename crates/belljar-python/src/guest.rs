@@ -1,0 +1,60 @@
+//! The part of Belljar that runs inside the sandbox: the Python package `_belljar`, from `guest/*.py`.
+
+use std::sync::Arc;
+
+use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder, LayerError};
+use sha2::{Digest, Sha256};
+
+/// The package's modules: file name and source.
+const MODULES: &[(&str, &str)] = &[
+    ("__init__.py", include_str!("../guest/__init__.py")),
+    ("build.py", include_str!("../guest/build.py")),
+    ("cell.py", include_str!("../guest/cell.py")),
+    ("ending.py", include_str!("../guest/ending.py")),
+    ("event_loop.py", include_str!("../guest/event_loop.py")),
+    ("image.py", include_str!("../guest/image.py")),
+    ("interactive.py", include_str!("../guest/interactive.py")),
+    ("recursion.py", include_str!("../guest/recursion.py")),
+    ("refusals.py", include_str!("../guest/refusals.py")),
+    ("restored.py", include_str!("../guest/restored.py")),
+    ("streams.py", include_str!("../guest/streams.py")),
+    ("tracebacks.py", include_str!("../guest/tracebacks.py")),
+    ("values.py", include_str!("../guest/values.py")),
+];
+
+/// The package as a read-only layer under `path`.
+pub(crate) fn layer(path: &str) -> Result<Arc<Layer>, LayerError> {
+    let mut builder = LayerBuilder::new();
+    for (name, source) in MODULES {
+        builder.file(&format!("{path}/_belljar/{name}"), FileBytes::from(source.as_bytes().to_vec()))?;
+    }
+    Ok(builder.finish("guest"))
+}
+
+/// SHA-256 of all modules: images made with others are not ours.
+pub(crate) fn digest() -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for (name, source) in MODULES {
+        hasher.update((name.len() as u64).to_le_bytes());
+        hasher.update(name);
+        hasher.update((source.len() as u64).to_le_bytes());
+        hasher.update(source);
+    }
+    hasher.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_module_of_the_package_is_listed() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("guest");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".py"))
+            .collect();
+        files.sort();
+        let listed: Vec<&str> = super::MODULES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(files, listed);
+    }
+}
