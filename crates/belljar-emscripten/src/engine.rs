@@ -43,6 +43,8 @@ impl Engine {
             .wasm_function_references(true)
             .cranelift_opt_level(OptLevel::Speed)
             .max_wasm_stack(MAX_WASM_STACK)
+            // Unused, but must not be the smaller one.
+            .async_stack_size(MAX_WASM_STACK)
             .epoch_interruption(hard_stop == HardStop::Epoch)
             .with_host_memory(Arc::new(ImageMemory))
             // Only exceptions live there, and not for long.

@@ -1,6 +1,6 @@
 //! Starting CPython in a new instance, through its C API and without the `main` that Pyodide's JavaScript calls.
 
-use belljar_emscripten::wasmtime::{self, Linker};
+use belljar_emscripten::wasmtime::{self, ExternRef, Linker, Rooted};
 use belljar_emscripten::host::{Call, Host};
 use belljar_emscripten::program::Resident;
 use belljar_emscripten::{Instance, InstanceError};
@@ -64,6 +64,11 @@ pub(crate) fn define_imports(linker: &mut Linker<Host>) -> wasmtime::Result<()> 
     linker.func_wrap("env", "_Py_CheckEmscriptenSignals_Helper", |call: Call<'_>| call.data().stop.take_signal())?;
     // What `platform` says the program runs on; a string that Python frees. None is an answer it copes with.
     linker.func_wrap("env", "_Py_emscripten_runtime", || 0)?;
+    // Constructors of Pyodide's JavaScript bridge make two objects before anything runs. They get null: the bridge is
+    // never used, and whatever else it asks for is a trap.
+    for name in ["Jsv_GetError_import", "__hiwire_deduplicate_new"] {
+        linker.func_wrap("env", name, || None::<Rooted<ExternRef>>)?;
+    }
     Ok(())
 }
 
