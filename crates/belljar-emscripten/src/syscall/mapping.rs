@@ -68,7 +68,7 @@ fn mmap(
         Ok(0)
     })?;
     if result != 0 {
-        exports::call(&mut call, "emscripten_builtin_free", &[start])?;
+        exports::call(&mut call, "free", &[start])?;
     }
     Ok(result)
 }
