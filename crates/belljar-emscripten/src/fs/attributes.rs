@@ -114,9 +114,9 @@ impl Filesystem {
         })
     }
 
-    /// `faccessat`: [`Errno::EACCES`] when something asked for is not allowed. Links are followed.
-    pub fn access_at(&mut self, dirfd: i32, path: &str, access: Access) -> Result<(), Errno> {
-        let place = self.resolve(dirfd, path, true)?;
+    /// `faccessat`: [`Errno::EACCES`] when something asked for is not allowed.
+    pub fn access_at(&mut self, dirfd: i32, path: &str, access: Access, follow: bool) -> Result<(), Errno> {
+        let place = self.resolve(dirfd, path, follow)?;
         let asked = [(access.read, 0o444), (access.write, 0o222), (access.execute, 0o111)];
         for (_, bits) in asked.into_iter().filter(|(asked, _)| *asked) {
             match &place {
@@ -127,7 +127,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// `fchmodat`. The mode of a link itself cannot be changed ([`Errno::EOPNOTSUPP`]), as on Linux.
+    /// `fchmodat`. A link has a mode of its own, which means nothing, as in Emscripten. In a host directory it cannot
+    /// be changed ([`Errno::EOPNOTSUPP`]).
     pub fn chmod_at(&mut self, dirfd: i32, path: &str, mode: u32, follow: bool) -> Result<(), Errno> {
         match self.resolve(dirfd, path, follow)? {
             Place::Node(id) => self.chmod_node(id, mode),
@@ -155,9 +156,6 @@ impl Filesystem {
 
     fn chmod_node(&mut self, id: NodeId, mode: u32) -> Result<(), Errno> {
         let node = self.nodes.get_mut(id)?;
-        if matches!(node.kind, Kind::Link(_)) {
-            return Err(Errno::EOPNOTSUPP);
-        }
         node.mode = mode & 0o7777;
         node.times.changed = Timestamp::now();
         Ok(())

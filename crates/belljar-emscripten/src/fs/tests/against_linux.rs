@@ -1,0 +1,300 @@
+//! Random operations, here and on the host's own filesystem: same results, same errors, same trees.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// A small generator of random numbers (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// A path of few names, so that operations meet each other.
+    fn path(&mut self) -> String {
+        let names = ["a", "b", "c", "a", "b", ".", ".."];
+        let count = 1 + self.below(3);
+        let mut path: Vec<_> = (0..count).map(|_| names[self.below(names.len() as u64) as usize]).collect();
+        if self.below(12) == 0 {
+            path.push("");
+        }
+        path.join("/")
+    }
+}
+
+#[derive(Debug)]
+enum Operation {
+    Mkdir(String),
+    Rmdir(String),
+    Unlink(String),
+    Rename(String, String),
+    Symlink(String, String),
+    Write(String, u64, usize),
+    Append(String),
+    Truncate(String, u64),
+    ReadLink(String),
+    Stat(String),
+    Chdir(String),
+}
+
+fn operation(random: &mut Random) -> Operation {
+    let path = random.path();
+    match random.below(14) {
+        0 | 1 => Operation::Mkdir(path),
+        2 => Operation::Rmdir(path),
+        3 => Operation::Unlink(path),
+        4..=6 => Operation::Rename(path, random.path()),
+        7 => Operation::Symlink(random.path(), path),
+        8 => Operation::Write(path, random.below(20), random.below(9) as usize),
+        9 => Operation::Append(path),
+        10 => Operation::Truncate(path, random.below(20)),
+        11 => Operation::ReadLink(path),
+        12 => Operation::Stat(path),
+        _ => Operation::Chdir(path),
+    }
+}
+
+/// The host's side: a directory of its own, and a descriptor of the working directory in it.
+struct Linux {
+    root: PathBuf,
+    directory: i32,
+}
+
+impl Linux {
+    fn new(root: &Path) -> Self {
+        let directory = open(libc::AT_FDCWD, root.to_str().unwrap(), libc::O_DIRECTORY).unwrap();
+        Self { root: root.into(), directory }
+    }
+
+    /// Keeps the walk inside: `..` must not lead above the root, as it cannot in the guest.
+    fn would_escape(&self, operation: &Operation) -> bool {
+        let here = std::fs::read_link(format!("/proc/self/fd/{}", self.directory)).unwrap();
+        let depth = here.strip_prefix(&self.root).map_or(0, |path| path.components().count());
+        let ups = |path: &String| path.split('/').filter(|name| *name == "..").count();
+        let most = match operation {
+            Operation::Rename(one, other) => ups(one).max(ups(other)),
+            // Of a link it cannot be said where it will be followed from.
+            Operation::Symlink(target, path) => {
+                if ups(target) > 0 {
+                    usize::MAX
+                } else {
+                    ups(path)
+                }
+            }
+            Operation::Mkdir(path)
+            | Operation::Rmdir(path)
+            | Operation::Unlink(path)
+            | Operation::Write(path, ..)
+            | Operation::Append(path)
+            | Operation::Truncate(path, _)
+            | Operation::ReadLink(path)
+            | Operation::Stat(path)
+            | Operation::Chdir(path) => ups(path),
+        };
+        most > depth
+    }
+
+    fn run(&mut self, operation: &Operation) -> Result<String, i32> {
+        let at = self.directory;
+        let text = |path: &String| CString::new(path.as_str()).unwrap();
+        // SAFETY (of all calls): the strings are terminated, the buffers as long as is said.
+        let status = match operation {
+            Operation::Mkdir(path) => unsafe { libc::mkdirat(at, text(path).as_ptr(), 0o777) },
+            Operation::Rmdir(path) => unsafe { libc::unlinkat(at, text(path).as_ptr(), libc::AT_REMOVEDIR) },
+            Operation::Unlink(path) => unsafe { libc::unlinkat(at, text(path).as_ptr(), 0) },
+            Operation::Rename(old, new) => unsafe { libc::renameat(at, text(old).as_ptr(), at, text(new).as_ptr()) },
+            Operation::Symlink(target, path) => unsafe {
+                libc::symlinkat(text(target).as_ptr(), at, text(path).as_ptr())
+            },
+            Operation::Write(path, offset, length) => {
+                let fd = open(at, path, libc::O_CREAT | libc::O_WRONLY)?;
+                let data = vec![b'w'; *length];
+                let result = unsafe { libc::pwrite(fd, data.as_ptr().cast(), *length, *offset as libc::off_t) };
+                unsafe { libc::close(fd) };
+                result as i32
+            }
+            Operation::Append(path) => {
+                let fd = open(at, path, libc::O_APPEND | libc::O_WRONLY)?;
+                let result = unsafe { libc::write(fd, b"app".as_ptr().cast(), 3) };
+                unsafe { libc::close(fd) };
+                result as i32
+            }
+            Operation::Truncate(path, length) => {
+                let fd = open(at, path, libc::O_WRONLY)?;
+                let result = unsafe { libc::ftruncate(fd, *length as libc::off_t) };
+                unsafe { libc::close(fd) };
+                result
+            }
+            Operation::ReadLink(path) => {
+                let mut buffer = [0_u8; 100];
+                let length =
+                    unsafe { libc::readlinkat(at, text(path).as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+                let Ok(length) = usize::try_from(length) else { return Err(last_error()) };
+                return Ok(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            }
+            Operation::Stat(path) => {
+                let fd = open(at, path, libc::O_PATH)?;
+                let metadata = std::fs::metadata(format!("/proc/self/fd/{fd}")).unwrap();
+                unsafe { libc::close(fd) };
+                return Ok(describe(metadata.is_dir(), metadata.len()));
+            }
+            Operation::Chdir(path) => {
+                let fd = open(at, path, libc::O_DIRECTORY | libc::O_PATH)?;
+                unsafe { libc::close(self.directory) };
+                self.directory = fd;
+                0
+            }
+        };
+        if status < 0 { Err(last_error()) } else { Ok(String::new()) }
+    }
+}
+
+fn open(at: i32, path: &str, flags: i32) -> Result<i32, i32> {
+    let path = CString::new(path).unwrap();
+    // SAFETY: the string is terminated.
+    let fd = unsafe { libc::openat(at, path.as_ptr(), flags, 0o666) };
+    if fd < 0 { Err(last_error()) } else { Ok(fd) }
+}
+
+fn last_error() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap()
+}
+
+fn describe(directory: bool, size: u64) -> String {
+    if directory { "directory".into() } else { format!("file of {size}") }
+}
+
+fn run(files: &mut Filesystem, operation: &Operation) -> Result<String, Errno> {
+    let write = OpenFlags::WRITE_ONLY;
+    match operation {
+        Operation::Mkdir(path) => files.mkdir(path)?,
+        Operation::Rmdir(path) => files.rmdir(path)?,
+        Operation::Unlink(path) => files.unlink(path)?,
+        Operation::Rename(old, new) => files.rename(old, new)?,
+        Operation::Symlink(target, path) => files.symlink(target, path)?,
+        Operation::Write(path, offset, length) => {
+            let fd = files.open(path, write.with(OpenFlags::CREATE))?;
+            files.write_at(fd, *offset, &vec![b'w'; *length])?;
+            files.close(fd)?;
+        }
+        Operation::Append(path) => {
+            let fd = files.open(path, write.with(OpenFlags::APPEND))?;
+            files.write(fd, b"app")?;
+            files.close(fd)?;
+        }
+        Operation::Truncate(path, length) => {
+            let fd = files.open(path, write)?;
+            files.truncate_fd(fd, *length)?;
+            files.close(fd)?;
+        }
+        Operation::ReadLink(path) => return Ok(files.read_link_at(AT_FDCWD, path)?.to_string()),
+        Operation::Stat(path) => {
+            let stat = files.stat(path)?;
+            return Ok(describe(stat.file_type == FileType::Directory, stat.size));
+        }
+        Operation::Chdir(path) => files.change_directory(path)?,
+    }
+    Ok(String::new())
+}
+
+/// The name of one of the host's error numbers.
+fn name(error: i32) -> &'static str {
+    match error {
+        libc::EBUSY => "EBUSY",
+        libc::EEXIST => "EEXIST",
+        libc::EINVAL => "EINVAL",
+        libc::EISDIR => "EISDIR",
+        libc::ELOOP => "ELOOP",
+        libc::ENOENT => "ENOENT",
+        libc::ENOTDIR => "ENOTDIR",
+        libc::ENOTEMPTY => "ENOTEMPTY",
+        _ => panic!("unexpected {error}"),
+    }
+}
+
+/// Every path under `directory`, with what is there.
+fn tree(directory: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut pending = vec![directory.to_path_buf()];
+    while let Some(path) = pending.pop() {
+        for entry in std::fs::read_dir(&path).unwrap() {
+            let path = entry.unwrap().path();
+            let relative = String::from_utf8_lossy(path.strip_prefix(directory).unwrap().as_os_str().as_bytes()).into();
+            let metadata = path.symlink_metadata().unwrap();
+            let what = if metadata.is_symlink() {
+                format!("to {}", std::fs::read_link(&path).unwrap().display())
+            } else if metadata.is_dir() {
+                pending.push(path);
+                "directory".into()
+            } else {
+                format!("{:?}", std::fs::read(&path).unwrap())
+            };
+            found.push((relative, what));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn guest_tree(files: &mut Filesystem) -> Vec<(String, String)> {
+    let listing = files.list("/home", 100_000).unwrap();
+    let mut found = Vec::new();
+    for file in listing.files {
+        let path = format!("/home/{}", file.path);
+        let what = match file.file_type {
+            FileType::Link => format!("to {}", files.read_link_at(AT_FDCWD, &path).unwrap()),
+            FileType::Directory => "directory".into(),
+            _ => format!("{:?}", files.read_file(&path, 1000).unwrap()),
+        };
+        found.push((file.path, what));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn random_operations_do_what_they_do_on_linux() {
+    for seed in 0..150 {
+        let host = tempfile::tempdir().unwrap();
+        let root = host.path().canonicalize().unwrap().join("root");
+        std::fs::create_dir(&root).unwrap();
+        let mut linux = Linux::new(&root);
+        let mut files = files();
+        let mut random = Random(seed);
+        let mut log = Vec::new();
+        for _ in 0..200 {
+            let operation = operation(&mut random);
+            // A working directory that was removed is another story, told elsewhere.
+            if linux.would_escape(&operation) {
+                continue;
+            }
+            let theirs = linux.run(&operation).map_err(name);
+            let ours = run(&mut files, &operation).map_err(Errno::name);
+            log.push(format!("{operation:?}"));
+            assert_eq!(ours, theirs, "seed {seed}: {}", log.join(", "));
+        }
+        assert_eq!(guest_tree(&mut files), tree(&root), "seed {seed}: {}", log.join(", "));
+        assert_eq!(files.usage().inodes as usize, tree(&root).len() + files.lost_inodes());
+        // SAFETY: the descriptor is this test's own.
+        unsafe { libc::close(linux.directory) };
+    }
+}
+
+impl Filesystem {
+    /// Inodes that live only because they are the working directory.
+    fn lost_inodes(&self) -> usize {
+        usize::from(self.cwd() == Err(Errno::ENOENT))
+    }
+}

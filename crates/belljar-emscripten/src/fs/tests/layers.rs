@@ -1,0 +1,161 @@
+//! Read-only layers under the private files.
+
+use super::*;
+
+fn layer(id: &str, contents: &[(&str, &str)]) -> Arc<Layer> {
+    let mut builder = LayerBuilder::new();
+    for (path, text) in contents {
+        builder.file(path, text.as_bytes().to_vec()).unwrap();
+    }
+    builder.finish(id)
+}
+
+fn layered() -> Filesystem {
+    let mut files = files();
+    files.add_layer(layer("base", &[("/lib/a.py", "base a"), ("/lib/pkg/x.py", "x"), ("/lib/z", "z")]));
+    files.add_layer(layer("site", &[("/lib/a.py", "site a"), ("/lib/pkg/y.py", "y"), ("/opt/o", "o")]));
+    files
+}
+
+#[test]
+fn layers_merge_and_later_ones_lie_on_top() {
+    let mut files = layered();
+    assert_eq!(files.names("/lib").unwrap(), ["a.py", "pkg", "z"]);
+    assert_eq!(files.names("/lib/pkg").unwrap(), ["x.py", "y.py"]);
+    assert_eq!(files.get("/lib/a.py").unwrap(), "site a");
+    assert_eq!(files.get("/lib/pkg/../z").unwrap(), "z");
+    assert_eq!(files.usage().bytes, 0);
+    assert_eq!(files.usage().inodes, 0);
+}
+
+#[test]
+fn listing_does_not_change_inode_numbers() {
+    let mut files = layered();
+    let fd = files.open("/lib", OpenFlags::DIRECTORY).unwrap();
+    let listed = files.read_directory(fd, 9).unwrap();
+    for entry in listed.iter().skip(2) {
+        assert_eq!(files.stat(&format!("/lib/{}", entry.name)).unwrap().ino, entry.ino);
+    }
+    files.seek(fd, 0, Whence::Start).unwrap();
+    assert_eq!(files.read_directory(fd, 9).unwrap(), listed);
+}
+
+#[test]
+fn writing_copies_and_the_layer_stays_as_it_was() {
+    let mut files = layered();
+    let mut other = layered();
+    let before = files.stat("/lib/a.py").unwrap().ino;
+    let fd = files.open("/lib/a.py", OpenFlags::READ_WRITE).unwrap();
+    files.write_at(fd, 0, b"mine").unwrap();
+    assert_eq!(files.get("/lib/a.py").unwrap(), "mine a");
+    assert_eq!(files.stat("/lib/a.py").unwrap().ino, before);
+    assert_eq!(files.usage().bytes, 512);
+    assert_eq!(other.get("/lib/a.py").unwrap(), "site a");
+    files.chmod("/lib/z", 0o400).unwrap();
+    assert_eq!(files.open("/lib/z", OpenFlags::WRITE_ONLY), Err(Errno::EACCES));
+    assert_eq!(other.stat("/lib/z").unwrap().mode, 0o644);
+}
+
+#[test]
+fn what_is_removed_from_a_layer_stays_away() {
+    let mut files = layered();
+    files.unlink("/lib/z").unwrap();
+    assert_eq!(files.stat("/lib/z"), Err(Errno::ENOENT));
+    files.put("/lib/z", "new");
+    assert_eq!(files.get("/lib/z").unwrap(), "new");
+    files.unlink("/lib/z").unwrap();
+    assert_eq!(files.names("/lib").unwrap(), ["a.py", "pkg"]);
+    assert_eq!(files.rmdir("/lib/pkg"), Err(Errno::ENOTEMPTY));
+    files.unlink("/lib/pkg/x.py").unwrap();
+    files.unlink("/lib/pkg/y.py").unwrap();
+    files.rmdir("/lib/pkg").unwrap();
+    // A directory made anew shows nothing of what was there before.
+    files.mkdir("/lib/pkg").unwrap();
+    assert!(files.names("/lib/pkg").unwrap().is_empty());
+    files.remove("/lib").unwrap();
+    assert_eq!(files.stat("/lib/a.py"), Err(Errno::ENOENT));
+    assert_eq!(files.usage().inodes, 0);
+}
+
+#[test]
+fn files_and_directories_of_layers_can_be_renamed() {
+    let mut files = layered();
+    files.rename("/lib/pkg", "/lib/renamed").unwrap();
+    assert_eq!(files.names("/lib").unwrap(), ["a.py", "renamed", "z"]);
+    assert_eq!(files.names("/lib/renamed").unwrap(), ["x.py", "y.py"]);
+    files.rename("/lib/renamed/x.py", "/lib/z").unwrap();
+    assert_eq!(files.get("/lib/z").unwrap(), "x");
+    assert_eq!(files.get("/lib/pkg/x.py"), Err(Errno::ENOENT));
+    assert_eq!(files.rename("/opt", "/lib"), Err(Errno::ENOTEMPTY));
+    files.rename("/lib/z", "/tmp/z").unwrap();
+    assert_eq!(files.names("/lib").unwrap(), ["a.py", "renamed"]);
+}
+
+#[test]
+fn a_layer_added_later_shows_in_directories_already_seen() {
+    let mut files = layered();
+    files.names("/lib/pkg").unwrap();
+    let before = files.stat("/lib/pkg").unwrap().times()[1];
+    files.put("/lib/private", "mine");
+    files.unlink("/lib/z").unwrap();
+    files.add_layer(layer("late", &[("/lib/pkg/late.py", "l"), ("/lib/private", "hidden"), ("/lib/z", "hidden")]));
+    assert_eq!(files.names("/lib/pkg").unwrap(), ["late.py", "x.py", "y.py"]);
+    assert_eq!(files.get("/lib/private").unwrap(), "mine");
+    assert_eq!(files.stat("/lib/z"), Err(Errno::ENOENT));
+    assert!(files.stat("/lib/pkg").unwrap().times()[1] > before);
+}
+
+#[test]
+fn a_file_in_a_layer_hides_a_directory_below_it() {
+    let mut files = files();
+    files.add_layer(layer("low", &[("/x/inner", "i")]));
+    files.add_layer(layer("middle", &[("/x", "file")]));
+    assert_eq!(files.get("/x").unwrap(), "file");
+    files.add_layer(layer("high", &[("/y/only", "o")]));
+    assert_eq!(files.get("/x").unwrap(), "file");
+    let mut files = self::files();
+    files.add_layer(layer("low", &[("/x/below", "b")]));
+    files.add_layer(layer("middle", &[("/x", "file")]));
+    files.add_layer(layer("high", &[("/x/above", "a")]));
+    assert_eq!(files.names("/x").unwrap(), ["above"]);
+}
+
+#[test]
+fn links_in_layers_are_followed_in_the_whole_tree() {
+    let mut builder = LayerBuilder::new();
+    builder.symlink("/usr/lib", "../lib").unwrap().symlink("/abs", "/home/own").unwrap();
+    let mut files = layered();
+    files.add_layer(builder.finish("links"));
+    assert_eq!(files.get("/usr/lib/z").unwrap(), "z");
+    files.put("/home/own", "own");
+    assert_eq!(files.get("/abs").unwrap(), "own");
+    assert_eq!(&*files.read_link_at(AT_FDCWD, "/abs").unwrap(), "/home/own");
+}
+
+#[test]
+fn only_what_the_guest_never_wrote_is_pristine() {
+    let mut files = layered();
+    let original = files.pristine("/lib/pkg/x.py").unwrap();
+    assert_eq!(&*original, b"x");
+    files.symlink("/lib/pkg/x.py", "/link").unwrap();
+    assert!(files.pristine("/link").is_some());
+    files.rename("/lib/pkg/x.py", "/moved").unwrap();
+    assert!(files.pristine("/moved").is_some());
+    // Even the same contents, once written, are the guest's.
+    let fd = files.open("/moved", OpenFlags::WRITE_ONLY).unwrap();
+    assert!(files.pristine("/moved").is_some());
+    files.write(fd, b"x").unwrap();
+    assert!(files.pristine("/moved").is_none());
+    let fd = files.open("/lib/z", OpenFlags::WRITE_ONLY.with(OpenFlags::TRUNCATE)).unwrap();
+    assert!(files.pristine("/lib/z").is_none());
+    files.truncate_fd(fd, 1).unwrap();
+    assert!(files.pristine("/lib/z").is_none());
+    files.truncate_at("/lib/a.py", 5).unwrap();
+    files.truncate_at("/lib/a.py", 6).unwrap();
+    assert!(files.pristine("/lib/a.py").is_none());
+    files.put("/own", "own");
+    assert!(files.pristine("/own").is_none());
+    assert!(files.pristine("/lib").is_none());
+    assert!(files.pristine("/absent").is_none());
+    assert!(files.pristine("/dev/zero").is_none());
+}
