@@ -1,0 +1,69 @@
+//! `poll`: waiting for descriptors, which comes down to sleeping.
+//!
+//! There is one thread: while it waits, nothing happens to its pipes. So what is ready is ready at once, and otherwise
+//! the call sleeps until its time is up, a signal comes or the program is stopped.
+
+use std::time::Duration;
+
+use wasmtime::Linker;
+
+use super::answer::{Answer, env};
+use crate::Errno;
+use crate::guest::{GuestMemory, Ptr, field};
+use crate::host::{Call, Host};
+use crate::stop::Wake;
+
+const POLLIN: u16 = 0x01;
+const POLLOUT: u16 = 0x04;
+const POLLERR: u16 = 0x08;
+const POLLHUP: u16 = 0x10;
+const POLLNVAL: u16 = 0x20;
+const POLLRDNORM: u16 = 0x40;
+const POLLWRNORM: u16 = 0x100;
+
+pub(super) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    linker.func_wrap("env", "__syscall_poll", |mut call: Call<'_>, fds: Ptr, count: u32, timeout: i32| {
+        env(&mut call, |memory, host| poll(memory, host, fds, count, timeout))
+    })?;
+    Ok(())
+}
+
+/// `poll`: `timeout` is in milliseconds; a negative one waits for a signal alone.
+fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, timeout: i32) -> Answer {
+    // As Linux does, which has no use for more entries than descriptors either.
+    if count > host.files.quota().open_files {
+        return Err(Errno::EINVAL.into());
+    }
+    let bytes = count.checked_mul(8).ok_or(Errno::EINVAL)?;
+    memory.slice(fds, bytes)?;
+    let mut ready = 0;
+    for index in 0..count {
+        let entry = field(fds, index * 8)?;
+        let fd = memory.read_i32(entry)?;
+        let asked = memory.read_u16(field(entry, 4)?)?;
+        let found = events(host, fd) & (asked | POLLERR | POLLHUP | POLLNVAL);
+        memory.write_u16(field(entry, 6)?, found)?;
+        ready += i32::from(found != 0);
+    }
+    if ready == 0 && timeout != 0 {
+        let time = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
+        if host.stop.sleep(time)? == Wake::Signal {
+            return Err(Errno::EINTR.into());
+        }
+    }
+    Ok(ready)
+}
+
+fn events(host: &Host, fd: i32) -> u16 {
+    if fd < 0 {
+        return 0;
+    }
+    let Ok(readiness) = host.files.readiness(fd) else { return POLLNVAL };
+    let states = [
+        (readiness.readable, POLLIN | POLLRDNORM),
+        (readiness.writable, POLLOUT | POLLWRNORM),
+        (readiness.hung_up, POLLHUP),
+        (readiness.broken, POLLERR),
+    ];
+    states.into_iter().filter(|(is, _)| *is).fold(0, |events, (_, event)| events | event)
+}
