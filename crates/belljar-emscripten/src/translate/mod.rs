@@ -28,6 +28,8 @@ mod module;
 mod sections;
 mod segments;
 mod symbols;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use dylink::parse_dylink;
