@@ -6,7 +6,7 @@ use wasmtime::{
     Extern, Global, GlobalType, Instance, Memory, MemoryType, Mutability, Ref, RefType, Store, Table, TableType, Val,
 };
 
-use super::super::{Dylink, Options, START_EXPORT, Segment, Symbol, Translated, parse_dylink};
+use super::super::{Dylink, GLOBAL_EXPORT, Options, START_EXPORT, Segment, Symbol, Translated, parse_dylink};
 use super::{Guest, engine, function_slot, translated};
 
 /// Functions 1 to 4; the second and third are in the table already.
@@ -79,9 +79,9 @@ fn a_main_module_without_a_table_gets_one_that_leaves_null_empty() {
 
 #[test]
 fn dropped_exports_stay_reachable_as_symbols() {
-    let keep = BTreeSet::from(["one".to_owned(), "absent".to_owned()]);
+    let keep = BTreeSet::from(["one", "__stack_pointer", "absent"].map(str::to_owned));
     let mut guest = Guest::with(MAIN, &Options { keep_exports: Some(keep), ..Options::default() });
-    assert_eq!(guest.exports(), ["memory", "__indirect_function_table", "one"]);
+    assert_eq!(guest.exports(), ["memory", "__indirect_function_table", "one", "__stack_pointer"]);
     assert_eq!(guest.call_symbol::<(), i32>("four", ()), 4);
 }
 
@@ -101,6 +101,30 @@ fn data_and_start_are_taken_out_of_a_main_module() {
     assert_eq!(guest.global("started"), 0);
     assert_eq!(guest.call(START_EXPORT, ()), Ok(()));
     assert_eq!(guest.global("started"), 1);
+}
+
+#[test]
+fn mutable_globals_that_no_export_shows_are_exported() {
+    let text = r#"(module (global i32 (i32.const 1)) (global (mut i32) (i32.const 2)) (global (mut i64) (i64.const 3))
+      (global (export "shown") (mut i32) (i32.const 4)))"#;
+    let mut guest = Guest::new(text);
+    let hidden = [1, 2].map(|index| format!("{GLOBAL_EXPORT}{index}"));
+    assert_eq!(guest.exports(), ["shown", &hidden[0], &hidden[1]]);
+    assert_eq!(guest.global(&hidden[0]), 2);
+    // An export that is dropped leaves its global hidden.
+    let mut guest = Guest::with(text, &Options { keep_exports: Some(BTreeSet::new()), ..Options::default() });
+    assert_eq!(guest.exports().len(), 3);
+    assert_eq!(guest.global(&format!("{GLOBAL_EXPORT}3")), 4);
+}
+
+#[test]
+fn a_main_modules_offset_table_entries_become_null_and_need_no_import() {
+    let mut guest = Guest::new(
+        r#"(module (import "GOT.func" "a" (global $a (mut i32))) (import "GOT.mem" "b" (global $b (mut i32)))
+             (global $c i32 (i32.const 6))
+             (func (export "f") (result i32) (i32.add (global.get $a) (i32.add (global.get $b) (global.get $c)))))"#,
+    );
+    assert_eq!(guest.call("f", ()), Ok(6));
 }
 
 #[test]
