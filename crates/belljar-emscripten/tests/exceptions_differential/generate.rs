@@ -10,7 +10,7 @@ use wasm_encoder::{
 };
 
 /// Functions exported by each module.
-pub const FUNCTIONS: u32 = 6;
+pub(crate) const FUNCTIONS: u32 = 6;
 
 /// Parameters and results of every block type used, all `i32`; the index is the type's.
 const SIGNATURES: [(usize, usize); 8] = [(1, 1), (1, 0), (0, 0), (2, 0), (0, 1), (0, 2), (2, 1), (1, 2)];
@@ -28,10 +28,10 @@ const STACK_POINTER: u32 = 2;
 const LOCALS: u32 = 3;
 
 /// SplitMix64: a seed gives the same module for ever.
-pub struct Random(u64);
+struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x0be1_17a5)
     }
 
@@ -53,7 +53,7 @@ impl Random {
 }
 
 /// The module for a seed.
-pub fn module(seed: u64) -> Vec<u8> {
+pub(crate) fn module(seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut types = TypeSection::new();
     for (params, results) in SIGNATURES {

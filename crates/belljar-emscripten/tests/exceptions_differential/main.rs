@@ -14,6 +14,8 @@
 //! and to see one again, also set `BELLJAR_EXCEPTIONS_FIRST` to the seed that the failure names. It needs `node`, or
 //! another program that `BELLJAR_NODE` names; without one the test says that it was skipped.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+
 mod generate;
 
 use std::io::{ErrorKind, Write as _};

@@ -1,0 +1,100 @@
+//! Everything that can run for ever passes a safepoint.
+
+use std::collections::BTreeSet;
+
+use wasmparser::{Operator, Parser, Payload};
+
+use super::super::{Options, SAFEPOINT_EXPORT, SAFEPOINT_IMPORT};
+use super::{Guest, translated};
+
+fn options() -> Options {
+    Options { safepoints: true, ..Options::default() }
+}
+
+/// The address of each load from memory `memory`, with the instruction that stands two before it.
+fn loads(wasm: &[u8], memory: u32) -> Vec<(u64, String)> {
+    let mut loads = vec![];
+    for payload in Parser::new(0).parse_all(wasm) {
+        let Payload::CodeSectionEntry(body) = payload.unwrap() else { continue };
+        let mut before = ["".to_owned(), "".to_owned()];
+        for operator in body.get_operators_reader().unwrap() {
+            let operator = operator.unwrap();
+            if let Operator::I32Load { memarg } = &operator
+                && memarg.memory == memory
+            {
+                loads.push((memarg.offset, before[0].clone()));
+            }
+            before = [std::mem::take(&mut before[1]), format!("{operator:?}")];
+        }
+    }
+    loads
+}
+
+const LOOPS: &str = r#"(module (memory (export "memory") 1)
+  (func (export "f") (param i32) (result i32) (local $sum i32)
+    loop $outer
+      loop $inner (local.set $sum (i32.add (local.get $sum) (i32.const 1))) end
+      (local.set 0 (i32.sub (local.get 0) (i32.const 1)))
+      (br_if $outer (local.get 0))
+    end
+    local.get $sum)
+  (func (export "g") (param i32) (result i32)
+    local.get 0
+    loop (param i32) (result i32) i32.const 1 i32.add end)
+  (func $tail (export "tail") (param i32) (result i32)
+    (if (i32.eqz (local.get 0)) (then (return (i32.const 5))))
+    (return_call $tail (i32.sub (local.get 0) (i32.const 1)))))"#;
+
+#[test]
+fn every_loop_begins_with_a_load_from_an_address_of_its_own() {
+    let mut guest = Guest::with(LOOPS, &options());
+    let loads = loads(&guest.translated.wasm, 1);
+    assert_eq!(loads.iter().filter(|(_, before)| before.starts_with("Loop")).count(), 3);
+    assert_eq!(loads.len(), 4, "one more for the tail call: {loads:?}");
+    let addresses: BTreeSet<u64> = loads.iter().map(|(address, _)| *address).collect();
+    assert_eq!(addresses.len(), 4);
+    assert_eq!(guest.call("f", 3), Ok(3));
+    assert_eq!(guest.call("g", 3), Ok(4));
+    assert_eq!(guest.call("tail", 3), Ok(5));
+}
+
+#[test]
+fn the_safepoint_memory_is_one_page_behind_the_programs_own() {
+    let mut guest = Guest::with(r#"(module (memory (export "memory") 2))"#, &options());
+    let memory = guest.instance.get_memory(&mut guest.store, SAFEPOINT_EXPORT).unwrap();
+    let ty = memory.ty(&guest.store);
+    assert_eq!((ty.minimum(), ty.maximum()), (1, Some(1)));
+    let program = guest.instance.get_memory(&mut guest.store, "memory").unwrap();
+    assert_eq!(program.size(&guest.store), 2);
+}
+
+#[test]
+fn a_side_module_imports_the_safepoint_memory_last() {
+    let side = translated(
+        r#"(module (@dylink.0 (mem-info)) (import "env" "memory" (memory 1)) (import "env" "f" (func $f))
+             (func (loop (call $f) (br 0))))"#,
+        &options(),
+    );
+    let module = wasmtime::Module::new(&super::engine(), &side.wasm).unwrap();
+    let (name, field) = SAFEPOINT_IMPORT;
+    let last = module.imports().last().unwrap();
+    assert_eq!((last.module(), last.name()), (name, field));
+    assert_eq!(last.ty().unwrap_memory().maximum(), Some(1));
+    assert_eq!(loads(&side.wasm, 1).len(), 1);
+}
+
+#[test]
+fn more_loops_than_words_in_a_page_share_addresses() {
+    let text = format!("(module (memory 1) (func (export \"f\") {}))", "loop end ".repeat((64 << 10) / 4 + 2));
+    let mut guest = Guest::with(&text, &options());
+    let loads = loads(&guest.translated.wasm, 1);
+    assert_eq!(loads.iter().map(|(address, _)| *address).max(), Some((64 << 10) - 4));
+    assert_eq!(loads.last().unwrap().0, 4);
+    assert_eq!(guest.call("f", ()), Ok(()));
+}
+
+#[test]
+fn without_the_option_nothing_is_loaded() {
+    let guest = Guest::new(r#"(module (memory 1) (func (export "f") loop end))"#);
+    assert_eq!(loads(&guest.translated.wasm, 1), vec![]);
+}
