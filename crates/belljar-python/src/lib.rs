@@ -1,1 +1,4 @@
-//! placeholder
+//! CPython as a value: runtime files, images, interpreters, outcomes.
+
+pub mod cache;
+pub mod runtime;
