@@ -69,7 +69,7 @@ def finish(request: str) -> str:
 def _prepare(request: Request) -> Outcome:
     image.prepare(request.get("imports", ()))
     # One run of everything a first cell needs, so that its lazily made state is part of the image.
-    for code in ("1 + 1", "1 / 0", "await __import__('asyncio').sleep(0)"):
+    for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)"):
         run(json.dumps({"code": code}))
     interactive.status("1")
     image.settle()

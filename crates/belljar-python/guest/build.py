@@ -37,7 +37,7 @@ def compile_zip(request: str) -> str:
             path = f"{paths.get('installed', paths['source'])}/{name}"
             try:
                 bytecode = compile_source(data, path)
-            except (SyntaxError, ValueError):
+            except SyntaxError, ValueError:
                 skipped.append(name)
                 continue
             target.writestr(zipfile.ZipInfo(f"{name}c", _EPOCH), bytecode)

@@ -8,13 +8,13 @@ import sys
 from types import CodeType
 from typing import Any
 
-from . import event_loop, values
+from . import event_loop, sources, values
 
 FILENAME = "main.py"
 MAX_VALUE_BYTES = 16 * 1024 * 1024
 """How large a value's JSON may get when the host names no bound."""
 
-_IS_COROUTINE = 0x80  # inspect.CO_COROUTINE, without importing inspect
+_IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
 _FUTURE_FLAGS = 0
 for _name in __future__.all_feature_names:
     _FUTURE_FLAGS |= getattr(__future__, _name).compiler_flag
@@ -31,12 +31,20 @@ class Compiler:
 
     def parse(self, source: str, filename: str) -> ast.Module:
         """The cell's syntax tree; raises what `compile` raises."""
+        sources.announce(source, filename)
         return compile(source, filename, "exec", self.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
 
     def compile(self, tree: ast.AST, filename: str, mode: str) -> CodeType:
-        """Code for a part of a cell."""
-        code = compile(tree, filename, mode, self.flags, dont_inherit=True)
+        """Code for a part of the cell that was parsed last."""
+        try:
+            code = compile(tree, filename, mode, self.flags, dont_inherit=True)
+        except SyntaxError as error:
+            # Errors that only the second pass finds, such as a `return` outside of a function, come without text.
+            if error.text is None and error.filename == filename:
+                error.text = linecache.getline(filename, error.lineno or 0)
+            raise
         self.flags |= code.co_flags & _FUTURE_FLAGS
+        sources.remember(code, filename)
         return code
 
 
@@ -46,7 +54,7 @@ compiler = Compiler()
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """Run the cell of ``request``; raises what the cell raises."""
     filename = request.get("filename", FILENAME)
-    source = prepare_source(request["code"], filename)
+    source = sources.normalise(request["code"])
     set_globals(request.get("globals"))
     tree = compiler.parse(source, filename)
     last = _take_last_expression(tree, source)
@@ -54,26 +62,17 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         execute(compiler.compile(tree, filename, "exec"))
     if last is None:
         return {"kind": "value", "value": None, "text": None}
-    value = execute(compiler.compile(ast.Expression(last), filename, "eval"))
-    try:
-        return {"kind": "value"} | values.render(value, request.get("max_value_bytes", MAX_VALUE_BYTES))
-    finally:
-        # A coroutine that nobody awaited warns when it goes, which belongs to this cell's output.
-        del value
-
-
-def prepare_source(code: str, filename: str) -> str:
-    """Normalise newlines as Python's tokenizer does, and let tracebacks and warnings find the lines."""
-    source = code.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    # No modification time: linecache then never looks for a file of that name.
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    # A warning that an earlier cell raised at the same line is news again.
-    main.__dict__.pop("__warningregistry__", None)
-    return source
+    held = [execute(compiler.compile(ast.Expression(last), filename, "eval"))]
+    fields = values.render(held[0], request.get("max_value_bytes", MAX_VALUE_BYTES))
+    if hasattr(held[0], "cr_await"):
+        _drop_coroutine(held, filename, last.lineno)
+    return {"kind": "value"} | fields
 
 
 def set_globals(names: dict[str, Any] | None) -> None:
-    """Set variables that the host passes."""
+    """Set variables that the host passes, and forget what only concerned the cell before."""
+    # A warning that an earlier cell raised at the same line is news again.
+    main.__dict__.pop("__warningregistry__", None)
     if names:
         main.__dict__.update(names)
 
@@ -97,3 +96,9 @@ def _take_last_expression(tree: ast.Module, source: str) -> ast.expr | None:
         return None
     tree.body.pop()
     return statement.value
+
+
+def _drop_coroutine(held: list[Any], filename: str, line: int) -> None:
+    """Let go of a coroutine in code that counts as the cell's: the warning that nobody awaited it names the place."""
+    code = compile("\n" * (line - 1) + "held.clear()", filename, "exec", dont_inherit=True)
+    exec(code, {"held": held})

@@ -134,20 +134,20 @@ def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return loop.run_until_complete(task)
     except BaseException as error:
-        where = _from_cell(error.__traceback__, code)
         if task.done():
-            raise error.with_traceback(where) from error.__cause__
+            raise error.with_traceback(_from_cell(error.__traceback__, code))
         stopped = error
     # The loop itself stopped: a deadlock, or SystemExit or KeyboardInterrupt outside of the cell's own steps.
     # The cell is cancelled, so that its `finally` blocks run, and the error shown where the cell was waiting.
+    where = stopped.__traceback__
     task.cancel()
     try:
         loop.run_until_complete(task)
+    except asyncio.CancelledError as cancelled:
+        where = _from_cell(cancelled.__traceback__, code)
     except BaseException as error:
-        where = _from_cell(error.__traceback__, code)
-        if not isinstance(error, asyncio.CancelledError) and task.done():
-            raise error.with_traceback(where) from error.__cause__
-    stopped.__context__ = None
+        if task.done():
+            raise error.with_traceback(_from_cell(error.__traceback__, code))
     raise stopped.with_traceback(where)
 
 

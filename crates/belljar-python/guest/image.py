@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Iterable
 
@@ -63,8 +64,10 @@ def prepare(imports: Iterable[str]) -> None:
         refusals.install()
         recursion.install()
         _add_site_builtins()
-        # Modules in the working directory can be imported, as at Python's prompt.
-        sys.path.insert(0, "")
+        # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,
+        # modules in the working directory come first.
+        own = os.path.dirname(os.path.dirname(__file__))
+        sys.path[:] = ["", *(entry for entry in sys.path if entry not in ("", own))]
         for name in PRELOAD:
             importlib.import_module(name)
     for name in imports:

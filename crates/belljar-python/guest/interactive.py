@@ -5,15 +5,14 @@ import codeop
 import sys
 from typing import Any
 
-from . import cell
+from . import cell, sources
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """Run what was typed; raises what it raises."""
     filename = request.get("filename", "<stdin>")
-    source = cell.prepare_source(request["code"], filename)
     cell.set_globals(request.get("globals"))
-    for statement in cell.compiler.parse(source, filename).body:
+    for statement in cell.compiler.parse(sources.normalise(request["code"]), filename).body:
         if isinstance(statement, ast.Expr):
             code = cell.compiler.compile(ast.Expression(statement.value), filename, "eval")
             sys.displayhook(cell.execute(code))
@@ -29,13 +28,13 @@ def status(code: str) -> str:
     try:
         # "single" waits for the blank line that ends an indented block.
         return "incomplete" if compiler(code, "<stdin>", "single") is None else "complete"
-    except (SyntaxError, ValueError, OverflowError):
+    except SyntaxError, ValueError, OverflowError:
         pass
     # Several statements pasted at once are no "single", but they run.
     try:
         if compiler(code, "<stdin>", "exec") is None:
             return "incomplete"
-    except (SyntaxError, ValueError, OverflowError):
+    except SyntaxError, ValueError, OverflowError:
         return "invalid"
     last_line = code.rpartition("\n")[2]
     return "incomplete" if last_line[:1].isspace() else "complete"

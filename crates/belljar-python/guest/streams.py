@@ -3,7 +3,7 @@
 import io
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 
@@ -26,10 +26,9 @@ def guarded() -> Iterator[None]:
 
 
 def _flush(stream: object) -> None:
-    try:
+    # It may be the user's own, or closed: what is lost then is theirs.
+    with suppress(Exception):
         stream.flush()  # type: ignore[attr-defined]
-    except Exception:
-        pass  # The user's own stream, or one that was closed: its loss is theirs.
 
 
 def _reopened(descriptor: int) -> TextIO:

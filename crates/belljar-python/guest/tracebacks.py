@@ -1,13 +1,19 @@
 """What went wrong, in the words CPython has for it, without our own frames."""
 
+import itertools
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
+from . import sources
+
 _OWN_FILES = os.path.dirname(__file__) + os.sep
-_MAX_FRAMES = 400
-"""Frames printed of one stack; deep mutual recursion would fill megabytes otherwise."""
+_REPETITIONS = 3
+"""Frames at one place in a row that are printed, as in CPython (`_RECURSIVE_CUTOFF`)."""
+_MAX_RUNS = 400
+"""Places printed of one stack; deep mutual recursion would fill megabytes otherwise."""
 _MAX_TEXT = 200_000
 """Characters of a traceback, of which the beginning and the end are kept."""
 _MAX_MESSAGE = 20_000
@@ -27,8 +33,8 @@ def outcome(error: BaseException) -> dict[str, Any]:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    described = traceback.TracebackException.from_exception(error)
-    _leave_out_own_frames(described)
+    described = traceback.TracebackException.from_exception(error, lookup_lines=False)
+    _prepare_stacks(described)
     text = "".join(described.format(colorize=False))
     return {
         "kind": "error",
@@ -46,43 +52,79 @@ def _exit(error: SystemExit) -> dict[str, Any]:
     if isinstance(code, int):
         return {"kind": "exit", "code": int(code) & 0xFF, "message": None}
     message = _printable(_message(code))
-    try:
+    # Where stderr is gone or closed, Python drops the message as well.
+    with suppress(AttributeError, OSError, ValueError):
         print(message, file=sys.stderr)
-    except (AttributeError, OSError, ValueError):
-        pass  # stderr is gone or closed: Python drops the message as well.
     return {"kind": "exit", "code": 1, "message": _shorten(message, _MAX_MESSAGE)}
 
 
 class _Stack(traceback.StackSummary):
-    """A stack that prints its two ends when it is too long."""
+    """A stack that formats only what it prints: repetitions folded, the middle of a very long one left out.
+
+    The standard formatting does the work for every frame before it folds, which takes seconds where a recursion
+    is deep. The heading is printed even if the stack held nothing but our own frames.
+    """
+
+    def __bool__(self) -> bool:
+        return True
 
     def format(self, **options: Any) -> list[str]:
-        printed = 0
-        previous = None
-        for frame in self:
-            place = (frame.filename, frame.lineno, frame.name)
-            # Repetitions of one line are folded by the standard formatting.
-            printed += place != previous
-            previous = place
-        if printed <= _MAX_FRAMES:
-            return super().format(**options)
-        half = _MAX_FRAMES // 2
-        left_out = f"  [{len(self) - 2 * half} frames left out]\n"
-        head, tail = traceback.StackSummary.from_list(self[:half]), traceback.StackSummary.from_list(self[-half:])
-        return [*head.format(**options), left_out, *tail.format(**options)]
+        runs = [
+            list(run) for _, run in itertools.groupby(self, lambda frame: (frame.filename, frame.lineno, frame.name))
+        ]
+        left_out = len(runs) - _MAX_RUNS
+        if left_out <= 0:
+            return _format_runs(runs, options)
+        half = _MAX_RUNS // 2
+        count = sum(map(len, runs[half:-half]))
+        return [
+            *_format_runs(runs[:half], options),
+            f"  [{count} frames left out]\n",
+            *_format_runs(runs[-half:], options),
+        ]
 
 
-def _leave_out_own_frames(described: traceback.TracebackException) -> None:
-    """Remove the frames of this package everywhere: causes, contexts, members of exception groups."""
+def _format_runs(runs: list[list[traceback.FrameSummary]], options: dict[str, Any]) -> list[str]:
+    """Frames at the same place in a row, folded as CPython folds them."""
+    lines = []
+    for run in runs:
+        lines += traceback.StackSummary.from_list(run[:_REPETITIONS]).format(**options)
+        if (more := len(run) - _REPETITIONS) > 0:
+            lines.append(f"  [Previous line repeated {more} more time{'s' if more > 1 else ''}]\n")
+    return lines
+
+
+def _prepare_stacks(described: traceback.TracebackException) -> None:
+    """Everywhere in it (causes, contexts, members of groups): leave out our frames, find the others' lines."""
     waiting, seen = [described], set()
     while waiting:
         one = waiting.pop()
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        # An empty stack rather than none, so that the heading "Traceback (most recent call last)" stays.
-        one.stack = _Stack(frame for frame in one.stack or () if not frame.filename.startswith(_OWN_FILES))
+        if one.stack:
+            one.stack = _Stack(_with_lines(frame) for frame in one.stack if not frame.filename.startswith(_OWN_FILES))
         waiting += [one.__cause__, one.__context__, *(one.exceptions or ())]
+
+
+def _with_lines(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+    """The frame with the lines of the cell that it came from, if it came from one."""
+    if frame.lineno is None:
+        return frame
+    end = frame.end_lineno or frame.lineno
+    lines = sources.lines_of(getattr(frame, "_code", None), frame.lineno, end)
+    if lines is None:
+        return frame
+    return traceback.FrameSummary(
+        frame.filename,
+        frame.lineno,
+        frame.name,
+        lookup_line=False,
+        line=lines,
+        end_lineno=end,
+        colno=frame.colno,
+        end_colno=frame.end_colno,
+    )
 
 
 def _message(value: object) -> str:

@@ -1,0 +1,38 @@
+"""The text that code was compiled from, for tracebacks and warnings.
+
+Cells of a session share a file name, and a function of an earlier cell may fail in a later one. `linecache` knows
+one text for a name, the latest; here each function remembers its own.
+"""
+
+import linecache
+from types import CodeType
+from weakref import WeakKeyDictionary
+
+_lines: WeakKeyDictionary[CodeType, list[str]] = WeakKeyDictionary()
+
+
+def normalise(code: str) -> str:
+    """Newlines as Python's tokenizer reads them, and no byte order mark."""
+    return code.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def announce(source: str, filename: str) -> None:
+    """Let warnings, `inspect` and errors of the compiler find the text that is about to run."""
+    # Without a modification time linecache never looks for a file of that name.
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+
+
+def remember(code: CodeType, filename: str) -> None:
+    """Keep the announced text for the functions and classes in ``code``, as long as they live."""
+    waiting = [code]
+    while waiting:
+        for constant in waiting.pop().co_consts:
+            if isinstance(constant, CodeType):
+                _lines[constant] = linecache.cache[filename][2]
+                waiting.append(constant)
+
+
+def lines_of(code: CodeType | None, first: int, last: int) -> str | None:
+    """Lines ``first`` to ``last`` of the text that ``code`` was compiled from; None if it was no cell."""
+    lines = _lines.get(code) if code is not None else None
+    return None if lines is None else "".join(lines[first - 1 : last])
