@@ -17,6 +17,7 @@ const MODULES: &[(&str, &str)] = &[
     ("recursion.py", include_str!("../guest/recursion.py")),
     ("refusals.py", include_str!("../guest/refusals.py")),
     ("restored.py", include_str!("../guest/restored.py")),
+    ("sources.py", include_str!("../guest/sources.py")),
     ("streams.py", include_str!("../guest/streams.py")),
     ("tracebacks.py", include_str!("../guest/tracebacks.py")),
     ("values.py", include_str!("../guest/values.py")),

@@ -1,8 +1,7 @@
 //! CPython as a value: its files, its images, interpreters, and how code run in them ends.
 //!
 //! ```no_run
-//! use belljar_core::{Limits, Request};
-//! use belljar_core::progress::NoProgress;
+//! use belljar_core::{Limits, NoProgress, Request};
 //! use belljar_emscripten::console::Capture;
 //! use belljar_python::{Options, Python, Streams, on_guest_thread};
 //!

@@ -12,8 +12,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use belljar_core::Limits;
-use belljar_core::progress::{Progress, Step};
+use belljar_core::{Limits, Progress, Step};
 use belljar_emscripten::console::{Capture, Console};
 use belljar_emscripten::fs::{FileBytes, FileError, Filesystem, Layer, LayerBuilder, LayerError};
 use belljar_emscripten::program::{ProgramError, Source};
@@ -25,7 +24,7 @@ use crate::cache::{Cache, CacheError, Entry, EntryKey, NewEntry};
 use crate::guest;
 use crate::interop::{self, InteropError};
 use crate::interpreter::{Functions, Interpreter, Streams};
-use crate::runtime::{self, Release, RuntimeError, RuntimeFiles};
+use crate::runtime::{self, Release, RuntimeError, RuntimeFile, RuntimeFiles, Sources};
 
 const STDLIB: &str = "stdlib.zip";
 const IMAGE: &str = "base.image";
@@ -112,7 +111,7 @@ impl Python {
     pub fn open(options: &Options, progress: &dyn Progress) -> Result<Self, OpenError> {
         let release = match &options.release {
             Some(version) => Release::find(version)?,
-            None => Release::default_release(),
+            None => Release::recommended(),
         };
         let cache = Cache::open(options.cache.clone())?;
         let engine = Engine::new(HardStop::default())?;
@@ -160,8 +159,9 @@ struct Workshop<'a> {
 
 impl Workshop<'_> {
     fn files(&self) -> Result<RuntimeFiles, OpenError> {
-        let options = runtime::Options { directory: self.options.runtime.clone(), offline: self.options.offline };
-        Ok(runtime::obtain(self.release, &options, self.cache, self.progress)?)
+        let directory = self.options.runtime.clone();
+        let sources = Sources { directory, offline: self.options.offline, ..Sources::default() };
+        Ok(runtime::obtain(self.release, &sources, self.cache, self.progress)?)
     }
 
     fn program(&self) -> Result<Program, OpenError> {
@@ -174,13 +174,12 @@ impl Workshop<'_> {
         let residents = vec![boot::trampoline()];
         let key = EntryKey::new("program")
             .part("engine", self.engine.fingerprint())
-            .part("wasm", self.release.wasm.sha256)
+            .part("wasm", self.release.fingerprint(RuntimeFile::Wasm).sha256)
             .part("options", format!("{options:?}{residents:?}"));
         let entry = self.cache.get_or_make(&key, self.progress, |new| {
-            let path = self.files()?.wasm;
-            let wasm = std::fs::read(&path).map_err(|error| OpenError::File { path, error })?;
+            let wasm = self.files()?.read(RuntimeFile::Wasm)?;
             let step = self.progress.start(Step::unmeasured("compiling CPython to native code"));
-            Program::compile(self.engine, &Source { wasm: &wasm, options, residents }, new.path())?;
+            Program::compile(self.engine, &Source { wasm: &wasm, options, residents }, new.directory())?;
             step.finish();
             Ok::<_, OpenError>(())
         })?;
@@ -198,14 +197,14 @@ impl Workshop<'_> {
     fn stdlib(&self, program: &Program) -> Result<Entry, OpenError> {
         let key = EntryKey::new("stdlib")
             .part("program", program.identity())
-            .part("archive", self.release.stdlib.sha256)
+            .part("archive", self.release.fingerprint(RuntimeFile::Stdlib).sha256)
             .part("guest", guest::digest());
         self.cache.get_or_make(&key, self.progress, |new| self.build_stdlib(program, new))
     }
 
     /// Has CPython compile its own standard library: bytecode is only good for the very version that made it.
     fn build_stdlib(&self, program: &Program, new: &NewEntry) -> Result<(), OpenError> {
-        let original = self.files()?.stdlib;
+        let original = self.files()?.path(RuntimeFile::Stdlib);
         let step = self.progress.start(Step::unmeasured("compiling the standard library to bytecode"));
         let layers = [stdlib_layer(self.release, &original)?, guest::layer(GUEST_PATH)?];
         let source = boot::stdlib_path(self.release.python);
@@ -215,9 +214,7 @@ impl Workshop<'_> {
             interop::call(instance, compile, "compile_zip", &request)?;
             Ok(instance.host_mut().files.read_file(BUILT_STDLIB, MAX_STDLIB))
         })??;
-        let path = new.path().join(STDLIB);
-        std::fs::write(&path, &bytes)
-            .map_err(|error| CacheError::writing(&path, Some(bytes.len() as u64), error))?;
+        new.write(STDLIB, &bytes)?;
         step.finish();
         Ok(())
     }
@@ -225,11 +222,11 @@ impl Workshop<'_> {
     fn image(&self, program: &Program, layers: &[Arc<Layer>]) -> Result<Entry, OpenError> {
         let key = EntryKey::new("image")
             .part("program", program.identity())
-            .part("archive", self.release.stdlib.sha256)
+            .part("archive", self.release.fingerprint(RuntimeFile::Stdlib).sha256)
             .part("guest", guest::digest());
         self.cache.get_or_make(&key, self.progress, |new| {
             let step = self.progress.start(Step::unmeasured("building the base image"));
-            let path = new.path().join(IMAGE);
+            let path = new.path(IMAGE)?;
             let file = File::options()
                 .read(true)
                 .write(true)

@@ -105,7 +105,7 @@ impl<'a> Report<'a> {
             Outcome::Error(error) => (report.status, report.error) = ("error", Some(error)),
             Outcome::Exit(code) => (report.status, report.exit_code) = ("exit", Some(*code)),
             Outcome::Limit(limit) => (report.status, report.limit) = ("limit", Some(limit.name())),
-            Outcome::Crash(reason) => (report.status, report.reason) = ("crash", Some(reason)),
+            Outcome::Crash(reason) => (report.status, report.reason) = ("crash", Some(reason.as_str())),
         }
         report
     }
