@@ -1,0 +1,89 @@
+//! An entry while it is made: a directory under a temporary name, put in its place by one rename.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::CacheError;
+use super::lock::create_private_directory;
+use super::manifest::{MANIFEST, Manifest, is_plain_name};
+
+/// The directory of an entry that is being made. Whatever plain files are in it when the maker returns become the
+/// entry's files; if the maker fails, or the process ends, it is deleted (in the latter case by a later process).
+#[derive(Debug)]
+pub struct NewEntry {
+    directory: TempDir,
+}
+
+impl NewEntry {
+    pub(super) fn create(entries: &Path, name: &str) -> Result<Self, CacheError> {
+        create_private_directory(entries).map_err(|error| CacheError::writing(entries, None, error))?;
+        let directory = tempfile::Builder::new()
+            .prefix(&format!(".new-{name}-"))
+            .tempdir_in(entries)
+            .map_err(|error| CacheError::writing(&entries.join(name), None, error))?;
+        Ok(NewEntry { directory })
+    }
+
+    /// The directory to write into.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The path at which a file of this name is to be written.
+    pub fn path(&self, name: &str) -> Result<PathBuf, CacheError> {
+        if is_plain_name(name) { Ok(self.directory().join(name)) } else { Err(CacheError::BadName(name.to_owned())) }
+    }
+
+    /// Writes one file.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), CacheError> {
+        let path = self.path(name)?;
+        fs::write(&path, bytes).map_err(|error| CacheError::writing(&path, Some(bytes.len() as u64), error))
+    }
+
+    /// Brings every file to the disk and writes the manifest.
+    pub(super) fn seal(&self) -> Result<Manifest, CacheError> {
+        let directory = self.directory();
+        let failed = |error| CacheError::writing(&directory.join(MANIFEST), None, error);
+        for entry in directory.read_dir().map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(|error| CacheError::writing(&path, None, error))?;
+        }
+        let manifest = Manifest::of_directory(directory).map_err(failed)?;
+        write_manifest(directory, &manifest).map_err(failed)?;
+        Ok(manifest)
+    }
+
+    /// Puts the sealed entry in its place.
+    pub(super) fn publish(self, place: &Path) -> Result<(), CacheError> {
+        let failed = |error| CacheError::io("rename a new cache entry to", place)(error);
+        fs::rename(self.directory(), place).map_err(failed)?;
+        // It is at its place now: nothing to clean up.
+        let _ = self.directory.keep();
+        place.parent().map_or(Ok(()), sync_directory).map_err(failed)
+    }
+}
+
+/// Writes a manifest whole or not at all.
+pub(super) fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
+    let mut file = tempfile::Builder::new().prefix(".manifest-").tempfile_in(directory)?;
+    file.write_all(&manifest.to_bytes()?)?;
+    file.as_file().sync_all()?;
+    file.persist(directory.join(MANIFEST)).map_err(|error| error.error)?;
+    sync_directory(directory)
+}
+
+/// A rename is on the disk only when its directory is.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+}
+
+/// The entry that a temporary directory (`.new-NAME-RANDOM`, `.old-NAME-RANDOM`) was for.
+pub(super) fn owner_of_temporary(file_name: &str) -> Option<&str> {
+    let rest = file_name.strip_prefix(".new-").or_else(|| file_name.strip_prefix(".old-"))?;
+    rest.rsplit_once('-').map(|(owner, _)| owner)
+}
