@@ -28,8 +28,8 @@ impl EntryLock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let step = progress
-                    .map(|progress| progress.start(Step::unmeasured("waiting for another belljar process")));
+                let step =
+                    progress.map(|progress| progress.start(Step::unmeasured("waiting for another belljar process")));
                 file.lock().map_err(CacheError::io("lock", &path))?;
                 if let Some(step) = step {
                     step.finish();

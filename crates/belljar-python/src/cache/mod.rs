@@ -235,6 +235,11 @@ impl Entry {
         }
     }
 
+    /// The directory that holds the files. What else may lie there is not part of the entry.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The names of the entry's files, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.manifest.files.keys().map(String::as_str)

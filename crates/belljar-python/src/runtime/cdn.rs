@@ -1,0 +1,87 @@
+//! Runtime files by HTTP, from Pyodide's CDN or a mirror of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use belljar_core::{Progress, Step};
+use ureq::Agent;
+
+use super::error::SourceError;
+use super::release::{Release, RuntimeFile};
+use super::verify::{self, CopyError};
+use crate::cache::NewEntry;
+
+/// Where Pyodide publishes its releases.
+pub(super) const PYODIDE_CDN: &str = "https://cdn.jsdelivr.net/pyodide";
+
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A CDN moves a file at most from one host to another and to its final path.
+const MAX_REDIRECTS: u32 = 5;
+
+/// Downloads a release's files into a new cache entry. Stops at the first that fails.
+pub(super) fn fetch(
+    base: &str,
+    stall_timeout: Duration,
+    release: &Release,
+    new: &NewEntry,
+    progress: &dyn Progress,
+) -> Result<(), SourceError> {
+    let agent = agent(base, stall_timeout);
+    for file in RuntimeFile::ALL {
+        let url = format!("{}/v{}/full/{file}", base.trim_end_matches('/'), release.version);
+        download(&agent, &url, &new.path(file.name())?, release, file, progress)?;
+    }
+    Ok(())
+}
+
+/// The proxy comes from `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, which is ureq's default.
+fn agent(base: &str, stall_timeout: Duration) -> Agent {
+    Agent::config_builder()
+        .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
+        // A redirect must not leave encryption behind.
+        .https_only(base.starts_with("https:"))
+        .max_redirects(MAX_REDIRECTS)
+        .timeout_resolve(Some(CONNECT_TIMEOUT))
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_recv_response(Some(stall_timeout))
+        .timeout_per_read(Some(stall_timeout))
+        .build()
+        .new_agent()
+}
+
+fn download(
+    agent: &Agent,
+    url: &str,
+    path: &Path,
+    release: &Release,
+    file: RuntimeFile,
+    progress: &dyn Progress,
+) -> Result<(), SourceError> {
+    let expected = release.fingerprint(file);
+    let mut response = agent.get(url).call().map_err(|error| explain(url, error))?;
+    let step = progress.start(Step::bytes(format!("downloading {file}"), expected.size));
+    // Whatever the headers say of its length, no more than the expected size is read.
+    let mut body = response.body_mut().as_reader();
+    verify::copy_to_file(&mut body, path, expected, step.as_ref()).map_err(|error| match error {
+        CopyError::Read(source) => SourceError::Interrupted { from: url.to_owned(), source },
+        CopyError::Mismatch(mismatch) => SourceError::Mismatch { from: url.to_owned(), mismatch },
+        CopyError::Write(error) => SourceError::Cache(error),
+    })?;
+    step.finish();
+    Ok(())
+}
+
+fn explain(url: &str, error: ureq::Error) -> SourceError {
+    let url = url.to_owned();
+    match error {
+        ureq::Error::StatusCode(status) => SourceError::Status { url, status },
+        ureq::Error::TooManyRedirects
+        | ureq::Error::RedirectFailed
+        | ureq::Error::Protocol(_)
+        | ureq::Error::Http(_)
+        | ureq::Error::LargeResponseHeader(..) => SourceError::BadAnswer { url, reason: error.to_string() },
+        error => SourceError::Unreachable { url, reason: error.to_string() },
+    }
+}

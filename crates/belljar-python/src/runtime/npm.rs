@@ -1,0 +1,154 @@
+//! Runtime files from the npm package `pyodide`, by way of the user's own npm.
+//!
+//! npm knows how this user gets at packages: registry, mirror, proxy and credentials are in its configuration. All
+//! that is asked of it is `npm pack`, which downloads a package without running anything of it.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use belljar_core::{Progress, Step};
+use flate2::read::GzDecoder;
+
+use super::error::SourceError;
+use super::release::{Release, RuntimeFile};
+use super::verify::{self, CopyError};
+use crate::cache::{CacheError, NewEntry};
+
+/// npm's name on this platform.
+pub(super) const NPM: &str = if cfg!(windows) { "npm.cmd" } else { "npm" };
+
+/// How long npm may take. It has timeouts of its own; this is for the case that it hangs.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// How often to look whether npm has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The package unpacks to 14 MB. One that unpacks to more than this is not it.
+const MAX_UNPACKED_BYTES: u64 = 256 << 20;
+
+/// How much of npm's output goes into an error.
+const MAX_QUOTED_BYTES: u64 = 2000;
+
+/// Gets a release's files into a new cache entry.
+pub(super) fn fetch(
+    npm: &OsStr,
+    release: &Release,
+    new: &NewEntry,
+    progress: &dyn Progress,
+) -> Result<(), SourceError> {
+    // A directory of its own on the cache's disk, where the package is known to fit; it goes with the entry when
+    // this process is killed.
+    let workplace = tempfile::Builder::new()
+        .prefix(".npm-")
+        .tempdir_in(new.directory())
+        .map_err(|error| CacheError::writing(&new.directory().join("npm"), None, error))?;
+    let package = format!("pyodide@{}", release.version);
+    let step = progress.start(Step::unmeasured(format!("npm pack {package}")));
+    let tarball = pack(npm, &package, workplace.path())?;
+    step.finish();
+    unpack(&tarball, release, new, progress)
+}
+
+/// Runs `npm pack` and finds the tarball that it left.
+fn pack(npm: &OsStr, package: &str, workplace: &Path) -> Result<PathBuf, SourceError> {
+    let log_path = workplace.join("npm.log");
+    let log = File::create_new(&log_path).map_err(|error| CacheError::writing(&log_path, None, error))?;
+    let mut command = Command::new(npm);
+    command
+        .args(["pack", package, "--ignore-scripts", "--no-progress", "--loglevel=error", "--pack-destination"])
+        .arg(workplace)
+        .current_dir(workplace)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(SourceError::NpmNotRun)?)
+        .stderr(log);
+    let child = command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => SourceError::NpmMissing { program: npm.to_string_lossy().into_owned() },
+        _ => SourceError::NpmNotRun(error),
+    })?;
+    let status = Running(child)
+        .wait_at_most(TIME_LIMIT)
+        .map_err(SourceError::NpmNotRun)?
+        .ok_or_else(|| SourceError::NpmTimedOut { package: package.to_owned(), limit: TIME_LIMIT })?;
+    if !status.success() {
+        let output = tail(&log_path).unwrap_or_default();
+        return Err(SourceError::NpmFailed { package: package.to_owned(), status, output });
+    }
+    let listing =
+        fs::read_dir(workplace).map_err(|error| SourceError::NpmPackage(format!("cannot be found: {error}")))?;
+    listing
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "tgz"))
+        .ok_or_else(|| SourceError::NpmPackage("cannot be found: there is no .tgz file".to_owned()))
+}
+
+/// A child process that does not outlive this value.
+struct Running(Child);
+
+impl Running {
+    /// Waits for the end. `None` when it did not come in time.
+    fn wait_at_most(mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Neither does anything when the child has ended and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The end of npm's output.
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_QUOTED_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_QUOTED_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// Takes the release's files out of the package, where they lie in the directory `package`, and nothing else.
+fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Progress) -> Result<(), SourceError> {
+    let damaged = |error: io::Error| SourceError::NpmPackage(format!("cannot be unpacked: {error}"));
+    let file = File::open(tarball).map_err(damaged)?;
+    let mut archive = tar::Archive::new(GzDecoder::new(file).take(MAX_UNPACKED_BYTES));
+    let mut missing = RuntimeFile::ALL.to_vec();
+    for member in archive.entries().map_err(damaged)? {
+        let mut member = member.map_err(damaged)?;
+        let found = missing.iter().position(|file| {
+            member.header().entry_type().is_file() && *member.path_bytes() == *format!("package/{file}").as_bytes()
+        });
+        let Some(found) = found else { continue };
+        let file = missing.swap_remove(found);
+        let expected = release.fingerprint(file);
+        let step = progress.start(Step::bytes(format!("unpacking {file}"), expected.size));
+        verify::copy_to_file(&mut member, &new.path(file.name())?, expected, step.as_ref()).map_err(|error| {
+            let from = format!("`{file}` of the npm package");
+            match error {
+                CopyError::Read(source) => SourceError::Interrupted { from, source },
+                CopyError::Mismatch(mismatch) => SourceError::Mismatch { from, mismatch },
+                CopyError::Write(error) => SourceError::Cache(error),
+            }
+        })?;
+        step.finish();
+        if missing.is_empty() {
+            return Ok(());
+        }
+    }
+    let missing: Vec<_> = missing.iter().map(|file| file.name()).collect();
+    Err(SourceError::NpmPackage(format!("lacks {}", missing.join(", "))))
+}
