@@ -1,10 +1,11 @@
 //! Runtime files by HTTP, from Pyodide's CDN or a mirror of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_core::{Progress, Step};
 use ureq::Agent;
+use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
 use super::error::SourceError;
 use super::release::{Release, RuntimeFile};
@@ -28,7 +29,7 @@ pub(super) fn fetch(
     new: &NewEntry,
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
-    let agent = agent(base, stall_timeout);
+    let agent = agent(base, stall_timeout)?;
     for file in RuntimeFile::ALL {
         let url = format!("{}/v{}/full/{file}", base.trim_end_matches('/'), release.version);
         download(&agent, &url, &new.path(file.name())?, release, file, progress)?;
@@ -36,9 +37,10 @@ pub(super) fn fetch(
     Ok(())
 }
 
-/// The proxy comes from `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, which is ureq's default.
-fn agent(base: &str, stall_timeout: Duration) -> Agent {
-    Agent::config_builder()
+/// The proxy comes from `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, trusted certificates from the file that
+/// `SSL_CERT_FILE` names (else Mozilla's), as with other programs.
+fn agent(base: &str, stall_timeout: Duration) -> Result<Agent, SourceError> {
+    let mut config = Agent::config_builder()
         .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
         // A redirect must not leave encryption behind.
         .https_only(base.starts_with("https:"))
@@ -46,9 +48,30 @@ fn agent(base: &str, stall_timeout: Duration) -> Agent {
         .timeout_resolve(Some(CONNECT_TIMEOUT))
         .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_recv_response(Some(stall_timeout))
-        .timeout_per_read(Some(stall_timeout))
-        .build()
-        .new_agent()
+        .timeout_per_read(Some(stall_timeout));
+    if base.starts_with("http://127.0.0.1:") || base.starts_with("http://localhost:") {
+        // No proxy can reach a mirror on this machine.
+        config = config.proxy(None);
+    }
+    if let Some(path) = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from) {
+        let roots = certificates(&path).map_err(|reason| SourceError::Unreachable {
+            url: base.to_owned(),
+            reason: format!("SSL_CERT_FILE ({}) cannot be used: {reason}", path.display()),
+        })?;
+        config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
+    }
+    Ok(config.build().new_agent())
+}
+
+fn certificates(path: &Path) -> Result<RootCerts, ureq::Error> {
+    let pem = std::fs::read(path)?;
+    let mut certificates = Vec::new();
+    for item in ureq::tls::parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item? {
+            certificates.push(certificate);
+        }
+    }
+    Ok(RootCerts::new_with_certs(&certificates))
 }
 
 fn download(

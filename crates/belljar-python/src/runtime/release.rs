@@ -51,9 +51,9 @@ pub struct Release {
     pub version: &'static str,
     /// CPython's major and minor version: `(3, 14)`.
     pub python: (u8, u8),
-    wasm: Fingerprint,
-    stdlib: Fingerprint,
-    lock: Fingerprint,
+    pub(super) wasm: Fingerprint,
+    pub(super) stdlib: Fingerprint,
+    pub(super) lock: Fingerprint,
 }
 
 /// Known releases, the default one first. The hashes are those of the files in the npm package `pyodide`.
