@@ -4,10 +4,10 @@
 
 mod execution;
 mod limits;
-mod progress;
+pub mod progress;
 mod request;
 
 pub use execution::{Execution, LimitKind, Outcome, PythonError, Statistics, Value};
 pub use limits::{Limits, ParseSizeError, parse_size};
-pub use progress::{NoProgress, Progress, Step, StepProgress, Unit};
+pub use progress::{NoProgress, Progress};
 pub use request::{Mode, Request};

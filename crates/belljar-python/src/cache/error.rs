@@ -54,10 +54,6 @@ pub enum CacheError {
         /// The file that is not in it.
         name: String,
     },
-
-    /// A file name that is not a plain name.
-    #[error("`{0}` cannot be the name of a file in the cache: it must be one plain path component")]
-    BadName(String),
 }
 
 fn amount(bytes: &Option<u64>) -> String {

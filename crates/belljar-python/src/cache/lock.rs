@@ -4,7 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use belljar_core::{Progress, Step};
+use belljar_core::progress::{Progress, Step};
 
 use super::CacheError;
 

@@ -104,6 +104,9 @@ impl Manifest {
             let name = entry.file_name().into_string().map_err(|name| {
                 io::Error::new(io::ErrorKind::InvalidFilename, format!("file name {name:?} is not UTF-8"))
             })?;
+            if name != MANIFEST && !is_plain_name(&name) {
+                return Err(io::Error::new(io::ErrorKind::InvalidFilename, format!("{name:?} is no plain name")));
+            }
             if name != MANIFEST {
                 files.insert(name, Record::of_file(&entry.path())?);
             }
@@ -179,7 +182,7 @@ impl Record {
 }
 
 /// Whether a name is one plain path component, and none of ours.
-pub(super) fn is_plain_name(name: &str) -> bool {
+fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0']) && name != MANIFEST
 }
 

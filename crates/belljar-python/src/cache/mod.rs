@@ -24,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use belljar_core::Progress;
+use belljar_core::progress::Progress;
 
 pub use error::CacheError;
 pub use key::EntryKey;

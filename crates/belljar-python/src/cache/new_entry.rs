@@ -2,13 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tempfile::TempDir;
 
 use super::CacheError;
 use super::lock::create_private_directory;
-use super::manifest::{MANIFEST, Manifest, is_plain_name};
+use super::manifest::{MANIFEST, Manifest};
 
 /// The directory of an entry that is being made. Whatever plain files are in it when the maker returns become the
 /// entry's files; if the maker fails, or the process ends, it is deleted (in the latter case by a later process).
@@ -28,24 +28,19 @@ impl NewEntry {
     }
 
     /// The directory to write into.
-    pub fn directory(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The path at which a file of this name is to be written.
-    pub fn path(&self, name: &str) -> Result<PathBuf, CacheError> {
-        if is_plain_name(name) { Ok(self.directory().join(name)) } else { Err(CacheError::BadName(name.to_owned())) }
-    }
-
-    /// Writes one file.
+    /// Writes one file. `name` is a plain file name.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), CacheError> {
-        let path = self.path(name)?;
+        let path = self.path().join(name);
         fs::write(&path, bytes).map_err(|error| CacheError::writing(&path, Some(bytes.len() as u64), error))
     }
 
     /// Brings every file to the disk and writes the manifest.
     pub(super) fn seal(&self) -> Result<Manifest, CacheError> {
-        let directory = self.directory();
+        let directory = self.path();
         let failed = |error| CacheError::writing(&directory.join(MANIFEST), None, error);
         for entry in directory.read_dir().map_err(failed)? {
             let path = entry.map_err(failed)?.path();
@@ -61,7 +56,7 @@ impl NewEntry {
     /// Puts the sealed entry in its place.
     pub(super) fn publish(self, place: &Path) -> Result<(), CacheError> {
         let failed = |error| CacheError::io("rename a new cache entry to", place)(error);
-        fs::rename(self.directory(), place).map_err(failed)?;
+        fs::rename(self.path(), place).map_err(failed)?;
         // It is at its place now: nothing to clean up.
         let _ = self.directory.keep();
         place.parent().map_or(Ok(()), sync_directory).map_err(failed)

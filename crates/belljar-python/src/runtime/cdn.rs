@@ -3,17 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_core::{Progress, Step};
+use belljar_core::progress::{Progress, Step};
 use ureq::Agent;
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
+use super::Upstream;
 use super::error::SourceError;
 use super::release::{Release, RuntimeFile};
 use super::verify::{self, CopyError};
 use crate::cache::NewEntry;
-
-/// Where Pyodide publishes its releases.
-pub(super) const PYODIDE_CDN: &str = "https://cdn.jsdelivr.net/pyodide";
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,16 +21,15 @@ const MAX_REDIRECTS: u32 = 5;
 
 /// Downloads a release's files into a new cache entry. Stops at the first that fails.
 pub(super) fn fetch(
-    base: &str,
-    stall_timeout: Duration,
+    upstream: &Upstream,
     release: &Release,
     new: &NewEntry,
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
-    let agent = agent(base, stall_timeout)?;
+    let agent = agent(&upstream.cdn, upstream.stall_timeout)?;
     for file in RuntimeFile::ALL {
-        let url = format!("{}/v{}/full/{file}", base.trim_end_matches('/'), release.version);
-        download(&agent, &url, &new.path(file.name())?, release, file, progress)?;
+        let url = format!("{}/v{}/full/{file}", upstream.cdn, release.version);
+        download(&agent, &url, &new.path().join(file.name()), release, file, progress)?;
     }
     Ok(())
 }

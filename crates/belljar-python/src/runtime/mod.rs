@@ -12,7 +12,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_core::{NoProgress, Progress};
+use belljar_core::progress::{NoProgress, Progress};
 
 use crate::cache::{Cache, EntryKey, NewEntry};
 pub use error::{FileProblem, RuntimeError, SourceError};
@@ -21,27 +21,29 @@ use verify::CopyError;
 pub use verify::Mismatch;
 
 /// Where runtime files may come from.
-#[derive(Debug, Clone)]
-pub struct Sources {
+#[derive(Debug, Clone, Default)]
+pub struct Options {
     /// A directory of the user's that holds the three files. When given, nothing else is looked at.
     pub directory: Option<PathBuf>,
     /// Whether nothing may be fetched: the files are in the cache, or it is an error.
     pub offline: bool,
-    /// The base URL of Pyodide's CDN or of a mirror with its layout: `BASE/v314.0.7/full/python_stdlib.zip`.
-    pub cdn: String,
-    /// The npm to run when the CDN does not deliver.
-    pub npm: OsString,
-    /// How long the CDN may send nothing before it is given up.
-    pub stall_timeout: Duration,
 }
 
-impl Default for Sources {
+/// What is fetched from, and how patiently.
+struct Upstream {
+    /// The base URL of Pyodide's CDN: `BASE/v314.0.7/full/python_stdlib.zip` is a file there.
+    cdn: String,
+    /// The npm to run when the CDN does not deliver.
+    npm: OsString,
+    /// How long the CDN may send nothing before it is given up.
+    stall_timeout: Duration,
+}
+
+impl Default for Upstream {
     fn default() -> Self {
-        Sources {
-            directory: None,
-            offline: false,
-            cdn: cdn::PYODIDE_CDN.to_owned(),
-            npm: npm::NPM.into(),
+        Upstream {
+            cdn: "https://cdn.jsdelivr.net/pyodide".to_owned(),
+            npm: if cfg!(windows) { "npm.cmd" } else { "npm" }.into(),
             stall_timeout: Duration::from_secs(30),
         }
     }
@@ -50,25 +52,40 @@ impl Default for Sources {
 /// The files of one release on this machine.
 #[derive(Debug, Clone)]
 pub struct RuntimeFiles {
-    release: &'static Release,
-    directory: PathBuf,
+    /// The release that they belong to.
+    pub release: &'static Release,
+    /// `pyodide.asm.wasm`
+    pub wasm: PathBuf,
+    /// `python_stdlib.zip`
+    pub stdlib: PathBuf,
+    /// `pyodide-lock.json`
+    pub lock: PathBuf,
 }
 
 impl RuntimeFiles {
-    /// The release that they belong to.
-    pub fn release(&self) -> &'static Release {
-        self.release
+    fn in_directory(release: &'static Release, directory: &Path) -> Self {
+        let path = |file: RuntimeFile| directory.join(file.name());
+        RuntimeFiles {
+            release,
+            wasm: path(RuntimeFile::Wasm),
+            stdlib: path(RuntimeFile::Stdlib),
+            lock: path(RuntimeFile::Lock),
+        }
     }
 
-    /// Where a file lies. Prefer [`RuntimeFiles::read`], which makes sure of its content.
-    pub fn path(&self, file: RuntimeFile) -> PathBuf {
-        self.directory.join(file.name())
+    /// Where a file lies.
+    pub fn path(&self, file: RuntimeFile) -> &Path {
+        match file {
+            RuntimeFile::Wasm => &self.wasm,
+            RuntimeFile::Stdlib => &self.stdlib,
+            RuntimeFile::Lock => &self.lock,
+        }
     }
 
     /// A file's content, checked again while it is read: what is used is what was checked.
     pub fn read(&self, file: RuntimeFile) -> Result<Vec<u8>, RuntimeError> {
         let mut bytes = Vec::new();
-        let path = self.path(file);
+        let path = self.path(file).to_path_buf();
         check(&path, self.release, file, &mut bytes).map_err(|problem| RuntimeError::Changed { path, problem })?;
         Ok(bytes)
     }
@@ -80,11 +97,21 @@ impl RuntimeFiles {
 /// A given directory with a missing or wrong file is an error, never a reason to look elsewhere.
 pub fn obtain(
     release: &'static Release,
-    sources: &Sources,
+    options: &Options,
     cache: &Cache,
     progress: &dyn Progress,
 ) -> Result<RuntimeFiles, RuntimeError> {
-    if let Some(directory) = &sources.directory {
+    obtain_from(&Upstream::default(), release, options, cache, progress)
+}
+
+fn obtain_from(
+    upstream: &Upstream,
+    release: &'static Release,
+    options: &Options,
+    cache: &Cache,
+    progress: &dyn Progress,
+) -> Result<RuntimeFiles, RuntimeError> {
+    if let Some(directory) = &options.directory {
         return given(release, directory);
     }
     let mut key = EntryKey::new("runtime").part("release", release.version);
@@ -93,12 +120,12 @@ pub fn obtain(
     }
     let entry = match cache.get(&key)? {
         Some(entry) => entry,
-        None if sources.offline => {
+        None if options.offline => {
             return Err(RuntimeError::Offline { release, cache: cache.root().to_path_buf() });
         }
-        None => cache.get_or_make(&key, progress, |new| fetch(release, sources, new, progress))?,
+        None => cache.get_or_make(&key, progress, |new| fetch(upstream, release, new, progress))?,
     };
-    Ok(RuntimeFiles { release, directory: entry.directory().to_path_buf() })
+    Ok(RuntimeFiles::in_directory(release, entry.directory()))
 }
 
 fn given(release: &'static Release, directory: &Path) -> Result<RuntimeFiles, RuntimeError> {
@@ -111,7 +138,7 @@ fn given(release: &'static Release, directory: &Path) -> Result<RuntimeFiles, Ru
             problem,
         })?;
     }
-    Ok(RuntimeFiles { release, directory: directory.to_path_buf() })
+    Ok(RuntimeFiles::in_directory(release, directory))
 }
 
 fn check(path: &Path, release: &Release, file: RuntimeFile, bytes: &mut Vec<u8>) -> Result<(), FileProblem> {
@@ -130,18 +157,18 @@ fn check(path: &Path, release: &Release, file: RuntimeFile, bytes: &mut Vec<u8>)
 
 /// The CDN first, then npm. A failure to write here ends it at once: both would fail alike.
 fn fetch(
+    upstream: &Upstream,
     release: &'static Release,
-    sources: &Sources,
     new: &NewEntry,
     progress: &dyn Progress,
 ) -> Result<(), RuntimeError> {
-    let cdn = match cdn::fetch(&sources.cdn, sources.stall_timeout, release, new, progress) {
+    let cdn = match cdn::fetch(upstream, release, new, progress) {
         Ok(()) => return Ok(()),
         Err(SourceError::Cache(error)) => return Err(error.into()),
         Err(error) => error,
     };
     tracing::info!(%cdn, "Pyodide's CDN did not deliver, trying npm");
-    match npm::fetch(&sources.npm, release, new, progress) {
+    match npm::fetch(&upstream.npm, release, new, progress) {
         Ok(()) => Ok(()),
         Err(SourceError::Cache(error)) => Err(error.into()),
         Err(npm) => Err(RuntimeError::Unobtainable { release, cdn: Box::new(cdn), npm: Box::new(npm) }),

@@ -10,16 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use belljar_core::{Progress, Step};
+use belljar_core::progress::{Progress, Step};
 use flate2::read::GzDecoder;
 
 use super::error::SourceError;
 use super::release::{Release, RuntimeFile};
 use super::verify::{self, CopyError};
 use crate::cache::{CacheError, NewEntry};
-
-/// npm's name on this platform.
-pub(super) const NPM: &str = if cfg!(windows) { "npm.cmd" } else { "npm" };
 
 /// How long npm may take. It has timeouts of its own; this is for the case that it hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -44,8 +41,8 @@ pub(super) fn fetch(
     // this process is killed.
     let workplace = tempfile::Builder::new()
         .prefix(".npm-")
-        .tempdir_in(new.directory())
-        .map_err(|error| CacheError::writing(&new.directory().join("npm"), None, error))?;
+        .tempdir_in(new.path())
+        .map_err(|error| CacheError::writing(&new.path().join("npm"), None, error))?;
     let package = format!("pyodide@{}", release.version);
     let step = progress.start(Step::unmeasured(format!("npm pack {package}")));
     let tarball = pack(npm, &package, workplace.path())?;
@@ -136,7 +133,7 @@ fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Prog
         let file = missing.swap_remove(found);
         let expected = release.fingerprint(file);
         let step = progress.start(Step::bytes(format!("unpacking {file}"), expected.size));
-        verify::copy_to_file(&mut member, &new.path(file.name())?, expected, step.as_ref()).map_err(|error| {
+        verify::copy_to_file(&mut member, &new.path().join(file.name()), expected, step.as_ref()).map_err(|error| {
             let from = format!("`{file}` of the npm package");
             match error {
                 CopyError::Read(source) => SourceError::Interrupted { from, source },

@@ -51,9 +51,12 @@ pub struct Release {
     pub version: &'static str,
     /// CPython's major and minor version: `(3, 14)`.
     pub python: (u8, u8),
-    pub(super) wasm: Fingerprint,
-    pub(super) stdlib: Fingerprint,
-    pub(super) lock: Fingerprint,
+    /// What `pyodide.asm.wasm` must be.
+    pub wasm: Fingerprint,
+    /// What `python_stdlib.zip` must be.
+    pub stdlib: Fingerprint,
+    /// What `pyodide-lock.json` must be.
+    pub lock: Fingerprint,
 }
 
 /// Known releases, the default one first. The hashes are those of the files in the npm package `pyodide`.
@@ -88,11 +91,11 @@ static RELEASES: [Release; 2] = [
 
 impl Release {
     /// The release that is used unless another is asked for.
-    pub fn recommended() -> &'static Release {
+    pub fn default_release() -> &'static Release {
         &RELEASES[0]
     }
 
-    /// Every known release, the recommended one first.
+    /// Every known release, the default one first.
     pub fn all() -> &'static [Release] {
         &RELEASES
     }
@@ -130,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_version_is_found_with_and_without_its_v() {
-        assert_eq!(Release::find("314.0.7").unwrap(), Release::recommended());
+        assert_eq!(Release::find("314.0.7").unwrap(), Release::default_release());
         assert_eq!(Release::find("v315.0.0-alpha.2").unwrap().python, (3, 15));
     }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use belljar_core::StepProgress;
+use belljar_core::progress::StepProgress;
 use sha2::{Digest, Sha256};
 
 use super::Fingerprint;
