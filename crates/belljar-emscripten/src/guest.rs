@@ -52,10 +52,7 @@ impl<'a> GuestMemory<'a> {
     pub fn array<const N: usize>(&self, ptr: Ptr) -> Result<[u8; N], Errno> {
         let start = ptr as usize;
         let end = start.checked_add(N).ok_or(Errno::EFAULT)?;
-        self.bytes
-            .get(start..end)
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or(Errno::EFAULT)
+        self.bytes.get(start..end).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::EFAULT)
     }
 
     /// Copies `data` to `ptr`.

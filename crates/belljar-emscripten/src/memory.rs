@@ -145,9 +145,8 @@ impl Mapping {
         let offset = libc::off_t::try_from(image.offset).map_err(|_| std::io::ErrorKind::InvalidInput)?;
         // SAFETY: replaces pages of our own reservation, which is at least as long as the image and which nothing
         // points into yet. The file covers the range (checked in `MemoryImage::new`).
-        let at = unsafe {
-            libc::mmap(self.base.cast(), image.length, protection, flags, image.file.as_raw_fd(), offset)
-        };
+        let at =
+            unsafe { libc::mmap(self.base.cast(), image.length, protection, flags, image.file.as_raw_fd(), offset) };
         if at == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }

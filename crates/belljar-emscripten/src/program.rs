@@ -120,7 +120,8 @@ impl Program {
     pub fn compile(engine: &Engine, source: &Source<'_>, directory: &Path) -> Result<(), ProgramError> {
         let mut options = source.options.clone();
         let slots: usize = source.residents.iter().map(|resident| resident.exports.len()).sum();
-        options.reserved_slots = u32::try_from(slots).map_err(|_| ProgramError::Missing("room for residents".into()))?;
+        options.reserved_slots =
+            u32::try_from(slots).map_err(|_| ProgramError::Missing("room for residents".into()))?;
         if let Some(keep) = &mut options.keep_exports {
             keep.extend(MACHINE_EXPORTS.map(String::from));
         }

@@ -26,10 +26,11 @@ pub fn is_guest_thread() -> bool {
 /// Passes on a panic of `work`.
 pub fn run<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_SIZE).spawn_scoped(scope, || {
-            IS_GUEST_THREAD.set(true);
-            work()
-        })?;
+        let thread =
+            std::thread::Builder::new().name(name.into()).stack_size(STACK_SIZE).spawn_scoped(scope, || {
+                IS_GUEST_THREAD.set(true);
+                work()
+            })?;
         match thread.join() {
             Ok(value) => Ok(value),
             Err(panic) => std::panic::resume_unwind(panic),

@@ -1,8 +1,8 @@
 //! Starting CPython in a new instance, through its C API and without the `main` that Pyodide's JavaScript calls.
 
-use belljar_emscripten::wasmtime::{self, ExternRef, Linker, Rooted};
 use belljar_emscripten::host::{Call, Host};
 use belljar_emscripten::program::Resident;
+use belljar_emscripten::wasmtime::{self, ExternRef, Linker, Rooted};
 use belljar_emscripten::{Instance, InstanceError};
 
 use crate::interop::{InteropError, allocate, c_string};

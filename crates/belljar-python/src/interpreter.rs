@@ -210,9 +210,11 @@ impl Interpreter {
     fn ask(&mut self, function: Object, name: &str, request: &str) -> Outcome {
         match interop::call(&mut self.instance, function, name, request) {
             Ok(answer) => match serde_json::from_str(&answer) {
-                Ok(GuestAnswer::Value { value, text, strict }) => Outcome::Success(
-                    value.map(|json| Value { text: text.unwrap_or_else(|| json.clone()), json, strict }),
-                ),
+                Ok(GuestAnswer::Value { value, text, strict }) => Outcome::Success(value.map(|json| Value {
+                    text: text.unwrap_or_else(|| json.clone()),
+                    json,
+                    strict,
+                })),
                 Ok(GuestAnswer::Error(error)) => Outcome::Error(error),
                 Ok(GuestAnswer::Exit { code }) => Outcome::Exit(code & 0xff),
                 Err(_) => Outcome::Crash("the interpreter gave an answer that is not JSON as agreed".into()),

@@ -12,8 +12,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use belljar_core::progress::{Progress, Step};
 use belljar_core::Limits;
+use belljar_core::progress::{Progress, Step};
 use belljar_emscripten::console::{Capture, Console};
 use belljar_emscripten::fs::{FileBytes, FileError, Filesystem, Layer, LayerBuilder, LayerError};
 use belljar_emscripten::program::{ProgramError, Source};

@@ -11,14 +11,19 @@ use crate::mount::Mount;
 
 /// Runs the Python that language models write, sealed in WebAssembly.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, max_term_width = 100, after_help = "\
+#[command(
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "\
 Examples:
   belljar run hello.py            run a file
   belljar run -c 'print(6 * 7)'   run a line
   belljar run -i                  a prompt
   belljar warmup                  get and compile everything ahead of time
 
-Set BELLJAR_LOG=debug for a log on standard error.")]
+Set BELLJAR_LOG=debug for a log on standard error."
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

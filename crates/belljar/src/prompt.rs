@@ -81,8 +81,7 @@ fn run_line(
     code: String,
 ) -> Option<ExitCode> {
     let env = arguments.env.iter().cloned().collect();
-    let request =
-        Request { code, mode: Mode::Interactive, filename: "<stdin>".into(), env, ..Request::default() };
+    let request = Request { code, mode: Mode::Interactive, filename: "<stdin>".into(), env, ..Request::default() };
     let mut current = interpreter.borrow_mut();
     let execution = interrupts.during(current.interrupter(), || current.run(&request));
     eprint!("{}", explain(&execution.outcome));

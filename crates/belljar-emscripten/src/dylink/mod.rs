@@ -1,11 +1,11 @@
 //! Dynamic linking as Emscripten does it: `dlopen` of side modules.
-use std::sync::Arc;
-use serde::{Deserialize, Serialize};
-use wasmtime::Store;
 use crate::fs::Filesystem;
 use crate::host::Host;
 use crate::instance::InstanceError;
 use crate::program::Program;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use wasmtime::Store;
 /// x
 pub trait Libraries: Send + Sync {}
 /// x
@@ -16,9 +16,23 @@ pub(crate) struct LinkImage {}
 /// The libraries that one instance has loaded.
 #[derive(Default)]
 pub(crate) struct Linked {}
-impl Linked { pub(crate) fn new(_: &Program) -> Self { Self {} } }
-pub(crate) fn capture(_: &mut Store<Host>) -> Result<LinkImage, InstanceError> { Ok(LinkImage {}) }
-pub(crate) fn restore(_: &mut Store<Host>, _: &LinkImage, _: &[Arc<Library>]) -> Result<(), InstanceError> { Ok(()) }
-pub(crate) fn libraries_of(_: &LinkImage, _: &Filesystem, _: &Program) -> Result<Vec<Arc<Library>>, InstanceError> { Ok(vec![]) }
-pub(crate) fn main_function(_: &mut wasmtime::StoreContextMut<'_, Host>, _: &str) -> Option<wasmtime::Func> { None }
-pub(crate) fn define(_: &mut wasmtime::Linker<Host>) -> wasmtime::Result<()> { Ok(()) }
+impl Linked {
+    pub(crate) fn new(_: &Program) -> Self {
+        Self {}
+    }
+}
+pub(crate) fn capture(_: &mut Store<Host>) -> Result<LinkImage, InstanceError> {
+    Ok(LinkImage {})
+}
+pub(crate) fn restore(_: &mut Store<Host>, _: &LinkImage, _: &[Arc<Library>]) -> Result<(), InstanceError> {
+    Ok(())
+}
+pub(crate) fn libraries_of(_: &LinkImage, _: &Filesystem, _: &Program) -> Result<Vec<Arc<Library>>, InstanceError> {
+    Ok(vec![])
+}
+pub(crate) fn main_function(_: &mut wasmtime::StoreContextMut<'_, Host>, _: &str) -> Option<wasmtime::Func> {
+    None
+}
+pub(crate) fn define(_: &mut wasmtime::Linker<Host>) -> wasmtime::Result<()> {
+    Ok(())
+}
