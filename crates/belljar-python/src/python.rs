@@ -25,7 +25,7 @@ use crate::cache::{Cache, CacheError, Entry, EntryKey, NewEntry};
 use crate::guest;
 use crate::interop::{self, InteropError};
 use crate::interpreter::{Functions, Interpreter, Streams};
-use crate::runtime::{self, Release, RuntimeError, RuntimeFile, RuntimeFiles, Sources};
+use crate::runtime::{self, Release, RuntimeError, RuntimeFile, RuntimeFiles};
 
 const STDLIB: &str = "stdlib.zip";
 const IMAGE: &str = "base.image";
@@ -112,7 +112,7 @@ impl Python {
     pub fn open(options: &Options, progress: &dyn Progress) -> Result<Self, OpenError> {
         let release = match &options.release {
             Some(version) => Release::find(version)?,
-            None => Release::recommended(),
+            None => Release::default_release(),
         };
         let cache = Cache::open(options.cache.clone())?;
         let engine = Engine::new(HardStop::default())?;
@@ -160,9 +160,12 @@ struct Workshop<'a> {
 
 impl Workshop<'_> {
     fn files(&self) -> Result<RuntimeFiles, OpenError> {
-        let directory = self.options.runtime.clone();
-        let sources = Sources { directory, offline: self.options.offline, ..Sources::default() };
-        Ok(runtime::obtain(self.release, &sources, self.cache, self.progress)?)
+        let options = runtime::Options {
+            directory: self.options.runtime.clone(),
+            offline: self.options.offline,
+            ..Default::default()
+        };
+        Ok(runtime::obtain(self.release, &options, self.cache, self.progress)?)
     }
 
     fn program(&self) -> Result<Program, OpenError> {
@@ -175,12 +178,12 @@ impl Workshop<'_> {
         let residents = vec![boot::trampoline()];
         let key = EntryKey::new("program")
             .part("engine", self.engine.fingerprint())
-            .part("wasm", self.release.fingerprint(RuntimeFile::Wasm).sha256)
+            .part("wasm", self.release.wasm.sha256)
             .part("options", format!("{options:?}{residents:?}"));
         let entry = self.cache.get_or_make(&key, self.progress, |new| {
             let wasm = self.files()?.read(RuntimeFile::Wasm)?;
             let step = self.progress.start(Step::unmeasured("compiling CPython to native code"));
-            Program::compile(self.engine, &Source { wasm: &wasm, options, residents }, new.directory())?;
+            Program::compile(self.engine, &Source { wasm: &wasm, options, residents }, new.path())?;
             step.finish();
             Ok::<_, OpenError>(())
         })?;
@@ -198,14 +201,14 @@ impl Workshop<'_> {
     fn stdlib(&self, program: &Program) -> Result<Entry, OpenError> {
         let key = EntryKey::new("stdlib")
             .part("program", program.identity())
-            .part("archive", self.release.fingerprint(RuntimeFile::Stdlib).sha256)
+            .part("archive", self.release.stdlib.sha256)
             .part("guest", guest::digest());
         self.cache.get_or_make(&key, self.progress, |new| self.build_stdlib(program, new))
     }
 
     /// Has CPython compile its own standard library: bytecode is only good for the very version that made it.
     fn build_stdlib(&self, program: &Program, new: &NewEntry) -> Result<(), OpenError> {
-        let original = self.files()?.path(RuntimeFile::Stdlib);
+        let original = self.files()?.stdlib;
         let step = self.progress.start(Step::unmeasured("compiling the standard library to bytecode"));
         let layers = [stdlib_layer(self.release, &original)?, guest::layer(GUEST_PATH)?];
         let source = boot::stdlib_path(self.release.python);
@@ -223,11 +226,11 @@ impl Workshop<'_> {
     fn image(&self, program: &Program, layers: &[Arc<Layer>]) -> Result<Entry, OpenError> {
         let key = EntryKey::new("image")
             .part("program", program.identity())
-            .part("archive", self.release.fingerprint(RuntimeFile::Stdlib).sha256)
+            .part("archive", self.release.stdlib.sha256)
             .part("guest", guest::digest());
         self.cache.get_or_make(&key, self.progress, |new| {
             let step = self.progress.start(Step::unmeasured("building the base image"));
-            let path = new.path(IMAGE)?;
+            let path = new.path().join(IMAGE);
             let file = File::options()
                 .read(true)
                 .write(true)
