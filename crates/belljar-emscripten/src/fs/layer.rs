@@ -138,7 +138,7 @@ impl LayerBuilder {
 
     /// Adds a directory and those above it, as far as they are missing.
     pub fn directory(&mut self, path: &str) -> Result<&mut Self, LayerError> {
-        self.make_directories(path, path)?;
+        self.make_directories(path.strip_suffix('/').unwrap_or(path), path)?;
         Ok(self)
     }
 
@@ -163,8 +163,10 @@ impl LayerBuilder {
 
     fn make_directories(&mut self, directory: &str, path: &str) -> Result<u32, LayerError> {
         let mut current = 0;
-        for name in directory.trim_matches('/').split('/').filter(|_| !directory.trim_matches('/').is_empty()) {
-            check_name(name, path)?;
+        let directory = directory.strip_prefix('/').unwrap_or(directory);
+        let names = || directory.split('/').filter(|_| !directory.is_empty());
+        names().try_for_each(|name| check_name(name, path))?;
+        for name in names() {
             let next = self.nodes.len() as u32;
             current = match self.entries(current, path)?.get(name) {
                 Some(&existing) => existing,

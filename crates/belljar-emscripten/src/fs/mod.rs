@@ -72,7 +72,7 @@ pub const PATH_MAX: usize = crate::guest::PATH_MAX;
 /// Bounds on one instance's private files. Read-only layers do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Bytes in all files, in blocks of 512. Holes do not count.
+    /// Bytes in all files, in blocks of 512. Holes do not count, as far as they cover pieces of 64 KiB.
     pub bytes: u64,
     /// Files, directories, links and pipes.
     pub inodes: u32,

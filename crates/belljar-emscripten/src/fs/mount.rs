@@ -148,14 +148,14 @@ impl HostDirectory {
 
     pub(super) fn set_times(&self, path: &str, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
         self.check_writable()?;
-        let file = if self.is_directory(path)? {
-            let path = if path.is_empty() { "." } else { path };
-            self.root.open_dir(path).map_err(errno)?.into_std_file()
-        } else {
-            let HostFile(file) = self.open_file(path, OpenFlags(0), 0)?;
-            return HostFile(file).set_times(accessed, modified);
-        };
-        HostFile(Arc::new(file)).set_times(accessed, modified)
+        if !self.is_directory(path)? {
+            return self.open_file(path, OpenFlags::READ_ONLY, 0)?.set_times(accessed, modified);
+        }
+        let path = if path.is_empty() { "." } else { path };
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        let directory = self.root.open_with(path, &options).map_err(errno)?.into_std();
+        HostFile(Arc::new(directory)).set_times(accessed, modified)
     }
 
     /// Everything in the directory at `path`, sorted. Names that are not UTF-8 are left out: the guest could not

@@ -107,13 +107,14 @@ impl Filesystem {
         self.check_descriptor_free()?;
         let base = self.base(dirfd, path)?;
         let exclusive = flags.creates() && flags.excludes();
-        let follow = !exclusive && (!flags.has(OpenFlags::NO_FOLLOW) || path.ends_with('/'));
+        let slash = path.ends_with('/');
+        let follow = !exclusive && !(slash && flags.creates()) && (slash || !flags.has(OpenFlags::NO_FOLLOW));
         let located = self.locate(base, path, follow)?;
         let mode = mode & 0o7777 & !self.umask;
         match located.found {
+            _ if flags.creates() && located.slash => Err(Errno::EISDIR),
             Some(_) if exclusive => Err(Errno::EEXIST),
             None if !flags.creates() => Err(Errno::ENOENT),
-            None if located.slash => Err(Errno::EISDIR),
             None => self.open_new(located, flags, mode),
             Some(Place::Node(id)) => self.open_node(id, flags, located.slash),
             Some(Place::Host { mount, path }) => self.open_host(mount, path, flags, located.slash),

@@ -132,5 +132,5 @@ fn damage_is_refused_or_harmless_but_never_a_panic() {
             }
         }
     }
-    assert!(refused > 100, "{refused}");
+    assert!(refused > 50, "{refused}");
 }
