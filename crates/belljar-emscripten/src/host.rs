@@ -65,6 +65,14 @@ pub enum Termination {
     /// An import that this host names but does not serve.
     #[error("the program called the host function `{0}`, which does not exist here")]
     Unsupported(String),
+    /// The program called a function that a library imports and nobody defines.
+    #[error("the program called the undefined function `{symbol}`, which `{library}` imports")]
+    Undefined {
+        /// The function.
+        symbol: String,
+        /// Path of the library that called it.
+        library: String,
+    },
     /// A call through libffi that cannot be made: a pointer that is no function's, a signature that does not fit.
     #[error("the program made a foreign call that cannot be: {0}")]
     ForeignCall(String),

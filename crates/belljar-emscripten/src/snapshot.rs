@@ -101,7 +101,7 @@ impl Instance {
         let globals = self.mutable_globals();
         let identity = self.program().identity().to_owned();
         let (store, main) = self.parts();
-        let link = dylink::capture(store)?;
+        let link = dylink::capture(store);
         let state = State {
             globals,
             table_size: main.table.size(&*store),
@@ -151,8 +151,8 @@ impl Snapshot {
         }
         let memory = MemoryImage::new(file, header.memory_offset, header.memory_length).map_err(unusable)?;
         // Each copy brings a quota of its own.
-        let files = files.load(layers, Quota::default()).map_err(|error| InstanceError::Snapshot(error.to_string()))?;
-        let libraries = dylink::libraries_of(&state.link, &files, program)?;
+        let mut files = files.load(layers, Quota::default()).map_err(|error| InstanceError::Snapshot(error.to_string()))?;
+        let libraries = dylink::libraries_of(&state.link, &mut files, program)?;
         Ok(Self { shared: Arc::new(Shared { identity, state, memory, files, libraries }) })
     }
 

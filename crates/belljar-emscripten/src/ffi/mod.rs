@@ -10,7 +10,7 @@ mod types;
 
 use wasmtime::{AsContextMut, Func, Linker, Ref, Result, StoreContextMut, Val};
 
-pub(crate) use callback::Closures;
+pub(crate) use callback::{ClosureImage, Closures, restore};
 use types::{Kind, Signature, forged};
 
 use crate::Errno;

@@ -1,0 +1,155 @@
+//! The libraries of an instance in a snapshot, and back.
+//!
+//! A library's memory is part of the snapshot, so restoring one means to instantiate it again at the same bases,
+//! which fills its table slots, and to set its addresses. Nothing is written to memory, and no code of the guest runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use wasmtime::{AsContextMut, Ref, Store, Val};
+
+use super::error::Failure;
+use super::instantiate::{Binding, instantiate};
+use super::{Context, Library, LibraryHash, Loaded, scope};
+use crate::exports;
+use crate::ffi::{self, ClosureImage};
+use crate::fs::Filesystem;
+use crate::guest::Ptr;
+use crate::host::Host;
+use crate::instance::InstanceError;
+use crate::program::Program;
+
+/// What the dynamic linker and libffi know of an instance. Holds no compiled code: libraries are named by their hash.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct LinkImage {
+    libraries: Vec<LibraryImage>,
+    handles: BTreeMap<Ptr, usize>,
+    host_slots: BTreeMap<String, u32>,
+    closures: ClosureImage,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct LibraryImage {
+    path: Arc<str>,
+    hash: LibraryHash,
+    memory_base: Ptr,
+    table_base: u32,
+    global: bool,
+    needed: Vec<usize>,
+    addresses: BTreeMap<String, u32>,
+    bindings: Vec<Binding>,
+}
+
+/// The libraries of an image, for [`restore`].
+///
+/// # Errors
+/// When the host does not have one of them, or has another in its place.
+pub(crate) fn libraries_of(
+    image: &LinkImage,
+    files: &mut Filesystem,
+    program: &Program,
+) -> Result<Vec<Arc<Library>>, InstanceError> {
+    image.libraries.iter().map(|saved| library_of(saved, files, program)).collect()
+}
+
+fn library_of(saved: &LibraryImage, files: &mut Filesystem, program: &Program) -> Result<Arc<Library>, InstanceError> {
+    let libraries = program.libraries().ok_or_else(|| unfit("it has libraries, and the host offers none".into()))?;
+    if let Some(library) = libraries.known(&saved.hash) {
+        return Ok(library);
+    }
+    let path = &saved.path;
+    let bytes = files.pristine(path).ok_or_else(|| unfit(format!("it uses the library {path}, which is not there")))?;
+    let library = libraries.library(&bytes).map_err(|error| unfit(format!("it uses the library {path}: {error}")))?;
+    if library.hash != saved.hash {
+        return Err(unfit(format!("it uses another version of the library {path}")));
+    }
+    Ok(library)
+}
+
+fn unfit(what: String) -> InstanceError {
+    InstanceError::Snapshot(what)
+}
+
+impl From<Failure> for InstanceError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Link(error) => unfit(error.to_string()),
+            Failure::Unwind(error) => error.into(),
+        }
+    }
+}
+
+/// What a snapshot keeps of the libraries and closures of an instance that does not run.
+pub(crate) fn capture(store: &mut Store<Host>) -> LinkImage {
+    let mut store = store.as_context_mut();
+    let linked = &store.data().linked;
+    // Places of failed loads are left out.
+    let live: Vec<usize> = (0..linked.loaded.len()).filter(|&index| linked.get(index).is_some()).collect();
+    let renumbered = |index: usize| live.binary_search(&index).ok();
+    let handles = linked.handles.iter().filter_map(|(&handle, &index)| Some((handle, renumbered(index)?))).collect();
+    let host_slots = linked.host_slots.clone();
+    let closures = store.data().closures.image();
+
+    let mut libraries = Vec::with_capacity(live.len());
+    for &index in &live {
+        let addresses = store.data().linked.get(index).map(|loaded| loaded.addresses.clone()).unwrap_or_default();
+        let values = addresses.into_iter().map(|(name, global)| {
+            let value = global.get(&mut store).i32().unwrap_or(0);
+            (name, value.cast_unsigned())
+        });
+        let addresses = values.collect();
+        let Some(loaded) = store.data().linked.get(index) else { continue };
+        libraries.push(LibraryImage {
+            path: loaded.path.clone(),
+            hash: loaded.library.hash,
+            memory_base: loaded.memory_base,
+            table_base: loaded.table_base,
+            global: loaded.global,
+            needed: loaded.needed.iter().filter_map(|&needed| renumbered(needed)).collect(),
+            addresses,
+            bindings: loaded.bindings.clone(),
+        });
+    }
+    LinkImage { libraries, handles, host_slots, closures }
+}
+
+/// Brings back what [`capture`] saw, in a fresh instance of the same main module whose memory and table size are
+/// already those of the snapshot. `libraries` are what [`libraries_of`] found for the image.
+pub(crate) fn restore(
+    store: &mut Store<Host>,
+    image: &LinkImage,
+    libraries: &[Arc<Library>],
+) -> Result<(), InstanceError> {
+    let mut store = store.as_context_mut();
+    for (index, (saved, library)) in image.libraries.iter().zip(libraries).enumerate() {
+        let loaded = Loaded::new(saved.path.clone(), library.clone(), saved.needed.clone(), saved.global);
+        let loaded = Loaded { memory_base: saved.memory_base, table_base: saved.table_base, ..loaded };
+        store.data_mut().linked.loaded.push(Some(loaded));
+        instantiate(&mut store, index, Some(saved.bindings.clone()))?;
+        set_addresses(&mut store, index, &saved.addresses)?;
+    }
+    restore_host_slots(&mut store, &image.host_slots)?;
+    store.data_mut().linked.handles.clone_from(&image.handles);
+    Ok(ffi::restore(&mut store, &image.closures)?)
+}
+
+fn set_addresses(store: &mut Context<'_>, index: usize, saved: &BTreeMap<String, u32>) -> Result<(), InstanceError> {
+    let Some(loaded) = store.data().linked.get(index) else { return Ok(()) };
+    for (name, global) in loaded.addresses.clone() {
+        let address = saved.get(&name).ok_or_else(|| unfit(format!("no address of `{name}`")))?;
+        global.set(&mut *store, Val::I32(address.cast_signed()))?;
+    }
+    Ok(())
+}
+
+fn restore_host_slots(store: &mut Context<'_>, slots: &BTreeMap<String, u32>) -> Result<(), InstanceError> {
+    let table = exports::main_module(store)?.table;
+    for (name, &slot) in slots {
+        let function = scope::host_function(store, name).map_err(Failure::from)?;
+        let function = function.ok_or_else(|| unfit(format!("the host has no function `{name}`")))?;
+        table.set(&mut *store, u64::from(slot), Ref::Func(Some(function)))?;
+    }
+    store.data_mut().linked.host_slots.clone_from(slots);
+    Ok(())
+}
