@@ -64,8 +64,8 @@ pub(super) struct Body<'m, 'w> {
     pub(super) next_try: usize,
     safepoints: Option<&'m mut Safepoints>,
     ballast: Option<Ballast>,
-    /// The first of the locals that hold exceptions.
-    first_exception_local: u32,
+    /// The local of each `try` that is rethrown: it holds the exception.
+    exception_locals: Vec<Option<u32>>,
     out: Function,
 }
 
@@ -95,7 +95,7 @@ impl<'m, 'w> Body<'m, 'w> {
             next_try: 0,
             safepoints,
             ballast,
-            first_exception_local: 0,
+            exception_locals: vec![],
             out: Function::new([]),
         };
         body.declare_locals(ty.params().len(), original)?;
@@ -117,12 +117,13 @@ impl<'m, 'w> Body<'m, 'w> {
             count = count.checked_add(length).ok_or(TOO_MANY)?;
             locals.push((length, self.renumber.val_type(ty)?));
         }
-        self.first_exception_local = count;
-        let exceptions = self.survey.tries.iter().filter(|this| this.rethrown).count();
-        if exceptions > 0 {
-            let exceptions = u32::try_from(exceptions).map_err(|_| TOO_MANY)?;
-            count.checked_add(exceptions).ok_or(TOO_MANY)?;
-            locals.push((exceptions, EXNREF));
+        let first = count;
+        for this in &self.survey.tries {
+            self.exception_locals.push(this.rethrown.then_some(count));
+            count = count.checked_add(u32::from(this.rethrown)).ok_or(TOO_MANY)?;
+        }
+        if count > first {
+            locals.push((count - first, EXNREF));
         }
         self.out = Function::new(locals);
         Ok(())
@@ -240,11 +241,8 @@ impl<'m, 'w> Body<'m, 'w> {
 
     /// The local that holds what the `try` caught.
     pub(super) fn exception_local(&self, id: usize) -> Result<u32, TranslateError> {
-        let before = self.survey.tries.iter().take(id).filter(|this| this.rethrown).count();
-        u32::try_from(before)
-            .ok()
-            .and_then(|before| self.first_exception_local.checked_add(before))
-            .ok_or(TranslateError::Structure("more locals than can be numbered"))
+        let local = self.exception_locals.get(id).copied().flatten();
+        local.ok_or(TranslateError::Structure("rethrow of an exception that was not kept"))
     }
 
     /// The depth, here in the output, of the construct at a position.

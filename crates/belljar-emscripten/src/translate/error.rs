@@ -54,7 +54,7 @@ pub enum TranslateError {
         reason: &'static str,
     },
 
-    /// The module exports, or imports as something else, a name that the translation needs for itself.
+    /// The module exports a name that the translation needs for itself.
     #[error("the module already uses the name `{0}`, which the translator adds; rename that export")]
     ReservedName(String),
 

@@ -93,10 +93,26 @@ enum Target {
 
 /// A construct that is open during the first pass.
 #[derive(Clone, Copy)]
-enum Open {
+struct Open {
+    kind: OpenKind,
+    /// The innermost `try` whose body this is or stands in: who gets an exception thrown here.
+    guard: Option<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum OpenKind {
     Plain,
     TryBody(usize),
     Handler(usize),
+}
+
+/// Opens a construct inside of those that are open.
+fn push(open: &mut Vec<Open>, kind: OpenKind) {
+    let guard = match kind {
+        OpenKind::TryBody(id) => Some(id),
+        OpenKind::Plain | OpenKind::Handler(_) => open.last().and_then(|around| around.guard),
+    };
+    open.push(Open { kind, guard });
 }
 
 impl Survey {
@@ -105,34 +121,35 @@ impl Survey {
         const UNBALANCED: TranslateError = TranslateError::Structure("unbalanced blocks");
         let refuse = |instruction, reason| Err(TranslateError::Instruction { function, instruction, reason });
         let mut survey = Self::default();
-        let mut open = vec![Open::Plain];
+        let mut open = vec![];
+        push(&mut open, OpenKind::Plain);
         let mut try_table = false;
         let mut operators = body.get_operators_reader()?;
         while !operators.eof() {
             match operators.read()? {
-                Operator::Block { .. } | Operator::If { .. } => open.push(Open::Plain),
+                Operator::Block { .. } | Operator::If { .. } => push(&mut open, OpenKind::Plain),
                 Operator::Loop { .. } => {
                     survey.can_run_forever = true;
-                    open.push(Open::Plain);
+                    push(&mut open, OpenKind::Plain);
                 }
                 Operator::TryTable { .. } => {
                     try_table = true;
-                    open.push(Open::Plain);
+                    push(&mut open, OpenKind::Plain);
                 }
                 Operator::Try { .. } => {
-                    open.push(Open::TryBody(survey.tries.len()));
+                    push(&mut open, OpenKind::TryBody(survey.tries.len()));
                     survey.tries.push(Try::default());
                 }
                 Operator::Catch { tag_index } => survey.add_handler(&mut open, Some(tag_index))?,
                 Operator::CatchAll => survey.add_handler(&mut open, None)?,
                 Operator::Rethrow { relative_depth } => {
-                    let Some(Open::Handler(id)) = nth_from_end(&open, relative_depth) else {
+                    let Some(Open { kind: OpenKind::Handler(id), .. }) = nth_from_end(&open, relative_depth) else {
                         return Err(TranslateError::Structure("rethrow outside of a handler"));
                     };
                     survey.get_mut(*id)?.rethrown = true;
                 }
                 Operator::Delegate { relative_depth } => {
-                    let Some(Open::TryBody(id)) = open.pop() else { return Err(UNBALANCED) };
+                    let Some(Open { kind: OpenKind::TryBody(id), .. }) = open.pop() else { return Err(UNBALANCED) };
                     survey.delegate(&open, id, relative_depth)?;
                 }
                 Operator::End => {
@@ -157,32 +174,22 @@ impl Survey {
     }
 
     fn add_handler(&mut self, open: &mut Vec<Open>, tag: Option<u32>) -> Result<(), TranslateError> {
-        let Some(Open::TryBody(id) | Open::Handler(id)) = open.pop() else {
+        let Some(Open { kind: OpenKind::TryBody(id) | OpenKind::Handler(id), .. }) = open.pop() else {
             return Err(TranslateError::Structure("catch outside of a try"));
         };
         self.get_mut(id)?.handlers.push(tag);
-        open.push(Open::Handler(id));
+        push(open, OpenKind::Handler(id));
         Ok(())
     }
 
     /// Notes where the `try` named `id` delegates to. `open` is what is open around it.
     fn delegate(&mut self, open: &[Open], id: usize, relative_depth: u32) -> Result<(), TranslateError> {
-        // The label may belong to any construct; what counts is the first `try` body at or around it.
-        let around = open
-            .len()
-            .checked_sub(relative_depth as usize)
-            .and_then(|length| open.get(..length))
-            .ok_or(TranslateError::Structure("delegate beyond the function"))?;
-        let nearest_body = |open: &[Open]| {
-            open.iter().enumerate().rev().find_map(|(position, open)| match open {
-                Open::TryBody(id) => Some((position, *id)),
-                Open::Plain | Open::Handler(_) => None,
-            })
-        };
-        let wanted = nearest_body(around);
-        let target = if wanted == nearest_body(open) {
+        // The label may belong to any construct; what counts is who guards it.
+        const BEYOND: TranslateError = TranslateError::Structure("delegate beyond the function");
+        let wanted = nth_from_end(open, relative_depth).ok_or(BEYOND)?.guard;
+        let target = if wanted == open.last().ok_or(BEYOND)?.guard {
             Target::Nearest
-        } else if let Some((_, outer)) = wanted {
+        } else if let Some(outer) = wanted {
             self.get_mut(outer)?.relay = true;
             Target::Try(outer)
         } else {

@@ -168,9 +168,25 @@ impl<'r> Writer<'r> {
         }
     }
 
+    /// What is done only if a value is not zero.
+    fn sometimes(&mut self, what: impl FnOnce(&mut Self)) {
+        self.value();
+        self.emit(Instruction::If(BlockType::Empty));
+        self.labels.push(Label { arity: 0, is_loop: false, is_handler: false });
+        what(self);
+        self.end();
+    }
+
     /// One statement. Answers whether the next one can be reached.
     fn statement(&mut self) -> bool {
-        match self.random.below(24) {
+        // Where handlers nest, each should throw again what is its own.
+        if self.handlers().len() > 1 && self.random.chance(25) {
+            self.sometimes(|writer| {
+                writer.rethrow();
+            });
+            return true;
+        }
+        match self.random.below(28) {
             0..=2 => {
                 self.value();
                 self.mix();
@@ -190,14 +206,7 @@ impl<'r> Writer<'r> {
                 self.throw();
                 return false;
             }
-            9 => {
-                self.value();
-                self.emit(Instruction::If(BlockType::Empty));
-                self.labels.push(Label { arity: 0, is_loop: false, is_handler: false });
-                self.throw();
-                self.labels.pop();
-                self.emit(Instruction::End);
-            }
+            9 => self.sometimes(Self::throw),
             10..=15 => self.block(Kind::Try),
             16 => self.block(Kind::Block),
             17 => self.block(Kind::Loop),
@@ -205,7 +214,10 @@ impl<'r> Writer<'r> {
             19..=20 => self.branch_if(),
             21 => return self.branch(),
             22 => return self.branch_table(),
-            _ => return self.rethrow(),
+            23 => return self.rethrow(),
+            _ => self.sometimes(|writer| {
+                writer.rethrow();
+            }),
         }
         true
     }
@@ -266,6 +278,9 @@ impl<'r> Writer<'r> {
             }
         }
         self.labels.push(label);
+        if matches!(kind, Kind::Try) && self.random.chance(50) {
+            self.sometimes(Self::throw);
+        }
         self.body(params, results, matches!(kind, Kind::Loop));
         match kind {
             Kind::If => {
@@ -367,9 +382,13 @@ impl<'r> Writer<'r> {
         false
     }
 
+    /// Positions of the handlers that are open.
+    fn handlers(&self) -> Vec<usize> {
+        (0..self.labels.len()).filter(|position| self.labels[*position].is_handler).collect()
+    }
+
     fn rethrow(&mut self) -> bool {
-        let handlers: Vec<usize> =
-            (0..self.labels.len()).filter(|position| self.labels[*position].is_handler).collect();
+        let handlers = self.handlers();
         if handlers.is_empty() {
             return true;
         }

@@ -5,10 +5,10 @@
 //! the tag thrown and its values, or that it trapped; a hash of every value on the way; how many calls and turns of
 //! loops it took.
 //!
-//! `cargo test -p belljar-emscripten --test exceptions_differential` tries a few modules. To try many:
+//! `cargo test -p belljar-emscripten --test exceptions_differential` tries a hundred modules. To try many:
 //!
 //! ```sh
-//! BELLJAR_EXCEPTIONS_MODULES=2000 cargo test -p belljar-emscripten --test exceptions_differential
+//! BELLJAR_EXCEPTIONS_MODULES=10000 cargo test -p belljar-emscripten --test exceptions_differential
 //! ```
 //!
 //! and to see one again, also set `BELLJAR_EXCEPTIONS_FIRST` to the seed that the failure names. It needs `node`, or
@@ -33,7 +33,7 @@ const FUEL: i32 = 300;
 #[test]
 fn translated_exceptions_behave_as_in_v8() {
     let first: u64 = number("BELLJAR_EXCEPTIONS_FIRST", 0);
-    let count: u64 = number("BELLJAR_EXCEPTIONS_MODULES", 20);
+    let count: u64 = number("BELLJAR_EXCEPTIONS_MODULES", 100);
     let modules: Vec<Vec<u8>> = (first..first + count).map(generate::module).collect();
     let directory = tempfile::tempdir().unwrap();
     for (index, module) in modules.iter().enumerate() {
