@@ -149,3 +149,40 @@ fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Prog
     let missing: Vec<_> = missing.iter().map(|file| file.name()).collect();
     Err(SourceError::NpmPackage(format!("lacks {}", missing.join(", "))))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_hanging_npm_is_stopped() {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = child.id();
+        assert!(Running(child).wait_at_most(Duration::from_millis(30)).unwrap().is_none());
+        // It was waited for, so its entry in the process table is free.
+        let alive = Command::new("kill").args(["-0", &id.to_string()]).stderr(Stdio::null()).status().unwrap();
+        assert!(!alive.success());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_failing_npm_is_quoted() {
+        let directory = tempfile::tempdir().unwrap();
+        let npm = directory.path().join("npm");
+        fs::write(&npm, "#!/bin/sh\necho 'npm error 404 no such package' >&2; exit 3\n").unwrap();
+        fs::set_permissions(&npm, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let error = pack(npm.as_os_str(), "pyodide@0.0.1", directory.path()).unwrap_err().to_string();
+        assert!(error.contains("404 no such package") && error.contains("pyodide@0.0.1"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_npm_that_leaves_no_package_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = pack(OsStr::new("true"), "pyodide@0.0.1", directory.path()).unwrap_err();
+        assert!(matches!(error, SourceError::NpmPackage(_)), "{error}");
+    }
+}
