@@ -32,7 +32,7 @@ def outcome(error: BaseException) -> dict[str, Any]:
         return {"kind": "error", "type": name, "message": "", "traceback": f"{name}\n"}
 
 
-def report_unraisable(unraisable: "sys.UnraisableHookArgs", /) -> None:
+def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
     """`sys.unraisablehook`: as CPython's own, but with the lines of cells, which it would look for in files."""
     what = unraisable.err_msg or "Exception ignored in"
     shown = "" if unraisable.object is None else f" {values.safe_repr(unraisable.object)}"
