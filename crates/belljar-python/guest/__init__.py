@@ -14,19 +14,19 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from . import cell, ending, image, interactive, recursion, restored, streams, tracebacks
+from . import cell, ending, image, interactive, interrupts, recursion, restored, streams, tracebacks
 
 type Request = dict[str, Any]
 type Outcome = dict[str, Any]
 
-_BROKEN = json.dumps(
-    {
-        "kind": "error",
-        "type": "RuntimeError",
-        "message": "the interpreter is damaged: the code changed something that Python itself needs",
-        "traceback": "RuntimeError: the interpreter is damaged: the code changed something that Python itself needs\n",
-    }
-)
+
+def _error(kind: str, message: str) -> str:
+    text = f"{kind}: {message}\n" if message else f"{kind}\n"
+    return json.dumps({"kind": "error", "type": kind, "message": message, "traceback": text})
+
+
+_INTERRUPTED = _error("KeyboardInterrupt", "")
+_BROKEN = _error("RuntimeError", "the code left too little memory, or changed what Python itself needs")
 _NO_VALUE = {"kind": "value", "value": None, "text": None}
 
 
@@ -94,9 +94,11 @@ def _answer(act: Callable[[], Outcome]) -> str:
         with recursion.Room(), streams.guarded():
             try:
                 outcome = act()
+                interrupts.deliver()
             except BaseException as error:
                 outcome = tracebacks.outcome(error)
         return json.dumps(outcome)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BaseException:
-        # Out of memory, or the user's code replaced a builtin that the lines above use.
         return _BROKEN

@@ -14,10 +14,10 @@ from collections.abc import Callable, Coroutine
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from . import refusals
+from . import interrupts, refusals
 
-_SLICE = 0.05
-"""Seconds slept at once. A signal handler that cancels a task does not end `time.sleep` (PEP 475)."""
+_SLICE = 0.25
+"""Seconds waited at once. A signal handler that only adds a callback does not end the wait in `poll` (PEP 475)."""
 
 _DEADLOCK = (
     "asyncio is waiting for something that cannot happen: no task can run and no timer is set. "
@@ -34,7 +34,6 @@ class Selector(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.idle = False
         self._woken = False
 
     def wake(self) -> None:
@@ -43,28 +42,21 @@ class Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Events, possibly none, after at most ``timeout`` seconds; None says that no timer is set."""
-        self.idle = True
-        try:
-            return self._wait(timeout)
-        finally:
-            self.idle = self._woken = False
-
-    def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        files = self.get_map()
-        if timeout is not None and timeout <= 0:
-            return super().select(0) if files else []
-        if timeout is None and not files:
-            raise RuntimeError(_DEADLOCK)
+        if not self.get_map():
+            if timeout is None:
+                raise RuntimeError(_DEADLOCK)
+            if timeout <= 0:
+                return []
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._woken:
-            left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
+        ready = []
+        while not (ready or self._woken):
+            left = _SLICE if end is None else end - time.monotonic()
+            ready = super().select(min(_SLICE, left))
+            interrupts.deliver()
             if left <= 0:
                 break
-            if not files:
-                time.sleep(left)
-            elif ready := super().select(left):
-                return ready
-        return []
+        self._woken = False
+        return ready
 
 
 class EventLoop(unix_events._UnixSelectorEventLoop):
@@ -110,16 +102,11 @@ def install() -> None:
 
 
 def _interrupt_runner(self: runners.Runner, signum: int, frame: FrameType | None, main_task: asyncio.Task) -> None:
-    """`asyncio.run` on SIGINT: cancel what waits, but interrupt what computes.
+    """`asyncio.run` on SIGINT: stop at once; the runner cancels what is left when it closes.
 
-    CPython's only cancels at first, and relies on somebody pressing Ctrl-C again when that has no effect.
+    CPython's first cancels the main task, which has no effect on one that computes, and relies on somebody
+    pressing Ctrl-C again.
     """
-    self._interrupt_count += 1
-    waiting = getattr(self._loop._selector, "idle", True)
-    if self._interrupt_count == 1 and waiting and not main_task.done():
-        main_task.cancel()
-        self._loop.call_soon_threadsafe(lambda: None)
-        return
     raise KeyboardInterrupt
 
 

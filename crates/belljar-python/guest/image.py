@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from . import cell, event_loop, recursion, refusals
+from . import cell, event_loop, interrupts, recursion, refusals, tracebacks
 
 PRELOAD = (
     "ast",
@@ -63,6 +63,8 @@ def prepare(imports: Iterable[str]) -> None:
         event_loop.install()
         refusals.install()
         recursion.install()
+        interrupts.install()
+        sys.unraisablehook = tracebacks.report_unraisable
         _add_site_builtins()
         # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,
         # modules in the working directory come first.

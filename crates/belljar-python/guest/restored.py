@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 
 
 def refresh() -> None:
@@ -24,8 +23,6 @@ def set_process(argv: list[str] | None, env: dict[str, str] | None, file: str | 
         sys.argv = argv
     if env:
         os.environ.update(env)
-        if "TZ" in env:
-            time.tzset()
     if file is not None:
         sys.modules["__main__"].__file__ = file
 

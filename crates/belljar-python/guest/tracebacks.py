@@ -7,7 +7,7 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
-from . import sources
+from . import sources, values
 
 _OWN_FILES = os.path.dirname(__file__) + os.sep
 _REPETITIONS = 3
@@ -32,10 +32,23 @@ def outcome(error: BaseException) -> dict[str, Any]:
         return {"kind": "error", "type": name, "message": "", "traceback": f"{name}\n"}
 
 
-def _error(error: BaseException) -> dict[str, Any]:
+def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
+    """`sys.unraisablehook`: as CPython's own, but with the lines of cells, which it would look for in files."""
+    what = unraisable.err_msg or "Exception ignored in"
+    shown = "" if unraisable.object is None else f" {values.safe_repr(unraisable.object)}"
+    _, text = _describe(unraisable.exc_value or unraisable.exc_type())
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(_printable(f"{what}:{shown}\n{_shorten(text, _MAX_TEXT)}"))
+
+
+def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:
     described = traceback.TracebackException.from_exception(error, lookup_lines=False)
     _prepare_stacks(described)
-    text = "".join(described.format(colorize=False))
+    return described, "".join(described.format(colorize=False))
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    described, text = _describe(error)
     return {
         "kind": "error",
         "type": described.exc_type_str,
@@ -131,7 +144,7 @@ def _message(value: object) -> str:
     try:
         return str(value)
     except Exception as error:
-        return f"<str() of {type(value).__name__} raised {type(error).__name__}>"
+        return f"<{type(value).__name__} object, whose str() raised {type(error).__name__}>"
 
 
 def _shorten(text: str, limit: int) -> str:

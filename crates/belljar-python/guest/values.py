@@ -83,12 +83,12 @@ class _Writer:
             del self._pieces[mark[0] :]
             self._left, self._indent = mark[1:]
             self._strict = {at: piece for at, piece in self._strict.items() if at < mark[0]}
-            self._string(_repr(value))
+            self._string(safe_repr(value))
 
     def _write_other(self, value: Any, kind: type) -> None:
         """Values that are not exactly of a builtin type, in pydantic_core's order of tests."""
         if hasattr(kind, "__pydantic_serializer__"):
-            text = kind.__pydantic_serializer__.to_json(value, fallback=_repr)
+            text = kind.__pydantic_serializer__.to_json(value, fallback=safe_repr)
             self.write(json.loads(text))
         elif hasattr(kind, "__dataclass_fields__"):
             fields = sys.modules["dataclasses"].fields(value)
@@ -104,9 +104,9 @@ class _Writer:
             self._string(text)
         elif kind.__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
             plain = value.tolist()
-            self.write(plain) if type(plain) is not kind else self._string(_repr(value))
+            self.write(plain) if type(plain) is not kind else self._string(safe_repr(value))
         else:
-            self._string(_repr(value))
+            self._string(safe_repr(value))
 
     def _add(self, piece: str, strict: str | None = None) -> None:
         if strict is not None:
@@ -145,7 +145,7 @@ class _Writer:
             self._string(bytes(value).decode())
         except UnicodeDecodeError:
             # pydantic_core fails here; the answer is more useful.
-            self._string(_repr(value))
+            self._string(safe_repr(value))
 
     def _sequence(self, value: Iterable[Any]) -> None:
         base = next(base for base in type(value).__mro__ if base in _EXACT)
@@ -221,10 +221,10 @@ def _key(key: Any) -> str:
         try:
             return key.decode()
         except UnicodeDecodeError:
-            return _repr(key)
+            return safe_repr(key)
     if key is None or isinstance(key, float):
         return str(key)
-    return _as_text(key) or _repr(key)
+    return _as_text(key) or safe_repr(key)
 
 
 def _as_text(value: Any) -> str | None:
@@ -241,7 +241,7 @@ def _as_text(value: Any) -> str | None:
     if _is_a(value, "decimal", "Decimal") or _is_a(value, "uuid", "UUID") or _is_a(value, "pathlib", "PurePath"):
         return str(value)
     if _is_a(value, "re", "Pattern"):
-        return value.pattern if isinstance(value.pattern, str) else _repr(value.pattern)
+        return value.pattern if isinstance(value.pattern, str) else safe_repr(value.pattern)
     return None
 
 
@@ -313,7 +313,8 @@ def _complex_text(value: complex) -> str:
     return complex.__repr__(value).strip("()")
 
 
-def _repr(value: object) -> str:
+def safe_repr(value: object) -> str:
+    """``repr(value)``, or a note that it raises."""
     try:
         return repr(value)
     except Exception as error:

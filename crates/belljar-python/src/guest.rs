@@ -14,6 +14,7 @@ const MODULES: &[(&str, &str)] = &[
     ("event_loop.py", include_str!("../guest/event_loop.py")),
     ("image.py", include_str!("../guest/image.py")),
     ("interactive.py", include_str!("../guest/interactive.py")),
+    ("interrupts.py", include_str!("../guest/interrupts.py")),
     ("recursion.py", include_str!("../guest/recursion.py")),
     ("refusals.py", include_str!("../guest/refusals.py")),
     ("restored.py", include_str!("../guest/restored.py")),
