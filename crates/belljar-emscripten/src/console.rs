@@ -1,7 +1,7 @@
 //! Standard output, error and input of one instance.
 
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::host::Termination;
 
@@ -30,13 +30,16 @@ impl OutputSink for Discard {
     fn write(&mut self, _: Stream, _: &[u8]) {}
 }
 
+/// Output of one stream, in one piece.
+pub type Piece = (Stream, Vec<u8>);
+
 /// Keeps all output in memory; clones share what was written.
 #[derive(Debug, Clone, Default)]
-pub struct Capture(Arc<std::sync::Mutex<Vec<(Stream, Vec<u8>)>>>);
+pub struct Capture(Arc<Mutex<Vec<Piece>>>);
 
 impl Capture {
     /// What was written so far, adjacent pieces of one stream joined.
-    pub fn take(&self) -> Vec<(Stream, Vec<u8>)> {
+    pub fn take(&self) -> Vec<Piece> {
         std::mem::take(&mut *lock(&self.0))
     }
 }
@@ -51,8 +54,8 @@ impl OutputSink for Capture {
     }
 }
 
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The three standard streams.

@@ -163,7 +163,6 @@ impl Workshop<'_> {
         let options = runtime::Options {
             directory: self.options.runtime.clone(),
             offline: self.options.offline,
-            ..Default::default()
         };
         Ok(runtime::obtain(self.release, &options, self.cache, self.progress)?)
     }

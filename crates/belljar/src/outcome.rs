@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use belljar_core::{Execution, LimitKind, Outcome, PythonError, Value};
-use belljar_emscripten::console::Stream;
+use belljar_emscripten::console::{Piece, Stream};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -77,7 +77,7 @@ struct Stats {
 
 impl<'a> Report<'a> {
     /// Of an execution and what it wrote.
-    pub(crate) fn new(execution: &'a Execution, output: &[(Stream, Vec<u8>)]) -> Self {
+    pub(crate) fn new(execution: &'a Execution, output: &[Piece]) -> Self {
         let text = |wanted: Option<Stream>| {
             let pieces = output.iter().filter(|(stream, _)| wanted.is_none_or(|wanted| wanted == *stream));
             let bytes: Vec<u8> = pieces.flat_map(|(_, bytes)| bytes).copied().collect();
