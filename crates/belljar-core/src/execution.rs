@@ -71,11 +71,26 @@ pub struct Value {
 }
 
 impl Value {
-    /// The value as JSON that every parser reads.
+    /// The value as JSON that every parser reads, on one line; `None` if the interpreter gave no JSON at all.
     pub fn strict_json(&self) -> Option<Box<RawValue>> {
-        let text = self.strict.as_ref().unwrap_or(&self.json);
-        RawValue::from_string(text.clone()).ok()
+        RawValue::from_string(on_one_line(self.strict.as_ref().unwrap_or(&self.json))).ok()
     }
+}
+
+/// Drops white space between the tokens of a JSON text. Reading and writing it again would change its numbers.
+fn on_one_line(json: &str) -> String {
+    let (mut in_string, mut escaped) = (false, false);
+    json.chars()
+        .filter(|&c| {
+            if in_string {
+                in_string = escaped || c != '"';
+                escaped = !escaped && c == '\\';
+                return true;
+            }
+            in_string = c == '"';
+            !c.is_ascii_whitespace()
+        })
+        .collect()
 }
 
 /// An exception that left the code.
@@ -99,4 +114,15 @@ pub struct Statistics {
     pub run: Duration,
     /// Most bytes of linear memory in use.
     pub peak_memory: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::on_one_line;
+
+    #[test]
+    fn white_space_goes_and_strings_and_numbers_stay() {
+        let json = "{\n  \"a b\": [\n    1.0,\n    \"q\\\" \\\\\",\n    1267650600228229401496703205376\n  ]\n}";
+        assert_eq!(on_one_line(json), r#"{"a b":[1.0,"q\" \\",1267650600228229401496703205376]}"#);
+    }
 }

@@ -151,7 +151,8 @@ impl Snapshot {
         }
         let memory = MemoryImage::new(file, header.memory_offset, header.memory_length).map_err(unusable)?;
         // Each copy brings a quota of its own.
-        let mut files = files.load(layers, Quota::default()).map_err(|error| InstanceError::Snapshot(error.to_string()))?;
+        let mut files =
+            files.load(layers, Quota::default()).map_err(|error| InstanceError::Snapshot(error.to_string()))?;
         let libraries = dylink::libraries_of(&state.link, &mut files, program)?;
         Ok(Self { shared: Arc::new(Shared { identity, state, memory, files, libraries }) })
     }

@@ -160,10 +160,7 @@ struct Workshop<'a> {
 
 impl Workshop<'_> {
     fn files(&self) -> Result<RuntimeFiles, OpenError> {
-        let options = runtime::Options {
-            directory: self.options.runtime.clone(),
-            offline: self.options.offline,
-        };
+        let options = runtime::Options { directory: self.options.runtime.clone(), offline: self.options.offline };
         Ok(runtime::obtain(self.release, &options, self.cache, self.progress)?)
     }
 

@@ -1,6 +1,7 @@
 //! Tells people, programs and the shell how the code ended.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use belljar_core::{Execution, LimitKind, Outcome, PythonError, Value};
 use belljar_emscripten::console::{Piece, Stream};
@@ -75,6 +76,11 @@ struct Stats {
     peak_memory_bytes: u64,
 }
 
+/// Milliseconds, to the microsecond.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
 impl<'a> Report<'a> {
     /// Of an execution and what it wrote.
     pub(crate) fn new(execution: &'a Execution, output: &[Piece]) -> Self {
@@ -95,8 +101,8 @@ impl<'a> Report<'a> {
             stdout: text(Some(Stream::Stdout)),
             stderr: text(Some(Stream::Stderr)),
             stats: Stats {
-                start_ms: statistics.start.as_secs_f64() * 1e3,
-                run_ms: statistics.run.as_secs_f64() * 1e3,
+                start_ms: milliseconds(statistics.start),
+                run_ms: milliseconds(statistics.run),
                 peak_memory_bytes: statistics.peak_memory,
             },
         };
