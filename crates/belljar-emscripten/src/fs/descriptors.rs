@@ -269,7 +269,7 @@ impl Filesystem {
             opens: 0,
             mode: 0o600,
             times: Times::all(Timestamp::now()),
-            kind: Kind::Pipe(Box::new(Pipe::default())),
+            kind: Kind::Pipe(Box::default()),
             private: true,
         })?;
         self.usage.inodes += 1;

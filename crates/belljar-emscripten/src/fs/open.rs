@@ -108,7 +108,12 @@ impl Filesystem {
         let base = self.base(dirfd, path)?;
         let exclusive = flags.creates() && flags.excludes();
         let slash = path.ends_with('/');
-        let follow = !exclusive && !(slash && flags.creates()) && (slash || !flags.has(OpenFlags::NO_FOLLOW));
+        let follow = match (slash, flags.creates()) {
+            // Such an open fails, whatever is there.
+            (true, true) => false,
+            (true, false) => true,
+            (false, _) => !exclusive && !flags.has(OpenFlags::NO_FOLLOW),
+        };
         let located = self.locate(base, path, follow)?;
         let mode = mode & 0o7777 & !self.umask;
         match located.found {

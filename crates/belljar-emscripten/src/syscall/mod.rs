@@ -18,6 +18,9 @@ mod sockets;
 mod time;
 mod transfer;
 
+#[cfg(test)]
+mod tests;
+
 use wasmtime::Linker;
 
 use crate::host::Host;

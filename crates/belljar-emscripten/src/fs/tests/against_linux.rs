@@ -1,7 +1,10 @@
 //! Random operations, here and on the host's own filesystem: same results, same errors, same trees.
 
-use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::*;
@@ -66,41 +69,33 @@ fn operation(random: &mut Random) -> Operation {
     }
 }
 
-/// The host's side: a directory of its own, and a descriptor of the working directory in it.
+/// The host's side: a directory of its own, and the working directory in it.
 struct Linux {
     root: PathBuf,
-    directory: i32,
-}
-
-impl Drop for Linux {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor is this test's own.
-        unsafe { libc::close(self.directory) };
-    }
+    working_directory: File,
 }
 
 impl Linux {
     fn new(root: &Path) -> Self {
-        let directory = open(libc::AT_FDCWD, root.to_str().unwrap(), libc::O_DIRECTORY).unwrap();
-        Self { root: root.into(), directory }
+        Self { root: root.into(), working_directory: File::open(root).unwrap() }
     }
 
-    /// Keeps the walk inside: `..` must not lead above the root, as it cannot in the guest.
+    /// The path by which the kernel walks from the working directory.
+    fn at(&self, path: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{path}", self.working_directory.as_raw_fd()).into()
+    }
+
+    /// Whether `..` could lead above the root, as it cannot in the guest.
     fn would_escape(&self, operation: &Operation) -> bool {
-        let here = std::fs::read_link(format!("/proc/self/fd/{}", self.directory)).unwrap();
+        let here = fs::read_link(format!("/proc/self/fd/{}", self.working_directory.as_raw_fd())).unwrap();
         let depth = here.strip_prefix(&self.root).map_or(0, |path| path.components().count());
         let ups = |path: &String| path.split('/').filter(|name| *name == "..").count();
         let most = match operation {
             Operation::Rename(one, other) => ups(one).max(ups(other)),
             // Of a link it cannot be said where it will be followed from.
-            Operation::Symlink(target, path) => {
-                if ups(target) > 0 {
-                    usize::MAX
-                } else {
-                    ups(path)
-                }
-            }
-            Operation::Mkdir(path)
+            Operation::Symlink(target, _) if ups(target) > 0 => usize::MAX,
+            Operation::Symlink(_, path)
+            | Operation::Mkdir(path)
             | Operation::Rmdir(path)
             | Operation::Unlink(path)
             | Operation::Write(path, ..)
@@ -113,70 +108,34 @@ impl Linux {
         most > depth
     }
 
-    fn run(&mut self, operation: &Operation) -> Result<String, i32> {
-        let at = self.directory;
-        let text = |path: &String| CString::new(path.as_str()).unwrap();
-        // SAFETY (of all calls): the strings are terminated, the buffers as long as is said.
-        let status = match operation {
-            Operation::Mkdir(path) => unsafe { libc::mkdirat(at, text(path).as_ptr(), 0o777) },
-            Operation::Rmdir(path) => unsafe { libc::unlinkat(at, text(path).as_ptr(), libc::AT_REMOVEDIR) },
-            Operation::Unlink(path) => unsafe { libc::unlinkat(at, text(path).as_ptr(), 0) },
-            Operation::Rename(old, new) => unsafe { libc::renameat(at, text(old).as_ptr(), at, text(new).as_ptr()) },
-            Operation::Symlink(target, path) => unsafe {
-                libc::symlinkat(text(target).as_ptr(), at, text(path).as_ptr())
-            },
+    fn run(&mut self, operation: &Operation) -> io::Result<String> {
+        match operation {
+            Operation::Mkdir(path) => fs::create_dir(self.at(path))?,
+            Operation::Rmdir(path) => fs::remove_dir(self.at(path))?,
+            Operation::Unlink(path) => fs::remove_file(self.at(path))?,
+            Operation::Rename(old, new) => fs::rename(self.at(old), self.at(new))?,
+            Operation::Symlink(target, path) => symlink(target, self.at(path))?,
             Operation::Write(path, offset, length) => {
-                let fd = open(at, path, libc::O_CREAT | libc::O_WRONLY)?;
-                let data = vec![b'w'; *length];
-                let result = unsafe { libc::pwrite(fd, data.as_ptr().cast(), *length, *offset as libc::off_t) };
-                unsafe { libc::close(fd) };
-                result as i32
+                let file = File::options().write(true).create(true).truncate(false).open(self.at(path))?;
+                file.write_at(&vec![b'w'; *length], *offset)?;
             }
             Operation::Append(path) => {
-                let fd = open(at, path, libc::O_APPEND | libc::O_WRONLY)?;
-                let result = unsafe { libc::write(fd, b"app".as_ptr().cast(), 3) };
-                unsafe { libc::close(fd) };
-                result as i32
+                File::options().append(true).open(self.at(path))?.write_all(b"app")?;
             }
-            Operation::Truncate(path, length) => {
-                let fd = open(at, path, libc::O_WRONLY)?;
-                let result = unsafe { libc::ftruncate(fd, *length as libc::off_t) };
-                unsafe { libc::close(fd) };
-                result
-            }
-            Operation::ReadLink(path) => {
-                let mut buffer = [0_u8; 100];
-                let length =
-                    unsafe { libc::readlinkat(at, text(path).as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
-                let Ok(length) = usize::try_from(length) else { return Err(last_error()) };
-                return Ok(String::from_utf8_lossy(&buffer[..length]).into_owned());
-            }
+            Operation::Truncate(path, length) => File::options().write(true).open(self.at(path))?.set_len(*length)?,
+            Operation::ReadLink(path) => return Ok(fs::read_link(self.at(path))?.display().to_string()),
             Operation::Stat(path) => {
-                let fd = open(at, path, libc::O_PATH)?;
-                let metadata = std::fs::metadata(format!("/proc/self/fd/{fd}")).unwrap();
-                unsafe { libc::close(fd) };
+                let metadata = fs::metadata(self.at(path))?;
                 return Ok(describe(metadata.is_dir(), metadata.len()));
             }
             Operation::Chdir(path) => {
-                let fd = open(at, path, libc::O_DIRECTORY | libc::O_PATH)?;
-                unsafe { libc::close(self.directory) };
-                self.directory = fd;
-                0
+                let mut options = File::options();
+                options.read(true).custom_flags(libc::O_DIRECTORY);
+                self.working_directory = options.open(self.at(path))?;
             }
-        };
-        if status < 0 { Err(last_error()) } else { Ok(String::new()) }
+        }
+        Ok(String::new())
     }
-}
-
-fn open(at: i32, path: &str, flags: i32) -> Result<i32, i32> {
-    let path = CString::new(path).unwrap();
-    // SAFETY: the string is terminated.
-    let fd = unsafe { libc::openat(at, path.as_ptr(), flags, 0o666) };
-    if fd < 0 { Err(last_error()) } else { Ok(fd) }
-}
-
-fn last_error() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
 fn describe(directory: bool, size: u64) -> String {
@@ -217,8 +176,8 @@ fn run(files: &mut Filesystem, operation: &Operation) -> Result<String, Errno> {
 }
 
 /// The name of one of the host's error numbers.
-fn name(error: i32) -> &'static str {
-    match error {
+fn name(error: io::Error) -> &'static str {
+    match error.raw_os_error().unwrap() {
         libc::EBUSY => "EBUSY",
         libc::EEXIST => "EEXIST",
         libc::EINVAL => "EINVAL",
@@ -227,7 +186,7 @@ fn name(error: i32) -> &'static str {
         libc::ENOENT => "ENOENT",
         libc::ENOTDIR => "ENOTDIR",
         libc::ENOTEMPTY => "ENOTEMPTY",
-        _ => panic!("unexpected {error}"),
+        _ => panic!("unexpected: {error}"),
     }
 }
 
@@ -236,17 +195,17 @@ fn tree(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut pending = vec![directory.to_path_buf()];
     while let Some(path) = pending.pop() {
-        for entry in std::fs::read_dir(&path).unwrap() {
+        for entry in fs::read_dir(&path).unwrap() {
             let path = entry.unwrap().path();
             let relative = String::from_utf8_lossy(path.strip_prefix(directory).unwrap().as_os_str().as_bytes()).into();
             let metadata = path.symlink_metadata().unwrap();
             let what = if metadata.is_symlink() {
-                format!("to {}", std::fs::read_link(&path).unwrap().display())
+                format!("to {}", fs::read_link(&path).unwrap().display())
             } else if metadata.is_dir() {
                 pending.push(path);
                 "directory".into()
             } else {
-                format!("{:?}", std::fs::read(&path).unwrap())
+                format!("{:?}", fs::read(&path).unwrap())
             };
             found.push((relative, what));
         }
@@ -276,7 +235,7 @@ fn random_operations_do_what_they_do_on_linux() {
     for seed in 0..150 {
         let host = tempfile::tempdir().unwrap();
         let root = host.path().canonicalize().unwrap().join("root");
-        std::fs::create_dir(&root).unwrap();
+        fs::create_dir(&root).unwrap();
         let mut linux = Linux::new(&root);
         let mut files = files();
         let mut random = Random(seed);
