@@ -1,0 +1,191 @@
+//! Compiles and starts a guest, and talks to it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use belljar_emscripten::dylink::{Libraries, Library, LibraryError};
+use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder};
+use belljar_emscripten::program::Source;
+use belljar_emscripten::translate::{self, Options};
+use belljar_emscripten::wasmtime::{self, Module, WasmResults};
+use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, snapshot, thread};
+
+/// What every guest here begins with: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
+/// never freed, and `__dl_seterr`, which keeps the message at 8192.
+const PRELUDE: &str = r#"
+  (memory (export "memory") 16 64)
+  (table (export "__indirect_function_table") 8 funcref)
+  (global $stack (export "__stack_pointer") (mut i32) (i32.const 65536))
+  (global $heap (mut i32) (i32.const 131072))
+  (tag $cpp (export "__cpp_exception") (param i32))
+  (tag $longjmp (export "__c_longjmp") (param i32))
+  (func $malloc (export "malloc") (param $size i32) (result i32)
+    global.get $heap
+    global.get $heap local.get $size i32.add i32.const 15 i32.add i32.const -16 i32.and global.set $heap)
+  (func (export "calloc") (param i32 i32) (result i32) local.get 0 local.get 1 i32.mul call $malloc)
+  (func (export "free") (param i32))
+  (func (export "__dl_seterr") (param i32 i32) i32.const 8192 local.get 0 i32.const 1001 memory.copy)
+"#;
+/// Where `__dl_seterr` leaves the message.
+const DLERROR: u32 = 8192;
+
+/// A module with the prelude between its `imports` and its `body`.
+pub(crate) fn module(imports: &str, body: &str) -> Vec<u8> {
+    assemble(&format!("(module {imports} {PRELUDE} {body})"))
+}
+
+pub(crate) fn assemble(text: &str) -> Vec<u8> {
+    wat::parse_str(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Compiles libraries and counts how often it is asked to.
+pub(crate) struct Compiler {
+    engine: wasmtime::Engine,
+    pub(crate) compiled: AtomicUsize,
+}
+
+impl Libraries for Compiler {
+    fn library(&self, bytes: &FileBytes) -> Result<Arc<Library>, LibraryError> {
+        let options = Options { safepoints: true, ..Options::default() };
+        let not_side = |error: String| LibraryError::NotASideModule(error);
+        let translated = translate::translate(bytes, &options).map_err(|error| not_side(error.to_string()))?;
+        let dylink = translated.dylink.ok_or_else(|| not_side("no dylink.0".into()))?;
+        let module = Module::new(&self.engine, &translated.wasm);
+        let module = module.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        let hash = hash_of(bytes);
+        Ok(Arc::new(Library::new(hash, module, translated.segments, translated.symbols, dylink)?))
+    }
+}
+
+/// Stands for sha256: the same bytes have the same hash, and these tests have few files.
+fn hash_of(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    for (index, byte) in bytes.iter().enumerate() {
+        let cell: &mut u8 = &mut hash[index % 32];
+        *cell = cell.rotate_left(3) ^ byte;
+    }
+    hash
+}
+
+/// A running guest with libraries installed.
+pub(crate) struct Guest {
+    pub(crate) instance: Instance,
+    pub(crate) compiler: Arc<Compiler>,
+    layer: Arc<Layer>,
+}
+
+impl Guest {
+    /// Starts `wasm` with `files` installed. Only exports in `keep` stay, besides those that the machine wants.
+    pub(crate) fn start(wasm: &[u8], keep: &[&str], files: &[(&str, Vec<u8>)]) -> Self {
+        Self::start_with(wasm, keep, files, |_| {})
+    }
+
+    pub(crate) fn start_with(
+        wasm: &[u8],
+        keep: &[&str],
+        files: &[(&str, Vec<u8>)],
+        change: impl FnOnce(&mut Setup),
+    ) -> Self {
+        let engine = Engine::new(HardStop::Safepoint).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let keep: BTreeSet<String> = keep.iter().map(|&name| name.to_owned()).collect();
+        let options = Options { keep_exports: Some(keep), safepoints: true, ..Options::default() };
+        let source = Source { wasm, options, residents: vec![] };
+        Program::compile(&engine, &source, directory.path()).unwrap();
+        let compiler =
+            Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });
+        // SAFETY: the files were written a moment ago by `Program::compile`, and nobody else knows the directory.
+        let program = unsafe { Program::open(&engine, directory.path(), Some(compiler.clone()), |_| Ok(())) }.unwrap();
+        // The symbols are read when they are first needed, which may be after the directory is gone.
+        program.symbols().unwrap();
+
+        let mut layer = LayerBuilder::new();
+        for (path, bytes) in files {
+            layer.file(path, bytes.clone()).unwrap();
+        }
+        let layer = layer.finish("libraries");
+        let mut setup = Setup::sealed();
+        setup.files.add_layer(layer.clone());
+        change(&mut setup);
+        let instance = program.instantiate(setup).unwrap();
+        Self { instance, compiler, layer }
+    }
+
+    pub(crate) fn call<R: WasmResults>(&mut self, export: &str, parameters: impl wasmtime::WasmParams) -> R {
+        self.try_call(export, parameters).unwrap()
+    }
+
+    pub(crate) fn try_call<R: WasmResults>(
+        &mut self,
+        export: &str,
+        parameters: impl wasmtime::WasmParams,
+    ) -> Result<R, InstanceError> {
+        self.instance.call(export, parameters)
+    }
+
+    /// Memory of the guest's for `bytes`, which are copied there.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> u32 {
+        let address = self.call("malloc", bytes.len() as u32);
+        self.instance.memory().write(address, bytes).unwrap();
+        address
+    }
+
+    pub(crate) fn put_words(&mut self, words: &[u32]) -> u32 {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.put(&bytes)
+    }
+
+    pub(crate) fn word(&mut self, address: u32) -> u32 {
+        self.instance.memory().read_u32(address).unwrap()
+    }
+
+    /// `dlopen`, as libc does it: the handle, or what `dlerror` says.
+    pub(crate) fn open(&mut self, path: &str, flags: u32) -> Result<u32, String> {
+        let mut dso = vec![0; 36];
+        dso[4..8].copy_from_slice(&flags.to_le_bytes());
+        dso.extend(path.bytes());
+        dso.push(0);
+        let handle = self.put(&dso);
+        match self.call::<i32>("open", handle) {
+            1 => Ok(handle),
+            _ => Err(self.dlerror()),
+        }
+    }
+
+    /// `dlsym`.
+    pub(crate) fn symbol(&mut self, handle: u32, name: &str) -> Result<u32, String> {
+        let name = self.put(format!("{name}\0").as_bytes());
+        match self.call("symbol", (handle, name)) {
+            0 => Err(self.dlerror()),
+            address => Ok(address),
+        }
+    }
+
+    /// Calls the function `name`, without parameters, of a library.
+    pub(crate) fn run(&mut self, handle: u32, name: &str) -> i32 {
+        let function = self.symbol(handle, name).unwrap();
+        self.call("call", function)
+    }
+
+    fn dlerror(&mut self) -> String {
+        let memory = self.instance.memory();
+        String::from_utf8(memory.c_bytes(DLERROR, 1001).unwrap().to_vec()).unwrap()
+    }
+
+    /// Takes a snapshot and starts a copy of it.
+    pub(crate) fn copy(&mut self) -> Result<Self, InstanceError> {
+        let file = snapshot::anonymous_file().unwrap();
+        self.instance.snapshot(&file, vec![])?;
+        let program = self.instance.program().clone();
+        let snapshot = Snapshot::open(file, &program, std::slice::from_ref(&self.layer))?;
+        let instance = program.restore(&snapshot, Setup::sealed())?;
+        Ok(Self { instance, compiler: self.compiler.clone(), layer: self.layer.clone() })
+    }
+}
+
+/// Runs a test where guests can run.
+pub(crate) fn on_guest_thread(test: impl FnOnce() + Send) {
+    thread::run("test", test).unwrap();
+}

@@ -1,0 +1,7 @@
+//! Small guests written as WAT, each made for one behaviour of the machine.
+
+mod guest;
+mod linking;
+mod linking_scopes;
+mod linking_snapshots;
+mod side_module;
