@@ -182,6 +182,7 @@ impl Program {
             .collect::<wasmtime::Result<_>>()?;
         let mut linker = Linker::new(engine.wasmtime());
         syscall::define(&mut linker)?;
+        syscall::fit(&mut linker, &module)?;
         extend(&mut linker)?;
         define_missing(&mut linker, &module)?;
         let main = linker.instantiate_pre(&module)?;

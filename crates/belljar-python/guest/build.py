@@ -21,7 +21,7 @@ def compile_zip(request: str) -> str:
     paths = json.loads(request)
     compiled, skipped = 0, []
     with (
-        zipfile.ZipFile(paths["source"]) as source,
+        zipfile.ZipFile(paths["source"], metadata_encoding="utf-8") as source,
         zipfile.ZipFile(paths["target"], "w", zipfile.ZIP_STORED) as target,
         warnings.catch_warnings(),
     ):

@@ -1,7 +1,8 @@
 //! System calls that open, make, remove and rename by path, and the working directory.
 //!
 //! Emscripten's libc passes paths relative to a directory descriptor on, as the `*at` calls of Linux do; what they
-//! mean is [`crate::fs`]'s business. Hard links never get here: `linkat` answers `EMLINK` inside of the guest.
+//! mean is [`crate::fs`]'s business. There are no hard links: older releases of Emscripten answer `EMLINK` inside of
+//! the guest, newer ones ask here and get the same.
 
 use wasmtime::Linker;
 
@@ -57,6 +58,7 @@ pub(super) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             })
         },
     )?;
+    linker.func_wrap("env", "__syscall_linkat", |_: i32, _: i32, _: i32, _: i32, _: i32| Errno::EMLINK.negative())?;
     linker.func_wrap("env", "__syscall_symlinkat", |mut call: Call<'_>, target: Ptr, dirfd: i32, path: Ptr| {
         env(&mut call, |memory, host| {
             host.files.make_link_at(memory.path(target)?, dirfd, memory.path(path)?)?;

@@ -25,6 +25,15 @@ pub(super) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap("env", "__syscall_poll", |mut call: Call<'_>, fds: Ptr, count: u32, timeout: i32| {
         env(&mut call, |memory, host| poll(memory, host, fds, count, timeout))
     })?;
+    // Newer releases of Emscripten have these; `select.epoll` then says that there is none, and `selectors` takes poll.
+    linker.func_wrap("env", "__syscall_poll_nonblocking", |mut call: Call<'_>, fds: Ptr, count: u32| {
+        env(&mut call, |memory, host| poll(memory, host, fds, count, 0))
+    })?;
+    linker.func_wrap("env", "__syscall_epoll_create1", |_: i32| Errno::ENOSYS.negative())?;
+    linker.func_wrap("env", "__syscall_epoll_ctl", |_: i32, _: i32, _: i32, _: i32| Errno::ENOSYS.negative())?;
+    linker.func_wrap("env", "__syscall_epoll_pwait", |_: i32, _: i32, _: i32, _: i32, _: i32, _: i32| {
+        Errno::ENOSYS.negative()
+    })?;
     Ok(())
 }
 

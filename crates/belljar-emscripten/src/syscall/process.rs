@@ -24,7 +24,9 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     linker.func_wrap("env", "_emscripten_get_progname", get_progname)?;
     linker.func_wrap("env", "__call_sighandler", call_sighandler)?;
     // The effective user and the groups are libc's to answer, and it says 0 too.
-    linker.func_wrap("env", "__syscall_getuid32_js", || 0)?;
+    for name in ["__syscall_getuid32_js", "__syscall_geteuid32", "__syscall_getgid32", "__syscall_getegid32"] {
+        linker.func_wrap("env", name, || 0)?;
+    }
     for keepalive in
         ["emscripten_runtime_keepalive_push", "emscripten_runtime_keepalive_pop", "_emscripten_runtime_keepalive_clear"]
     {

@@ -23,6 +23,7 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
         "__syscall_recvmsg",
         "__syscall_sendmsg",
         "__syscall_sendto",
+        "__syscall_shutdown",
     ] {
         linker.func_wrap("env", name, no_socket(Errno::ENOTSOCK))?;
     }

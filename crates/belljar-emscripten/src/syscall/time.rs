@@ -33,6 +33,20 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     Ok(())
 }
 
+/// Newer releases of Emscripten want to know whether a time could be broken down.
+pub(super) fn define_answering(linker: &mut Linker<Host>) -> Result<()> {
+    let answering = |mut call: Call<'_>, time: i64, tm: Ptr| -> Result<i32> {
+        let (mut memory, _) = split(&mut call)?;
+        let Some(broken_down) = BrokenDown::from_seconds(time) else { return Ok(1) };
+        Ok(i32::from(broken_down.write(&mut memory, tm).is_err()))
+    };
+    linker.allow_shadowing(true);
+    linker.func_wrap("env", "_localtime_js", answering)?;
+    linker.func_wrap("env", "_gmtime_js", answering)?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
 fn clock_time_get(mut call: Call<'_>, clock: u32, _precision: i64, out: Ptr) -> Result<i32> {
     let (mut memory, host) = split(&mut call)?;
     let time = match clock {
