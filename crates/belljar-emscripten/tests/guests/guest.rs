@@ -1,8 +1,8 @@
 //! Compiles and starts a guest, and talks to it.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use belljar_emscripten::dylink::{Libraries, Library, LibraryError};
 use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder};
@@ -94,8 +94,7 @@ impl Guest {
         let options = Options { keep_exports: Some(keep), safepoints: true, ..Options::default() };
         let source = Source { wasm, options, residents: vec![] };
         Program::compile(&engine, &source, directory.path()).unwrap();
-        let compiler =
-            Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });
+        let compiler = Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });
         // SAFETY: the files were written a moment ago by `Program::compile`, and nobody else knows the directory.
         let program = unsafe { Program::open(&engine, directory.path(), Some(compiler.clone()), |_| Ok(())) }.unwrap();
         // The symbols are read when they are first needed, which may be after the directory is gone.

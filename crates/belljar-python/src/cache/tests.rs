@@ -187,10 +187,6 @@ fn a_manifest_that_names_files_outside_its_entry_is_not_believed() {
         fs::rename(entry.join("names.json"), entry.join("../names.json")).unwrap();
         manifest.files.insert("../names.json".to_owned(), record);
         fs::write(entry.join(MANIFEST), manifest.to_bytes().unwrap()).unwrap();
-<<<<<<< HEAD
-        fs::rename(entry.join("../names.json"), entry.join("../../names.json")).unwrap();
-=======
->>>>>>> runtime
     });
 }
 

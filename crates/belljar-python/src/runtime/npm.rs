@@ -152,11 +152,6 @@ fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Prog
 
 #[cfg(test)]
 mod tests {
-<<<<<<< HEAD
-    use std::time::Duration;
-
-    use super::*;
-=======
     use belljar_core::progress::NoProgress;
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -164,7 +159,6 @@ mod tests {
     use super::*;
     use crate::cache::{Cache, EntryKey};
     use crate::runtime::tests::TINY;
->>>>>>> runtime
 
     #[cfg(unix)]
     #[test]
@@ -181,16 +175,9 @@ mod tests {
     #[test]
     fn a_failing_npm_is_quoted() {
         let directory = tempfile::tempdir().unwrap();
-<<<<<<< HEAD
-        let npm = directory.path().join("npm");
-        fs::write(&npm, "#!/bin/sh\necho 'npm error 404 no such package' >&2; exit 3\n").unwrap();
-        fs::set_permissions(&npm, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let error = pack(npm.as_os_str(), "pyodide@0.0.1", directory.path()).unwrap_err().to_string();
-=======
         // `sh pack pyodide@0.0.1 …` runs this file.
         fs::write(directory.path().join("pack"), "echo 'npm error 404 no such package' >&2; exit 3").unwrap();
         let error = pack(OsStr::new("sh"), "pyodide@0.0.1", directory.path()).unwrap_err().to_string();
->>>>>>> runtime
         assert!(error.contains("404 no such package") && error.contains("pyodide@0.0.1"), "{error}");
     }
 
@@ -201,8 +188,6 @@ mod tests {
         let error = pack(OsStr::new("true"), "pyodide@0.0.1", directory.path()).unwrap_err();
         assert!(matches!(error, SourceError::NpmPackage(_)), "{error}");
     }
-<<<<<<< HEAD
-=======
 
     /// Unpacks a package of [`TINY`] into a new cache entry; answers the names of the entry's files.
     fn unpacked(package: &[u8]) -> Result<Vec<String>, SourceError> {
@@ -280,5 +265,4 @@ mod tests {
             assert!(unpacked(damaged).is_err());
         }
     }
->>>>>>> runtime
 }
