@@ -148,7 +148,8 @@ fn libraries_that_need_each_other_are_loaded_once_each() {
             );
             library(&format!(r#"(mem-info (memory 0 0) (table 0 0)) (needed "{other}.so")"#), &body)
         };
-        let mut guest = guest(&[("/lib/ping.so", half("ping", "pong", 1)), ("/lib/pong.so", half("pong", "ping", 100))]);
+        let mut guest =
+            guest(&[("/lib/ping.so", half("ping", "pong", 1)), ("/lib/pong.so", half("pong", "ping", 100))]);
         let ping = guest.open("/lib/ping.so", LOCAL).unwrap();
         // Four turns, beginning with pong.
         assert_eq!(guest.run(ping, "ping_start"), 202);
@@ -195,7 +196,9 @@ fn a_library_that_the_guest_wrote_or_changed_is_refused() {
             if path.starts_with('/') {
                 assert_eq!(
                     error,
-                    format!("'{path}' was not installed by the host: only libraries of installed packages can be loaded")
+                    format!(
+                        "'{path}' was not installed by the host: only libraries of installed packages can be loaded"
+                    )
                 );
             }
         }
@@ -253,10 +256,8 @@ fn an_undefined_function_is_an_error_when_it_is_called() {
 #[test]
 fn a_function_used_with_another_signature_is_an_error_that_names_it() {
     on_guest_thread(|| {
-        let wrong = library(
-            "(mem-info (memory 0 0) (table 0 0))",
-            r#"(import "env" "main_answer" (func (param i64)))"#,
-        );
+        let wrong =
+            library("(mem-info (memory 0 0) (table 0 0))", r#"(import "env" "main_answer" (func (param i64)))"#);
         let mut guest = guest(&[("/lib/wrong.so", wrong)]);
         let error = guest.open("/lib/wrong.so", LOCAL).unwrap_err();
         assert!(error.contains("'/lib/wrong.so' uses 'main_answer' as something else"), "{error}");
