@@ -14,7 +14,7 @@ use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Set
 /// What every guest here begins with: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
 /// never freed, and `__dl_seterr`, which keeps the message at 8192.
 const PRELUDE: &str = r#"
-  (memory (export "memory") 16 64)
+  (memory (export "memory") 64 256)
   (table (export "__indirect_function_table") 8 funcref)
   (global $stack (export "__stack_pointer") (mut i32) (i32.const 65536))
   (global $heap (mut i32) (i32.const 131072))

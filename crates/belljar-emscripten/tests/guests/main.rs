@@ -1,7 +1,9 @@
 //! Small guests written as WAT, each made for one behaviour of the machine.
 
+mod foreign_calls;
 mod guest;
 mod linking;
 mod linking_scopes;
 mod linking_snapshots;
 mod side_module;
+mod system_calls;
