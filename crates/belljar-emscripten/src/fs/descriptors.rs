@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::mount::{HostEntry, HostFile};
-use super::node::{Device, Kind, Node, NodeId, PIPE_CAPACITY, Pipe};
+use super::node::{Device, Kind, Node, NodeId, PIPE_CAPACITY};
 use super::time::Times;
 use super::walk::Place;
 use super::{Filesystem, OpenFlags, Timestamp};
