@@ -408,7 +408,7 @@ fn fcntl_and_ioctl_answer_what_programs_ask() {
     let mut machine = Machine::new();
     let fd = machine.open("f");
     let varargs = 64;
-    let mut fcntl = |machine: &mut Machine, command: i64, argument: u32| {
+    let fcntl = |machine: &mut Machine, command: i64, argument: u32| {
         machine.memory().write_u32(64, argument).unwrap();
         machine.syscall("fcntl64", &[fd, command, varargs])
     };
