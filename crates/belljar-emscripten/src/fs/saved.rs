@@ -76,7 +76,7 @@ struct SavedDescription {
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum LoadError {
     /// A layer that the files stand on was not given.
-    #[error("the layer `{0}` is missing: the image was made with other packages or another runtime, make it anew")]
+    #[error("the layer `{0}` is missing: the image stands on other files than these, make it anew")]
     Layer(String),
     /// Something contradicts itself.
     #[error("the saved files are damaged ({0}): make the image anew")]
