@@ -207,18 +207,20 @@ fn a_library_that_the_guest_wrote_or_changed_is_refused() {
 }
 
 #[test]
-fn a_library_in_guest_memory_is_refused() {
+fn the_copy_of_a_library_that_libc_makes_in_memory_is_not_looked_at() {
     on_guest_thread(|| {
-        let mut guest = guest(&[]);
-        let bytes = provider();
-        let data = guest.put(&bytes);
+        let mut guest = guest(&[("/lib/libb.so", provider())]);
+        let bytes = guest.put(b"forged");
         let mut dso = vec![0; 28];
-        dso.extend(data.to_le_bytes());
-        dso.extend((bytes.len() as u32).to_le_bytes());
-        dso.extend(b"memory.so\0");
-        let handle = guest.put(&dso);
-        assert_eq!(guest.call::<i32>("open", handle), 0);
-        assert_eq!(guest.compiler.compiled.load(Ordering::Relaxed), 0);
+        dso.extend(bytes.to_le_bytes());
+        dso.extend(6u32.to_le_bytes());
+        let mut absent = dso.clone();
+        dso.extend(b"/lib/libb.so\0");
+        absent.extend(b"/lib/absent.so\0");
+        let (handle, absent) = (guest.put(&dso), guest.put(&absent));
+        assert_eq!(guest.call::<i32>("open", handle), 1);
+        assert_eq!(guest.run(handle, "b_value"), 11);
+        assert_eq!(guest.call::<i32>("open", absent), 0);
     });
 }
 
