@@ -1,5 +1,7 @@
 //! Small guests written as WAT, each made for one behaviour of the machine.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests say what they expect by panicking")]
+
 mod foreign_calls;
 mod guest;
 mod linking;
