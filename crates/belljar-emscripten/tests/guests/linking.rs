@@ -373,7 +373,7 @@ fn dlsym_says_what_it_does_not_find() {
         let mut guest = guest(&[("/lib/libb.so", provider())]);
         let b = guest.open("/lib/libb.so", LOCAL).unwrap();
         assert_eq!(guest.symbol(b, "100%s"), Err("unknown symbol '100%%s' in '/lib/libb.so'".into()));
-        assert_eq!(guest.symbol(b, "__wasm_call_ctors").is_err(), true);
+        assert!(guest.symbol(b, "__wasm_call_ctors").is_err());
         assert_eq!(guest.symbol(0, "b_value"), Err("unknown symbol 'b_value' in '__main__'".into()));
         assert_eq!(guest.symbol(64, "b_value"), Err("invalid handle 0x40: no library was loaded with it".into()));
         assert_eq!(guest.call::<i32>("symbol", (b, u32::MAX)), 0);
