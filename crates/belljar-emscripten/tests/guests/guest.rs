@@ -10,6 +10,7 @@ use belljar_emscripten::program::Source;
 use belljar_emscripten::translate::{self, Options};
 use belljar_emscripten::wasmtime::{self, Module, WasmResults};
 use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, snapshot, thread};
+use sha2::{Digest, Sha256};
 
 /// What every guest here begins with: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
 /// never freed, and `__dl_seterr`, which keeps the message at 8192.
@@ -54,19 +55,9 @@ impl Libraries for Compiler {
         let module = Module::new(&self.engine, &translated.wasm);
         let module = module.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
-        let hash = hash_of(bytes);
+        let hash = Sha256::digest(bytes).into();
         Ok(Arc::new(Library::new(hash, module, translated.segments, translated.symbols, dylink)?))
     }
-}
-
-/// Stands for sha256: the same bytes have the same hash, and these tests have few files.
-fn hash_of(bytes: &[u8]) -> [u8; 32] {
-    let mut hash = [0; 32];
-    for (index, byte) in bytes.iter().enumerate() {
-        let cell: &mut u8 = &mut hash[index % 32];
-        *cell = cell.rotate_left(3) ^ byte;
-    }
-    hash
 }
 
 /// A running guest with libraries installed.
