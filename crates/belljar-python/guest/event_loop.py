@@ -89,6 +89,10 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
     async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> Any:
         return socket.getnameinfo(sockaddr, flags)
 
+    async def create_server(self, *args: object, **options: object) -> NoReturn:
+        # asyncio's own would leave out every address for which there is no socket, and say that none is left.
+        raise OSError(errno.EAFNOSUPPORT, refusals.NO_NETWORK)
+
     async def _make_subprocess_transport(self, *args: object, **options: object) -> NoReturn:
         raise OSError(errno.ENOTSUP, refusals.NO_PROCESSES)
 

@@ -28,6 +28,8 @@ def remember(code: CodeType, filename: str) -> None:
     while waiting:
         for constant in waiting.pop().co_consts:
             if isinstance(constant, CodeType):
+                # Equal code of an earlier cell would stay the key, and take the entry with it when it goes.
+                _lines.pop(constant, None)
                 _lines[constant] = linecache.cache[filename][2]
                 waiting.append(constant)
 
