@@ -14,7 +14,7 @@ from collections.abc import Callable
 from json import dumps, loads
 from typing import Any
 
-from . import cell, ending, image, interactive, interrupts, restored, streams, tracebacks
+from . import cell, ending, image, interactive, interrupts, memory, restored, streams, tracebacks
 
 type Request = dict[str, Any]
 type Outcome = dict[str, Any]
@@ -92,11 +92,17 @@ def _finish() -> Outcome:
 def _answer(act: Callable[[], Outcome]) -> str:
     try:
         with streams.guarded():
+            errors = []
             try:
+                memory.keep()
                 outcome = act()
                 interrupts.deliver()
             except BaseException as error:
+                if isinstance(error, MemoryError):
+                    memory.give_up()
                 outcome = tracebacks.outcome(error)
+                errors.append(error)
+            tracebacks.release(errors)
         return dumps(outcome)
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -15,7 +15,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     try:
         for statement in cell.compiler.parse(sources.normalise(request["code"]), filename).body:
             # "single" prints what `sys.displayhook` is given: every expression's value that is not None.
-            cell.execute(cell.compiler.compile(ast.Interactive([statement]), filename, "single"))
+            cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
     except Exception as error:
         sys.last_exc = error  # For `pdb.pm()`.
         raise

@@ -1,31 +1,16 @@
 //! What cells do: each file of `tests/cells` is one session, its cells apart by `# %%` lines; what comes of them is
-//! held in `tests/snapshots`.
+//! held in `tests/it/snapshots`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use belljar_core::{Execution, Limits, Mode, NoProgress, Outcome, Request};
+use belljar_core::{Execution, Limits, Mode, Outcome, Request};
 use belljar_emscripten::console::{Capture, Stream};
-use belljar_python::{Completeness, Interpreter, Options, Python, Streams, on_guest_thread};
+use belljar_python::{Completeness, Interpreter, Streams, on_guest_thread};
 use serde_json::value::RawValue;
 
-/// CPython, made ready once for all tests: from the directories that the environment names, like the binary.
-fn python() -> &'static Python {
-    static PYTHON: OnceLock<Python> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        let directory = |variable| std::env::var_os(variable).map(PathBuf::from);
-        let release = std::env::var("BELLJAR_PYODIDE").ok();
-        let options = Options {
-            runtime: directory("BELLJAR_RUNTIME"),
-            cache: directory("BELLJAR_CACHE"),
-            release,
-            offline: false,
-        };
-        on_guest_thread(|| Python::open(&options, &NoProgress)).unwrap().unwrap()
-    })
-}
+use crate::harness::python;
 
 /// An interpreter and what it writes.
 struct Session {
