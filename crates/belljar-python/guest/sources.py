@@ -28,6 +28,8 @@ def remember(code: CodeType, filename: str) -> None:
     while waiting:
         for constant in waiting.pop().co_consts:
             if isinstance(constant, CodeType):
+                # Equal code of an earlier cell would stay the key, and take the entry with it when it goes.
+                _lines.pop(constant, None)
                 _lines[constant] = linecache.cache[filename][2]
                 waiting.append(constant)
 
@@ -36,3 +38,12 @@ def lines_of(code: CodeType | None, first: int, last: int) -> str | None:
     """Lines ``first`` to ``last`` of the text that ``code`` was compiled from; None if it was no cell."""
     lines = _lines.get(code) if code is not None else None
     return None if lines is None else "".join(lines[first - 1 : last])
+
+
+def release(held: list[object], filename: str, line: int) -> None:
+    """Empty ``held`` in code that counts as the cell's: a warning that comes of it names that place.
+
+    Python warns of a coroutine that nobody awaited when it goes, and says where that was.
+    """
+    code = compile("\n" * (line - 1) + "held.clear()", filename, "exec", dont_inherit=True)
+    exec(code, {"held": held})

@@ -47,6 +47,18 @@ def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:
     return described, "".join(described.format(colorize=False))
 
 
+def release(errors: list[BaseException]) -> None:
+    """Empty ``errors``, and with them what their frames held, as if the line did that which the error left."""
+    step = errors[0].__traceback__ if errors else None
+    while step is not None and step.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        step = step.tb_next
+    if step is None:
+        errors.clear()
+        return
+    filename, line, step = step.tb_frame.f_code.co_filename, step.tb_lineno, None
+    sources.release(errors, filename, line)
+
+
 def _error(error: BaseException) -> dict[str, Any]:
     described, text = _describe(error)
     return {
