@@ -3,4 +3,5 @@
 //! One binary, so that it is linked once and CPython is compiled once: see [`harness`].
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod cells;
 mod harness;
