@@ -4,3 +4,4 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod harness;
+mod hostile;
