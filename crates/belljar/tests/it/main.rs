@@ -3,5 +3,7 @@
 //! One binary, so that it is linked once and CPython is compiled once: see [`harness`].
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod command_line;
 mod harness;
 mod hostile;
+mod runtime_files;

@@ -23,8 +23,16 @@ const TRACES: &[(&str, &str, &str)] = &[
     ("a recursion limit", "import sys; sys.setrecursionlimit(333)", "__import__('sys').getrecursionlimit() == 333"),
     ("an interned object", "import ctypes; ctypes.memset(id(256) + 12, 7, 4)", "(lambda x: x + 1)(255) != 256"),
     ("closed output", "import os; os.close(1)", "__import__('os').write(1, b'') != 0"),
-    ("a locale", "import time, os; os.environ['TZ'] = 'UTC+5'; time.tzset()", "__import__('time').localtime(0).tm_hour != 0"),
-    ("a random seed", "import random; random.seed(1); x = random.random()", "__import__('random').random() == 0.13436424411240122"),
+    (
+        "a locale",
+        "import time, os; os.environ['TZ'] = 'UTC+5'; time.tzset()",
+        "__import__('time').localtime(0).tm_hour != 0",
+    ),
+    (
+        "a random seed",
+        "import random; random.seed(1); x = random.random()",
+        "__import__('random').random() == 0.13436424411240122",
+    ),
 ];
 
 /// Runs `test` where interpreters can run.
@@ -100,7 +108,11 @@ fn several_run_at_once_and_are_stopped_one_by_one() {
                         let endless = number % 2 == 0;
                         let wall_time = endless.then(|| std::time::Duration::from_millis(50 * number));
                         let mut interpreter = interpreter(Limits { wall_time, ..Limits::default() });
-                        let code = if endless { "while True: pass".into() } else { format!("sum(range(10**6)) * 0 + {number}") };
+                        let code = if endless {
+                            "while True: pass".into()
+                        } else {
+                            format!("sum(range(10**6)) * 0 + {number}")
+                        };
                         describe(&interpreter.run(&Request::cell(code)))
                     })
                     .unwrap()
