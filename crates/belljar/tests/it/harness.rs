@@ -132,6 +132,11 @@ impl Belljar {
         }
     }
 
+    /// The command itself, for tests that lay its streams.
+    pub(crate) fn into_command(self) -> Command {
+        self.command
+    }
+
     /// Starts it, to be talked to while it runs.
     pub(crate) fn start(self) -> Running {
         Running::start(self.command)
