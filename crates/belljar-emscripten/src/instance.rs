@@ -72,6 +72,14 @@ pub enum InstanceError {
         /// What happened.
         error: std::io::Error,
     },
+    /// It would not fit into the memory that it may use.
+    #[error("{given} bytes of memory are too few to start in: it takes {needed}")]
+    TooLittleMemory {
+        /// Bytes of memory that it has from the start.
+        needed: u64,
+        /// Bytes that it may use.
+        given: u64,
+    },
     /// The snapshot was taken by another build or of another program.
     #[error("the snapshot does not fit: {0}")]
     Snapshot(String),
@@ -104,6 +112,10 @@ pub struct Instance {
 
 impl Instance {
     pub(crate) fn new(program: &Program, image: &MemoryImage, setup: Setup) -> Result<Self, InstanceError> {
+        let needed = image.len() as u64;
+        if needed > setup.limits.memory {
+            return Err(InstanceError::TooLittleMemory { needed, given: setup.limits.memory });
+        }
         let mut host = Host::new(setup.files, setup.console, setup.limits.memory);
         host.environment = setup.environment;
         host.linked = Linked::new(program);
@@ -124,6 +136,9 @@ impl Instance {
             .get_table(&mut store, "__indirect_function_table")
             .ok_or_else(|| missing("__indirect_function_table"))?;
         let main = MainModule { instance, memory, table };
+        // An image may be larger than the module's own minimum.
+        let size = memory.data_size(&store);
+        store.data_mut().memory_budget.note(size);
         store.data_mut().main = Some(main);
         let mut this = Self { store, main, program: program.clone(), dead: false };
         this.arm(&stop)?;

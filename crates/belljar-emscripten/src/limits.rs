@@ -39,6 +39,11 @@ impl MemoryBudget {
         self.limit
     }
 
+    /// Takes notice of a size that was not asked for by growing.
+    pub(crate) fn note(&mut self, size: usize) {
+        self.peak = self.peak.max(size);
+    }
+
     /// The largest size that the memory had, in bytes.
     pub(crate) fn peak(&self) -> usize {
         self.peak

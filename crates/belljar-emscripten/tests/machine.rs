@@ -1,6 +1,6 @@
 //! The machine from outside: small programs in WAT, compiled, run, stopped, snapshotted and restored.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests say what they expect by panicking")]
+#![expect(clippy::unwrap_used, reason = "tests say what they expect by panicking")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -10,11 +10,11 @@ The host calls the functions below; each takes one JSON text and returns one JSO
 None of them raises because of what the user's code did: whatever happens is an outcome.
 """
 
-import json
 from collections.abc import Callable
+from json import dumps, loads
 from typing import Any
 
-from . import cell, ending, image, interactive, interrupts, recursion, restored, streams, tracebacks
+from . import cell, ending, image, interactive, interrupts, memory, restored, streams, tracebacks
 
 type Request = dict[str, Any]
 type Outcome = dict[str, Any]
@@ -22,7 +22,7 @@ type Outcome = dict[str, Any]
 
 def _error(kind: str, message: str) -> str:
     text = f"{kind}: {message}\n" if message else f"{kind}\n"
-    return json.dumps({"kind": "error", "type": kind, "message": message, "traceback": text})
+    return dumps({"kind": "error", "type": kind, "message": message, "traceback": text})
 
 
 _INTERRUPTED = _error("KeyboardInterrupt", "")
@@ -35,7 +35,7 @@ def prepare(request: str) -> str:
 
     Request: ``{"imports": [module, ...]}``; the base image's modules (`image.PRELOAD`) are always imported.
     """
-    return _answer(lambda: _prepare(json.loads(request)))
+    return _answer(lambda: _prepare(loads(request)))
 
 
 def run(request: str) -> str:
@@ -52,12 +52,12 @@ def run(request: str) -> str:
     * "error": ``type``, ``message``, ``traceback``.
     * "exit": ``code`` as the shell would see it, and ``message``, which has been written to stderr already.
     """
-    return _answer(lambda: _run(json.loads(request)))
+    return _answer(lambda: _run(loads(request)))
 
 
 def is_complete(request: str) -> str:
     """Say whether ``code`` is "complete", "incomplete" or "invalid" as input to the prompt."""
-    return json.dumps({"status": interactive.status(json.loads(request)["code"])})
+    return dumps({"status": interactive.status(loads(request)["code"])})
 
 
 def finish(request: str) -> str:
@@ -70,7 +70,7 @@ def _prepare(request: Request) -> Outcome:
     image.prepare(request.get("imports", ()))
     # One run of everything a first cell needs, so that its lazily made state is part of the image.
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)"):
-        run(json.dumps({"code": code}))
+        run(dumps({"code": code}))
     interactive.status("1")
     image.settle()
     return _NO_VALUE
@@ -91,13 +91,19 @@ def _finish() -> Outcome:
 
 def _answer(act: Callable[[], Outcome]) -> str:
     try:
-        with recursion.Room(), streams.guarded():
+        with streams.guarded():
+            errors = []
             try:
+                memory.keep()
                 outcome = act()
                 interrupts.deliver()
             except BaseException as error:
+                if isinstance(error, MemoryError):
+                    memory.give_up()
                 outcome = tracebacks.outcome(error)
-        return json.dumps(outcome)
+                errors.append(error)
+            tracebacks.release(errors)
+        return dumps(outcome)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BaseException:

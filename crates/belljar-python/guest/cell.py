@@ -58,14 +58,15 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     set_globals(request.get("globals"))
     tree = compiler.parse(source, filename)
     last = _take_last_expression(tree, source)
-    if tree.body:
-        execute(compiler.compile(tree, filename, "exec"))
+    parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
     if last is None:
+        execute(parts)
         return {"kind": "value", "value": None, "text": None}
-    held = [execute(compiler.compile(ast.Expression(last), filename, "eval"))]
+    parts.append(compiler.compile(ast.Expression(last), filename, "eval"))
+    held = [execute(parts)]
     fields = values.render(held[0], request.get("max_value_bytes", MAX_VALUE_BYTES))
     if hasattr(held[0], "cr_await"):
-        _drop_coroutine(held, filename, last.lineno)
+        sources.release(held, filename, last.lineno)
     return {"kind": "value"} | fields
 
 
@@ -77,11 +78,23 @@ def set_globals(names: dict[str, Any] | None) -> None:
         main.__dict__.update(names)
 
 
-def execute(code: CodeType) -> Any:
-    """Run compiled code in ``__main__``, on the event loop if it awaits."""
-    if code.co_flags & _IS_COROUTINE:
-        return event_loop.run(eval(code, main.__dict__))
-    return eval(code, main.__dict__)
+def execute(parts: list[CodeType]) -> Any:
+    """Run parts of one cell in ``__main__``, all on the event loop if one of them awaits; answer the last's value."""
+    if any(code.co_flags & _IS_COROUTINE for code in parts):
+        return event_loop.run(_await_parts(parts))
+    value = None
+    for code in parts:
+        value = eval(code, main.__dict__)
+    return value
+
+
+async def _await_parts(parts: list[CodeType]) -> Any:
+    value = None
+    for code in parts:
+        value = eval(code, main.__dict__)
+        if code.co_flags & _IS_COROUTINE:
+            value = await value
+    return value
 
 
 def _take_last_expression(tree: ast.Module, source: str) -> ast.expr | None:
@@ -96,9 +109,3 @@ def _take_last_expression(tree: ast.Module, source: str) -> ast.expr | None:
         return None
     tree.body.pop()
     return statement.value
-
-
-def _drop_coroutine(held: list[Any], filename: str, line: int) -> None:
-    """Let go of a coroutine in code that counts as the cell's: the warning that nobody awaited it names the place."""
-    code = compile("\n" * (line - 1) + "held.clear()", filename, "exec", dont_inherit=True)
-    exec(code, {"held": held})

@@ -11,6 +11,7 @@ import socket
 import time
 from asyncio import runners, unix_events
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -89,6 +90,10 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
     async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> Any:
         return socket.getnameinfo(sockaddr, flags)
 
+    async def create_server(self, *args: object, **options: object) -> NoReturn:
+        # asyncio's own would leave out every address for which there is no socket, and say that none is left.
+        raise OSError(errno.EAFNOSUPPORT, refusals.NO_NETWORK)
+
     async def _make_subprocess_transport(self, *args: object, **options: object) -> NoReturn:
         raise OSError(errno.ENOTSUP, refusals.NO_PROCESSES)
 
@@ -123,10 +128,18 @@ def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException as error:
         if task.done():
             raise error.with_traceback(_from_cell(error.__traceback__, code))
-        stopped = error
-    # The loop itself stopped: a deadlock, or SystemExit or KeyboardInterrupt outside of the cell's own steps.
-    # The cell is cancelled, so that its `finally` blocks run, and the error shown where the cell was waiting.
-    where = stopped.__traceback__
+        raise _cancel(loop, task, code, error)
+    finally:
+        del task, coroutine  # This frame is part of the same circle as asyncio's: see `_from_cell`.
+
+
+def _cancel(loop: EventLoop, task: asyncio.Task, code: CodeType, reason: BaseException) -> BaseException:
+    """Cancel a cell after the loop itself has stopped, so that its ``finally`` blocks run; answer what to raise.
+
+    The reason was a deadlock, or SystemExit or KeyboardInterrupt outside of the cell's own steps. It is shown where
+    the cell was waiting.
+    """
+    where = reason.__traceback__
     task.cancel()
     try:
         loop.run_until_complete(task)
@@ -134,8 +147,8 @@ def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
         where = _from_cell(cancelled.__traceback__, code)
     except BaseException as error:
         if task.done():
-            raise error.with_traceback(_from_cell(error.__traceback__, code))
-    raise stopped.with_traceback(where)
+            return error.with_traceback(_from_cell(error.__traceback__, code))
+    return reason.with_traceback(where)
 
 
 def close() -> None:
@@ -165,4 +178,12 @@ def _from_cell(traceback: TracebackType | None, code: CodeType) -> TracebackType
     found = traceback
     while found is not None and found.tb_frame.f_code is not code:
         found = found.tb_next
-    return found or traceback
+    if found is None:
+        return traceback
+    while traceback is not found:
+        # asyncio's frames hold the task, the task the error, the error these frames: as a circle they would outlive
+        # the cell. A frame that still runs cannot be cleared, and need not.
+        with suppress(RuntimeError):
+            traceback.tb_frame.clear()
+        traceback = traceback.tb_next
+    return found

@@ -14,19 +14,12 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     cell.set_globals(request.get("globals"))
     try:
         for statement in cell.compiler.parse(sources.normalise(request["code"]), filename).body:
-            _execute(statement, filename)
+            # "single" prints what `sys.displayhook` is given: every expression's value that is not None.
+            cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
     except Exception as error:
         sys.last_exc = error  # For `pdb.pm()`.
         raise
     return {"kind": "value", "value": None, "text": None}
-
-
-def _execute(statement: ast.stmt, filename: str) -> None:
-    if isinstance(statement, ast.Expr):
-        code = cell.compiler.compile(ast.Expression(statement.value), filename, "eval")
-        sys.displayhook(cell.execute(code))
-    else:
-        cell.execute(cell.compiler.compile(ast.Module([statement], []), filename, "exec"))
 
 
 def status(code: str) -> str:

@@ -5,6 +5,7 @@ one text for a name, the latest; here each function remembers its own.
 """
 
 import linecache
+import traceback
 from types import CodeType
 from weakref import WeakKeyDictionary
 
@@ -28,11 +29,32 @@ def remember(code: CodeType, filename: str) -> None:
     while waiting:
         for constant in waiting.pop().co_consts:
             if isinstance(constant, CodeType):
+                # Equal code of an earlier cell would stay the key, and take the entry with it when it goes.
+                _lines.pop(constant, None)
                 _lines[constant] = linecache.cache[filename][2]
                 waiting.append(constant)
 
 
-def lines_of(code: CodeType | None, first: int, last: int) -> str | None:
-    """Lines ``first`` to ``last`` of the text that ``code`` was compiled from; None if it was no cell."""
-    lines = _lines.get(code) if code is not None else None
-    return None if lines is None else "".join(lines[first - 1 : last])
+_set_lines = traceback.FrameSummary._set_lines
+
+
+def _set_own_lines(self: traceback.FrameSummary) -> None:
+    """What `traceback` calls to find a frame's lines: the function's own text comes before the file name's."""
+    lines = _lines.get(self._code) if self._lines is None and self._code is not None else None
+    if lines is not None and self.lineno is not None:
+        self._lines = "".join(lines[self.lineno - 1 : self.end_lineno])
+    _set_lines(self)
+
+
+def install() -> None:
+    """Let all tracebacks have the right lines, those that the program or `logging` prints too."""
+    traceback.FrameSummary._set_lines = _set_own_lines
+
+
+def release(held: list[object], filename: str, line: int) -> None:
+    """Empty ``held`` in code that counts as the cell's: a warning that comes of it names that place.
+
+    Python warns of a coroutine that nobody awaited when it goes, and says where that was.
+    """
+    code = compile("\n" * (line - 1) + "held.clear()", filename, "exec", dont_inherit=True)
+    exec(code, {"held": held})

@@ -5,9 +5,9 @@ Everything has a form: what JSON has no word for is shown by its `repr`, and not
 Modules are only looked for among those already imported: a value of their types cannot exist otherwise.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterable
+from json import loads
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
@@ -89,7 +89,7 @@ class _Writer:
         """Values that are not exactly of a builtin type, in pydantic_core's order of tests."""
         if hasattr(kind, "__pydantic_serializer__"):
             text = kind.__pydantic_serializer__.to_json(value, fallback=safe_repr)
-            self.write(json.loads(text))
+            self.write(loads(text))
         elif hasattr(kind, "__dataclass_fields__"):
             fields = sys.modules["dataclasses"].fields(value)
             self._object(value, [(field.name, getattr(value, field.name)) for field in fields])

@@ -110,8 +110,8 @@ fn initialize(instance: &mut Instance, version: (u8, u8)) -> Result<(), InteropE
         ("use_environment", 0),
         ("pathconfig_warnings", 0),
     ];
-    let (major, minor) = version;
-    let stdlib_dir = format!("/lib/python{major}.{minor}");
+    // Modules that are frozen into CPython, `encodings` for one, look for the rest of their package in here.
+    let stdlib_dir = stdlib_path(version);
     let strings = [
         ("home", "/"),
         ("executable", "/bin/python"),

@@ -15,6 +15,7 @@ const MODULES: &[(&str, &str)] = &[
     ("image.py", include_str!("../guest/image.py")),
     ("interactive.py", include_str!("../guest/interactive.py")),
     ("interrupts.py", include_str!("../guest/interrupts.py")),
+    ("memory.py", include_str!("../guest/memory.py")),
     ("recursion.py", include_str!("../guest/recursion.py")),
     ("refusals.py", include_str!("../guest/refusals.py")),
     ("restored.py", include_str!("../guest/restored.py")),

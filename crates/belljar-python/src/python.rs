@@ -198,6 +198,7 @@ impl Workshop<'_> {
         let key = EntryKey::new("stdlib")
             .part("program", program.identity())
             .part("archive", self.release.stdlib.sha256)
+            .part("boot", include_str!("boot.rs"))
             .part("guest", guest::digest());
         self.cache.get_or_make(&key, self.progress, |new| self.build_stdlib(program, new))
     }
@@ -223,6 +224,7 @@ impl Workshop<'_> {
         let key = EntryKey::new("image")
             .part("program", program.identity())
             .part("archive", self.release.stdlib.sha256)
+            .part("boot", include_str!("boot.rs"))
             .part("guest", guest::digest());
         self.cache.get_or_make(&key, self.progress, |new| {
             let step = self.progress.start(Step::unmeasured("building the base image"));

@@ -101,12 +101,9 @@ pub(crate) struct RunArguments {
     /// Code to run.
     #[arg(short = 'c', value_name = "CODE")]
     pub(crate) code: Option<String>,
-    /// File to run; `-` is standard input. With -c, the first of ARGS.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: Option<String>,
-    /// Passed on in sys.argv.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) args: Vec<String>,
+    /// File to run (`-` is standard input), and what it gets as sys.argv. With -c, all of it is for sys.argv.
+    #[arg(value_name = "FILE [ARGS]", trailing_var_arg = true, allow_hyphen_values = true)]
+    file_and_args: Vec<String>,
     /// Prompt for code, after running what is given.
     #[arg(short, long)]
     pub(crate) interactive: bool,
@@ -145,6 +142,25 @@ pub(crate) struct RunArguments {
     pub(crate) stats: bool,
 }
 
+impl RunArguments {
+    /// The file to run, if one is named, and the program's arguments.
+    ///
+    /// # Errors
+    /// When an option that is not one of ours stands where the file should.
+    pub(crate) fn file_and_args(&self) -> Result<(Option<&str>, &[String]), String> {
+        if self.code.is_some() {
+            return Ok((None, &self.file_and_args));
+        }
+        match self.file_and_args.split_first() {
+            Some((option, _)) if option.len() > 1 && option.starts_with('-') => Err(format!(
+                "no such option: {option}\nhint: `belljar help run` lists them; a file may be named ./{option}"
+            )),
+            Some((file, args)) => Ok((Some(file), args)),
+            None => Ok((None, &[])),
+        }
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, such as 2.5".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| "write a number of seconds that is not negative".into())
@@ -171,8 +187,16 @@ mod tests {
     fn what_follows_the_file_belongs_to_the_program() {
         let cli = Cli::parse_from(["belljar", "run", "--timeout", "2.5", "x.py", "--json", "-c", "y"]);
         let Command::Run(run) = cli.command else { panic!("not run") };
-        assert_eq!((run.file.as_deref(), run.json, run.code), (Some("x.py"), false, None));
-        assert_eq!(run.args, ["--json", "-c", "y"]);
+        let (file, args) = run.file_and_args().unwrap();
+        assert_eq!((file, run.json, &run.code), (Some("x.py"), false, &None));
+        assert_eq!(args, ["--json", "-c", "y"]);
         assert_eq!(run.timeout, Some(Duration::from_millis(2500)));
+    }
+
+    #[test]
+    fn a_misspelt_option_is_not_taken_for_a_file() {
+        let cli = Cli::parse_from(["belljar", "run", "--tmeout", "2.5", "x.py"]);
+        let Command::Run(run) = cli.command else { panic!("not run") };
+        assert!(run.file_and_args().is_err_and(|message| message.contains("--tmeout")));
     }
 }

@@ -108,17 +108,15 @@ pub(crate) fn interpreter(
 
 /// The program that the arguments name; `None` when they ask for a prompt alone.
 fn program(arguments: &RunArguments) -> Result<Option<Program>, String> {
-    let (code, first, rest, from_stdin) = match (&arguments.code, arguments.file.as_deref()) {
-        (Some(code), file) => {
-            let rest: Vec<String> = file.map(str::to_owned).into_iter().chain(arguments.args.clone()).collect();
-            (code.clone(), "-c", rest, false)
-        }
-        (None, Some("-")) => (read_stdin()?, "-", arguments.args.clone(), true),
-        (None, Some(file)) => (read_file(file)?, file, arguments.args.clone(), false),
+    let (file, args) = arguments.file_and_args()?;
+    let (code, name, from_stdin) = match (&arguments.code, file) {
+        (Some(code), _) => (code.clone(), "-c", false),
+        (None, Some("-")) => (read_stdin()?, "-", true),
+        (None, Some(file)) => (read_file(file)?, file, false),
         (None, None) if arguments.interactive || std::io::stdin().is_terminal() => return Ok(None),
-        (None, None) => (read_stdin()?, "-", Vec::new(), true),
+        (None, None) => (read_stdin()?, "-", true),
     };
-    let argv = std::iter::once(first.to_owned()).chain(rest).collect();
+    let argv = std::iter::once(name).chain(args.iter().map(String::as_str)).map(str::to_owned).collect();
     let env = arguments.env.iter().cloned().collect();
     Ok(Some(Program { request: Request { code, argv: Some(argv), env, ..Request::default() }, from_stdin }))
 }

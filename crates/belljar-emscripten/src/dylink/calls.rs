@@ -11,6 +11,9 @@ use crate::guest::{GuestMemory, PATH_MAX, Ptr, field};
 use crate::host::{Call, Host, Termination};
 
 /// Offsets into `struct dso` (`system/lib/libc/dynlink.c`, read by `libdylink.js`).
+///
+/// libc also reads the whole file into memory and leaves its address at 28. That is the guest's to change, and so is
+/// never looked at: the host has the file itself.
 mod dso {
     pub(super) const FLAGS: u32 = 4;
     pub(super) const MEMORY_ALLOCATED: u32 = 8;
@@ -18,7 +21,6 @@ mod dso {
     pub(super) const MEMORY_SIZE: u32 = 16;
     pub(super) const TABLE_BASE: u32 = 20;
     pub(super) const TABLE_SIZE: u32 = 24;
-    pub(super) const FILE_DATA: u32 = 28;
     pub(super) const NAME: u32 = 36;
 }
 
@@ -64,9 +66,6 @@ fn dlopen_with_callbacks(mut call: Call<'_>, handle: Ptr, success: u32, error: u
 
 fn open(store: &mut Context<'_>, handle: Ptr) -> Result<(), Failure> {
     let request = with_memory(store, |memory| read_request(memory, handle))?.map_err(|_| LinkError::Name)?;
-    if request.in_memory {
-        return Err(LinkError::InMemory.into());
-    }
     let (index, new) = load::open(store, &request.name, request.mode)?;
     store.data_mut().linked.handles.insert(handle, index);
     if !new {
@@ -88,8 +87,6 @@ fn open(store: &mut Context<'_>, handle: Ptr) -> Result<(), Failure> {
 struct Request {
     name: String,
     mode: Mode,
-    /// Whether the library lies in guest memory (`emscripten_dlopen` of a preloaded file).
-    in_memory: bool,
 }
 
 fn read_request(memory: &mut GuestMemory<'_>, handle: Ptr) -> Result<Request, Errno> {
@@ -97,7 +94,6 @@ fn read_request(memory: &mut GuestMemory<'_>, handle: Ptr) -> Result<Request, Er
     Ok(Request {
         name: memory.path(field(handle, dso::NAME)?)?.to_owned(),
         mode: Mode { global: flags & RTLD_GLOBAL != 0, only_loaded: flags & RTLD_NOLOAD != 0 },
-        in_memory: memory.read_u32(field(handle, dso::FILE_DATA)?)? != 0,
     })
 }
 

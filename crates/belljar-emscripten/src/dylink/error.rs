@@ -12,8 +12,6 @@ pub(crate) enum LinkError {
     NotFound { name: String, searched: String },
     #[error("'{path}' was not installed by the host: only libraries of installed packages can be loaded")]
     NotInstalled { path: String },
-    #[error("a library in the program's own memory cannot be loaded, only one of an installed package")]
-    InMemory,
     #[error("'{path}' is not loaded")]
     NotLoaded { path: String },
     #[error("'{path}' cannot be loaded: {source}")]

@@ -1,13 +1,14 @@
 //! The libraries of an instance in a snapshot, and back.
 //!
 //! A library's memory is part of the snapshot, so restoring one means to instantiate it again at the same bases,
-//! which fills its table slots, and to set its addresses. Nothing is written to memory, and no code of the guest runs.
+//! which fills its table slots, and to set its addresses and other globals. Nothing is written to memory, and no code of
+//! the guest runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wasmtime::{AsContextMut, Ref, Store, Val};
+use wasmtime::{AsContextMut, Global, Instance, Mutability, Ref, Store, Val, ValType};
 
 use super::error::Failure;
 use super::instantiate::{Binding, instantiate};
@@ -38,6 +39,8 @@ struct LibraryImage {
     global: bool,
     needed: Vec<usize>,
     addresses: BTreeMap<String, u32>,
+    /// Its own mutable globals, as bits.
+    globals: BTreeMap<String, u64>,
     bindings: Vec<Binding>,
 }
 
@@ -99,6 +102,8 @@ pub(crate) fn capture(store: &mut Store<Host>) -> LinkImage {
             (name, value.cast_unsigned())
         });
         let addresses = values.collect();
+        let instance = store.data().linked.get(index).and_then(|loaded| loaded.instance);
+        let globals = instance.map(|instance| global_values(&mut store, instance)).unwrap_or_default();
         let Some(loaded) = store.data().linked.get(index) else { continue };
         libraries.push(LibraryImage {
             path: loaded.path.clone(),
@@ -108,6 +113,7 @@ pub(crate) fn capture(store: &mut Store<Host>) -> LinkImage {
             global: loaded.global,
             needed: loaded.needed.iter().filter_map(|&needed| renumbered(needed)).collect(),
             addresses,
+            globals,
             bindings: loaded.bindings.clone(),
         });
     }
@@ -128,6 +134,7 @@ pub(crate) fn restore(
         store.data_mut().linked.loaded.push(Some(loaded));
         instantiate(&mut store, index, Some(saved.bindings.clone()))?;
         set_addresses(&mut store, index, &saved.addresses)?;
+        set_globals(&mut store, index, &saved.globals)?;
     }
     restore_host_slots(&mut store, &image.host_slots)?;
     store.data_mut().linked.handles.clone_from(&image.handles);
@@ -139,6 +146,43 @@ fn set_addresses(store: &mut Context<'_>, index: usize, saved: &BTreeMap<String,
     for (name, global) in loaded.addresses.clone() {
         let address = saved.get(&name).ok_or_else(|| unfit(format!("no address of `{name}`")))?;
         global.set(&mut *store, Val::I32(address.cast_signed()))?;
+    }
+    Ok(())
+}
+
+/// The mutable globals of a library; the translator exports them all.
+fn mutable_globals(store: &mut Context<'_>, instance: Instance) -> Vec<(String, Global)> {
+    let exports = instance.exports(&mut *store);
+    let globals: Vec<_> =
+        exports.filter_map(|export| Some((export.name().to_owned(), export.into_global()?))).collect();
+    globals.into_iter().filter(|(_, global)| global.ty(&*store).mutability() == Mutability::Var).collect()
+}
+
+fn global_values(store: &mut Context<'_>, instance: Instance) -> BTreeMap<String, u64> {
+    let globals = mutable_globals(store, instance);
+    let mut value = |global: Global| match global.get(&mut *store) {
+        Val::I32(value) => value.cast_unsigned().into(),
+        Val::I64(value) => value.cast_unsigned(),
+        Val::F32(bits) => bits.into(),
+        Val::F64(bits) => bits,
+        // `Library::new` lets no others in.
+        _ => 0,
+    };
+    globals.into_iter().map(|(name, global)| (name, value(global))).collect()
+}
+
+fn set_globals(store: &mut Context<'_>, index: usize, saved: &BTreeMap<String, u64>) -> Result<(), InstanceError> {
+    let Some(instance) = store.data().linked.get(index).and_then(|loaded| loaded.instance) else { return Ok(()) };
+    for (name, global) in mutable_globals(store, instance) {
+        let bits = *saved.get(&name).ok_or_else(|| unfit(format!("it lacks the global `{name}`")))?;
+        let low = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default();
+        let value = match global.ty(&*store).content() {
+            ValType::I64 => Val::I64(bits.cast_signed()),
+            ValType::F32 => Val::F32(low),
+            ValType::F64 => Val::F64(bits),
+            _ => Val::I32(low.cast_signed()),
+        };
+        global.set(&mut *store, value)?;
     }
     Ok(())
 }

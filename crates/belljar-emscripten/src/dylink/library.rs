@@ -1,6 +1,6 @@
 //! A side module, compiled and ready to be linked into any number of instances.
 
-use wasmtime::{ExternType, Module};
+use wasmtime::{ExternType, Module, Mutability};
 
 use crate::translate::{Dylink, SAFEPOINT_EXPORT, SAFEPOINT_IMPORT, Segment, Symbol, Symbols};
 
@@ -73,6 +73,14 @@ impl Library {
         }
         if !dylink.memory_align.is_power_of_two() || !dylink.table_align.is_power_of_two() {
             return Err(malformed("an alignment is not a power of two"));
+        }
+        for export in module.exports() {
+            if let ExternType::Global(global) = export.ty()
+                && global.mutability() == Mutability::Var
+                && !global.content().is_num()
+            {
+                return Err(malformed(format!("a snapshot cannot hold its variable `{}`", export.name())));
+            }
         }
         let imports = module.imports().map(|import| classify(import.module(), import.name(), &import.ty()));
         let imports = imports.collect::<Result<_, _>>()?;

@@ -1,8 +1,7 @@
 //! libffi closures: functions made at run time. Each is a table slot with a host function in it, which calls back
 //! into the guest with pointers to its arguments.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 use wasmtime::{AsContextMut, Func, FuncType, Ref, Result, StoreContextMut, Val};

@@ -104,26 +104,31 @@ impl Frame<'_, '_> {
         Ok(values)
     }
 
-    /// Lays out variable arguments where `va_arg` will look for them.
+    /// Lays out variable arguments where `va_arg` will look for them: each behind the one before, at the next multiple
+    /// of its alignment. (libffi itself goes by descending addresses, and so leaves gaps where there are none.)
     fn push_variable(&mut self, kinds: &[Kind], sources: &[Ptr]) -> Result<Ptr, Termination> {
-        // The last comes first, since the stack grows downwards.
-        let mut copies = Vec::new();
-        for (&kind, &source) in kinds.iter().zip(sources).rev() {
-            match kind {
-                Kind::Struct { size, align } => {
-                    let place = self.align(4, 4)?;
-                    copies.push((place, source, size, align));
-                }
-                kind => {
-                    let (size, align) = kind.layout();
-                    self.copy(source, size, align)?;
-                }
-            }
+        // Structures are passed by pointer here too.
+        let passed = |kind: Kind| if let Kind::Struct { .. } = kind { (4, 4) } else { kind.layout() };
+        let mut end = 0u32;
+        let mut offsets = Vec::with_capacity(kinds.len());
+        for &kind in kinds {
+            // At most 1024 arguments of 16 bytes.
+            let (size, align) = passed(kind);
+            let offset = end.next_multiple_of(align);
+            offsets.push(offset);
+            end = offset + size;
         }
-        let start = self.top;
-        for (place, source, size, align) in copies {
-            let copy = self.copy(source, size, align)?;
-            self.memory.write_u32(place, copy).map_err(unreadable)?;
+        let start = self.align(end, STACK_ALIGN)?;
+        for ((&kind, &source), offset) in kinds.iter().zip(sources).zip(offsets) {
+            let place = start + offset;
+            let copied = match kind {
+                Kind::Struct { size, align } => {
+                    let copy = self.copy(source, size, align)?;
+                    self.memory.write_u32(place, copy)
+                }
+                kind => self.memory.copy_within(source, place, kind.layout().0),
+            };
+            copied.map_err(unreadable)?;
         }
         Ok(start)
     }

@@ -109,10 +109,10 @@ impl Kind {
         }
     }
 
-    /// Reads a value and appends what wasm passes for it. A structure is the caller's to copy.
+    /// Reads a value and appends what wasm passes for it: nothing for void. A structure is the caller's to copy.
     pub(super) fn load(self, memory: &GuestMemory<'_>, at: Ptr, values: &mut Vec<Val>) -> Result<(), Termination> {
         let value = match self {
-            Self::Void => return Err(forged("an argument is of type void".into())),
+            Self::Void => return Ok(()),
             Self::Word | Self::Struct { .. } => Val::I32(memory.read_i32(at).map_err(unreadable)?),
             Self::U8 => Val::I32(memory.read_u8(at).map_err(unreadable)?.into()),
             Self::I8 => Val::I32(memory.read_u8(at).map_err(unreadable)?.cast_signed().into()),
@@ -168,8 +168,11 @@ impl Signature {
         if count > ARGUMENTS_MAX || fixed > count {
             return Err(forged(format!("a call with {fixed} of {count} arguments; {ARGUMENTS_MAX} are the most")));
         }
-        let arguments =
-            (0..count).map(|index| Kind::read(memory, word(types, 4 * index)?)).collect::<Result<_, _>>()?;
+        let argument = |index| match Kind::read(memory, word(types, 4 * index)?)? {
+            Kind::Void => Err(forged("an argument is of type void".into())),
+            kind => Ok(kind),
+        };
+        let arguments = (0..count).map(argument).collect::<Result<_, _>>()?;
         Ok(Self { result: Kind::read(memory, result)?, arguments, fixed: fixed as usize })
     }
 

@@ -190,6 +190,14 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
+    /// A table with these places; `None` when there are more than can be numbered.
+    pub(super) fn from_slots(slots: Vec<Option<Node>>) -> Option<Self> {
+        let count = u32::try_from(slots.len()).ok()?;
+        // The last one freed is the first one used.
+        let free = (0..count).zip(&slots).filter(|(_, slot)| slot.is_none()).map(|(at, _)| at).rev().collect();
+        Some(Self { slots, free })
+    }
+
     /// The inode at `id`. [`Errno::EIO`] when there is none: no reference outlives its inode, so that would be a
     /// mistake in this module.
     pub(super) fn get(&self, id: NodeId) -> Result<&Node, Errno> {

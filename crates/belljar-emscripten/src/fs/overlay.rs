@@ -153,11 +153,14 @@ impl Filesystem {
     }
 
     /// The first entry of `directory` whose name comes after `after` (the first of all, for `None`).
-    pub(super) fn next_entry(&self, directory: NodeId, after: Option<&str>) -> Result<Option<Shown>, Errno> {
+    pub(super) fn next_entry<'a>(
+        &'a self,
+        directory: NodeId,
+        mut after: Option<&'a str>,
+    ) -> Result<Option<Shown>, Errno> {
         let directory = self.nodes.directory(directory)?;
-        let mut after: Option<Arc<str>> = after.map(Arc::from);
         loop {
-            let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
             let range = (from, Bound::<&str>::Unbounded);
             let here = directory.entries.range::<str, _>(range).next();
             let below = directory.lower.iter().filter_map(|at| {
@@ -170,7 +173,7 @@ impl Filesystem {
             match (here, below) {
                 (None, None) => return Ok(None),
                 (Some((name, entry)), below) if below.is_none_or(|(lower, _)| name <= lower) => match entry {
-                    Entry::Whiteout => after = Some(name.clone()),
+                    Entry::Whiteout => after = Some(name),
                     Entry::Node(id) => {
                         let node = self.nodes.get(*id)?;
                         let (ino, file_type) = (node.ino, node.kind.file_type());

@@ -76,7 +76,7 @@ struct SavedDescription {
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum LoadError {
     /// A layer that the files stand on was not given.
-    #[error("the layer `{0}` is missing: the image was made with other packages or another runtime, make it anew")]
+    #[error("the layer `{0}` is missing: the image stands on other files than these, make it anew")]
     Layer(String),
     /// Something contradicts itself.
     #[error("the saved files are damaged ({0}): make the image anew")]
@@ -153,34 +153,16 @@ impl SavedFiles {
             let layer = layers.iter().find(|layer| layer.id() == id).ok_or_else(|| LoadError::Layer(id.clone()))?;
             files.layers.push(layer.clone());
         }
-        files.nodes = Nodes::default();
-        let mut free = Vec::new();
+        let mut slots = Vec::new();
         for saved in self.nodes {
-            let Some(saved) = saved else {
-                free.push(vacant(&mut files.nodes)?);
-                continue;
-            };
-            let kind = load_kind(saved.kind, &files.layers)?;
-            let stored = kind.stored();
-            let loaded = files.nodes.insert(|id| Node {
-                ino: saved.ino,
-                parent: id,
-                name: "".into(),
-                linked: false,
-                opens: 0,
-                mode: saved.mode & 0o7777,
-                times: saved.times,
-                kind,
-                private: saved.private,
-            });
-            loaded.map_err(|_| LoadError::Damaged("too many inodes"))?;
-            files.usage.bytes = files.usage.bytes.saturating_add(stored);
-            files.usage.inodes = files.usage.inodes.saturating_add(u32::from(saved.private));
+            let node = saved.map(|saved| load_node(saved, &files.layers)).transpose()?;
+            if let Some(node) = &node {
+                files.usage.bytes = files.usage.bytes.saturating_add(node.kind.stored());
+                files.usage.inodes = files.usage.inodes.saturating_add(u32::from(node.private));
+            }
+            slots.push(node);
         }
-        // The last one freed is the first one used.
-        for id in free.into_iter().rev() {
-            files.nodes.remove(id);
-        }
+        files.nodes = Nodes::from_slots(slots).ok_or(LoadError::Damaged("too many inodes"))?;
         files.link_up()?;
         files.open_up(&self.descriptions, &self.descriptors)?;
         files.umask = self.umask & 0o777;
@@ -267,20 +249,19 @@ impl Filesystem {
     }
 }
 
-/// A place of the table that is to be free.
-fn vacant(nodes: &mut Nodes) -> Result<NodeId, LoadError> {
-    let empty = nodes.insert(|id| Node {
-        ino: 0,
-        parent: id,
+/// An inode that is not in the tree yet.
+fn load_node(saved: SavedNode, layers: &[Arc<Layer>]) -> Result<Node, LoadError> {
+    Ok(Node {
+        ino: saved.ino,
+        parent: ROOT,
         name: "".into(),
         linked: false,
         opens: 0,
-        mode: 0,
-        times: Times::all(Default::default()),
-        kind: Kind::Device(Device::Null),
-        private: false,
-    });
-    empty.map_err(|_| LoadError::Damaged("too many inodes"))
+        mode: saved.mode & 0o7777,
+        times: saved.times,
+        kind: load_kind(saved.kind, layers)?,
+        private: saved.private,
+    })
 }
 
 fn load_kind(saved: SavedKind, layers: &[Arc<Layer>]) -> Result<Kind, LoadError> {

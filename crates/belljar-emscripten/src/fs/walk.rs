@@ -50,37 +50,37 @@ struct Remaining {
 
 struct Segment {
     text: Arc<str>,
+    /// Where the next component starts; there always is one.
     at: usize,
     /// Whether this is the target of a link in a mounted host directory.
     of_host: bool,
 }
 
 impl Remaining {
+    /// Walks `text` before what is left so far.
     fn push(&mut self, text: Arc<str>, of_host: bool) {
-        self.segments.push(Segment { text, at: 0, of_host });
+        let at = text.len() - text.trim_start_matches('/').len();
+        if at < text.len() {
+            self.segments.push(Segment { text, at, of_host });
+        }
     }
 
     /// The next component, and whether it comes from a link in a host directory.
     fn next(&mut self) -> Option<(String, bool)> {
-        loop {
-            let segment = self.segments.last_mut()?;
-            let rest = segment.text.get(segment.at..).unwrap_or_default();
-            let name = rest.trim_start_matches('/');
-            if name.is_empty() {
-                self.segments.pop();
-                continue;
-            }
-            let skipped = rest.len() - name.len();
-            let name = name.split('/').next().unwrap_or_default();
-            segment.at += skipped + name.len();
-            return Some((name.to_owned(), segment.of_host));
+        let segment = self.segments.last_mut()?;
+        let rest = segment.text.get(segment.at..).unwrap_or_default();
+        let (name, behind) = rest.split_once('/').unwrap_or((rest, ""));
+        let next = (name.to_owned(), segment.of_host);
+        // Slashes are skipped now, so that what is left is never slashes alone.
+        segment.at = segment.text.len() - behind.trim_start_matches('/').len();
+        if segment.at == segment.text.len() {
+            self.segments.pop();
         }
+        Some(next)
     }
 
     fn is_empty(&self) -> bool {
-        self.segments
-            .iter()
-            .all(|segment| segment.text.get(segment.at..).unwrap_or_default().bytes().all(|byte| byte == b'/'))
+        self.segments.is_empty()
     }
 }
 

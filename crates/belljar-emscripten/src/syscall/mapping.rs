@@ -2,7 +2,8 @@
 //!
 //! Linear memory cannot be backed by a file, so Emscripten's filesystem copies the file's contents into memory that it
 //! takes from `emscripten_builtin_memalign`. Changes are seen by others only once they are written back, and changes
-//! of the file not at all. Anonymous mappings never get here: libc serves them.
+//! of the file not at all. libc remembers a mapping's descriptor by its number alone, so a mapping whose descriptor was
+//! closed is written to whatever has the number then, if anything. Anonymous mappings never get here: libc serves them.
 
 use wasmtime::{Linker, Result};
 

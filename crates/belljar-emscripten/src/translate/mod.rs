@@ -8,7 +8,7 @@
 //! | loops and tail calls | begin with a load from the safepoint page | taking that page away stops the program | `body` |
 //! | data segments | [`Translated::segments`] | memory is mapped, never filled | `segments` |
 //! | the start function | an export, [`START_EXPORT`] | a restored instance has been started already | `sections` |
-//! | hidden mutable globals of a main module | exports, [`GLOBAL_EXPORT`] | a snapshot holds them too | `sections` |
+//! | hidden mutable globals | exports, [`GLOBAL_EXPORT`] | a snapshot holds them too | `sections` |
 //! | `GOT` imports of a main module | its own globals, null | nobody ever fills them in | `sections` |
 //! | exported functions | slots of the function table too | C's function pointers, and `dlsym` | `symbols` |
 //! | chosen functions | take extra shadow stack | so that the program notices deep recursion | `body` |
@@ -44,7 +44,7 @@ pub const SAFEPOINT_EXPORT: &str = "belljar:safepoint";
 pub const SAFEPOINT_IMPORT: (&str, &str) = ("belljar", "safepoint");
 /// Export under which a module's start function is found: it is never run by instantiation.
 pub const START_EXPORT: &str = "belljar:start";
-/// Prefix of the exports under which a main module's mutable globals are found that it does not export itself.
+/// Prefix of the exports under which a module's mutable globals are found that it does not export itself.
 pub const GLOBAL_EXPORT: &str = "belljar:global:";
 
 /// Version of the translation: raised whenever the same module would come out differently.

@@ -211,7 +211,8 @@ impl<'m, 'w> Writer<'m, 'w> {
         Ok(exports)
     }
 
-    /// The mutable globals that a main module has but does not export: a snapshot needs them.
+    /// The mutable globals that a module has but does not export: a snapshot needs them. Side modules have them too:
+    /// `wasm-ld` keeps addresses of a module's own data in globals that its start function sets.
     fn hidden_state(&self) -> impl Iterator<Item = u32> {
         let exported = |index| {
             let mut globals = self.module.exports.iter().filter(|export| export.kind == ExternalKind::Global);
@@ -219,7 +220,7 @@ impl<'m, 'w> Writer<'m, 'w> {
         };
         (self.module.imported.globals..)
             .zip(&self.module.globals)
-            .filter(move |(index, global)| !self.module.is_side() && global.ty.mutable && !exported(*index))
+            .filter(move |(index, global)| global.ty.mutable && !exported(*index))
             .map(|(index, _)| index)
     }
 

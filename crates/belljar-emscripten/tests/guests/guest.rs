@@ -1,8 +1,8 @@
 //! Compiles and starts a guest, and talks to it.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use belljar_emscripten::dylink::{Libraries, Library, LibraryError};
 use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder};
@@ -10,11 +10,12 @@ use belljar_emscripten::program::Source;
 use belljar_emscripten::translate::{self, Options};
 use belljar_emscripten::wasmtime::{self, Module, WasmResults};
 use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, snapshot, thread};
+use sha2::{Digest, Sha256};
 
 /// What every guest here begins with: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
 /// never freed, and `__dl_seterr`, which keeps the message at 8192.
 const PRELUDE: &str = r#"
-  (memory (export "memory") 16 64)
+  (memory (export "memory") 64 256)
   (table (export "__indirect_function_table") 8 funcref)
   (global $stack (export "__stack_pointer") (mut i32) (i32.const 65536))
   (global $heap (mut i32) (i32.const 131072))
@@ -54,19 +55,9 @@ impl Libraries for Compiler {
         let module = Module::new(&self.engine, &translated.wasm);
         let module = module.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
-        let hash = hash_of(bytes);
+        let hash = Sha256::digest(bytes).into();
         Ok(Arc::new(Library::new(hash, module, translated.segments, translated.symbols, dylink)?))
     }
-}
-
-/// Stands for sha256: the same bytes have the same hash, and these tests have few files.
-fn hash_of(bytes: &[u8]) -> [u8; 32] {
-    let mut hash = [0; 32];
-    for (index, byte) in bytes.iter().enumerate() {
-        let cell: &mut u8 = &mut hash[index % 32];
-        *cell = cell.rotate_left(3) ^ byte;
-    }
-    hash
 }
 
 /// A running guest with libraries installed.
@@ -94,8 +85,7 @@ impl Guest {
         let options = Options { keep_exports: Some(keep), safepoints: true, ..Options::default() };
         let source = Source { wasm, options, residents: vec![] };
         Program::compile(&engine, &source, directory.path()).unwrap();
-        let compiler =
-            Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });
+        let compiler = Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });
         // SAFETY: the files were written a moment ago by `Program::compile`, and nobody else knows the directory.
         let program = unsafe { Program::open(&engine, directory.path(), Some(compiler.clone()), |_| Ok(())) }.unwrap();
         // The symbols are read when they are first needed, which may be after the directory is gone.

@@ -57,8 +57,7 @@ fn local_symbols_are_seen_by_their_library_and_those_that_need_it_alone() {
 #[test]
 fn the_first_global_definition_serves_everyone_after_it() {
     on_guest_thread(|| {
-        let files =
-            [("/lib/red.so", painter(1)), ("/lib/green.so", painter(2)), ("/lib/viewer.so", viewer("", ""))];
+        let files = [("/lib/red.so", painter(1)), ("/lib/green.so", painter(2)), ("/lib/viewer.so", viewer("", ""))];
         let mut guest = guest(&files);
         guest.open("/lib/red.so", GLOBAL).unwrap();
         let green = guest.open("/lib/green.so", GLOBAL).unwrap();

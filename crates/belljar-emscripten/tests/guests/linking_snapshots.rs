@@ -78,6 +78,36 @@ fn a_copy_loads_further_libraries() {
 }
 
 #[test]
+fn variables_of_a_library_that_are_not_in_memory_are_in_the_copy() {
+    on_guest_thread(|| {
+        // What `wasm-ld` makes of addresses of a module's own data: globals that the start function relocates.
+        let own = library(
+            "(mem-info (memory 8 2) (table 0 0))",
+            r#"
+            (global $address (mut i32) (i32.const 4))
+            (global $wide (mut i64) (i64.const 0))
+            (global $real (mut f64) (f64.const 0))
+            (data (global.get $base) "\00\00\00\00\2c\00\00\00")
+            (func $relocate
+              (global.set $address (i32.add (global.get $base) (global.get $address)))
+              (global.set $wide (i64.const 0x7000000001))
+              (global.set $real (f64.const 2.5)))
+            (func (export "value") (result i32) global.get $address i32.load)
+            (func (export "rest") (result i32)
+              (i32.add (i32.wrap_i64 (i64.shr_u (global.get $wide) (i64.const 32)))
+                (i32.trunc_f64_s (f64.mul (global.get $real) (f64.const 100)))))
+            (start $relocate)"#,
+        );
+        let mut original = guest(&[("/lib/own.so", own)]);
+        let handle = original.open("/lib/own.so", LOCAL).unwrap();
+        assert_eq!(original.run(handle, "value"), 44);
+        let mut copy = original.copy().unwrap();
+        assert_eq!(copy.run(handle, "value"), 44);
+        assert_eq!(copy.run(handle, "rest"), 0x70 + 250);
+    });
+}
+
+#[test]
 fn a_place_left_by_a_failed_load_is_not_in_the_copy() {
     on_guest_thread(|| {
         let throws = library(

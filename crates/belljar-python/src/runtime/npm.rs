@@ -152,9 +152,13 @@ fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Prog
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use belljar_core::progress::NoProgress;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
 
     use super::*;
+    use crate::cache::{Cache, EntryKey};
+    use crate::runtime::tests::TINY;
 
     #[cfg(unix)]
     #[test]
@@ -171,10 +175,9 @@ mod tests {
     #[test]
     fn a_failing_npm_is_quoted() {
         let directory = tempfile::tempdir().unwrap();
-        let npm = directory.path().join("npm");
-        fs::write(&npm, "#!/bin/sh\necho 'npm error 404 no such package' >&2; exit 3\n").unwrap();
-        fs::set_permissions(&npm, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let error = pack(npm.as_os_str(), "pyodide@0.0.1", directory.path()).unwrap_err().to_string();
+        // `sh pack pyodide@0.0.1 …` runs this file.
+        fs::write(directory.path().join("pack"), "echo 'npm error 404 no such package' >&2; exit 3").unwrap();
+        let error = pack(OsStr::new("sh"), "pyodide@0.0.1", directory.path()).unwrap_err().to_string();
         assert!(error.contains("404 no such package") && error.contains("pyodide@0.0.1"), "{error}");
     }
 
@@ -184,5 +187,82 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let error = pack(OsStr::new("true"), "pyodide@0.0.1", directory.path()).unwrap_err();
         assert!(matches!(error, SourceError::NpmPackage(_)), "{error}");
+    }
+
+    /// Unpacks a package of [`TINY`] into a new cache entry; answers the names of the entry's files.
+    fn unpacked(package: &[u8]) -> Result<Vec<String>, SourceError> {
+        let directory = tempfile::tempdir().unwrap();
+        let tarball = directory.path().join("pyodide-0.0.1.tgz");
+        fs::write(&tarball, package).unwrap();
+        let cache = Cache::open(Some(directory.path().join("cache"))).unwrap();
+        let make = |new: &NewEntry| unpack(&tarball, &TINY, new, &NoProgress);
+        let entry = cache.get_or_make(&EntryKey::new("runtime"), &NoProgress, make)?;
+        Ok(entry.names().map(str::to_owned).collect())
+    }
+
+    /// A package with these files, written without the checks that tar's own writer makes.
+    fn package(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+        for (name, content) in files {
+            let mut header = tar::Header::new_ustar();
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_size(content.len() as u64);
+            header.set_cksum();
+            builder.append(&header, *content).unwrap();
+        }
+        builder.into_inner().unwrap().finish().unwrap()
+    }
+
+    const WASM: (&str, &[u8]) = ("package/pyodide.asm.wasm", b"wasm");
+    const STDLIB: (&str, &[u8]) = ("package/python_stdlib.zip", b"stdlib");
+    const LOCK: (&str, &[u8]) = ("package/pyodide-lock.json", b"lock");
+
+    #[test]
+    fn of_a_package_only_the_wanted_files_are_unpacked() {
+        let members = [
+            ("package/README.md", &b"#"[..]),
+            STDLIB,
+            ("../evil", b"!"),
+            ("/evil", b"!"),
+            WASM,
+            LOCK,
+            ("package/x", b"x"),
+        ];
+        let names = unpacked(&package(&members)).unwrap();
+        assert_eq!(names, ["pyodide-lock.json", "pyodide.asm.wasm", "python_stdlib.zip"]);
+    }
+
+    #[test]
+    fn a_package_that_lacks_a_file_is_told() {
+        let error = unpacked(&package(&[WASM, LOCK])).unwrap_err();
+        assert!(error.to_string().ends_with("lacks python_stdlib.zip"), "{error}");
+    }
+
+    #[test]
+    fn a_package_with_another_file_is_refused() {
+        for content in [&b"stdlob"[..], b"stdlib and more", b""] {
+            let error = unpacked(&package(&[WASM, ("package/python_stdlib.zip", content), LOCK])).unwrap_err();
+            assert!(matches!(error, SourceError::Mismatch { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_a_package_is_not_followed() {
+        let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        builder.append_link(&mut header, "package/python_stdlib.zip", "/etc/passwd").unwrap();
+        let error = unpacked(&builder.into_inner().unwrap().finish().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("lacks"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_package_is_told() {
+        let mut whole = package(&[WASM, STDLIB, LOCK]);
+        whole.truncate(whole.len() / 2);
+        for damaged in [&whole[..], b"no tarball", b""] {
+            assert!(unpacked(damaged).is_err());
+        }
     }
 }

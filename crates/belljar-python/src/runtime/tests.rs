@@ -18,7 +18,7 @@ use super::{
 use crate::cache::Cache;
 
 /// A release whose files are `wasm`, `stdlib` and `lock`.
-static TINY: Release = Release {
+pub(super) static TINY: Release = Release {
     version: "0.0.1",
     python: (3, 14),
     wasm: Fingerprint { size: 4, sha256: "336154bf67f765f8f75d16a0accee61b5ee5f6a75b2a2905703df913bd550f3e" },

@@ -38,7 +38,10 @@ help(len)
 # %% Damage to builtins or modules does not take the interpreter down
 import builtins, json
 json.dumps = None
+json.loads = None
 len = print
-builtins.isinstance = None
+sys.modules['__main__'] = None
 # %%
 'still' + ' here'
+# %%
+builtins.isinstance = None

@@ -27,7 +27,7 @@ async def f(i):
     return i
 await asyncio.gather(*[f(i) for i in range(3)])
 # %%
-[i async for i in (f async for f in __import__('types').SimpleNamespace(__aiter__=None))] if 0 else [await f(i) for i in range(2)]
+[await f(i) for i in range(2)]
 # %% Timeouts
 try:
     await asyncio.wait_for(asyncio.sleep(10), 0.01)

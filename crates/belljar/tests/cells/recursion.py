@@ -15,11 +15,13 @@ def a(n): return b(n + 1)
 def b(n): return a(n + 1)
 try: a(0)
 except RecursionError: print('caught')
-# %% A tiny limit is the program's, not ours
+# %% Tiny ones are raised
 sys.setrecursionlimit(60)
-1/0
-# %%
 sys.getrecursionlimit()
+# %%
+r(0)
+# %%
+sys.setrecursionlimit(0)
 # %% Recursion in C
 sys.setrecursionlimit(1000)
 class A:

@@ -1,0 +1,45 @@
+//! A whole process, from `exec` to exit: `belljar run -c 'print(1)'` against the machine's own Python.
+
+mod support;
+
+use std::process::{Command, Stdio};
+
+use support::{Finding, Sample, Table, timed};
+
+const ROUNDS: usize = 200;
+const NATIVE: &str = "/usr/bin/python3";
+
+fn main() -> Finding<()> {
+    let belljar = env!("CARGO_BIN_EXE_belljar");
+    let mut contestants = [
+        ("`belljar run -c 'print(1)'`", vec![belljar, "run", "-c", "print(1)"], Sample::default()),
+        ("`/usr/bin/python3 -I -c 'print(1)'`", vec![NATIVE, "-I", "-c", "print(1)"], Sample::default()),
+    ];
+    // The first runs may compile, and warm the file cache.
+    for round in 0..ROUNDS + 5 {
+        for (_, command, sample) in &mut contestants {
+            let time = run(command)?;
+            if round >= 5 {
+                sample.add(time);
+            }
+        }
+    }
+    let native = contestants[1].2.median();
+    let mut table = Table::new(&["whole process", "median ms", "min ms", "p90 ms", "against native"]);
+    for (name, _, sample) in &contestants {
+        let median = sample.median();
+        let times = [median, sample.min(), sample.quantile(0.9)].map(|time| format!("{time:.2}"));
+        table.row(&[*name, &times[0], &times[1], &times[2], &format!("{:.2}", median / native)]);
+    }
+    table.print(&format!("Start ({ROUNDS} interleaved runs)"));
+    Ok(())
+}
+
+/// Runs a command that must print `1`, and gives its wall time in milliseconds.
+fn run(command: &[&str]) -> Finding<f64> {
+    let mut process = Command::new(command[0]);
+    process.args(&command[1..]).stdin(Stdio::null());
+    let (time, output) = timed(|| process.output());
+    let output = output?;
+    if output.status.success() && output.stdout == b"1\n" { Ok(time) } else { Err(format!("{output:?}").into()) }
+}

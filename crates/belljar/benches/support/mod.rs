@@ -1,0 +1,112 @@
+//! What the benchmarks share: samples, Markdown tables, interpreters to measure.
+#![expect(dead_code, reason = "each benchmark is a program of its own and uses a part of this")]
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use belljar_core::progress::NoProgress;
+use belljar_core::{Execution, Limits, Outcome};
+use belljar_emscripten::console::Capture;
+use belljar_python::{Interpreter, Options, Python, Streams};
+
+/// What a benchmark ends with: any error at all is shown and makes it fail.
+pub(crate) type Finding<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Measured values, all in one unit.
+#[derive(Default)]
+pub(crate) struct Sample(Vec<f64>);
+
+impl Sample {
+    pub(crate) fn add(&mut self, value: f64) {
+        let at = self.0.partition_point(|&other| other <= value);
+        self.0.insert(at, value);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn min(&self) -> f64 {
+        self.quantile(0.0)
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    pub(crate) fn max(&self) -> f64 {
+        self.quantile(1.0)
+    }
+
+    /// The value that the part `part` of all values does not exceed; NaN when there are none.
+    pub(crate) fn quantile(&self, part: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1) as f64;
+        self.0.get((last * part).round() as usize).copied().unwrap_or(f64::NAN)
+    }
+}
+
+pub(crate) fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
+}
+
+pub(crate) fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// How long `work` takes, in milliseconds, and what it gives.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let begin = Instant::now();
+    let result = work();
+    (milliseconds(begin.elapsed()), result)
+}
+
+/// A table in Markdown, printed when it is complete.
+pub(crate) struct Table {
+    lines: Vec<String>,
+}
+
+impl Table {
+    pub(crate) fn new(heads: &[&str]) -> Self {
+        let mut table = Self { lines: Vec::new() };
+        table.row(heads);
+        table.row(&vec!["---"; heads.len()]);
+        table
+    }
+
+    pub(crate) fn row<S: AsRef<str>>(&mut self, cells: &[S]) {
+        let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
+        self.lines.push(format!("| {} |", cells.join(" | ")));
+    }
+
+    #[expect(clippy::print_stdout, reason = "a benchmark's table is its answer")]
+    pub(crate) fn print(&self, title: &str) {
+        println!("\n### {title}\n\n{}\n", self.lines.join("\n"));
+    }
+}
+
+/// CPython from the files that `belljar` itself uses (`BELLJAR_RUNTIME`, `BELLJAR_CACHE`), ready to run.
+pub(crate) fn python() -> Finding<Python> {
+    let variable = |name| std::env::var_os(name).map(Into::into);
+    let options =
+        Options { runtime: variable("BELLJAR_RUNTIME"), cache: variable("BELLJAR_CACHE"), ..Options::default() };
+    Ok(Python::open(&options, &NoProgress)?)
+}
+
+/// A new interpreter whose output goes nowhere.
+pub(crate) fn interpreter(python: &Python, limits: Limits) -> Finding<Interpreter> {
+    let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
+    Ok(python.interpreter(limits, streams)?)
+}
+
+/// The value of a cell, as JSON; an error when it has none.
+pub(crate) fn value(execution: Execution) -> Finding<String> {
+    match execution.outcome {
+        Outcome::Success(Some(value)) => Ok(value.json),
+        other => Err(format!("expected a value, got {other:?}").into()),
+    }
+}
+
+/// Runs a benchmark on a thread that interpreters can run on.
+pub(crate) fn main(benchmark: impl FnOnce() -> Finding<()> + Send) -> Finding<()> {
+    belljar_python::on_guest_thread(benchmark)?
+}

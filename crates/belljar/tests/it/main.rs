@@ -1,0 +1,7 @@
+//! Tests of the whole program from outside, and of the library as a server uses it.
+//!
+//! One binary, so that it is linked once and CPython is compiled once: see [`harness`].
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod cells;
+mod harness;
