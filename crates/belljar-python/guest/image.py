@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from . import cell, event_loop, interrupts, recursion, refusals, sources, tracebacks
+from . import cell, event_loop, immortals, interrupts, recursion, refusals, sources, tracebacks
 
 PRELOAD = (
     "ast",
@@ -77,8 +77,11 @@ def prepare(imports: Iterable[str]) -> None:
         importlib.import_module(name)
 
 
-def settle() -> None:
-    """Leave ``__main__`` as a new program finds it, and keep the collector off what all copies share."""
+def settle() -> list[int]:
+    """Leave ``__main__`` as a new program finds it, and keep the collector off what all copies share.
+
+    The answer is the addresses of the objects that the host is to make immortal.
+    """
     names = cell.main.__dict__
     for name in list(names):
         if name not in ("__builtins__", "__name__"):
@@ -88,8 +91,10 @@ def settle() -> None:
     own_path = __spec__.origin.removesuffix("/_belljar/image.py")
     sys.path[:] = [path for path in sys.path if path != own_path]
     gc.collect()
+    addresses = immortals.find()
     # Frozen objects are never visited again: collecting costs copies nothing, and their pages stay shared.
     gc.freeze()
+    return addresses
 
 
 def _add_site_builtins() -> None:
