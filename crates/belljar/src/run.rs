@@ -59,7 +59,10 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
     if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
         print_line(&value.text);
     }
-    status(&execution.outcome)
+    let status = status(&execution.outcome);
+    // The process is about to end, and the system takes its memory back faster than we unmap it piece by piece.
+    std::mem::forget((interpreter, python));
+    status
 }
 
 /// Runs a whole program: its code, and then what it left to be done at its end.
