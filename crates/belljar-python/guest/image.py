@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from . import cell, collector, event_loop, interrupts, recursion, refusals, tracebacks
+from . import cell, collector, event_loop, interrupts, recursion, refusals, sources, tracebacks
 
 PRELOAD = (
     "ast",
@@ -63,6 +63,7 @@ def prepare(imports: Iterable[str]) -> None:
         refusals.install()
         recursion.install()
         interrupts.install()
+        sources.install()
         sys.unraisablehook = tracebacks.report_unraisable
         _add_site_builtins()
         # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,

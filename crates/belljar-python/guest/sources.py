@@ -5,6 +5,7 @@ one text for a name, the latest; here each function remembers its own.
 """
 
 import linecache
+import traceback
 from types import CodeType
 from weakref import WeakKeyDictionary
 
@@ -34,10 +35,20 @@ def remember(code: CodeType, filename: str) -> None:
                 waiting.append(constant)
 
 
-def lines_of(code: CodeType | None, first: int, last: int) -> str | None:
-    """Lines ``first`` to ``last`` of the text that ``code`` was compiled from; None if it was no cell."""
-    lines = _lines.get(code) if code is not None else None
-    return None if lines is None else "".join(lines[first - 1 : last])
+_set_lines = traceback.FrameSummary._set_lines
+
+
+def _set_own_lines(self: traceback.FrameSummary) -> None:
+    """What `traceback` calls to find a frame's lines: the function's own text comes before the file name's."""
+    lines = _lines.get(self._code) if self._lines is None and self._code is not None else None
+    if lines is not None and self.lineno is not None:
+        self._lines = "".join(lines[self.lineno - 1 : self.end_lineno])
+    _set_lines(self)
+
+
+def install() -> None:
+    """Let all tracebacks have the right lines, those that the program or `logging` prints too."""
+    traceback.FrameSummary._set_lines = _set_own_lines
 
 
 def release(held: list[object], filename: str, line: int) -> None:

@@ -120,7 +120,7 @@ def _format_runs(runs: list[list[traceback.FrameSummary]], options: dict[str, An
 
 
 def _prepare_stacks(described: traceback.TracebackException) -> None:
-    """Everywhere in it (causes, contexts, members of groups): leave out our frames, find the others' lines."""
+    """Leave out our frames everywhere in it: causes, contexts, members of groups."""
     waiting, seen = [described], set()
     while waiting:
         one = waiting.pop()
@@ -128,28 +128,8 @@ def _prepare_stacks(described: traceback.TracebackException) -> None:
             continue
         seen.add(id(one))
         if one.stack:
-            one.stack = _Stack(_with_lines(frame) for frame in one.stack if not frame.filename.startswith(_OWN_FILES))
+            one.stack = _Stack(frame for frame in one.stack if not frame.filename.startswith(_OWN_FILES))
         waiting += [one.__cause__, one.__context__, *(one.exceptions or ())]
-
-
-def _with_lines(frame: traceback.FrameSummary) -> traceback.FrameSummary:
-    """The frame with the lines of the cell that it came from, if it came from one."""
-    if frame.lineno is None:
-        return frame
-    end = frame.end_lineno or frame.lineno
-    lines = sources.lines_of(getattr(frame, "_code", None), frame.lineno, end)
-    if lines is None:
-        return frame
-    return traceback.FrameSummary(
-        frame.filename,
-        frame.lineno,
-        frame.name,
-        lookup_line=False,
-        line=lines,
-        end_lineno=end,
-        colno=frame.colno,
-        end_colno=frame.end_colno,
-    )
 
 
 def _message(value: object) -> str:

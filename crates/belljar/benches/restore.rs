@@ -83,7 +83,8 @@ fn crowd(python: &Python) -> Finding<()> {
     for (number, interpreter) in interpreters.iter_mut().enumerate() {
         assert_eq!(support::value(interpreter.run(&Request::cell("x")))?, number.to_string());
     }
-    let mut table = Table::new(&["alive at once", "made and run in s", "private MiB in all", "mappings of the process"]);
+    let mut table =
+        Table::new(&["alive at once", "made and run in s", "private MiB in all", "mappings of the process"]);
     let private = (private_kilobytes()? / 1024).to_string();
     table.row(&[&ALIVE.to_string(), &format!("{:.1}", time / 1e3), &private, &mappings()?.to_string()]);
     table.print("Many at once, each with its own state");

@@ -326,7 +326,7 @@ fn a_memory_error_is_an_ordinary_exception() {
             "x = b'a' * (200 << 20)",
             "x = []\nwhile True: x.append(bytearray(1 << 20))",
             "x = 'y'\nwhile True: x += x",
-            "x = {}\nwhile True: x[len(x)] = [x]",
+            "x = {}\nwhile True: x[len(x)] = [len(x)]",
         ] {
             assert_eq!(session.error(code).kind, "MemoryError", "{code}");
             session.run("x = None");

@@ -3,6 +3,7 @@
 //! One binary, so that it is linked once and CPython is compiled once: see [`harness`].
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod cells;
 mod command_line;
 mod harness;
 mod hostile;

@@ -1,0 +1,162 @@
+//! Pure-Python programs in `belljar`, in Pyodide under node, and in native CPython, one after the other.
+//!
+//! Needs npm and pip: node, Pyodide and pyperformance are fetched once, into cargo's target directory. Names on the
+//! command line (`cargo bench --bench programs -- nbody richards`) choose programs.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::{Finding, Sample, Table, geometric_mean};
+
+const NATIVE: &str = "/usr/bin/python3";
+const NODE: &str = "node@22";
+const PYODIDE: &str = "pyodide@314.0.7";
+const PYPERFORMANCE: &str = "pyperformance==1.14.0";
+/// Each program is run so often in each place.
+const ROUNDS: usize = 2;
+
+/// The benchmarks of pyperformance that are one file of Python and need no other package.
+const PYPERFORMANCE_PROGRAMS: &[&str] = &[
+    "chaos",
+    "comprehensions",
+    "coroutines",
+    "deepcopy",
+    "deltablue",
+    "float",
+    "go",
+    "hexiom",
+    "json_dumps",
+    "json_loads",
+    "logging",
+    "nbody",
+    "nqueens",
+    "raytrace",
+    "regex_effbot",
+    "regex_v8",
+    "richards",
+    "spectral_norm",
+    "unpack_sequence",
+];
+
+/// Where a program is run.
+const PLACES: [&str; 3] = ["belljar", "Pyodide", "native"];
+
+fn main() -> Finding<()> {
+    let tools = Tools::fetch(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|other| other == name);
+    for (title, programs) in [("Own programs", own_programs()?), ("pyperformance", tools.pyperformance_programs()?)] {
+        let mut table = Table::new(&["program", "belljar ms", "Pyodide ms", "native ms", "/ Pyodide", "/ native"]);
+        let mut ratios = [Vec::new(), Vec::new()];
+        for (name, source) in programs.iter().filter(|(name, _)| is_chosen(name)) {
+            let medians = tools.time(source)?;
+            let own = [medians[0] / medians[1], medians[0] / medians[2]];
+            let mut cells = vec![name.clone()];
+            cells.extend(medians.iter().chain(&own).map(|value| format!("{value:.2}")));
+            table.row(&cells);
+            ratios[0].push(own[0]);
+            ratios[1].push(own[1]);
+        }
+        let means = ratios.map(|ratios| format!("{:.2}", geometric_mean(&ratios)));
+        table.row(&["**geometric mean**", "", "", "", &means[0], &means[1]]);
+        table.print(title);
+    }
+    Ok(())
+}
+
+/// What the programs are run with.
+struct Tools {
+    directory: PathBuf,
+    python: PathBuf,
+}
+
+impl Tools {
+    fn fetch(directory: &Path) -> Finding<Self> {
+        let this = Self { directory: directory.join("programs"), python: NATIVE.into() };
+        fs::create_dir_all(&this.directory)?;
+        if !this.node().exists() {
+            let mut npm = Command::new("npm");
+            quietly(
+                npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&this.directory).args([NODE, PYODIDE]),
+            )?;
+        }
+        if !this.directory.join("pyperformance").exists() {
+            quietly(Command::new("pip").args(["download", "--no-deps", "-d"]).arg(&this.directory).arg(PYPERFORMANCE))?;
+            let wheel = fs::read_dir(&this.directory)?.flatten().map(|entry| entry.path());
+            let wheel = wheel.filter(|path| path.extension().is_some_and(|extension| extension == "whl")).last();
+            let wheel = wheel.ok_or("pip downloaded no wheel")?;
+            quietly(Command::new(&this.python).args(["-m", "zipfile", "-e"]).arg(wheel).arg(&this.directory))?;
+        }
+        Ok(this)
+    }
+
+    fn node(&self) -> PathBuf {
+        self.directory.join("node_modules/node/bin/node")
+    }
+
+    fn pyperformance_programs(&self) -> Finding<Vec<(String, String)>> {
+        let stand_in = fs::read_to_string(benches().join("pyperf_stand_in.py"))?;
+        PYPERFORMANCE_PROGRAMS
+            .iter()
+            .map(|name| {
+                let path = format!("pyperformance/data-files/benchmarks/bm_{name}/run_benchmark.py");
+                Ok(((*name).to_owned(), stand_in.clone() + &fs::read_to_string(self.directory.join(path))?))
+            })
+            .collect()
+    }
+
+    /// Times a program in each place; gives the medians in milliseconds.
+    fn time(&self, source: &str) -> Finding<[f64; 3]> {
+        let file = self.directory.join("program.py");
+        fs::write(&file, format!("{source}\n{}", fs::read_to_string(benches().join("timing.py"))?))?;
+        let mut samples = PLACES.map(|_| Sample::default());
+        for _ in 0..ROUNDS {
+            for (place, sample) in PLACES.iter().zip(&mut samples) {
+                let mut command = match *place {
+                    "belljar" => Command::new(env!("CARGO_BIN_EXE_belljar")),
+                    "Pyodide" => Command::new(self.node()),
+                    _ => Command::new(&self.python),
+                };
+                match *place {
+                    "belljar" => command.args(["run", "--timeout", "600"]),
+                    "Pyodide" => {
+                        command.arg(benches().join("pyodide.mjs")).arg(self.directory.join("node_modules/pyodide"))
+                    }
+                    _ => command.arg("-I"),
+                };
+                let output = command.arg(&file).stdin(Stdio::null()).output()?;
+                let text = String::from_utf8_lossy(&output.stdout);
+                let times: Option<Vec<f64>> = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
+                for time in times.ok_or_else(|| format!("{place} failed: {output:?}"))? {
+                    sample.add(time * 1e3);
+                }
+            }
+        }
+        Ok(samples.map(|sample| sample.median()))
+    }
+}
+
+fn own_programs() -> Finding<Vec<(String, String)>> {
+    let mut programs = Vec::new();
+    for entry in fs::read_dir(benches().join("programs"))? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        programs.push((name, fs::read_to_string(&path)?));
+    }
+    programs.sort();
+    Ok(programs)
+}
+
+/// The Python and JavaScript side of the benchmarks.
+fn benches() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches")
+}
+
+/// Runs a command whose output matters only if it fails.
+fn quietly(command: &mut Command) -> Finding<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {output:?}").into()) }
+}

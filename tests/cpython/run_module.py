@@ -1,0 +1,198 @@
+"""Runs one module of CPython's test suite inside the sandbox and reports each test.
+
+Arguments: the module's name, then the ids of tests to leave out.
+
+The report goes to standard output as JSON text sequences (RFC 7464): each record begins with the character RS and
+ends with a newline, so that it can be told from what the tests themselves print. Records are
+``{"start": ID}`` when a test begins, ``{"end": ID, "outcome": "passed" | "failed" | "skipped", "detail": TEXT}``
+when it ends, and ``{"ran": COUNT}`` when all have.
+"""
+
+import asyncio
+import builtins
+import configparser
+import ctypes
+import doctest
+import importlib
+import json
+import logging
+import ntpath
+import os
+import pathlib
+import posixpath
+import random
+import sys
+import tempfile
+import traceback
+import types
+import unittest
+from typing import NoReturn
+
+import _testinternalcapi
+
+SUITE = "/cpython-tests"
+"""Where the directory that holds the `test` package is mounted."""
+
+DETAIL = 4000
+"""Characters of a failure that are reported: its end, where the exception is."""
+
+_report = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+"""A stream of its own: tests replace `sys.stdout`, and some close it."""
+
+
+def report(**record: object) -> None:
+    """Write one record, at once: the test may end the process."""
+    _report.write(f"\x1e{json.dumps(record)}\n")
+    _report.flush()
+
+
+class Result(unittest.TestResult):
+    """Reports one outcome for each test; a test of which one part fails has failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outcome = "passed"
+        self._detail: list[str] = []
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self._outcome, self._detail = "passed", []
+        report(start=test.id())
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        super().stopTest(test)
+        self._end(test.id())
+
+    def addFailure(self, test: unittest.TestCase, err: object) -> None:
+        self._fail(test, err)
+
+    def addError(self, test: unittest.TestCase, err: object) -> None:
+        self._fail(test, err)
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: object) -> None:
+        if err is not None:
+            self._fail(test, err)
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        if self._outcome == "passed":
+            self._outcome = "skipped"
+        self._detail.append(reason)
+        if _is_fixture(test):
+            self._end(test.id())
+
+    def addExpectedFailure(self, test: unittest.TestCase, err: object) -> None:
+        pass
+
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+        self._outcome, self._detail = "failed", ["passes, though it is marked as an expected failure"]
+
+    def _fail(self, test: unittest.TestCase, err: tuple) -> None:
+        lines = traceback.format_exception(*err)
+        self._outcome = "failed"
+        self._detail.append("".join(lines))
+        if _is_fixture(test):
+            self._end(test.id())
+
+    def _end(self, test: str) -> None:
+        report(end=test, outcome=self._outcome, detail="\n".join(self._detail)[-DETAIL:])
+        self._outcome, self._detail = "passed", []
+
+
+def _is_fixture(test: unittest.TestCase) -> bool:
+    """Whether this stands for setUpClass or setUpModule, for which no test starts."""
+    return not isinstance(test, unittest.TestCase) or type(test).__name__ == "_ErrorHolder"
+
+
+def prepare() -> None:
+    """Make the suite importable, and bridge what CPython removed since the suite's version (3.11).
+
+    Only what keeps a whole module from being imported is bridged; a single test that misses something fails.
+    """
+    sys.path.append(SUITE)
+    # Packages whose tests lived inside them until CPython 3.12.
+    ctypes.__path__.append(f"{SUITE}/ctypes")
+    unittest.__path__.append(f"{SUITE}/unittest")
+
+    # test.ann_module writes to the module's __annotations__, which no longer exists before it is asked for.
+    builtins.__annotations__ = {}
+    configparser.LegacyInterpolation = configparser.BasicInterpolation
+    pathlib.PurePosixPath._flavour = pathlib._posix_flavour = posixpath
+    pathlib.PureWindowsPath._flavour = pathlib._windows_flavour = ntpath
+    logging._acquireLock, logging._releaseLock = logging._lock.acquire, logging._lock.release
+    asyncio.events._AbstractEventLoopPolicy.get_child_watcher = _no_child_watcher
+    for name in ("Eval_RequestCodeExtraIndex", "Code_GetExtra", "Code_SetExtra"):
+        setattr(ctypes.pythonapi, f"_Py{name}", getattr(ctypes.pythonapi, f"PyUnstable_{name}"))
+    _testinternalcapi.get_config = lambda: _testinternalcapi.get_configs()["config"]
+    for name, attributes in {"asyncore": {}, "smtpd": {"SMTPServer": object}}.items():
+        sys.modules.setdefault(name, types.ModuleType(name)).__dict__.update(attributes)
+
+    from test import support
+    from test.support import import_helper
+
+    # What regrtest grants without -u: no network, no large files, no tests that take minutes.
+    support.use_resources = []
+    support.verbose = False
+    # Tests that Emscripten's own file system and clocks cannot pass are worth running on belljar's.
+    support.is_emscripten = False
+    # The suite skips whole modules on Emscripten because asyncio's loop needs sockets there; belljar's does not.
+    one_test = support.requires_working_socket
+    support.requires_working_socket = lambda *, module=False: None if module else one_test()
+    # typing does without neither of its halves any more, so there is no pure Python version to be tested.
+    fresh = import_helper.import_fresh_module
+    import_helper.import_fresh_module = lambda name, *args, **options: (
+        importlib.import_module(name) if name == "typing" else fresh(name, *args, **options)
+    )
+
+
+def _no_child_watcher(policy: object) -> NoReturn:
+    raise NotImplementedError
+
+
+def run(module: str, result: unittest.TestResult, left_out: set[str]) -> None:
+    """Run a module's tests the way regrtest does: through its `test_main`, if it has one."""
+    from test import support
+
+    def run_suite(suite: unittest.TestSuite) -> None:
+        tests_of(suite, left_out).run(result)
+
+    try:
+        imported = importlib.import_module(module)
+    except unittest.SkipTest as reason:
+        report(end=module, outcome="skipped", detail=str(reason))
+        return
+    if hasattr(imported, "test_main"):
+        support._run_suite = run_suite
+        support.run_doctest = lambda module, **_: run_suite(doctest.DocTestSuite(module))
+        try:
+            imported.test_main()
+        except unittest.SkipTest as reason:
+            report(end=module, outcome="skipped", detail=str(reason))
+    else:
+        run_suite(unittest.defaultTestLoader.loadTestsFromModule(imported))
+
+
+def tests_of(suite: unittest.TestSuite, left_out: set[str]) -> unittest.TestSuite:
+    """The same suite, in the same order, without the tests left out."""
+    kept = unittest.TestSuite()
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            kept.addTest(tests_of(test, left_out))
+        elif test.id() not in left_out:
+            kept.addTest(test)
+    return kept
+
+
+def main(module: str, left_out: set[str]) -> None:
+    """Run the module in an empty directory."""
+    prepare()
+    os.chdir(tempfile.mkdtemp(prefix="test_"))
+    random.seed(1)
+    result = Result()
+    try:
+        run(module, result, left_out)
+    except Exception:
+        report(end=module, outcome="failed", detail=traceback.format_exc()[-DETAIL:])
+    report(ran=result.testsRun)
+
+
+main(sys.argv[1], set(sys.argv[2:]))

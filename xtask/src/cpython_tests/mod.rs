@@ -1,0 +1,168 @@
+//! `cargo xtask cpython-tests`: CPython's own test suite, run module by module inside the sandbox, and compared with
+//! the reviewed list of failures in `tests/cpython/expected.txt`.
+
+mod expected;
+mod report;
+mod run;
+mod suite;
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use expected::Expected;
+use report::Report;
+use run::{ModuleRun, Sandbox};
+
+const USAGE: &str = "\
+Usage: cargo xtask cpython-tests [OPTIONS] [MODULE]...
+
+Runs the modules of tests/cpython/modules.txt, or those given, such as test.test_json.
+
+Options:
+  --tests DIR        directory that holds the `test` package [default: Debian's, fetched with apt-get]
+  --belljar PATH     the program to test [default: built by cargo]
+  --jobs N           modules to run at once [default: the number of processors]
+  --timeout SECONDS  for each module [default: 300]
+  --details FILE     write every unexpected failure's traceback there
+  --list-failures    print all failures instead of comparing them with the list";
+
+/// What the command line asks for.
+struct Options {
+    tests: Option<PathBuf>,
+    belljar: Option<PathBuf>,
+    jobs: usize,
+    timeout: u32,
+    details: Option<PathBuf>,
+    list_failures: bool,
+    modules: Vec<String>,
+}
+
+/// Runs the chore; answers whether every module did what the list expects.
+pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, String> {
+    let Some(options) = parse(arguments)? else {
+        println!("{USAGE}");
+        return Ok(true);
+    };
+    let files = workspace()?.join("tests/cpython");
+    let all_modules = modules(&files.join("modules.txt"))?;
+    let expected = Expected::read(&files.join("expected.txt"))?;
+    expected.check_modules(&all_modules)?;
+    let suite = match options.tests {
+        Some(directory) => suite::given(&directory)?,
+        None => suite::from_debian(&target_directory()?.join("cpython-tests"))?,
+    };
+    let belljar = match options.belljar {
+        Some(path) => path,
+        None => build_belljar()?,
+    };
+    let modules = if options.modules.is_empty() { all_modules } else { options.modules };
+
+    println!("{} modules of {}", modules.len(), suite.description);
+    let sandbox =
+        Sandbox { belljar, program: files.join("run_module.py"), suite: suite.directory, timeout: options.timeout };
+    let runs = run_all(&sandbox, &modules, &expected, options.jobs)?;
+    if options.list_failures {
+        print!("{}", report::failures(&runs));
+        return Ok(true);
+    }
+    let report = Report::new(&runs, &expected);
+    if let Some(path) = options.details {
+        std::fs::write(&path, report.details()).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    print!("{report}");
+    Ok(report.is_as_expected())
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+    let mut options = Options {
+        tests: None,
+        belljar: None,
+        jobs: std::thread::available_parallelism().map_or(1, NonZero::get),
+        timeout: 300,
+        details: None,
+        list_failures: false,
+        modules: Vec::new(),
+    };
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value\n\n{USAGE}"));
+        match argument.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--tests" => options.tests = Some(value()?.into()),
+            "--belljar" => options.belljar = Some(value()?.into()),
+            "--jobs" => options.jobs = number::<usize>(&value()?)?.max(1),
+            "--timeout" => options.timeout = number(&value()?)?,
+            "--details" => options.details = Some(value()?.into()),
+            "--list-failures" => options.list_failures = true,
+            option if option.starts_with('-') => return Err(format!("there is no option {option}\n\n{USAGE}")),
+            module => options.modules.push(module.to_owned()),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| format!("{text} is not a number that can be used here"))
+}
+
+/// The names in a list: one on each line, with blank lines and comments between them.
+fn modules(path: &Path) -> Result<Vec<String>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let names = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// Runs each module in a process of its own, a few at once; answers them by name.
+fn run_all(
+    sandbox: &Sandbox,
+    modules: &[String],
+    expected: &Expected,
+    jobs: usize,
+) -> Result<BTreeMap<String, ModuleRun>, String> {
+    let next = AtomicUsize::new(0);
+    let runs = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        let worker = || -> Result<(), String> {
+            while let Some(module) = modules.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let run = sandbox.run(module, expected.left_out(module))?;
+                println!("{run}");
+                if let Ok(mut runs) = runs.lock() {
+                    runs.insert(module.clone(), run);
+                }
+            }
+            Ok(())
+        };
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)
+    })?;
+    runs.into_inner().map_err(|_| "a worker panicked".into())
+}
+
+/// The root of the workspace.
+fn workspace() -> Result<PathBuf, String> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(Path::to_owned).ok_or_else(|| "xtask stands outside of a workspace".into())
+}
+
+/// Cargo's target directory, which holds `debug/xtask`, this program.
+fn target_directory() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
+    program.ancestors().nth(2).map(Path::to_owned).ok_or_else(|| "this program stands outside of a build folder".into())
+}
+
+/// Builds belljar as `cargo build` does, and answers where it is.
+fn build_belljar() -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--package", "belljar"])
+        .current_dir(workspace()?)
+        .status()
+        .map_err(|error| format!("cannot start cargo: {error}"))?;
+    if !status.success() {
+        return Err("belljar does not build".into());
+    }
+    Ok(target_directory()?.join("debug").join(format!("belljar{}", std::env::consts::EXE_SUFFIX)))
+}

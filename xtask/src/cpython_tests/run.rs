@@ -1,0 +1,198 @@
+//! One module of the suite in a sandbox of its own: `belljar run tests/cpython/run_module.py MODULE`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Where the suite is mounted; `run_module.py` has the same path.
+const MOUNT_POINT: &str = "/cpython-tests";
+/// Tests of one module that may end the process, each of which costs a run of its own.
+const RESTARTS: usize = 10;
+/// Bytes of standard error that are shown of a process that ended early: its end, where belljar says why.
+const ERROR_SHOWN: usize = 1500;
+
+/// How modules are run.
+pub(super) struct Sandbox {
+    pub(super) belljar: PathBuf,
+    pub(super) program: PathBuf,
+    pub(super) suite: PathBuf,
+    /// Seconds.
+    pub(super) timeout: u32,
+}
+
+/// How a test ended. A test that is reported more than once, such as one of two generated with the same name, has its
+/// worst outcome: they are in that order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outcome {
+    Skipped,
+    Passed,
+    Failed,
+}
+
+/// What one module's tests did.
+#[derive(Debug)]
+pub(super) struct ModuleRun {
+    pub(super) module: String,
+    /// Outcome and traceback or reason of each test. A name is the test's id, behind `MODULE:` where the id does not
+    /// begin with the module, because the module imports the test from another.
+    pub(super) tests: BTreeMap<String, (Outcome, String)>,
+    pub(super) time: Duration,
+}
+
+/// What one process reported.
+#[derive(Debug, Default)]
+struct Records {
+    tests: BTreeMap<String, (Outcome, String)>,
+    /// The test that was running, or would have been the next to start.
+    unfinished: Option<String>,
+    complete: bool,
+}
+
+impl Sandbox {
+    /// Runs a module but for the tests left out (ids). When a test ends the process, it has failed, and the module is
+    /// run again without it.
+    ///
+    /// # Errors
+    /// When belljar cannot be started.
+    pub(super) fn run(&self, module: &str, left_out: Vec<String>) -> Result<ModuleRun, String> {
+        let start = Instant::now();
+        let mut left_out: BTreeSet<String> = left_out.into_iter().collect();
+        let mut tests = BTreeMap::new();
+        for _ in 0..RESTARTS {
+            let output = self
+                .command(module, &left_out)
+                .output()
+                .map_err(|error| format!("cannot start {}: {error}", self.belljar.display()))?;
+            let records = Records::read(&output.stdout);
+            for (id, (outcome, detail)) in records.tests {
+                record(&mut tests, name(module, &id), outcome, detail);
+            }
+            if records.complete {
+                break;
+            }
+            let error = String::from_utf8_lossy(&output.stderr[output.stderr.len().saturating_sub(ERROR_SHOWN)..]);
+            let detail = format!("the process ended ({}):\n{error}", output.status);
+            // Without a test to blame, the module itself cannot be run.
+            let culprit = records.unfinished.unwrap_or_else(|| module.to_owned());
+            record(&mut tests, name(module, &culprit), Outcome::Failed, detail);
+            if culprit == module || !left_out.insert(culprit) {
+                break;
+            }
+        }
+        Ok(ModuleRun { module: module.to_owned(), tests, time: start.elapsed() })
+    }
+
+    fn command(&self, module: &str, left_out: &BTreeSet<String>) -> Command {
+        let mut mount = self.suite.clone().into_os_string();
+        mount.push(":");
+        mount.push(MOUNT_POINT);
+        let mut command = Command::new(&self.belljar);
+        command.args(["--quiet", "run", "--memory", "2GB", "--timeout", &self.timeout.to_string(), "--mount"]);
+        command.arg(mount).arg(&self.program).arg(module).args(left_out);
+        command.stdin(Stdio::null());
+        command
+    }
+}
+
+impl Records {
+    /// Reads JSON text sequences (RFC 7464), with whatever the tests printed before, between and after them.
+    fn read(output: &[u8]) -> Self {
+        let mut records = Self::default();
+        for line in output.split(|&byte| byte == b'\n') {
+            let Some(begin) = line.iter().position(|&byte| byte == 0x1e) else { continue };
+            if let Ok(record) = serde_json::from_slice::<Value>(&line[begin + 1..]) {
+                records.add(&record);
+            }
+        }
+        records
+    }
+
+    fn add(&mut self, entry: &Value) {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str);
+        if let Some(id) = text("start") {
+            self.unfinished = Some(id.to_owned());
+        } else if let Some(id) = text("end") {
+            let outcome = match text("outcome") {
+                Some("passed") => Outcome::Passed,
+                Some("skipped") => Outcome::Skipped,
+                _ => Outcome::Failed,
+            };
+            self.unfinished = None;
+            record(&mut self.tests, id.to_owned(), outcome, text("detail").unwrap_or_default().to_owned());
+        } else if entry.get("ran").is_some() {
+            self.complete = true;
+        }
+    }
+}
+
+fn record(tests: &mut BTreeMap<String, (Outcome, String)>, name: String, outcome: Outcome, detail: String) {
+    match tests.get(&name) {
+        Some((known, _)) if *known >= outcome => {}
+        _ => drop(tests.insert(name, (outcome, detail))),
+    }
+}
+
+/// The name of a test in lists and reports.
+fn name(module: &str, id: &str) -> String {
+    match id.strip_prefix(module) {
+        Some(rest) if rest.is_empty() || rest.starts_with('.') => id.to_owned(),
+        _ => format!("{module}:{id}"),
+    }
+}
+
+impl ModuleRun {
+    /// The number of tests that ended so.
+    pub(super) fn count(&self, wanted: Outcome) -> usize {
+        self.tests.values().filter(|(outcome, _)| *outcome == wanted).count()
+    }
+}
+
+impl fmt::Display for ModuleRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<32} {:>5} passed {:>4} failed {:>4} skipped {:>6.1} s",
+            self.module,
+            self.count(Outcome::Passed),
+            self.count(Outcome::Failed),
+            self.count(Outcome::Skipped),
+            self.time.as_secs_f64()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_found_among_what_tests_print() {
+        let output = b"noise\n\x1e{\"start\": \"m.T.a\"}\nmore \x1e{\"end\": \"m.T.a\", \"outcome\": \"passed\", \
+            \"detail\": \"\"}\n\xff\n\x1e{\"start\": \"m.T.b\"}\n\x1e{\"end\"";
+        let records = Records::read(output);
+        assert_eq!(records.tests.keys().collect::<Vec<_>>(), ["m.T.a"]);
+        assert_eq!(records.unfinished.as_deref(), Some("m.T.b"));
+        assert!(!records.complete);
+    }
+
+    #[test]
+    fn the_worst_of_two_outcomes_counts() {
+        for pair in [[Outcome::Failed, Outcome::Passed], [Outcome::Passed, Outcome::Failed]] {
+            let mut tests = BTreeMap::new();
+            for outcome in pair {
+                record(&mut tests, "t".into(), outcome, String::new());
+            }
+            assert_eq!(tests["t"].0, Outcome::Failed);
+        }
+    }
+
+    #[test]
+    fn a_test_of_another_module_is_named_with_the_module_that_ran_it() {
+        assert_eq!(name("test.a", "test.a.T.x"), "test.a.T.x");
+        assert_eq!(name("test.a", "test.ab.T.x"), "test.a:test.ab.T.x");
+    }
+}

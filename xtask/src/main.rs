@@ -1,0 +1,33 @@
+//! Chores for contributors, run as `cargo xtask CHORE`.
+#![expect(clippy::print_stdout, reason = "a chore's report goes to standard output, like any command's")]
+
+mod cpython_tests;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask CHORE [OPTIONS]
+
+Chores:
+  cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let result = match arguments.next().as_deref() {
+        Some("cpython-tests") => cpython_tests::main(arguments),
+        Some("help" | "--help" | "-h") => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        Some(other) => Err(format!("there is no chore {other}\n\n{USAGE}")),
+        None => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
