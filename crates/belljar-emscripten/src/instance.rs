@@ -212,7 +212,9 @@ impl Instance {
             // A safepoint's load faulted: that is how a stop arrives. A fault of the program's own making at the
             // same time ends it all the same.
             InstanceError::Trapped(_) if self.store.data().stop.stopped() => Termination::Stopped.into(),
-            InstanceError::Trapped(Trap::MemoryOutOfBounds) if self.shadow_stack_spent() => InstanceError::StackOverflow,
+            InstanceError::Trapped(Trap::MemoryOutOfBounds) if self.shadow_stack_spent() => {
+                InstanceError::StackOverflow
+            }
             other => other,
         }
     }

@@ -83,9 +83,6 @@ def settle() -> None:
         if name not in ("__builtins__", "__name__"):
             del names[name]
     event_loop.close()
-    # Where the host has put this package; its submodules are found through the package itself.
-    own_path = __spec__.origin.removesuffix("/_belljar/image.py")
-    sys.path[:] = [path for path in sys.path if path != own_path]
     collector.freeze()
 
 

@@ -17,6 +17,11 @@ _MAX_RUNS = 400
 _MAX_TEXT = 200_000
 """Characters of a traceback, of which the beginning and the end are kept."""
 _MAX_MESSAGE = 20_000
+_NO_SITE = (
+    ". Site initialization is disabled, did you forget to add the site-packages directory to sys.path "
+    "or to enable your virtual environment?"
+)
+"""CPython 3.15's advice after a failed import. It is wrong here: what `site` would do, the host has done."""
 
 
 def outcome(error: BaseException) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
 
 def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:
     described = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    _prepare_stacks(described)
+    _leave_out_ours(described)
     return described, "".join(described.format(colorize=False))
 
 
@@ -119,8 +124,8 @@ def _format_runs(runs: list[list[traceback.FrameSummary]], options: dict[str, An
     return lines
 
 
-def _prepare_stacks(described: traceback.TracebackException) -> None:
-    """Leave out our frames everywhere in it: causes, contexts, members of groups."""
+def _leave_out_ours(described: traceback.TracebackException) -> None:
+    """Leave out what is ours everywhere in it: causes, contexts, members of groups."""
     waiting, seen = [described], set()
     while waiting:
         one = waiting.pop()
@@ -129,6 +134,7 @@ def _prepare_stacks(described: traceback.TracebackException) -> None:
         seen.add(id(one))
         if one.stack:
             one.stack = _Stack(frame for frame in one.stack if not frame.filename.startswith(_OWN_FILES))
+        one._str = one._str.removesuffix(_NO_SITE)
         waiting += [one.__cause__, one.__context__, *(one.exceptions or ())]
 
 

@@ -29,7 +29,7 @@ import not_a_module
 # %% Suggestions
 import colections
 # %%
-[].apend
+prnt(1)
 # %% Chains
 try:
     1/0
