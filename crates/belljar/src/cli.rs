@@ -94,9 +94,15 @@ Examples:
   belljar run --mount ./data:/data x.py          /data shows ./data, read-only
   belljar run --json -c '[1, 2.5]'               the outcome as JSON
 
-Exit status: 0 when the code ran to its end, 1 when it raised an exception, N for sys.exit(N), 124 when its time
-ran out, 125 for any other limit, 130 when it was interrupted, 134 when it crashed its interpreter, 2 when
-belljar could not start it.")]
+Exit status:
+  0    the code ran to its end
+  1    it raised an exception
+  N    it called sys.exit(N)
+  124  its time ran out
+  125  it reached another limit
+  130  it was interrupted
+  134  it crashed its interpreter
+  2    belljar could not start it")]
 pub(crate) struct RunArguments {
     /// Code to run.
     #[arg(short = 'c', value_name = "CODE")]

@@ -39,6 +39,12 @@ fn each_status_has_its_shape() {
 }
 
 #[test]
+fn numbers_keep_all_their_digits() {
+    let run = Belljar::run_with(["--json", "-c", "[2 ** 100, 1e22, 0.1, -0.0]"]);
+    assert!(run.stdout.contains(r#""value":[1267650600228229401496703205376,1e+22,0.1,-0.0]"#), "{run:?}");
+}
+
+#[test]
 fn the_object_stands_alone_on_standard_output() {
     let run =
         Belljar::new().args(["run", "--json", "-c", "import sys; print(1); print(2, file=sys.stderr); 1/0"]).run();
