@@ -33,8 +33,8 @@ def _is_open(stream: object) -> bool:
 
 
 def _flush(stream: object) -> None:
-    # It may be the user's own, or closed: what is lost then is theirs.
-    with suppress(Exception):
+    # It may be the user's own, or closed: what is lost then is theirs, whatever it raises.
+    with suppress(BaseException):
         stream.flush()  # type: ignore[attr-defined]
 
 

@@ -127,7 +127,8 @@ fn program(arguments: &RunArguments) -> Result<Option<Program>, String> {
     };
     let argv = std::iter::once(name).chain(args.iter().map(String::as_str)).map(str::to_owned).collect();
     let env = arguments.env.iter().cloned().collect();
-    Ok(Some(Program { request: Request { code, argv: Some(argv), env, ..Request::default() }, from_stdin }))
+    let file = file.filter(|file| *file != "-").map(str::to_owned);
+    Ok(Some(Program { request: Request { code, argv: Some(argv), file, env, ..Request::default() }, from_stdin }))
 }
 
 fn read_file(file: &str) -> Result<String, String> {
