@@ -61,7 +61,9 @@ class Result(unittest.TestResult):
 
     def stopTest(self, test: unittest.TestCase) -> None:
         super().stopTest(test)
-        self._end(test.id())
+        if sys.exception() is None:
+            self._end(test.id())
+        # Otherwise KeyboardInterrupt or SystemExit is on its way: the test ends the process.
 
     def addFailure(self, test: unittest.TestCase, err: object) -> None:
         self._fail(test, err)

@@ -1,10 +1,9 @@
 """The end of a program, in CPython's order."""
 
 import atexit
-import gc
 import sys
 
-from . import cell, event_loop
+from . import cell, collector, event_loop
 
 
 def finish() -> None:
@@ -23,4 +22,4 @@ def finish() -> None:
             is_private = name.startswith("_") and not name.startswith("__")
             if is_private is private and name not in ("__builtins__", "__name__"):
                 names[name] = None
-    gc.collect()
+    collector.collect_at_end()

@@ -1,12 +1,11 @@
 """Make an interpreter ready to be copied: imports, patches, and a clean ``__main__``."""
 
-import gc
 import importlib
 import os
 import sys
 from collections.abc import Iterable
 
-from . import cell, event_loop, immortals, interrupts, recursion, refusals, sources, tracebacks
+from . import cell, collector, event_loop, immortals, interrupts, recursion, refusals, sources, tracebacks
 
 PRELOAD = (
     "ast",
@@ -87,13 +86,8 @@ def settle() -> list[int]:
         if name not in ("__builtins__", "__name__"):
             del names[name]
     event_loop.close()
-    # Where the host has put this package; its submodules are found through the package itself.
-    own_path = __spec__.origin.removesuffix("/_belljar/image.py")
-    sys.path[:] = [path for path in sys.path if path != own_path]
-    gc.collect()
     addresses = immortals.find()
-    # Frozen objects are never visited again: collecting costs copies nothing, and their pages stay shared.
-    gc.freeze()
+    collector.freeze()
     return addresses
 
 

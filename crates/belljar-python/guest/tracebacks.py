@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
 from . import sources, values
@@ -17,6 +18,11 @@ _MAX_RUNS = 400
 _MAX_TEXT = 200_000
 """Characters of a traceback, of which the beginning and the end are kept."""
 _MAX_MESSAGE = 20_000
+_NO_SITE = (
+    ". Site initialization is disabled, did you forget to add the site-packages directory to sys.path "
+    "or to enable your virtual environment?"
+)
+"""CPython 3.15's advice after a failed import. It is wrong here: what `site` would do, the host has done."""
 
 
 def outcome(error: BaseException) -> dict[str, Any]:
@@ -27,7 +33,7 @@ def outcome(error: BaseException) -> dict[str, Any]:
         return _error(error)
     except BaseException:
         # Mostly MemoryError: what the frames hold is the likeliest thing that can be given up.
-        traceback.clear_frames(error.__traceback__)
+        traceback.clear_frames(_traceback_of(error))
         name = type(error).__name__
         return {"kind": "error", "type": name, "message": "", "traceback": f"{name}\n"}
 
@@ -43,13 +49,13 @@ def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
 
 def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:
     described = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    _prepare_stacks(described)
+    _leave_out_ours(described)
     return described, "".join(described.format(colorize=False))
 
 
 def release(errors: list[BaseException]) -> None:
     """Empty ``errors``, and with them what their frames held, as if the line did that which the error left."""
-    step = errors[0].__traceback__ if errors else None
+    step = _traceback_of(errors[0]) if errors else None
     while step is not None and step.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
         step = step.tb_next
     if step is None:
@@ -63,7 +69,7 @@ def _error(error: BaseException) -> dict[str, Any]:
     described, text = _describe(error)
     return {
         "kind": "error",
-        "type": described.exc_type_str,
+        "type": _printable(_shorten(described.exc_type_str, _MAX_MESSAGE)),
         "message": _printable(_shorten(_message(error), _MAX_MESSAGE)),
         "traceback": _printable(_shorten(text, _MAX_TEXT)),
     }
@@ -81,6 +87,11 @@ def _exit(error: SystemExit) -> dict[str, Any]:
     with suppress(AttributeError, OSError, ValueError):
         print(message, file=sys.stderr)
     return {"kind": "exit", "code": 1, "message": _shorten(message, _MAX_MESSAGE)}
+
+
+def _traceback_of(error: BaseException) -> TracebackType | None:
+    """The traceback, whatever the exception's class makes of the attribute."""
+    return BaseException.__traceback__.__get__(error)
 
 
 class _Stack(traceback.StackSummary):
@@ -119,8 +130,8 @@ def _format_runs(runs: list[list[traceback.FrameSummary]], options: dict[str, An
     return lines
 
 
-def _prepare_stacks(described: traceback.TracebackException) -> None:
-    """Leave out our frames everywhere in it: causes, contexts, members of groups."""
+def _leave_out_ours(described: traceback.TracebackException) -> None:
+    """Leave out what is ours everywhere in it: causes, contexts, members of groups."""
     waiting, seen = [described], set()
     while waiting:
         one = waiting.pop()
@@ -129,6 +140,7 @@ def _prepare_stacks(described: traceback.TracebackException) -> None:
         seen.add(id(one))
         if one.stack:
             one.stack = _Stack(frame for frame in one.stack if not frame.filename.startswith(_OWN_FILES))
+        one._str = one._str.removesuffix(_NO_SITE)
         waiting += [one.__cause__, one.__context__, *(one.exceptions or ())]
 
 

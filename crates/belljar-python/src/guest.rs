@@ -10,6 +10,7 @@ const MODULES: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../guest/__init__.py")),
     ("build.py", include_str!("../guest/build.py")),
     ("cell.py", include_str!("../guest/cell.py")),
+    ("collector.py", include_str!("../guest/collector.py")),
     ("ending.py", include_str!("../guest/ending.py")),
     ("event_loop.py", include_str!("../guest/event_loop.py")),
     ("image.py", include_str!("../guest/image.py")),

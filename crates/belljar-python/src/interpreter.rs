@@ -81,6 +81,8 @@ pub struct Interpreter {
     functions: Functions,
     limits: Limits,
     fresh: bool,
+    /// Whether our own part inside stopped answering as agreed, though CPython lives on.
+    broken: bool,
     start: Duration,
 }
 
@@ -133,7 +135,7 @@ impl Interpreter {
             limits: machine_limits(&limits),
         };
         let instance = program.restore(image, setup)?;
-        Ok(Self { instance, functions, limits, fresh: true, start: begin.elapsed() })
+        Ok(Self { instance, functions, limits, fresh: true, broken: false, start: begin.elapsed() })
     }
 
     /// Runs a piece of code to its end, or to a limit.
@@ -186,7 +188,7 @@ impl Interpreter {
 
     /// Whether it has ended: by `os._exit`, a limit or a crash. It answers nothing but that from then on.
     pub fn is_dead(&self) -> bool {
-        self.instance.is_dead()
+        self.broken || self.instance.is_dead()
     }
 
     /// How long it took to make.
@@ -202,12 +204,16 @@ impl Interpreter {
         let begin = Instant::now();
         let outcome = work(self);
         drop(watch);
+        self.broken |= matches!(outcome, Outcome::Crash(_));
         let statistics =
             Statistics { start: self.start, run: begin.elapsed(), peak_memory: self.instance.peak_memory() };
         Execution { outcome, statistics }
     }
 
     fn ask(&mut self, function: Object, name: &str, request: &str) -> Outcome {
+        if self.broken {
+            return Outcome::Crash(InstanceError::Dead.to_string());
+        }
         match interop::call(&mut self.instance, function, name, request) {
             Ok(answer) => match serde_json::from_str(&answer) {
                 Ok(GuestAnswer::Value { value, text, strict }) => Outcome::Success(value.map(|json| Value {

@@ -36,16 +36,16 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Directory that holds Pyodide's files (pyodide.asm.wasm, python_stdlib.zip, pyodide-lock.json).
-    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_RUNTIME")]
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_RUNTIME", hide_env_values = true)]
     runtime: Option<PathBuf>,
     /// Directory for downloads, compiled code and images [default: the platform's cache directory].
-    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_CACHE")]
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_CACHE", hide_env_values = true)]
     cache: Option<PathBuf>,
     /// Pyodide release to run, such as 314.0.7 (CPython 3.14).
-    #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE")]
+    #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE", hide_env_values = true)]
     pyodide: Option<String>,
     /// Use only what is on this machine.
-    #[arg(long, global = true, env = "BELLJAR_OFFLINE")]
+    #[arg(long, global = true, env = "BELLJAR_OFFLINE", hide_env_values = true)]
     offline: bool,
     /// Show no progress.
     #[arg(short, long, global = true)]
@@ -94,9 +94,15 @@ Examples:
   belljar run --mount ./data:/data x.py          /data shows ./data, read-only
   belljar run --json -c '[1, 2.5]'               the outcome as JSON
 
-Exit status: 0 when the code ran to its end, 1 when it raised an exception, N for sys.exit(N), 124 when its time
-ran out, 125 for any other limit, 130 when it was interrupted, 134 when it crashed its interpreter, 2 when
-belljar could not start it.")]
+Exit status:
+  0    the code ran to its end
+  1    it raised an exception
+  N    it called sys.exit(N)
+  124  its time ran out
+  125  it reached another limit
+  130  it was interrupted
+  134  it crashed its interpreter
+  2    belljar could not start it")]
 pub(crate) struct RunArguments {
     /// Code to run.
     #[arg(short = 'c', value_name = "CODE")]

@@ -45,7 +45,13 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
     let Some(program) = program else {
         return prompt::prompt(&python, interpreter, arguments, interrupts);
     };
-    let execution = interrupts.during(interpreter.interrupter(), || execute(&mut interpreter, &program.request));
+    let execution = interrupts.during(interpreter.interrupter(), || {
+        if arguments.interactive {
+            interpreter.run(&program.request)
+        } else {
+            execute(&mut interpreter, &program.request)
+        }
+    });
     if arguments.stats {
         report_statistics(&execution);
     }

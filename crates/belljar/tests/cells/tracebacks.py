@@ -29,7 +29,7 @@ import not_a_module
 # %% Suggestions
 import colections
 # %%
-[].apend
+prnt(1)
 # %% Chains
 try:
     1/0
@@ -55,6 +55,10 @@ e = ValueError('v'); e.add_note('a note'); raise e
 class Bad(Exception):
     def __str__(self): raise ValueError
 raise Bad
+# %%
+class Worse(Exception):
+    __cause__ = __context__ = __traceback__ = property(lambda self: 1/0)
+raise Worse
 # %%
 raise ValueError('\ud800')
 # %% Other files

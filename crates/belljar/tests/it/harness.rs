@@ -64,16 +64,21 @@ impl Belljar {
 
     /// The binary with a cache of its own, as it is.
     pub(crate) fn with_cache(cache: &Path) -> Self {
+        let belljar = Self::without_cache().env("BELLJAR_CACHE", cache);
+        match release() {
+            Some(release) => belljar.env("BELLJAR_PYODIDE", release),
+            None => belljar,
+        }
+    }
+
+    /// The binary with nothing set, for what needs no Python.
+    pub(crate) fn without_cache() -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
         // What is set where the tests run must not change what they see.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("BELLJAR_") {
                 command.env_remove(name);
             }
-        }
-        command.env("BELLJAR_CACHE", cache);
-        if let Some(release) = release() {
-            command.env("BELLJAR_PYODIDE", release);
         }
         Self { command, input: Vec::new() }
     }
@@ -130,6 +135,11 @@ impl Belljar {
             Ok(value) => (value, run.status),
             Err(error) => panic!("not JSON: {error}: {run:?}"),
         }
+    }
+
+    /// The command itself, for tests that lay its streams.
+    pub(crate) fn into_command(self) -> Command {
+        self.command
     }
 
     /// Starts it, to be talked to while it runs.

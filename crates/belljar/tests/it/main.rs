@@ -4,4 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cells;
+mod command_line;
 mod harness;
+mod hostile;
+mod runtime_files;

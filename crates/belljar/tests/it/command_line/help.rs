@@ -1,0 +1,47 @@
+//! The texts that tell people what there is.
+
+use crate::harness::Belljar;
+
+#[test]
+fn help_says_what_there_is() {
+    let mut texts = String::new();
+    for args in [&["--help"][..], &["run", "--help"], &["warmup", "--help"], &["completions", "--help"]] {
+        // Where the cache is would change how the lines are filled.
+        let run = Belljar::without_cache().args(args).run();
+        assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+        texts += &format!("$ belljar {}\n{}\n", args.join(" "), run.stdout);
+    }
+    insta::assert_snapshot!(texts);
+}
+
+#[test]
+fn without_arguments_help_comes_on_standard_error() {
+    let run = Belljar::new().run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    assert!(run.stderr.contains("Usage: belljar"), "{run:?}");
+}
+
+#[test]
+fn the_version_is_told() {
+    let run = Belljar::new().arg("--version").run();
+    assert_eq!(run.stdout, format!("belljar {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_exist_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let run = Belljar::new().args(["completions", shell]).run();
+        assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{shell}");
+        assert!(run.stdout.contains("timeout"), "{shell}");
+    }
+    assert_eq!(Belljar::new().args(["completions", "nonsense"]).run().status, Some(2));
+}
+
+#[test]
+fn warmup_tells_where_its_files_are() {
+    let run = Belljar::new().arg("warmup").run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), ""));
+    assert!(run.stderr.starts_with("ready: Python 3."), "{run:?}");
+    let run = Belljar::new().args(["warmup", "--quiet"]).run();
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+}

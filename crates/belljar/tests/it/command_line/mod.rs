@@ -1,0 +1,11 @@
+//! `belljar run` and its neighbours as people and programs meet them: statuses, streams, options, texts.
+
+mod help;
+mod interrupting;
+mod json;
+mod limits;
+mod mounts;
+mod programs;
+mod prompting;
+mod statuses;
+mod streams;

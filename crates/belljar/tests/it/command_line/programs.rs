@@ -1,0 +1,84 @@
+//! Where the code comes from, and what it is given.
+
+use crate::harness::Belljar;
+
+const SHOW: &str = "import sys; print(sys.argv)";
+
+#[test]
+fn arguments_arrive_as_python_gives_them() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("x.py"), SHOW).unwrap();
+    let show = |args: &[&str], input: &str| {
+        let run = Belljar::new().directory(directory.path()).arg("run").args(args).input(input).run();
+        assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+        run.stdout
+    };
+    assert_eq!(show(&["x.py"], ""), "['x.py']\n");
+    assert_eq!(
+        show(&["x.py", "one", "--two", "-c", "", "--", "é"], ""),
+        "['x.py', 'one', '--two', '-c', '', '--', 'é']\n"
+    );
+    assert_eq!(show(&["-c", SHOW], ""), "['-c']\n");
+    assert_eq!(show(&["-c", SHOW, "one", "--two"], ""), "['-c', 'one', '--two']\n");
+    assert_eq!(show(&["-", "one"], SHOW), "['-', 'one']\n");
+    assert_eq!(show(&["-"], SHOW), "['-']\n");
+    assert_eq!(show(&[], SHOW), "['-']\n");
+}
+
+#[test]
+fn the_environment_holds_what_is_given_and_nothing_else() {
+    let show = "import os; print(sorted(os.environ.items() - {('HOME', os.environ['HOME'])}))";
+    let run = Belljar::new()
+        .env("SECRET", "1")
+        .args(["run", "--env", "A=1", "--env", "B=x=y z", "--env", "C=", "-c"])
+        .arg(show)
+        .run();
+    assert!(run.stdout.contains("('A', '1'), ('B', 'x=y z'), ('C', '')"), "{run:?}");
+    assert!(!run.stdout.contains("SECRET") && !run.stdout.contains("CARGO"), "{run:?}");
+}
+
+#[test]
+fn the_name_and_the_file_are_those_of_a_program() {
+    let run = Belljar::run_with(["-c", "print(__name__)\ndef f(): pass\nprint(f.__module__)"]);
+    assert_eq!(run.stdout, "__main__\n__main__\n");
+}
+
+#[test]
+fn a_byte_order_mark_and_windows_lines_are_read() {
+    let run = Belljar::new().args(["run", "-"]).input("\u{feff}print(1)\r\nif 1:\r\n    print(2)\r\n").run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1\n2\n"), "{run:?}");
+}
+
+#[test]
+fn an_empty_program_runs() {
+    for code in ["", "\n\n", "# nothing", "''"] {
+        let run = Belljar::new().args(["run", "-"]).input(code).run();
+        assert_eq!((run.status, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""), "{code:?}");
+    }
+}
+
+#[test]
+fn the_last_value_is_printed_when_that_is_asked_for() {
+    for (code, printed) in [("6 * 7", "42\n"), ("'text'", "text\n"), ("x = 1", ""), ("None", ""), ("1;", "")] {
+        let run = Belljar::run_with(["-p", "-c", code]);
+        assert_eq!((run.status, run.stdout.as_str()), (Some(0), printed), "{code}: {run:?}");
+    }
+}
+
+#[test]
+fn statistics_are_told_on_standard_error() {
+    let run = Belljar::run_with(["--stats", "-c", "print(1)"]);
+    assert_eq!(run.stdout, "1\n");
+    assert!(run.stderr.starts_with("start ") && run.stderr.contains("peak memory"), "{run:?}");
+}
+
+#[test]
+fn top_level_await_works() {
+    let run = Belljar::run_with([
+        "-p",
+        "-c",
+        "import asyncio; await asyncio.gather(asyncio.sleep(0, 1), asyncio.sleep(0, 2))",
+    ]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stdout.contains('1') && run.stdout.contains('2'), "{run:?}");
+}

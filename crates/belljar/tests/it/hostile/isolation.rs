@@ -1,0 +1,128 @@
+//! Nothing that one interpreter does is seen by another, whether it lives at the same time or comes after.
+
+use belljar_core::{Limits, Request};
+use belljar_python::on_guest_thread;
+
+use super::{describe, interpreter};
+use crate::harness::python;
+
+/// Pieces of code that leave something behind, and what asks whether it is there.
+const TRACES: &[(&str, &str, &str)] = &[
+    ("a variable", "leak = 1", "'leak' in globals()"),
+    ("a file", "open('/tmp/leak', 'w').write('x')", "__import__('os').path.exists('/tmp/leak')"),
+    ("a file at home", "open('leak', 'w').write('x')", "__import__('os').path.exists('leak')"),
+    ("a directory", "import os; os.chdir('/tmp')", "__import__('os').getcwd() == '/tmp'"),
+    ("a module", "import sys; sys.modules['leak'] = sys", "'leak' in __import__('sys').modules"),
+    ("a module that was imported", "import wave", "'wave' in __import__('sys').modules"),
+    ("a patch", "import json; json.leak = 1", "hasattr(__import__('json'), 'leak')"),
+    ("a patched builtin", "import builtins; builtins.leak = 1", "hasattr(__builtins__, 'leak')"),
+    ("a patched type", "import decimal; decimal.getcontext().prec = 3", "__import__('decimal').getcontext().prec == 3"),
+    ("the environment", "import os; os.environ['LEAK'] = '1'", "'LEAK' in __import__('os').environ"),
+    ("an open descriptor", "import os; [os.open('/dev/null', 0) for _ in range(50)]", "__import__('os').dup(1) > 40"),
+    ("a signal handler", "import signal; signal.signal(2, print)", "__import__('signal').getsignal(2) == print"),
+    ("a recursion limit", "import sys; sys.setrecursionlimit(333)", "__import__('sys').getrecursionlimit() == 333"),
+    ("an interned object", "import ctypes; ctypes.memset(id(256) + 12, 7, 4)", "str((lambda x: x + 1)(255)) != '25' + '6'"),
+    ("closed output", "import os; os.close(1)", "__import__('os').write(1, b'') != 0"),
+    (
+        "a locale",
+        "import time, os; os.environ['TZ'] = 'UTC+5'; time.tzset()",
+        "__import__('time').localtime(0).tm_hour != 0",
+    ),
+    (
+        "a random seed",
+        "import random; random.seed(1); x = random.random()",
+        "__import__('random').random() == 0.13436424411240122",
+    ),
+];
+
+/// Runs `test` where interpreters can run.
+fn guest(test: impl FnOnce() + Send) {
+    python();
+    on_guest_thread(test).unwrap();
+}
+
+#[test]
+fn what_one_leaves_no_other_finds() {
+    guest(|| {
+        let mut before = interpreter(Limits::default());
+        for (what, leave, find) in TRACES {
+            let mut one = interpreter(Limits::default());
+            one.run(&Request::cell(*leave));
+            // Each question can be answered with yes: where the trace was left, it is found.
+            if *what != "a random seed" {
+                assert_eq!(describe(&one.run(&Request::cell(*find))), "value true", "{what} leaves no trace at all");
+            }
+            for (other, mut interpreter) in [("later", interpreter(Limits::default()))] {
+                assert_eq!(describe(&interpreter.run(&Request::cell(*find))), "value false", "{what}, {other}");
+            }
+            assert_eq!(describe(&before.run(&Request::cell(*find))), "value false", "{what}, earlier");
+        }
+    });
+}
+
+#[test]
+fn copies_of_an_image_draw_different_random_numbers() {
+    guest(|| {
+        for draw in [
+            "import random; random.random()",
+            "import uuid; str(uuid.uuid4())",
+            "import os; os.urandom(8).hex()",
+            "import secrets; secrets.token_hex(8)",
+            "import tempfile; tempfile.mkstemp()[1]",
+        ] {
+            let numbers = [(); 2].map(|()| describe(&interpreter(Limits::default()).run(&Request::cell(draw))));
+            assert!(numbers[0].starts_with("value "), "{draw}: {}", numbers[0]);
+            assert_ne!(numbers[0], numbers[1], "{draw}");
+        }
+    });
+}
+
+#[test]
+fn one_that_crashes_or_is_stopped_leaves_those_beside_it_alive() {
+    guest(|| {
+        let mut beside = interpreter(Limits::default());
+        beside.run(&Request::cell("x = 41"));
+        let short = Limits { wall_time: Some(std::time::Duration::from_millis(100)), ..Limits::default() };
+        for (code, limits) in [
+            ("import os; os.abort()", Limits::default()),
+            ("import ctypes; ctypes.memset(0, 255, 30 << 20)", Limits::default()),
+            ("while True: pass", short),
+            ("import os; os._exit(3)", Limits::default()),
+        ] {
+            let mut other = interpreter(limits);
+            other.run(&Request::cell(code));
+            assert!(other.is_dead(), "{code}");
+            assert_eq!(describe(&beside.run(&Request::cell("x + 1"))), "value 42", "{code}");
+        }
+    });
+}
+
+#[test]
+fn several_run_at_once_and_are_stopped_one_by_one() {
+    python();
+    let answers: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|number| {
+                scope.spawn(move || {
+                    on_guest_thread(|| {
+                        let endless = number % 2 == 0;
+                        let wall_time = endless.then(|| std::time::Duration::from_millis(50 * number));
+                        let mut interpreter = interpreter(Limits { wall_time, ..Limits::default() });
+                        let code = if endless {
+                            "while True: pass".into()
+                        } else {
+                            format!("sum(range(10**6)) * 0 + {number}")
+                        };
+                        describe(&interpreter.run(&Request::cell(code)))
+                    })
+                    .unwrap()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (number, answer) in answers.iter().enumerate() {
+        let expected = if number % 2 == 0 { "limit time".to_owned() } else { format!("value {number}") };
+        assert_eq!(*answer, expected);
+    }
+}

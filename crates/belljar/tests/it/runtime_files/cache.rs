@@ -1,0 +1,194 @@
+//! The cache, damaged, absent, full, forbidden and shared.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use super::{answer, assert_answers, copy, entries};
+use crate::harness::{Belljar, cache as warm_cache};
+
+/// Cuts a file to half its length.
+fn cut(path: &Path) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+}
+
+/// Changes one bit in the middle of a file, in place: its length and its times stay.
+fn flip(path: &Path) {
+    let times = fs::metadata(path).unwrap().modified().unwrap();
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(times).unwrap();
+}
+
+/// The files of all entries of a kind.
+fn files(cache: &Path, kind: &str) -> Vec<std::path::PathBuf> {
+    let entries = entries(cache, kind);
+    entries.iter().flat_map(|entry| fs::read_dir(entry).unwrap().map(|file| file.unwrap().path())).collect()
+}
+
+#[test]
+fn a_copied_cache_serves_without_being_made_again() {
+    let (_directory, cache) = copy();
+    let before = files(&cache, "program");
+    assert_answers(&cache, "a copy");
+    assert_eq!(files(&cache, "program"), before);
+}
+
+#[test]
+fn damaged_images_are_made_again() {
+    // The image and the standard library take a moment to make, so each of their files is tried in each way.
+    for kind in ["image", "stdlib"] {
+        for (what, damage) in
+            [("cut", cut as fn(&Path)), ("changed", flip), ("deleted", |path| fs::remove_file(path).unwrap())]
+        {
+            let (_directory, cache) = copy();
+            let count = files(&cache, kind).len() / entries(&cache, kind).len();
+            for index in 0..count {
+                for entry in entries(&cache, kind) {
+                    let mut files: Vec<_> = fs::read_dir(entry).unwrap().map(|file| file.unwrap().path()).collect();
+                    files.sort();
+                    damage(&files[index]);
+                }
+                assert_answers(&cache, &format!("file {index} of {kind}, {what}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_code_is_never_loaded() {
+    // Compiling takes long: all files are damaged at once, one way each.
+    let (_directory, cache) = copy();
+    for (number, file) in files(&cache, "program").iter().enumerate() {
+        if number % 2 == 0 { cut(file) } else { flip(file) }
+    }
+    for file in files(&cache, "image") {
+        flip(&file);
+    }
+    assert_answers(&cache, "all of the program");
+}
+
+#[test]
+fn damaged_downloads_are_not_used() {
+    let (_directory, cache) = copy();
+    for file in files(&cache, "runtime") {
+        flip(&file);
+    }
+    // What was built of them is whole.
+    assert_answers(&cache, "whole images");
+    for kind in ["image", "stdlib"] {
+        for entry in entries(&cache, kind) {
+            fs::remove_dir_all(entry).unwrap();
+        }
+    }
+    let run = answer(&cache);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.contains("--offline") || run.stderr.contains("offline"), "{run:?}");
+}
+
+#[test]
+fn leftovers_and_strangers_are_no_entries() {
+    let (_directory, cache) = copy();
+    for entry in entries(&cache, "image") {
+        let name = entry.file_name().unwrap().to_str().unwrap().to_owned();
+        fs::remove_dir_all(&entry).unwrap();
+        // A stranger's file where the entry should be, and what an interrupted process left.
+        fs::write(&entry, "not a directory").unwrap();
+        fs::create_dir(cache.join(format!("entries/.new-{name}-1"))).unwrap();
+    }
+    fs::write(cache.join("entries/stranger"), "x").unwrap();
+    assert_answers(&cache, "strangers");
+}
+
+#[test]
+fn an_empty_cache_without_a_network_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = answer(&directory.path().join("cache"));
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.starts_with("belljar: ") && run.stderr.contains("offline"), "{run:?}");
+}
+
+#[test]
+fn a_cache_that_cannot_be_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "x").unwrap();
+    for cache in [file.clone(), file.join("below"), "/proc/none".into()] {
+        let run = answer(&cache);
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+        assert!(run.stderr.starts_with("belljar: "), "{run:?}");
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_serves_what_it_holds() {
+    let (_directory, cache) = copy();
+    assert_answers(&cache, "to learn the copy's stamps");
+    let mode = |mode: u32| {
+        for path in [&cache, &cache.join("entries"), &cache.join("locks")] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    mode(0o500);
+    let run = answer(&cache);
+    mode(0o700);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "[42]\n"), "{run:?}");
+}
+
+#[test]
+fn two_processes_that_find_nothing_there_both_succeed() {
+    let (_directory, cache) = copy();
+    for kind in ["image", "stdlib", "program"] {
+        for entry in entries(&cache, kind) {
+            fs::remove_dir_all(entry).unwrap();
+        }
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| assert_answers(&cache, "two at once"));
+        }
+    });
+    let left: Vec<_> = fs::read_dir(cache.join("entries")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with('.')), "{left:?}");
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_builds_leaves_nothing_wrong() {
+    let (_directory, cache) = copy();
+    for kind in ["image", "stdlib"] {
+        for entry in entries(&cache, kind) {
+            fs::remove_dir_all(entry).unwrap();
+        }
+    }
+    for milliseconds in [50, 300, 1000] {
+        let running = Belljar::with_cache(&cache).args(["warmup", "--offline", "-q"]).start();
+        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+        drop(running);
+    }
+    assert_answers(&cache, "after being killed");
+}
+
+#[test]
+fn a_full_disk_is_told_and_leaves_nothing_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = directory.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "none"]).arg(&small).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED a_full_disk_is_told_and_leaves_nothing_wrong: this user cannot mount a tmpfs");
+        return;
+    }
+    // The downloads of the warm cache serve as a directory of runtime files.
+    let runtime = entries(warm_cache(), "runtime").remove(0);
+    let run = Belljar::with_cache(&small).args(["warmup", "-q", "--runtime"]).arg(runtime).run();
+    let left = fs::read_dir(small.join("entries")).map_or(0, Iterator::count);
+    let unmounted = Command::new("umount").arg(&small).status().unwrap().success();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+    assert!(run.stderr.contains("No space left") || run.stderr.contains("full"), "{run:?}");
+    assert_eq!(left, 0, "something was left on the full disk");
+    assert!(unmounted);
+}

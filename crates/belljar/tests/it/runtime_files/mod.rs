@@ -1,0 +1,39 @@
+//! Where CPython's files come from, and what happens when they, or what was built of them, are not as they should be.
+
+mod cache;
+mod sources;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Belljar, Run, cache as warm_cache};
+
+/// A copy of the warm cache that a test may damage. Nothing but its files' stamps differs.
+fn copy() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("cache");
+    assert!(Command::new("cp").arg("-a").arg(warm_cache()).arg(&path).status().unwrap().success());
+    (directory, path)
+}
+
+/// The entries of a cache whose names begin with `kind`.
+fn entries(cache: &Path, kind: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(cache.join("entries")).unwrap();
+    let mut entries: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    entries.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with(kind));
+    entries.sort();
+    assert!(!entries.is_empty(), "no entry of kind {kind}");
+    entries
+}
+
+/// Runs a small program with a cache; nothing may be fetched.
+fn answer(cache: &Path) -> Run {
+    Belljar::with_cache(cache)
+        .args(["run", "--offline", "-q", "-p", "-c", "import wave, json; json.dumps([6 * 7])"])
+        .run()
+}
+
+fn assert_answers(cache: &Path, what: &str) {
+    let run = answer(cache);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "[42]\n"), "{what}: {run:?}");
+}
