@@ -26,8 +26,8 @@ def guarded() -> Iterator[None]:
 
 
 def _flush(stream: object) -> None:
-    # It may be the user's own, or closed: what is lost then is theirs.
-    with suppress(Exception):
+    # It may be the user's own, or closed: what is lost then is theirs, whatever it raises.
+    with suppress(BaseException):
         stream.flush()  # type: ignore[attr-defined]
 
 

@@ -41,7 +41,7 @@ fn each_status_has_its_shape() {
 #[test]
 fn numbers_keep_all_their_digits() {
     let run = Belljar::run_with(["--json", "-c", "[2 ** 100, 1e22, 0.1, -0.0]"]);
-    assert!(run.stdout.contains(r#""value":[1267650600228229401496703205376,1e+22,0.1,-0.0]"#), "{run:?}");
+    assert!(run.stdout.contains(r#""value":[1267650600228229401496703205376,1e22,0.1,-0.0]"#), "{run:?}");
 }
 
 #[test]

@@ -51,7 +51,10 @@ fn damaged_images_are_made_again() {
                 for entry in entries(&cache, kind) {
                     let mut files: Vec<_> = fs::read_dir(entry).unwrap().map(|file| file.unwrap().path()).collect();
                     files.sort();
-                    damage(&files[index]);
+                    // Entries of other builds are not made again, and may lack a file by now.
+                    if let Some(file) = files.get(index) {
+                        damage(file);
+                    }
                 }
                 assert_answers(&cache, &format!("file {index} of {kind}, {what}"));
             }
@@ -87,7 +90,7 @@ fn damaged_downloads_are_not_used() {
     }
     let run = answer(&cache);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
-    assert!(run.stderr.contains("--offline") || run.stderr.contains("offline"), "{run:?}");
+    assert!(run.stderr.contains("is not in the cache") && run.stderr.contains("\nhint: "), "{run:?}");
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn an_empty_cache_without_a_network_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let run = answer(&directory.path().join("cache"));
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
-    assert!(run.stderr.starts_with("belljar: ") && run.stderr.contains("offline"), "{run:?}");
+    assert!(run.stderr.contains("is not in the cache") && run.stderr.contains("\nhint: "), "{run:?}");
 }
 
 #[test]
