@@ -207,23 +207,13 @@ impl Instance {
     }
 
     /// What an error of the engine means for this instance.
-    fn explain(&mut self, error: wasmtime::Error) -> InstanceError {
+    fn explain(&self, error: wasmtime::Error) -> InstanceError {
         match InstanceError::from(error) {
             // A safepoint's load faulted: that is how a stop arrives. A fault of the program's own making at the
             // same time ends it all the same.
             InstanceError::Trapped(_) if self.store.data().stop.stopped() => Termination::Stopped.into(),
-            InstanceError::Trapped(Trap::MemoryOutOfBounds) if self.shadow_stack_spent() => {
-                InstanceError::StackOverflow
-            }
             other => other,
         }
-    }
-
-    /// Whether the shadow stack, which lies at the start of memory, has grown to its end or past it: the pointer is
-    /// about zero then, or below. Functions that call no others use some of the stack without moving the pointer.
-    fn shadow_stack_spent(&mut self) -> bool {
-        const UNMOVED: i32 = 64 << 10;
-        self.global("__stack_pointer").is_ok_and(|pointer| pointer.cast_signed() < UNMOVED)
     }
 
     /// The value of an exported `i32` global, which for data is its address.

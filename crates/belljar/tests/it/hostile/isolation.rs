@@ -21,17 +21,7 @@ const TRACES: &[(&str, &str, &str)] = &[
     ("an open descriptor", "import os; [os.open('/dev/null', 0) for _ in range(50)]", "__import__('os').dup(1) > 40"),
     ("a signal handler", "import signal; signal.signal(2, print)", "__import__('signal').getsignal(2) == print"),
     ("a recursion limit", "import sys; sys.setrecursionlimit(333)", "__import__('sys').getrecursionlimit() == 333"),
-    (
-        "an interned object",
-        "import ctypes; ctypes.memset(id(256) + 12, 7, 4)",
-        "str((lambda x: x + 1)(255)) != '25' + '6'",
-    ),
-    ("closed output", "import os; os.close(1)", "__import__('os').write(1, b'') != 0"),
-    (
-        "a locale",
-        "import time, os; os.environ['TZ'] = 'UTC+5'; time.tzset()",
-        "__import__('time').localtime(0).tm_hour != 0",
-    ),
+    ("an interned object", "import ctypes; ctypes.memset(id(256) + 12, 7, 4)", "str((lambda x: x + 1)(255)) != '256'"),
     (
         "a random seed",
         "import random; random.seed(1); x = random.random()",

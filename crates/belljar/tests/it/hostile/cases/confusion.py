@@ -26,7 +26,7 @@ del builtins.BaseException, builtins.Exception, builtins.SystemExit, builtins.Ke
 import builtins
 builtins.__import__ = lambda *args: 1 / 0
 1 + 1
-# %% compile and exec replaced => value 2 | error, spoiled
+# %% compile and exec replaced => value 2 | error ZeroDivisionError | error RuntimeError, spoiled
 import builtins
 builtins.compile = builtins.exec = builtins.eval = lambda *args, **options: 1 / 0
 1 + 1
@@ -111,7 +111,7 @@ m.register_callback(1, m.events.PY_START, f)
 m.register_callback(1, m.events.PY_RETURN, f)
 m.set_events(1, m.events.PY_START | m.events.PY_RETURN)
 1 + 1
-# %% an audit hook that raises => exit 4 | error, spoiled
+# %% an audit hook that raises => exit 4 | error RuntimeError, spoiled
 import sys
 def hook(*args): raise SystemExit(4)
 sys.addaudithook(hook)
@@ -148,7 +148,7 @@ sys.stdout = sys.stderr = sys.stdin = None
 import sys
 del sys.stdout, sys.stderr, sys.stdin
 1 + 1
-# %% output replaced by something hostile => value 2 | error RuntimeError, spoiled
+# %% output replaced by something hostile => value 2
 import sys
 class Stream:
     def __getattr__(self, name): raise SystemExit(3)
@@ -243,12 +243,12 @@ import gc
 for o in gc.get_objects():
     if type(o) is dict and 'kind' in o: o['kind'] = 'exit'
 1 + 1
-# %% every list that the collector knows, emptied => none | value 2 | error | crash | limit, spoiled
+# %% every list that the collector knows, emptied => value 2 | none | error | crash | limit, spoiled
 import gc
 for o in gc.get_objects():
     if type(o) is list: o.clear()
 1 + 1
-# %% every dict that the collector knows, emptied => value 2 | error | crash | limit, spoiled
+# %% every dict that the collector knows, emptied => value 2 | none | error | crash | limit, spoiled
 import gc
 for o in gc.get_objects():
     if type(o) is dict: o.clear()

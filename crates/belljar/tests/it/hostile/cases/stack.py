@@ -64,7 +64,7 @@ for _ in range(100_000):
     x = wrap(x)
     next(x)
 del x
-# %% a deep chain of map objects, advanced => limit stack
+# %% a deep chain of map objects, advanced => error RecursionError | limit stack | crash the program crashed
 x = iter([1])
 for _ in range(200_000): x = map(int, x)
 next(x)
@@ -166,12 +166,12 @@ hash(a)
 a = b = 1
 for _ in range(200_000): a, b = (a,), (b,)
 a == b
-# %% a deep partial called => value 1 | error RecursionError | limit stack
+# %% a deep partial called => value 1
 import functools
 f = lambda: 1
 for _ in range(200_000):
     f = functools.partial(f)
-    f.apart = True  # else it is merged with the one before
+    f.apart = True
 f()
 # %% a deep chain of bound methods => error MemoryError
 import types
