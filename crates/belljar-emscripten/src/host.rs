@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing here is shared with another instance, except what is read-only.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wasmtime::{Caller, Instance, Memory, Table};
@@ -11,7 +12,7 @@ use crate::console::Console;
 use crate::dylink::Linked;
 use crate::ffi::Closures;
 use crate::fs::Filesystem;
-use crate::guest::GuestMemory;
+use crate::guest::{GuestMemory, Ptr};
 use crate::limits::MemoryBudget;
 use crate::stop::Stop;
 
@@ -30,6 +31,8 @@ pub struct Host {
     pub(crate) memory_budget: MemoryBudget,
     pub(crate) linked: Linked,
     pub(crate) closures: Closures,
+    /// `st_dev` and `st_ino` of the file behind each mapping that is written back, by the mapping's address.
+    pub(crate) mapped_files: BTreeMap<Ptr, (u32, u64)>,
     pub(crate) main: Option<MainModule>,
 }
 

@@ -296,6 +296,7 @@ impl Host {
             memory_budget: MemoryBudget::new(memory_limit),
             linked: Linked::default(),
             closures: crate::ffi::Closures::default(),
+            mapped_files: std::collections::BTreeMap::new(),
             main: None,
         }
     }

@@ -36,7 +36,8 @@ impl Expected {
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Reads the list's text.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut reason = None;
         for (index, line) in text.lines().enumerate() {

@@ -292,6 +292,16 @@ impl Filesystem {
         }
     }
 
+    /// A descriptor that can write to the file with this `st_dev` and `st_ino`: `likely`, if it can.
+    pub fn writer_of(&self, device: u32, ino: u64, likely: i32) -> Option<i32> {
+        let writes = |fd: &i32| {
+            let is_file = |stat: super::Stat| (stat.device, stat.ino) == (device, ino);
+            self.stat_fd(*fd).is_ok_and(is_file) && self.flags(*fd).is_ok_and(OpenFlags::writes)
+        };
+        let open = self.descriptors.all().filter_map(|(fd, ..)| i32::try_from(fd).ok());
+        std::iter::once(likely).chain(open).find(writes)
+    }
+
     /// What `poll` would find now. Nothing but pipes ever has to be waited for.
     pub fn readiness(&self, fd: i32) -> Result<Readiness, Errno> {
         let description = self.description(fd)?;

@@ -25,10 +25,20 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
         linker.func_wrap(
             "env",
             name,
-            |mut call: Call<'_>, start: Ptr, length: u32, protection: i32, flags: i32, fd: i32, offset: i64| {
+            move |mut call: Call<'_>, start: Ptr, length: u32, protection: i32, flags: i32, fd: i32, offset: i64| {
                 env(&mut call, |memory, host| {
-                    let shared = flags & MAP_PRIVATE == 0 && protection & PROT_WRITE != 0;
-                    if shared { write_back(memory, host, start, length, fd, offset) } else { Ok(0) }
+                    let file = host.mapped_files.get(&start).copied();
+                    if name == "_munmap_js" {
+                        host.mapped_files.remove(&start);
+                    }
+                    if !writes_back(protection, flags) {
+                        return Ok(0);
+                    }
+                    let fd = match file {
+                        Some((device, ino)) => host.files.writer_of(device, ino, fd).ok_or(Errno::EBADF)?,
+                        None => fd,
+                    };
+                    write_back(memory, host, start, length, fd, offset)
                 })
             },
         )?;
@@ -66,6 +76,11 @@ fn mmap(
         fill(memory, host, start, length, fd, offset)?;
         memory.write_u32(allocated, 1)?;
         memory.write_u32(address, start)?;
+        host.mapped_files.remove(&start);
+        if writes_back(protection, flags) {
+            let stat = host.files.stat_fd(fd)?;
+            host.mapped_files.insert(start, (stat.device, stat.ino));
+        }
         Ok(0)
     })?;
     if result != 0 {
@@ -74,12 +89,16 @@ fn mmap(
     Ok(result)
 }
 
+/// Whether changes of a mapping are changes of the file.
+fn writes_back(protection: i32, flags: i32) -> bool {
+    protection & PROT_WRITE != 0 && flags & MAP_PRIVATE == 0
+}
+
 /// What `mmap` refuses: a mapping of nothing, of what cannot be read, of what is no regular file; a shared one that can
 /// be written to of what cannot.
 fn check(host: &mut Host, length: u32, protection: i32, flags: i32, fd: i32, offset: i64) -> Answer {
     let open = host.files.flags(fd)?;
-    let shared_writable = protection & PROT_WRITE != 0 && flags & MAP_PRIVATE == 0;
-    if !open.reads() || shared_writable && !open.writes() {
+    if !open.reads() || writes_back(protection, flags) && !open.writes() {
         return Err(Errno::EACCES.into());
     }
     if host.files.stat_fd(fd)?.file_type != crate::fs::FileType::Regular {

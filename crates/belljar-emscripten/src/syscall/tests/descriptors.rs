@@ -103,6 +103,27 @@ fn polling_finds_what_is_ready_and_sleeps_otherwise() {
 }
 
 #[test]
+fn a_mapping_is_written_back_to_its_file_when_its_descriptor_is_open_on_another() {
+    let mut machine = Machine::new();
+    machine.files().write_file("mapped", b"0123456789").unwrap();
+    machine.files().write_file("other", b"untouched!").unwrap();
+    let fd = machine.open("mapped") as i32;
+    let held = machine.files().duplicate(fd, 0, false).unwrap();
+    assert_eq!(machine.call("env", "_mmap_js", &[10, 3, 1, i64::from(fd), 0, 64, 68]).unwrap(), Some(0));
+    machine.files().close(fd).unwrap();
+    assert_eq!(machine.open("other") as i32, fd);
+    let back = |machine: &mut Machine, name: &str, text: &[u8]| {
+        machine.memory().write(MAPPING, text).unwrap();
+        machine.call("env", name, &[i64::from(MAPPING), 10, 3, 1, i64::from(fd), 0]).unwrap().unwrap() as i32
+    };
+    assert_eq!(back(&mut machine, "_msync_js", b"synced"), 0);
+    assert_eq!(machine.files().read_file("mapped", 100).unwrap(), b"synced6789");
+    machine.files().close(held).unwrap();
+    assert_eq!(back(&mut machine, "_munmap_js", b"lost"), Errno::EBADF.negative());
+    assert_eq!(machine.files().read_file("other", 100).unwrap(), b"untouched!");
+}
+
+#[test]
 fn a_mapping_is_a_copy_that_is_written_back() {
     let mut machine = Machine::new();
     machine.files().write_file("f", b"0123456789").unwrap();
