@@ -23,6 +23,8 @@ pub struct Request {
     pub code: String,
     /// The name that tracebacks show; `main.py` where this is empty.
     pub filename: String,
+    /// `__file__`, for code that is a file; unset when `None`.
+    pub file: Option<String>,
     /// How the code is read.
     pub mode: Mode,
     /// Variables to set before it runs: a JSON object. Text, so that numbers stay what they are.

@@ -28,12 +28,14 @@ def _error(kind: str, message: str) -> str:
 _INTERRUPTED = _error("KeyboardInterrupt", "")
 _BROKEN = _error("RuntimeError", "the code left too little memory, or changed what Python itself needs")
 _NO_VALUE = {"kind": "value", "value": None, "text": None}
+_WARM_UPS = 20
 
 
 def prepare(request: str) -> str:
     """Make this interpreter ready to be copied.
 
     Request: ``{"imports": [module, ...]}``; the base image's modules (`image.PRELOAD`) are always imported.
+    Outcome, if all went well: ``immortals``, the addresses of objects whose reference count need not be kept.
     """
     return _answer(lambda: _prepare(loads(request)))
 
@@ -68,12 +70,12 @@ def finish(request: str) -> str:
 
 def _prepare(request: Request) -> Outcome:
     image.prepare(request.get("imports", ()))
-    # One run of everything a first cell needs, so that its lazily made state is part of the image.
-    for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)"):
+    # What a first cell needs, so that its lazily made state is part of the image; so often that the interpreter has
+    # specialised its bytecode and does not write to it any more.
+    for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
         run(dumps({"code": code}))
     interactive.status("1")
-    image.settle()
-    return _NO_VALUE
+    return {"kind": "value", "immortals": image.settle()}
 
 
 def _run(request: Request) -> Outcome:

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from . import cell, collector, event_loop, interrupts, recursion, refusals, sources, tracebacks
+from . import cell, collector, event_loop, immortals, interrupts, recursion, refusals, sources, tracebacks
 
 PRELOAD = (
     "ast",
@@ -76,14 +76,19 @@ def prepare(imports: Iterable[str]) -> None:
         importlib.import_module(name)
 
 
-def settle() -> None:
-    """Leave ``__main__`` as a new program finds it, and keep the collector off what all copies share."""
+def settle() -> list[int]:
+    """Leave ``__main__`` as a new program finds it, and keep the collector off what all copies share.
+
+    The answer is the addresses of the objects that the host is to make immortal.
+    """
     names = cell.main.__dict__
     for name in list(names):
         if name not in ("__builtins__", "__name__"):
             del names[name]
     event_loop.close()
+    addresses = immortals.find()
     collector.freeze()
+    return addresses
 
 
 def _add_site_builtins() -> None:

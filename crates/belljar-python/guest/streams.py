@@ -17,12 +17,19 @@ def guarded() -> Iterator[None]:
             current, original = getattr(sys, name, None), getattr(sys, f"__{name}__", None)
             if descriptor:
                 _flush(current)
-            if original is None or getattr(original, "closed", True):
+            if not _is_open(original):
                 original = _reopened(descriptor)
                 setattr(sys, f"__{name}__", original)
             if current is not original:
                 setattr(sys, name, original)
                 _flush(original)
+
+
+def _is_open(stream: object) -> bool:
+    try:
+        return not stream.closed  # type: ignore[attr-defined]
+    except Exception:
+        return False  # It is gone, or detached from its buffer.
 
 
 def _flush(stream: object) -> None:

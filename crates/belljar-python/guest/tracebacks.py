@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from types import TracebackType
 from typing import Any
 
 from . import sources, values
@@ -32,7 +33,7 @@ def outcome(error: BaseException) -> dict[str, Any]:
         return _error(error)
     except BaseException:
         # Mostly MemoryError: what the frames hold is the likeliest thing that can be given up.
-        traceback.clear_frames(error.__traceback__)
+        traceback.clear_frames(_traceback_of(error))
         name = type(error).__name__
         return {"kind": "error", "type": name, "message": "", "traceback": f"{name}\n"}
 
@@ -54,7 +55,7 @@ def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:
 
 def release(errors: list[BaseException]) -> None:
     """Empty ``errors``, and with them what their frames held, as if the line did that which the error left."""
-    step = errors[0].__traceback__ if errors else None
+    step = _traceback_of(errors[0]) if errors else None
     while step is not None and step.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
         step = step.tb_next
     if step is None:
@@ -68,7 +69,7 @@ def _error(error: BaseException) -> dict[str, Any]:
     described, text = _describe(error)
     return {
         "kind": "error",
-        "type": described.exc_type_str,
+        "type": _printable(_shorten(described.exc_type_str, _MAX_MESSAGE)),
         "message": _printable(_shorten(_message(error), _MAX_MESSAGE)),
         "traceback": _printable(_shorten(text, _MAX_TEXT)),
     }
@@ -86,6 +87,11 @@ def _exit(error: SystemExit) -> dict[str, Any]:
     with suppress(AttributeError, OSError, ValueError):
         print(message, file=sys.stderr)
     return {"kind": "exit", "code": 1, "message": _shorten(message, _MAX_MESSAGE)}
+
+
+def _traceback_of(error: BaseException) -> TracebackType | None:
+    """The traceback, whatever the exception's class makes of the attribute."""
+    return BaseException.__traceback__.__get__(error)
 
 
 class _Stack(traceback.StackSummary):

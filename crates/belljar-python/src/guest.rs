@@ -14,6 +14,7 @@ const MODULES: &[(&str, &str)] = &[
     ("ending.py", include_str!("../guest/ending.py")),
     ("event_loop.py", include_str!("../guest/event_loop.py")),
     ("image.py", include_str!("../guest/image.py")),
+    ("immortals.py", include_str!("../guest/immortals.py")),
     ("interactive.py", include_str!("../guest/interactive.py")),
     ("interrupts.py", include_str!("../guest/interrupts.py")),
     ("memory.py", include_str!("../guest/memory.py")),

@@ -96,6 +96,8 @@ struct GuestRequest<'a> {
     globals: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     argv: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
     env: &'a BTreeMap<String, String>,
     /// Whether this is the first call since the image was restored: seeds are to be drawn anew.
     fresh: bool,
@@ -146,6 +148,7 @@ impl Interpreter {
             mode: request.mode,
             globals: request.globals.as_deref(),
             argv: request.argv.as_deref(),
+            file: request.file.as_deref(),
             env: &request.env,
             fresh: std::mem::take(&mut self.fresh),
             max_value_bytes: self.limits.value,

@@ -34,6 +34,17 @@ const BUILT_STDLIB: &str = "/tmp/stdlib.zip";
 /// A standard library several times the size of Pyodide's is none.
 const MAX_STDLIB: u64 = 256 << 20;
 
+/// Reference count of an immortal object: `_Py_IMMORTAL_INITIAL_REFCNT` of CPython where pointers have 32 bits.
+const IMMORTAL: u32 = 5 << 28;
+
+/// What the guest answers when it has made itself ready to be copied.
+#[derive(serde::Deserialize)]
+struct Prepared {
+    /// Addresses of objects that are to live as long as the interpreter. Counting references to them would make
+    /// each copy write to, and so own, the pages that they lie on.
+    immortals: Vec<u32>,
+}
+
 /// Where an interpreter's files come from.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -238,8 +249,10 @@ impl Workshop<'_> {
             self.build("the base image", program, layers, |instance| {
                 let prepare = interop::import(instance, "_belljar", "prepare")?;
                 let answer = interop::call(instance, prepare, "prepare", "{}")?;
-                if !answer.contains("\"kind\": \"value\"") {
-                    return Err(InteropError::Raised(format!("prepare: {answer}")));
+                let prepared: Prepared =
+                    serde_json::from_str(&answer).map_err(|_| InteropError::Raised(format!("prepare: {answer}")))?;
+                for object in prepared.immortals {
+                    instance.memory().write_u32(object, IMMORTAL)?;
                 }
                 let functions = Functions::import(instance)?;
                 let extra = serde_json::to_vec(&functions).unwrap_or_default();

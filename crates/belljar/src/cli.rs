@@ -36,16 +36,16 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// Directory that holds Pyodide's files (pyodide.asm.wasm, python_stdlib.zip, pyodide-lock.json).
-    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_RUNTIME")]
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_RUNTIME", hide_env_values = true)]
     runtime: Option<PathBuf>,
     /// Directory for downloads, compiled code and images [default: the platform's cache directory].
-    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_CACHE")]
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_CACHE", hide_env_values = true)]
     cache: Option<PathBuf>,
     /// Pyodide release to run, such as 314.0.7 (CPython 3.14).
-    #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE")]
+    #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE", hide_env_values = true)]
     pyodide: Option<String>,
     /// Use only what is on this machine.
-    #[arg(long, global = true, env = "BELLJAR_OFFLINE")]
+    #[arg(long, global = true, env = "BELLJAR_OFFLINE", hide_env_values = true)]
     offline: bool,
     /// Show no progress.
     #[arg(short, long, global = true)]

@@ -65,7 +65,10 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
     if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
         print_line(&value.text);
     }
-    status(&execution.outcome)
+    let status = status(&execution.outcome);
+    // The process is about to end, and the system takes its memory back faster than we unmap it piece by piece.
+    std::mem::forget((interpreter, python));
+    status
 }
 
 /// Runs a whole program: its code, and then what it left to be done at its end.
@@ -124,7 +127,8 @@ fn program(arguments: &RunArguments) -> Result<Option<Program>, String> {
     };
     let argv = std::iter::once(name).chain(args.iter().map(String::as_str)).map(str::to_owned).collect();
     let env = arguments.env.iter().cloned().collect();
-    Ok(Some(Program { request: Request { code, argv: Some(argv), env, ..Request::default() }, from_stdin }))
+    let file = file.filter(|file| *file != "-").map(str::to_owned);
+    Ok(Some(Program { request: Request { code, argv: Some(argv), file, env, ..Request::default() }, from_stdin }))
 }
 
 fn read_file(file: &str) -> Result<String, String> {

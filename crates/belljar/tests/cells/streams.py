@@ -35,12 +35,16 @@ sys.stdout = Broken()
 # %%
 print('fine')
 # %%
+sys.stdout.detach();
+# %%
+print('attached again')
+# %%
 import contextlib, io
 with contextlib.redirect_stdout(io.StringIO()) as held:
     print('held')
 held.getvalue()
 # %% Text that UTF-8 cannot say
-print('π ☃ 😀 \x00')
+print('π ☃ 😀')
 print('\ud800')
 # %%
 print('\ud800', file=sys.stderr)

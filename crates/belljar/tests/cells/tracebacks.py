@@ -56,6 +56,10 @@ class Bad(Exception):
     def __str__(self): raise ValueError
 raise Bad
 # %%
+class Worse(Exception):
+    __cause__ = __context__ = __traceback__ = property(lambda self: 1/0)
+raise Worse
+# %%
 raise ValueError('\ud800')
 # %% Other files
 exec(compile('1/0', 'other.py', 'exec'))
