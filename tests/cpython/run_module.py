@@ -8,6 +8,7 @@ ends with a newline, so that it can be told from what the tests themselves print
 when it ends, and ``{"ran": COUNT}`` when all have.
 """
 
+import _testinternalcapi
 import asyncio
 import builtins
 import configparser
@@ -27,8 +28,6 @@ import traceback
 import types
 import unittest
 from typing import NoReturn
-
-import _testinternalcapi
 
 SUITE = "/cpython-tests"
 """Where the directory that holds the `test` package is mounted."""

@@ -40,7 +40,8 @@ _set_lines = traceback.FrameSummary._set_lines
 
 def _set_own_lines(self: traceback.FrameSummary) -> None:
     """What `traceback` calls to find a frame's lines: the function's own text comes before the file name's."""
-    lines = _lines.get(self._code) if self._lines is None and self._code is not None else None
+    # Programs make summaries of what only resembles code, too.
+    lines = _lines.get(self._code) if self._lines is None and isinstance(self._code, CodeType) else None
     if lines is not None and self.lineno is not None:
         self._lines = "".join(lines[self.lineno - 1 : self.end_lineno])
     _set_lines(self)
