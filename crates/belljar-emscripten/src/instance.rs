@@ -18,6 +18,7 @@ use crate::memory::{MemoryImage, safepoint_page, with_image};
 use crate::program::{Program, ProgramError};
 use crate::stop::{SafepointPage, Stop, Trigger};
 use crate::thread::is_guest_thread;
+use crate::working_set::WorkingSet;
 
 /// What an instance is given at its start.
 pub struct Setup {
@@ -107,6 +108,8 @@ pub struct Instance {
     main: MainModule,
     program: Program,
     dead: bool,
+    /// The pages that the first call is going to write to.
+    expected: Option<WorkingSet>,
 }
 
 impl Instance {
@@ -139,7 +142,7 @@ impl Instance {
         let size = memory.data_size(&store);
         store.data_mut().memory_budget.note(size);
         store.data_mut().main = Some(main);
-        let mut this = Self { store, main, program: program.clone(), dead: false };
+        let mut this = Self { store, main, program: program.clone(), dead: false, expected: None };
         this.arm(&stop)?;
         this.place_residents()?;
         Ok(this)
@@ -195,11 +198,35 @@ impl Instance {
             return Err(InstanceError::WrongThread);
         }
         let function = self.main.instance.get_typed_func::<P, R>(&mut self.store, export)?;
+        self.prepare();
         // Set until the call returns, so that a panic of the host in between leaves it set.
         self.dead = true;
         let result = function.call(&mut self.store, parameters).map_err(|error| self.explain(error))?;
         self.dead = false;
         Ok(result)
+    }
+
+    /// The first call is going to write to these pages.
+    pub(crate) fn expect_writes(&mut self, expected: WorkingSet) {
+        self.expected = Some(expected);
+    }
+
+    /// The first time, has the pages copied that are going to be written to. Not done when the instance is restored:
+    /// one that is never called shall cost next to nothing.
+    fn prepare(&mut self) {
+        if let Some(expected) = self.expected.take() {
+            let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
+            // SAFETY: this is the program's linear memory, which is mapped whole and can be written to.
+            unsafe { expected.prepare(base, length) };
+        }
+    }
+
+    /// The pages of memory that were written to since this instance was restored.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn written_pages(&self) -> std::io::Result<WorkingSet> {
+        WorkingSet::observed(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
     }
 
     /// What an error of the engine means for this instance.

@@ -19,7 +19,7 @@ use belljar_emscripten::console::{Capture, Console};
 use belljar_emscripten::fs::{FileBytes, FileError, Filesystem, Layer, LayerBuilder, LayerError};
 use belljar_emscripten::program::{ProgramError, Source};
 use belljar_emscripten::translate::Options as TranslateOptions;
-use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot};
+use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, WorkingSet};
 
 use crate::boot::{self, BALLAST, EXPORTS, GUEST_PATH};
 use crate::guest;
@@ -257,7 +257,7 @@ impl Workshop<'_> {
                 }
                 let functions = Functions::import(instance)?;
                 let extra = serde_json::to_vec(&functions).unwrap_or_default();
-                Ok(instance.snapshot(&file, extra))
+                Ok(instance.snapshot(&file, extra, WorkingSet::default()))
             })??;
             step.finish();
             Ok(())
