@@ -222,10 +222,7 @@ impl Instance {
     }
 
     /// The pages of memory that were written to since this instance was restored.
-    ///
-    /// # Errors
-    /// When the system does not tell.
-    pub fn written_pages(&self) -> std::io::Result<WorkingSet> {
+    pub(crate) fn written_pages(&self) -> std::io::Result<WorkingSet> {
         WorkingSet::observed(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
     }
 

@@ -94,7 +94,7 @@ pub fn anonymous_file() -> std::io::Result<File> {
 
 impl Instance {
     /// Writes this instance's state into `file`, which must be empty. `extra` is kept for the embedder.
-    /// `working_set` is what [`Instance::written_pages`] said of a copy after its first call, if that was tried.
+    /// `working_set` is what [`Instance::rehearse`] found, or empty.
     ///
     /// # Errors
     /// When the instance is dead or the file cannot be written.
@@ -117,6 +117,24 @@ impl Instance {
         };
         let description = Description { identity, files: store.data().files.save(), state };
         write(file, &description, main.memory.data(&*store)).map_err(unusable)
+    }
+
+    /// Has a copy of this instance do what copies are likely to do first; answers the pages that it wrote to.
+    ///
+    /// Where the system does not tell, the answer is empty.
+    ///
+    /// # Errors
+    /// What `work` answers, or when the copy cannot be made.
+    pub fn rehearse<E: From<InstanceError>>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<WorkingSet, E> {
+        let file = anonymous_file().map_err(unusable)?;
+        self.snapshot(&file, Vec::new(), WorkingSet::default())?;
+        let snapshot = Snapshot::open(file, self.program(), self.host().files.layers())?;
+        let mut copy = snapshot.restore(self.program(), Setup::sealed())?;
+        work(&mut copy)?;
+        Ok(copy.written_pages().unwrap_or_default())
     }
 
     /// Every mutable `i32` global of the main module; the translator exports them all.

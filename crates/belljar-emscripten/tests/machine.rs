@@ -104,6 +104,26 @@ fn a_restored_instance_goes_on_where_its_original_was() {
 }
 
 #[test]
+fn what_a_copy_writes_to_first_is_prepared_at_its_first_call() {
+    with_program(|program| {
+        let mut original = program.instantiate(Setup::sealed()).unwrap();
+        count(&mut original);
+        let first_write = |copy: &mut Instance| -> Result<(), InstanceError> {
+            assert_eq!(count(copy), 202);
+            Ok(())
+        };
+        let working_set = original.rehearse(first_write).unwrap();
+        assert!(working_set.pages() >= 1);
+        let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
+        original.snapshot(&file, Vec::new(), working_set).unwrap();
+        let snapshot = Snapshot::open(file, program, &[]).unwrap();
+        let mut copy = program.restore(&snapshot, Setup::sealed()).unwrap();
+        assert_eq!((count(&mut copy), count(&mut copy)), (202, 303));
+        assert_eq!(count(&mut original), 202, "the rehearsal was another's");
+    });
+}
+
+#[test]
 fn grown_memory_is_part_of_a_snapshot() {
     with_program(|program| {
         let mut original = program.instantiate(Setup::sealed()).unwrap();

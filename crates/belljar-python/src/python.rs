@@ -19,7 +19,7 @@ use belljar_emscripten::console::{Capture, Console};
 use belljar_emscripten::fs::{FileBytes, FileError, Filesystem, Layer, LayerBuilder, LayerError};
 use belljar_emscripten::program::{ProgramError, Source};
 use belljar_emscripten::translate::Options as TranslateOptions;
-use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, WorkingSet};
+use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot};
 
 use crate::boot::{self, BALLAST, EXPORTS, GUEST_PATH};
 use crate::guest;
@@ -257,7 +257,12 @@ impl Workshop<'_> {
                 }
                 let functions = Functions::import(instance)?;
                 let extra = serde_json::to_vec(&functions).unwrap_or_default();
-                Ok(instance.snapshot(&file, extra, WorkingSet::default()))
+                let working_set = instance.rehearse(|copy| {
+                    let request = r#"{"code":"1 + 1","filename":"main.py","mode":"cell","env":{},"fresh":true}"#;
+                    interop::call(copy, functions.run_function(), "run", request).map(drop)
+                })?;
+                tracing::debug!(pages = working_set.pages(), "the first eval's working set");
+                Ok(instance.snapshot(&file, extra, working_set))
             })??;
             step.finish();
             Ok(())
