@@ -14,7 +14,7 @@ pub struct EntryUsage {
     pub name: String,
     /// Bytes of its files.
     pub bytes: u64,
-    /// When it was last used, to the day.
+    /// When it was last used, to ten minutes.
     pub last_used: SystemTime,
 }
 

@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterable
 
 from . import cell, collector, event_loop, immortals, interrupts, recursion, refusals, sources, tracebacks
 
@@ -54,26 +53,31 @@ PRELOAD = (
 _prepared = False
 
 
-def prepare(imports: Iterable[str]) -> None:
-    """Import modules and, the first time, install what every interpreter has."""
+def prepare() -> None:
+    """The first time, import modules and install what every interpreter has."""
     global _prepared
-    if not _prepared:
-        _prepared = True
-        event_loop.install()
-        refusals.install()
-        recursion.install()
-        interrupts.install()
-        sources.install()
-        sys.unraisablehook = tracebacks.report_unraisable
-        _add_site_builtins()
-        # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,
-        # modules in the working directory come first.
-        own = os.path.dirname(os.path.dirname(__file__))
-        sys.path[:] = ["", *(entry for entry in sys.path if entry not in ("", own))]
-        for name in PRELOAD:
-            importlib.import_module(name)
-    for name in imports:
+    if _prepared:
+        return
+    _prepared = True
+    event_loop.install()
+    refusals.install()
+    recursion.install()
+    interrupts.install()
+    sources.install()
+    sys.unraisablehook = tracebacks.report_unraisable
+    _add_site_builtins()
+    # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,
+    # modules in the working directory come first.
+    own = os.path.dirname(os.path.dirname(__file__))
+    sys.path[:] = ["", *(entry for entry in sys.path if entry not in ("", own))]
+    for name in PRELOAD:
         importlib.import_module(name)
+
+
+def preload(name: str) -> None:
+    """Import a module of a package, with the layers that were added since the last image."""
+    importlib.invalidate_caches()
+    importlib.import_module(name)
 
 
 def settle() -> list[int]:

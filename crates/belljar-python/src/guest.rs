@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 const MODULES: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../guest/__init__.py")),
     ("build.py", include_str!("../guest/build.py")),
+    ("bytecode.py", include_str!("../guest/bytecode.py")),
     ("cell.py", include_str!("../guest/cell.py")),
     ("collector.py", include_str!("../guest/collector.py")),
     ("ending.py", include_str!("../guest/ending.py")),

@@ -11,10 +11,11 @@ use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::host::Termination;
 use belljar_emscripten::stop::{Stop, StopReason};
 use belljar_emscripten::watchdog::{TimeLimits, Watch};
-use belljar_emscripten::{Instance, InstanceError, Program, Setup, Snapshot};
+use belljar_emscripten::{Instance, InstanceError, Program, Setup};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::image::Image;
 use crate::interop::{self, InteropError, Object};
 
 /// What interactive input amounts to so far.
@@ -124,8 +125,7 @@ impl Interpreter {
     /// A copy of the interpreter in `image`.
     pub(crate) fn restore(
         program: &Program,
-        image: &Snapshot,
-        functions: Functions,
+        image: &Image,
         limits: Limits,
         streams: Streams,
     ) -> Result<Self, InstanceError> {
@@ -136,7 +136,8 @@ impl Interpreter {
             environment: Vec::new(),
             limits: machine_limits(&limits),
         };
-        let instance = program.restore(image, setup)?;
+        let instance = program.restore(image.snapshot(), setup)?;
+        let functions = image.functions();
         Ok(Self { instance, functions, limits, fresh: true, broken: false, start: begin.elapsed() })
     }
 

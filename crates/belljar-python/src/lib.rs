@@ -19,13 +19,19 @@
 
 mod boot;
 mod guest;
+mod image;
 mod interop;
 mod interpreter;
+mod libraries;
+pub mod packages;
 mod python;
+mod recent;
 pub mod runtime;
+mod workshop;
 
+pub use image::{Image, LeftOut};
 pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
-pub use python::{OpenError, Options, Python};
+pub use python::{Keep, OpenError, Options, Python};
 
 /// Runs `work` on a thread with the stack that interpreters need, and waits for it.
 ///

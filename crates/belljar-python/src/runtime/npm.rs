@@ -159,7 +159,6 @@ mod tests {
 
     use super::*;
     use crate::runtime::tests::TINY;
-    use belljar_cache::{Cache, EntryKey};
 
     #[cfg(unix)]
     #[test]
