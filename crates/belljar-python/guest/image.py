@@ -4,7 +4,8 @@ import importlib
 import os
 import sys
 
-from . import cell, collector, event_loop, immortals, interrupts, recursion, refusals, sources, tracebacks
+from . import cell, collector, event_loop, immortals, interrupts, micropip, pip, processes, recursion, refusals
+from . import sources, tracebacks
 
 PRELOAD = (
     "ast",
@@ -61,6 +62,10 @@ def prepare() -> None:
     _prepared = True
     event_loop.install()
     refusals.install()
+    processes.install()
+    # Programs import these as if they were installed.
+    sys.modules["micropip"] = micropip
+    sys.modules["pip"] = sys.modules["pip._internal"] = pip
     recursion.install()
     interrupts.install()
     sources.install()

@@ -15,6 +15,7 @@ use belljar_emscripten::{Instance, InstanceError, Program, Setup};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::calls::{Calls, HostCall};
 use crate::image::Image;
 use crate::interop::{self, InteropError, Object};
 
@@ -183,6 +184,15 @@ impl Interpreter {
     /// A handle to stop what runs, from other threads.
     pub fn interrupter(&self) -> Interrupter {
         Interrupter { stop: self.instance.stop_switch() }
+    }
+
+    /// Lets `call` answer what the code asks of the host by `name`, in place of what did before.
+    pub fn answer(&mut self, name: impl Into<String>, call: Arc<dyn HostCall>) {
+        let host = self.instance.host_mut();
+        let calls = host.embedder.take().and_then(|embedder| embedder.downcast::<Calls>().ok());
+        let mut calls = calls.map(|calls| Calls::clone(&calls)).unwrap_or_default();
+        calls.0.insert(name.into(), call);
+        host.embedder = Some(Arc::new(calls));
     }
 
     /// Its files, to be changed between executions.

@@ -18,6 +18,7 @@
 //! ```
 
 mod boot;
+mod calls;
 mod guest;
 mod image;
 mod interop;
@@ -29,6 +30,7 @@ mod recent;
 pub mod runtime;
 mod workshop;
 
+pub use calls::{CallError, GaveUp, HostCall, Scene};
 pub use image::{Image, LeftOut};
 pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
 pub use python::{Keep, OpenError, Options, Python};

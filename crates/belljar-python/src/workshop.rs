@@ -57,7 +57,7 @@ impl Workshop<'_> {
             reserved_slots: 0,
             safepoints: true,
         };
-        let residents = vec![boot::trampoline()];
+        let residents = vec![boot::resident()];
         let key = EntryKey::new("program")
             .part("engine", self.engine.fingerprint())
             .part("wasm", self.release.wasm.sha256)
@@ -127,6 +127,7 @@ impl Workshop<'_> {
             let step = self.progress.start(Step::unmeasured("building the base image"));
             let file = image::create(&new.path().join(IMAGE))?;
             self.build("the base image", program, layers, |instance| {
+                boot::install_host_call(instance)?;
                 image::prepare(instance)?;
                 let extra = Extra { functions: Functions::import(instance)?, left_out: Vec::new() };
                 image::write(instance, &file, &extra)

@@ -51,6 +51,13 @@ impl PackageSet {
         Self { key: SetKey::of(&members), wheels: wheels.into() }
     }
 
+    /// These wheels, and those of `other`, which take the place of ours of the same name.
+    pub(crate) fn with(&self, other: &Self) -> Self {
+        let replaced = |wheel: &&Arc<InstalledWheel>| other.wheels.iter().any(|new| new.member.name == wheel.member.name);
+        let kept = self.wheels.iter().filter(|wheel| !replaced(wheel));
+        Self::new(kept.chain(other.wheels.iter()).cloned().collect())
+    }
+
     /// What the set is known by.
     pub fn key(&self) -> &SetKey {
         &self.key
