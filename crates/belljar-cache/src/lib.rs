@@ -4,15 +4,19 @@
 //! CACHE/entries/KIND-DIGEST/          one entry: its files and manifest.json, all appearing at once
 //! CACHE/entries/.new-KIND-DIGEST-…    an entry being made
 //! CACHE/entries/.old-KIND-DIGEST-…    an entry being deleted
-//! CACHE/locks/KIND-DIGEST             locked while the entry is made, examined or deleted
+//! CACHE/locks/KIND-DIGEST             locked while the entry is made, examined or deleted; shared while it is held
 //! ```
 //!
 //! Finding an entry takes no lock. That is safe because an entry's directory is renamed into its place complete, and
 //! its files are not written to afterwards; what else may have happened to them, the [manifest] tells.
 //! Compiled code is loaded from here into the process, so a file that is not exactly what was written is never handed
 //! out: the entry is thrown away and made again.
+//!
+//! What was used least recently can be deleted to make room ([`Cache::evict`]). An entry that may be must be *held* while
+//! its files are being opened ([`Cache::hold`]); once they are open, or mapped, deleting them does no harm.
 
 mod error;
+mod evict;
 mod key;
 mod lock;
 mod manifest;
@@ -27,6 +31,7 @@ use std::time::{Duration, SystemTime};
 use belljar_core::progress::Progress;
 
 pub use error::CacheError;
+pub use evict::Evicted;
 pub use key::EntryKey;
 pub use manifest::hex;
 pub use new_entry::NewEntry;
@@ -37,7 +42,7 @@ use manifest::{Condition, MANIFEST, Manifest};
 
 /// How exactly the last use of an entry is known (see [`EntryUsage::last_used`]): each use writing to the disk would
 /// cost more than finding the entry.
-const LAST_USE_RESOLUTION: Duration = Duration::from_secs(24 * 60 * 60);
+const LAST_USE_RESOLUTION: Duration = Duration::from_secs(10 * 60);
 
 /// A handle to a cache directory, which need not exist yet.
 #[derive(Debug, Clone)]
@@ -50,6 +55,8 @@ pub struct Cache {
 pub struct Entry {
     directory: PathBuf,
     manifest: Manifest,
+    /// Keeps the entry from being evicted, if it is held.
+    _hold: Option<EntryLock>,
 }
 
 impl Cache {
@@ -84,6 +91,37 @@ impl Cache {
         }
     }
 
+    /// As [`Cache::get`]; until the entry is dropped, no process evicts it.
+    pub fn hold(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
+        // An entry that is being made, or deleted, is not there.
+        let hold = EntryLock::share(&self.root, &key.directory_name());
+        match self.look(&key.directory_name())? {
+            Looked::Whole(entry) => Ok(Some(Entry { _hold: hold, ..entry })),
+            Looked::Absent => Ok(None),
+            Looked::Doubtful => {
+                // Whoever mends it must be the only one to hold it.
+                drop(hold);
+                self.get(key)
+            }
+        }
+    }
+
+    /// As [`Cache::get_or_make`]; until the entry is dropped, no process evicts it.
+    pub fn hold_or_make<E: From<CacheError>>(
+        &self,
+        key: &EntryKey,
+        progress: &dyn Progress,
+        make: impl FnOnce(&NewEntry) -> Result<(), E>,
+    ) -> Result<Entry, E> {
+        if let Some(entry) = self.hold(key)? {
+            return Ok(entry);
+        }
+        let entry = self.get_or_make(key, progress, make)?;
+        // It is the latest there is, so that nobody evicts it in between, unless it alone is more than the cache may
+        // hold: then its files are gone in a moment anyway, and whoever opens them is told so.
+        Ok(self.hold(key)?.unwrap_or(entry))
+    }
+
     /// The entry for a key, made by `make` when it is not there. When another process or thread is making the same
     /// entry, this waits for it (and says so through `progress`) and then uses what the other made.
     ///
@@ -110,7 +148,7 @@ impl Cache {
         let manifest = new.seal()?;
         let directory = self.entries().join(&name);
         match new.publish(&directory) {
-            Ok(()) => Ok(Entry { directory, manifest }),
+            Ok(()) => Ok(Entry { directory, manifest, _hold: None }),
             // Without locks another process may have come first. Its entry serves as well.
             Err(error) => self.examine(&name, None).ok_or_else(|| error.into()),
         }
@@ -148,7 +186,7 @@ impl Cache {
         Ok(match manifest {
             Some(manifest) if manifest.condition(&directory) == Condition::Untouched => {
                 note_use(&file);
-                Looked::Whole(Entry { directory, manifest })
+                Looked::Whole(Entry { directory, manifest, _hold: None })
             }
             _ => Looked::Doubtful,
         })
@@ -169,7 +207,7 @@ impl Cache {
                         {
                             tracing::debug!(%error, "the manifest could not be brought up to date");
                         }
-                        return Some(Entry { directory, manifest });
+                        return Some(Entry { directory, manifest, _hold: None });
                     }
                     Err(file) => format!("`{file}` is not what was written"),
                 },

@@ -53,6 +53,15 @@ impl EntryLock {
         Some(EntryLock { _file: file, exclusive: true })
     }
 
+    /// A part of the lock, which others may have a part of too, but nobody the whole. `None` when somebody has that, and
+    /// when this user may not lock anything here.
+    pub(crate) fn share(root: &Path, entry: &str) -> Option<Self> {
+        let directory = root.join("locks");
+        let file = open(&directory.join(entry)).ok()?;
+        file.try_lock_shared().ok()?;
+        Some(EntryLock { _file: file, exclusive: false })
+    }
+
     /// Whether nobody else can hold it at the same time: false where the file system has no locks.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive

@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing here is shared with another instance, except what is read-only.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub struct Host {
     pub environment: Vec<String>,
     /// Soft interrupts and the hard stop.
     pub stop: Arc<Stop>,
+    /// What the embedder's own host functions work on.
+    pub embedder: Option<Arc<dyn Any + Send + Sync>>,
     pub(crate) memory_budget: MemoryBudget,
     pub(crate) linked: Linked,
     pub(crate) closures: Closures,

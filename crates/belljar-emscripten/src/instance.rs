@@ -169,12 +169,14 @@ impl Instance {
         let program = self.program.clone();
         let (residents, mut slot) = program.residents();
         for (module, exports) in residents {
-            let imports = module.imports().map(|import| match import.name() {
-                "memory" => Ok(self.main.memory.into()),
-                "__indirect_function_table" => Ok(self.main.table.into()),
-                name => Err(ProgramError::Missing(name.into())),
-            });
-            let imports = imports.collect::<Result<Vec<_>, _>>()?;
+            let mut imports = Vec::new();
+            for import in module.imports() {
+                imports.push(match (import.module(), import.name()) {
+                    ("env", "memory") => self.main.memory.into(),
+                    ("env", "__indirect_function_table") => self.main.table.into(),
+                    (from, name) => program.linker().get(&mut self.store, from, name)?,
+                });
+            }
             let resident = wasmtime::Instance::new(&mut self.store, module, &imports)?;
             for export in exports {
                 let function = resident.get_func(&mut self.store, export);
@@ -313,6 +315,7 @@ impl Host {
             clock: Clock::starting_at(Duration::ZERO),
             environment: Vec::new(),
             stop: Arc::default(),
+            embedder: None,
             memory_budget: MemoryBudget::new(memory_limit),
             linked: Linked::default(),
             closures: crate::ffi::Closures::default(),

@@ -20,6 +20,7 @@ pub mod instance;
 pub mod limits;
 mod memory;
 pub mod program;
+pub mod reentry;
 pub mod snapshot;
 pub mod stop;
 mod syscall;

@@ -31,7 +31,8 @@ const MACHINE_EXPORTS: [&str; 5] = ["__stack_pointer", "emscripten_builtin_memal
 
 /// A small module that belongs to every instance, with its functions in table slots of their own.
 ///
-/// It may import `env.memory` and `env.__indirect_function_table`, the main module's.
+/// It may import `env.memory` and `env.__indirect_function_table`, the main module's, and functions of the host. To
+/// export such a function is to give it a slot.
 #[derive(Debug, Clone)]
 pub struct Resident {
     /// Its text or binary form.

@@ -55,6 +55,27 @@ impl Drop for Watch {
     }
 }
 
+/// A time in which the clock stands still for one program: no limit on its elapsed time comes nearer.
+#[must_use = "the clock stands still only as long as this lives"]
+pub struct Pause {
+    /// Runs of the program that were taken off the queue, and how long each had left.
+    waiting: Vec<(u64, Duration, Entry)>,
+}
+
+impl Pause {
+    /// Stops the clock of the program behind `stop`. Its processor time goes on counting: the host's work for it is
+    /// meant to be done on another thread. Must be dropped before the run's [`Watch`] is.
+    pub fn start(stop: &Arc<Stop>) -> Self {
+        Self { waiting: Watchdog::get().set_aside(stop) }
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        Watchdog::get().put_back(std::mem::take(&mut self.waiting));
+    }
+}
+
 struct Entry {
     stop: Arc<Stop>,
     kind: Kind,
@@ -120,6 +141,28 @@ impl Watchdog {
         if queue.entries.remove(&(at, number)).is_none() {
             queue.entries.retain(|ticket, _| ticket.1 != number);
         }
+    }
+
+    /// Takes the entries of a program that watch elapsed time off the queue.
+    fn set_aside(&self, stop: &Arc<Stop>) -> Vec<(u64, Duration, Entry)> {
+        let now = Instant::now();
+        let paused =
+            |_: &Ticket, entry: &mut Entry| Arc::ptr_eq(&entry.stop, stop) && !matches!(entry.kind, Kind::Cpu { .. });
+        let mut queue = self.lock();
+        let taken = queue.entries.extract_if(.., paused);
+        taken.map(|((at, number), entry)| (number, at.saturating_duration_since(now), entry)).collect()
+    }
+
+    fn put_back(&self, waiting: Vec<(u64, Duration, Entry)>) {
+        let now = Instant::now();
+        let mut queue = self.lock();
+        for (number, left, entry) in waiting {
+            // Each had a time that the clock could show, and so has it now, unless the host slept for centuries.
+            if let Some(at) = now.checked_add(left) {
+                queue.entries.insert((at, number), entry);
+            }
+        }
+        self.changed.notify_one();
     }
 
     fn keep_watch(&self) {
@@ -225,6 +268,27 @@ mod tests {
     fn a_finished_watch_stops_nothing() {
         let stop = Arc::new(Stop::default());
         drop(Watch::start(&stop, TimeLimits { wall: Some(Duration::from_millis(1)), ..TimeLimits::default() }));
+        assert_eq!(stop.sleep(Duration::from_millis(20)), Ok(Wake::Elapsed));
+    }
+
+    #[test]
+    fn a_paused_clock_goes_on_where_it_stood() {
+        let stop = Arc::new(Stop::default());
+        let _watch = Watch::start(&stop, TimeLimits { wall: Some(Duration::from_millis(40)), ..TimeLimits::default() });
+        let pause = Pause::start(&stop);
+        assert_eq!(stop.sleep(Duration::from_millis(80)), Ok(Wake::Elapsed));
+        drop(pause);
+        assert!(!stop.stopped());
+        assert!(stop.sleep(Duration::from_secs(60)).is_err());
+        assert_eq!(stop.reason(), Some(StopReason::WallTime));
+    }
+
+    #[test]
+    fn a_watch_that_ends_after_a_pause_stops_nothing() {
+        let stop = Arc::new(Stop::default());
+        let watch = Watch::start(&stop, TimeLimits { wall: Some(Duration::from_millis(5)), ..TimeLimits::default() });
+        drop(Pause::start(&stop));
+        drop(watch);
         assert_eq!(stop.sleep(Duration::from_millis(20)), Ok(Wake::Elapsed));
     }
 

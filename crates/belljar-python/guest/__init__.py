@@ -2,7 +2,9 @@
 
 The host calls the functions below; each takes one JSON text and returns one JSON text.
 
-    prepare      once, while an image is built: import, patch, warm up
+    preload      while an image with packages is built: import one of their modules
+    preload_attributes   then, for modules that import what they offer when it is first used: use it
+    prepare      once an image has all: patch, warm up
     run          run a cell (or what a user typed at the prompt), answer its outcome
     is_complete  would the prompt's text run, or is more to come?
     finish       the end of a program: pending tasks, atexit callbacks, destructors
@@ -32,12 +34,22 @@ _WARM_UPS = 20
 
 
 def prepare(request: str) -> str:
-    """Make this interpreter ready to be copied.
+    """Make this interpreter ready to be copied; the first time, import the base image's modules (`image.PRELOAD`).
 
-    Request: ``{"imports": [module, ...]}``; the base image's modules (`image.PRELOAD`) are always imported.
     Outcome, if all went well: ``immortals``, the addresses of objects whose reference count need not be kept.
     """
-    return _answer(lambda: _prepare(loads(request)))
+    del request  # Nothing to say; the host passes "{}".
+    return _answer(_prepare)
+
+
+def preload(request: str) -> str:
+    """Import ``module``. The outcome has no value, or is the error that the import raised."""
+    return _answer(lambda: _preload(loads(request)))
+
+
+def preload_attributes(request: str) -> str:
+    """Look up what ``module`` offers. The outcome has no value, or is the error that this raised."""
+    return _answer(lambda: _preload_attributes(loads(request)))
 
 
 def run(request: str) -> str:
@@ -68,14 +80,24 @@ def finish(request: str) -> str:
     return _answer(_finish)
 
 
-def _prepare(request: Request) -> Outcome:
-    image.prepare(request.get("imports", ()))
+def _prepare() -> Outcome:
+    image.prepare()
     # What a first cell needs, so that its lazily made state is part of the image; so often that the interpreter has
     # specialised its bytecode and does not write to it any more.
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
         run(dumps({"code": code, "fresh": True}))
     interactive.status("1")
     return {"kind": "value", "immortals": image.settle()}
+
+
+def _preload(request: Request) -> Outcome:
+    image.preload(request["module"])
+    return _NO_VALUE
+
+
+def _preload_attributes(request: Request) -> Outcome:
+    image.preload_attributes(request["module"])
+    return _NO_VALUE
 
 
 def _run(request: Request) -> Outcome:

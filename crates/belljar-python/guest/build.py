@@ -4,11 +4,11 @@ The library comes as a zip of sources, which Python would compile at every impor
 every source (tracebacks show source lines) and is stored, not deflated, so that the host can map it.
 """
 
-import importlib.util
 import json
-import marshal
 import warnings
 import zipfile
+
+from .bytecode import compile_source
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can say: the same input gives the same bytes."""
@@ -43,10 +43,3 @@ def compile_zip(request: str) -> str:
             target.writestr(zipfile.ZipInfo(f"{name}c", _EPOCH), bytecode)
             compiled += 1
     return json.dumps({"compiled": compiled, "skipped": skipped})
-
-
-def compile_source(source: bytes, path: str) -> bytes:
-    """The bytes of a `.pyc` whose source is never checked again (PEP 552)."""
-    code = compile(source, path, "exec", dont_inherit=True)
-    header = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
-    return header + importlib.util.source_hash(source) + marshal.dumps(code)

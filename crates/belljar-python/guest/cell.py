@@ -8,7 +8,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-from . import event_loop, sources, values
+from . import event_loop, magics, sources, values
 
 FILENAME = "main.py"
 MAX_VALUE_BYTES = 16 * 1024 * 1024
@@ -29,9 +29,9 @@ class Compiler:
     def __init__(self) -> None:
         self.flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
-    def parse(self, source: str, filename: str) -> ast.Module:
-        """The cell's syntax tree; raises what `compile` raises."""
-        sources.announce(source, filename)
+    def parse(self, source: str, filename: str, shown: str | None = None) -> ast.Module:
+        """The cell's syntax tree; raises what `compile` raises. ``shown`` is what tracebacks are to show instead."""
+        sources.announce(source if shown is None else shown, filename)
         return compile(source, filename, "exec", self.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
 
     def compile(self, tree: ast.AST, filename: str, mode: str) -> CodeType:
@@ -54,9 +54,10 @@ compiler = Compiler()
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """Run the cell of ``request``; raises what the cell raises."""
     filename = request.get("filename", FILENAME)
-    source = sources.normalise(request["code"])
+    code = sources.normalise(request["code"])
+    source = magics.translate(code)
     set_globals(request.get("globals"))
-    tree = compiler.parse(source, filename)
+    tree = compiler.parse(source, filename, code)
     last = _take_last_expression(tree, source)
     parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
     if last is None:

@@ -1,11 +1,12 @@
 """Make an interpreter ready to be copied: imports, patches, and a clean ``__main__``."""
 
 import importlib
+import importlib.util
 import os
 import sys
-from collections.abc import Iterable
 
-from . import cell, collector, event_loop, immortals, interrupts, recursion, refusals, sources, tracebacks
+from . import cell, collector, event_loop, immortals, interrupts, micropip, pip, processes, recursion, refusals
+from . import sources, tracebacks
 
 PRELOAD = (
     "ast",
@@ -54,26 +55,48 @@ PRELOAD = (
 _prepared = False
 
 
-def prepare(imports: Iterable[str]) -> None:
-    """Import modules and, the first time, install what every interpreter has."""
+def prepare() -> None:
+    """The first time, import modules and install what every interpreter has."""
     global _prepared
-    if not _prepared:
-        _prepared = True
-        event_loop.install()
-        refusals.install()
-        recursion.install()
-        interrupts.install()
-        sources.install()
-        sys.unraisablehook = tracebacks.report_unraisable
-        _add_site_builtins()
-        # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,
-        # modules in the working directory come first.
-        own = os.path.dirname(os.path.dirname(__file__))
-        sys.path[:] = ["", *(entry for entry in sys.path if entry not in ("", own))]
-        for name in PRELOAD:
-            importlib.import_module(name)
-    for name in imports:
+    if _prepared:
+        return
+    _prepared = True
+    event_loop.install()
+    refusals.install()
+    processes.install()
+    # Programs import these as if they were installed.
+    sys.modules["micropip"] = micropip
+    sys.modules["pip"] = sys.modules["pip._internal"] = pip
+    recursion.install()
+    interrupts.install()
+    sources.install()
+    sys.unraisablehook = tracebacks.report_unraisable
+    _add_site_builtins()
+    # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,
+    # modules in the working directory come first.
+    own = os.path.dirname(os.path.dirname(__file__))
+    sys.path[:] = ["", *(entry for entry in sys.path if entry not in ("", own))]
+    for name in PRELOAD:
         importlib.import_module(name)
+
+
+def preload(name: str) -> None:
+    """Import a module of a package, with the layers that were added since the last image."""
+    importlib.invalidate_caches()
+    importlib.import_module(name)
+
+
+def preload_attributes(name: str) -> None:
+    """Look up the names in ``__all__`` of a module that finds them by ``__getattr__`` (PEP 562), as pydantic does.
+
+    Not those of submodules: packages that offer these so do it because nobody needs all of them.
+    """
+    module = sys.modules[name]
+    if "__getattr__" not in vars(module):
+        return
+    for attribute in getattr(module, "__all__", ()):
+        if attribute not in vars(module) and importlib.util.find_spec(f"{name}.{attribute}") is None:
+            getattr(module, attribute)
 
 
 def settle() -> list[int]:

@@ -19,6 +19,7 @@ _found: list[Any] = []
 
 def find() -> list[int]:
     """Addresses of all objects that there are and that are still mortal."""
+    gc.unfreeze()  # Objects of the image that this one began with are not listed while they are frozen.
     todo, seen = gc.get_objects(), {id(_found)}
     while todo:
         found = todo.pop()

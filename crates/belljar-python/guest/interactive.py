@@ -5,7 +5,7 @@ import codeop
 import sys
 from typing import Any
 
-from . import cell, sources
+from . import cell, magics, sources
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
@@ -13,7 +13,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     filename = request.get("filename", "<stdin>")
     cell.set_globals(request.get("globals"))
     try:
-        for statement in cell.compiler.parse(sources.normalise(request["code"]), filename).body:
+        code = sources.normalise(request["code"])
+        for statement in cell.compiler.parse(magics.translate(code), filename, code).body:
             # "single" prints what `sys.displayhook` is given: every expression's value that is not None.
             cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
     except Exception as error:
@@ -24,6 +25,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
 def status(code: str) -> str:
     """Tell "complete" input from "incomplete" and "invalid"."""
+    code = magics.translate(code)
     compiler = codeop.CommandCompiler()
     compiler.compiler.flags |= cell.compiler.flags
     try:

@@ -1,4 +1,4 @@
-"""What WebAssembly cannot do, refused in words that say what to do instead.
+"""What WebAssembly cannot do, refused in words that say what to do instead. See `processes` for pip.
 
 The exception types are CPython's, because libraries catch them: RuntimeError for threads, OSError for processes
 and sockets.
@@ -8,7 +8,6 @@ import _thread
 import errno
 import os
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -21,8 +20,8 @@ NO_THREADS = (
     "Call the function directly, or use asyncio for work that waits"
 )
 NO_PROCESSES = (
-    "Python in WebAssembly cannot start processes. Do the work in this one: shutil, pathlib, tarfile and zipfile "
-    "stand in for many commands, and Python code can be imported instead of run"
+    "Python in WebAssembly cannot start processes, except that `pip install` is done for you. Do the work in this one: "
+    "shutil, pathlib, tarfile and zipfile stand in for many commands, and Python code can be imported instead of run"
 )
 NO_NETWORK = "this sandbox has no network access"
 
@@ -32,11 +31,10 @@ def install() -> None:
     threading.Thread.start = _start_thread
     _thread.start_new_thread = _thread.start_new = _refuse_thread
     _thread.start_joinable_thread = threading._start_joinable_thread = _refuse_thread
-    subprocess.Popen.__init__ = _refuse_process
-    for name in ("system", "popen", "fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve"):
+    for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "execv", "execve"):
         # Only what exists: libraries ask with hasattr what the platform can do.
         if hasattr(os, name):
-            setattr(os, name, _refuse_process)
+            setattr(os, name, refuse_process)
     socket.socket.__init__ = _open_socket
     socket.getaddrinfo = _resolve
     for name, patch in list(_LATER.items()):
@@ -54,7 +52,8 @@ def _start_thread(self: threading.Thread) -> NoReturn:
     raise RuntimeError(NO_THREADS)
 
 
-def _refuse_process(*args: object, **options: object) -> NoReturn:
+def refuse_process(*args: object, **options: object) -> NoReturn:
+    """Raise what starting a process raises."""
     raise OSError(errno.ENOTSUP, NO_PROCESSES)
 
 
@@ -77,16 +76,16 @@ def _resolve(host: Any, port: Any, *args: Any, **options: Any) -> Any:
 
 
 def _patch_multiprocessing(module: ModuleType) -> None:
-    module.BaseProcess.start = _refuse_process
+    module.BaseProcess.start = refuse_process
 
 
 def _patch_contexts(module: ModuleType) -> None:
     # Before a pool starts processes it makes locks, whose failure tells of a missing sem_open.
-    module.BaseContext.Pool = _refuse_process
+    module.BaseContext.Pool = refuse_process
 
 
 def _patch_process_pool(module: ModuleType) -> None:
-    module.ProcessPoolExecutor.__init__ = _refuse_process
+    module.ProcessPoolExecutor.__init__ = refuse_process
 
 
 _LATER: dict[str, Callable[[ModuleType], None]] = {

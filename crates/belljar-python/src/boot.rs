@@ -5,6 +5,7 @@ use belljar_emscripten::program::Resident;
 use belljar_emscripten::wasmtime::{self, ExternRef, Linker, Rooted};
 use belljar_emscripten::{Instance, InstanceError};
 
+use crate::calls;
 use crate::interop::{InteropError, allocate, c_string};
 
 /// Shadow stack that CPython may use, in bytes. It watches this stack and raises `RecursionError` in time; the native
@@ -37,6 +38,7 @@ pub(crate) const GUEST_PATH: &str = "/lib/belljar";
 /// Exports of CPython that the host calls or reads.
 pub(crate) const EXPORTS: &[&str] = &[
     "PyErr_Clear",
+    "PyErr_NoMemory",
     "PyErr_Print",
     "PyImport_ImportModule",
     "PyInitConfig_Create",
@@ -45,6 +47,7 @@ pub(crate) const EXPORTS: &[&str] = &[
     "PyInitConfig_SetInt",
     "PyInitConfig_SetStr",
     "PyInitConfig_SetStrList",
+    "PyModule_AddFunctions",
     "PyObject_CallOneArg",
     "PyObject_GetAttrString",
     "PyUnicode_AsUTF8AndSize",
@@ -59,10 +62,15 @@ pub(crate) const EXPORTS: &[&str] = &[
     "emscripten_stack_set_limits",
 ];
 
-/// CPython's trampoline for calls of functions of unknown arity.
-pub(crate) fn trampoline() -> Resident {
-    Resident { module: include_bytes!("trampoline.wat").to_vec(), exports: vec!["trampoline_call".into()] }
+/// CPython's trampoline for calls of functions of unknown arity, and the host's function for the guest's calls.
+pub(crate) fn resident() -> Resident {
+    let exports = ["trampoline_call", "host_call"].map(String::from).to_vec();
+    Resident { module: include_bytes!("resident.wat").to_vec(), exports }
 }
+
+/// Places in [`resident`]'s exports.
+const TRAMPOLINE: u32 = 0;
+const HOST_CALL: u32 = 1;
 
 /// Adds the host functions that are CPython's own, not Emscripten's.
 pub(crate) fn define_imports(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
@@ -75,6 +83,7 @@ pub(crate) fn define_imports(linker: &mut Linker<Host>) -> wasmtime::Result<()> 
     for name in ["Jsv_GetError_import", "__hiwire_deduplicate_new"] {
         linker.func_wrap("env", name, || None::<Rooted<ExternRef>>)?;
     }
+    linker.func_wrap("belljar", "host_call", calls::host_call)?;
     Ok(())
 }
 
@@ -98,9 +107,27 @@ fn install_trampoline(instance: &mut Instance) -> Result<(), InteropError> {
     let runtime = instance.global("_PyRuntime")?;
     let offset = instance.memory().read_u32(offset_at)?;
     let field = runtime.checked_add(offset).ok_or(InteropError::Answer("a trampoline outside of memory"))?;
-    let slot = instance.resident_slot(0);
+    let slot = instance.resident_slot(TRAMPOLINE);
     instance.memory().write_u32(field, slot)?;
     Ok(())
+}
+
+/// Adds the function `call_host` to the guest's module `_belljar.host`: a `PyMethodDef` whose function is the host's.
+pub(crate) fn install_host_call(instance: &mut Instance) -> Result<(), InteropError> {
+    /// `METH_O`: one argument.
+    const ONE_ARGUMENT: u32 = 8;
+    let module_name = c_string(instance, "_belljar.host")?;
+    let module: u32 = instance.call("PyImport_ImportModule", module_name)?;
+    if module == 0 {
+        instance.call::<(), ()>("PyErr_Print", ())?;
+        return Err(InteropError::Raised("import _belljar.host".into()));
+    }
+    let name = c_string(instance, "call_host")?;
+    // One definition and the empty one that ends the list. Python keeps pointers to them.
+    let fields = [name, instance.resident_slot(HOST_CALL), ONE_ARGUMENT, 0, 0, 0, 0, 0];
+    let definitions = allocate(instance, &fields.map(u32::to_le_bytes).concat())?;
+    let status: i32 = instance.call("PyModule_AddFunctions", (module, definitions))?;
+    if status == 0 { Ok(()) } else { Err(InteropError::Raised("PyModule_AddFunctions".into())) }
 }
 
 /// PEP 741: configuration by name, so that no layout of a C struct is relied on.

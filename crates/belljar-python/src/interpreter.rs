@@ -11,10 +11,12 @@ use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::host::Termination;
 use belljar_emscripten::stop::{Stop, StopReason};
 use belljar_emscripten::watchdog::{TimeLimits, Watch};
-use belljar_emscripten::{Instance, InstanceError, Program, Setup, Snapshot};
+use belljar_emscripten::{Instance, InstanceError, Program, Setup};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::calls::{Calls, HostCall};
+use crate::image::Image;
 use crate::interop::{self, InteropError, Object};
 
 /// What interactive input amounts to so far.
@@ -38,8 +40,10 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    pub(crate) fn run_function(&self) -> Object {
-        self.run
+    /// Runs a first cell that does next to nothing.
+    pub(crate) fn run_trivially(&self, instance: &mut Instance) -> Result<(), InteropError> {
+        let text = GuestRequest::of(&Request::cell("1 + 1"), true, &Limits::default());
+        interop::call(instance, self.run, "run", &text).map(drop)
     }
 
     /// Imports the package and looks them up.
@@ -108,6 +112,24 @@ struct GuestRequest<'a> {
     max_value_bytes: u64,
 }
 
+impl GuestRequest<'_> {
+    /// The request as JSON text.
+    fn of(request: &Request, fresh: bool, limits: &Limits) -> String {
+        let guest_request = GuestRequest {
+            code: &request.code,
+            filename: if request.filename.is_empty() { "main.py" } else { &request.filename },
+            mode: request.mode,
+            globals: request.globals.as_deref(),
+            argv: request.argv.as_deref(),
+            file: request.file.as_deref(),
+            env: &request.env,
+            fresh,
+            max_value_bytes: limits.value,
+        };
+        serde_json::to_string(&guest_request).unwrap_or_default()
+    }
+}
+
 /// What the guest answers.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -128,8 +150,7 @@ impl Interpreter {
     /// A copy of the interpreter in `image`.
     pub(crate) fn restore(
         program: &Program,
-        image: &Snapshot,
-        functions: Functions,
+        image: &Image,
         limits: Limits,
         streams: Streams,
     ) -> Result<Self, InstanceError> {
@@ -140,24 +161,14 @@ impl Interpreter {
             environment: Vec::new(),
             limits: machine_limits(&limits),
         };
-        let instance = program.restore(image, setup)?;
+        let instance = program.restore(image.snapshot(), setup)?;
+        let functions = image.functions();
         Ok(Self { instance, functions, limits, fresh: true, broken: false, start: begin.elapsed() })
     }
 
     /// Runs a piece of code to its end, or to a limit.
     pub fn run(&mut self, request: &Request) -> Execution {
-        let guest_request = GuestRequest {
-            code: &request.code,
-            filename: if request.filename.is_empty() { "main.py" } else { &request.filename },
-            mode: request.mode,
-            globals: request.globals.as_deref(),
-            argv: request.argv.as_deref(),
-            file: request.file.as_deref(),
-            env: &request.env,
-            fresh: std::mem::take(&mut self.fresh),
-            max_value_bytes: self.limits.value,
-        };
-        let text = serde_json::to_string(&guest_request).unwrap_or_default();
+        let text = GuestRequest::of(request, std::mem::take(&mut self.fresh), &self.limits);
         self.timed(|this| this.ask(this.functions.run, "run", &text))
     }
 
@@ -186,6 +197,15 @@ impl Interpreter {
     /// A handle to stop what runs, from other threads.
     pub fn interrupter(&self) -> Interrupter {
         Interrupter { stop: self.instance.stop_switch() }
+    }
+
+    /// Lets `call` answer what the code asks of the host by `name`, in place of what did before.
+    pub fn answer(&mut self, name: impl Into<String>, call: Arc<dyn HostCall>) {
+        let host = self.instance.host_mut();
+        let calls = host.embedder.take().and_then(|embedder| embedder.downcast::<Calls>().ok());
+        let mut calls = calls.map(|calls| Calls::clone(&calls)).unwrap_or_default();
+        calls.0.insert(name.into(), call);
+        host.embedder = Some(Arc::new(calls));
     }
 
     /// Its files, to be changed between executions.

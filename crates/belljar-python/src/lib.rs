@@ -18,14 +18,23 @@
 //! ```
 
 mod boot;
+mod calls;
 mod guest;
+mod image;
+pub mod install;
 mod interop;
 mod interpreter;
+mod libraries;
+pub mod packages;
 mod python;
+mod recent;
 pub mod runtime;
+mod workshop;
 
+pub use calls::{CallError, GaveUp, HostCall, Scene};
+pub use image::{Image, LeftOut};
 pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
-pub use python::{OpenError, Options, Python};
+pub use python::{Keep, OpenError, Options, PACKAGE_ENTRIES, Python};
 
 /// Runs `work` on a thread with the stack that interpreters need, and waits for it.
 ///

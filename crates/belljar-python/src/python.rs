@@ -1,49 +1,24 @@
-//! A CPython that is ready to run: its program compiled, its standard library in place, its base image built.
-//!
-//! Each of the three is a cache entry of its own, made when it is missing:
-//!
-//! | entry | holds | made from |
-//! | --- | --- | --- |
-//! | `program` | native code of CPython | `pyodide.asm.wasm`, by translation and compilation |
-//! | `stdlib` | the standard library with bytecode, uncompressed | `python_stdlib.zip`, by that very CPython |
-//! | `image` | the memory and files of a booted interpreter | the two above and the guest's part of Belljar |
+//! A CPython that is ready to run: its program compiled, its standard library in place, its images at hand.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use belljar_cache::{Cache, CacheError, Entry, EntryKey, NewEntry};
+use belljar_cache::{Cache, CacheError, EntryKey};
 use belljar_core::Limits;
-use belljar_core::progress::{Progress, Step};
-use belljar_emscripten::console::{Capture, Console};
-use belljar_emscripten::fs::{FileBytes, FileError, Filesystem, Layer, LayerBuilder, LayerError};
-use belljar_emscripten::program::{ProgramError, Source};
-use belljar_emscripten::translate::Options as TranslateOptions;
-use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot};
+use belljar_core::progress::Progress;
+use belljar_emscripten::fs::Layer;
+use belljar_emscripten::program::ProgramError;
+use belljar_emscripten::{Engine, HardStop, InstanceError, Program};
 
-use crate::boot::{self, BALLAST, EXPORTS, GUEST_PATH};
-use crate::guest;
-use crate::interop::{self, InteropError};
-use crate::interpreter::{Functions, Interpreter, Streams};
-use crate::runtime::{self, Release, RuntimeError, RuntimeFile, RuntimeFiles};
-
-const STDLIB: &str = "stdlib.zip";
-const IMAGE: &str = "base.image";
-/// Where the build puts what it makes, in the guest.
-const BUILT_STDLIB: &str = "/tmp/stdlib.zip";
-/// A standard library several times the size of Pyodide's is none.
-const MAX_STDLIB: u64 = 256 << 20;
-
-/// Reference count of an immortal object: `_Py_IMMORTAL_INITIAL_REFCNT` of CPython where pointers have 32 bits.
-const IMMORTAL: u32 = 5 << 28;
-
-/// What the guest answers when it has made itself ready to be copied.
-#[derive(serde::Deserialize)]
-struct Prepared {
-    /// Addresses of objects that are to live as long as the interpreter. Counting references to them would make
-    /// each copy write to, and so own, the pages that they lie on.
-    immortals: Vec<u32>,
-}
+use crate::image::Image;
+use crate::interpreter::{Interpreter, Streams};
+use crate::libraries::CompiledLibraries;
+use crate::packages::{
+    Contents, Layers, Member, PackageSet, Preloader, SetKey, SupplyError, WheelLayerError, preloadable,
+};
+use crate::recent::Recent;
+use crate::runtime::{self, Release, RuntimeError};
+use crate::workshop::Workshop;
 
 /// Where an interpreter's files come from.
 #[derive(Debug, Clone, Default)]
@@ -56,6 +31,26 @@ pub struct Options {
     pub release: Option<String>,
     /// Whether to use nothing but what is on this machine.
     pub offline: bool,
+    /// How much is kept of what packages take.
+    pub keep: Keep,
+}
+
+/// How much is kept of what packages take, so that the next use of the same ones finds it. What was used least recently
+/// goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Images that are open in this process.
+    pub images: usize,
+    /// Bytes of memory in them. Interpreters map them, so that only what is touched takes memory.
+    pub image_bytes: u64,
+    /// Bytes of wheels, their layers, libraries and images in the cache directory.
+    pub cache_bytes: u64,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { images: 64, image_bytes: 8 << 30, cache_bytes: 8 << 30 }
+    }
 }
 
 /// Why CPython cannot be made ready.
@@ -73,6 +68,9 @@ pub enum OpenError {
     /// An instance of it cannot be made or restored.
     #[error(transparent)]
     Instance(#[from] InstanceError),
+    /// A wheel cannot be installed.
+    #[error(transparent)]
+    Wheel(#[from] WheelLayerError),
     /// It does not boot or does not build its own parts.
     #[error("cannot build {what}: {reason}{output}")]
     Build {
@@ -108,10 +106,18 @@ pub struct Python {
 struct Shared {
     release: &'static Release,
     program: Program,
-    image: Snapshot,
-    functions: Functions,
+    libraries: Arc<CompiledLibraries>,
+    base: Image,
+    base_key: EntryKey,
+    base_layers: Vec<Arc<Layer>>,
+    images: Mutex<Recent<(SetKey, Vec<String>), Image>>,
     cache: Cache,
+    cache_bytes: u64,
+    runtime: runtime::Options,
 }
+
+/// Kinds of the cache's entries that belong to packages. They are made, or fetched, anew when they are missing.
+pub const PACKAGE_ENTRIES: &[&str] = &["image", "layer", "library", "wheel"];
 
 impl Python {
     /// Makes CPython ready, doing what is missing of it: `progress` hears of all that takes long.
@@ -127,25 +133,107 @@ impl Python {
         };
         let cache = Cache::open(options.cache.clone())?;
         let engine = Engine::new(HardStop::default())?;
+        let libraries = Arc::new(CompiledLibraries::new(&engine, &cache));
         let workshop = Workshop { release, cache: &cache, engine: &engine, options, progress };
-        let program = workshop.program()?;
-        let stdlib = workshop.stdlib(&program)?;
-        let layers = [stdlib_layer(release, &stdlib.file(STDLIB)?)?, guest::layer(GUEST_PATH)?];
-        let image = workshop.image(&program, &layers)?.file(IMAGE)?;
-        let file = File::open(&image).map_err(|error| OpenError::File { path: image, error })?;
-        let image = Snapshot::open(file, &program, &layers)?;
-        let functions = serde_json::from_slice(image.extra())
-            .map_err(|_| InstanceError::Snapshot("it was made by another build of belljar".into()))?;
-        Ok(Self { shared: Arc::new(Shared { release, program, image, functions, cache }) })
+        let program = workshop.program(&libraries)?;
+        let base_layers = workshop.layers(&program)?;
+        let base = workshop.image(&program, &base_layers)?;
+        let base_key = workshop.image_key(&program);
+        let images = Mutex::new(Recent::new(options.keep.images, options.keep.image_bytes));
+        let cache_bytes = options.keep.cache_bytes;
+        let runtime = runtime::Options { directory: options.runtime.clone(), offline: options.offline };
+        let shared =
+            Shared { release, program, libraries, base, base_key, base_layers, images, cache, cache_bytes, runtime };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A new interpreter, a copy of the base image.
+    /// A new interpreter without packages, a copy of the base image.
     ///
     /// # Errors
     /// When memory cannot be had.
     pub fn interpreter(&self, limits: Limits, streams: Streams) -> Result<Interpreter, OpenError> {
-        let Shared { program, image, functions, .. } = &*self.shared;
-        Ok(Interpreter::restore(program, image, *functions, limits, streams)?)
+        self.interpreter_with(&self.shared.base, limits, streams)
+    }
+
+    /// A new interpreter, a copy of `image`.
+    ///
+    /// # Errors
+    /// When memory cannot be had.
+    pub fn interpreter_with(&self, image: &Image, limits: Limits, streams: Streams) -> Result<Interpreter, OpenError> {
+        let Shared { program, base, .. } = &*self.shared;
+        if image.memory_size() <= limits.memory {
+            return Ok(Interpreter::restore(program, image, limits, streams)?);
+        }
+        // Code that has little memory may still have little use for what the image has imported.
+        let mut interpreter = Interpreter::restore(program, base, limits, streams)?;
+        for layer in image.packages().layers() {
+            interpreter.files().add_layer(layer.clone());
+        }
+        Ok(interpreter)
+    }
+
+    /// The image without packages.
+    pub fn base(&self) -> &Image {
+        &self.shared.base
+    }
+
+    /// Whether these wheels were installed before, so that [`Python::packages`] will not ask for their files.
+    ///
+    /// # Errors
+    /// When the cache cannot be read.
+    pub fn has_packages(&self, members: &[Member]) -> Result<bool, OpenError> {
+        Ok(self.layers(&belljar_core::NoProgress).have(members)?)
+    }
+
+    /// The set of these wheels. `supply` is called with those that were never installed on this machine, and answers
+    /// their files; they are compiled then, which `progress` hears of.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// When `supply` fails, or a wheel cannot be installed.
+    pub fn packages(
+        &self,
+        members: &[Member],
+        supply: impl FnOnce(&[Member]) -> Result<Vec<Contents>, SupplyError>,
+        progress: &dyn Progress,
+    ) -> Result<PackageSet, OpenError> {
+        let mut made = false;
+        let set = self.layers(progress).open(members, |missing| {
+            made = true;
+            supply(missing)
+        })?;
+        if made {
+            self.evict();
+        }
+        Ok(set)
+    }
+
+    /// The image with these packages, and with those of `imports` (dotted names of modules) imported that are theirs:
+    /// from memory, else from the cache, else built.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// When it cannot be built. A module that cannot be imported is no error: see [`Image::left_out`].
+    pub fn image(&self, set: &PackageSet, imports: &[String], progress: &dyn Progress) -> Result<Image, OpenError> {
+        let modules = preloadable(set, imports);
+        if set.is_empty() {
+            return Ok(self.shared.base.clone());
+        }
+        let name = (set.key().clone(), modules);
+        if let Some(image) = lock(&self.shared.images).get(&name) {
+            return Ok(image);
+        }
+        let Shared { program, base, base_key, base_layers, cache, .. } = &*self.shared;
+        let preloader = Preloader { cache, program, base, base_key, base_layers, progress };
+        let (image, made) = preloader.image(set, &name.1)?;
+        if made {
+            self.evict();
+        }
+        let weight = image.memory_size();
+        lock(&self.shared.images).insert(name, image.clone(), weight);
+        Ok(image)
     }
 
     /// Names what runs: `Python 3.14 (Pyodide 314.0.7)`.
@@ -154,165 +242,39 @@ impl Python {
         format!("Python {major}.{minor} (Pyodide {})", self.shared.release.version)
     }
 
+    /// The cache that holds what was downloaded and built.
+    pub fn cache(&self) -> &Cache {
+        &self.shared.cache
+    }
+
+    pub(crate) fn release(&self) -> &'static Release {
+        self.shared.release
+    }
+
+    /// Where the release's `pyodide-lock.json` is.
+    pub(crate) fn lock_file(&self, progress: &dyn Progress) -> Result<PathBuf, OpenError> {
+        let Shared { release, runtime, cache, .. } = &*self.shared;
+        Ok(runtime::obtain_lock(release, runtime, cache, progress)?)
+    }
+
     /// The directory that holds what was downloaded and built.
     pub fn cache_directory(&self) -> &Path {
         self.shared.cache.root()
     }
-}
 
-/// Makes the parts of a [`Python`].
-struct Workshop<'a> {
-    release: &'static Release,
-    cache: &'a Cache,
-    engine: &'a Engine,
-    options: &'a Options,
-    progress: &'a dyn Progress,
-}
-
-impl Workshop<'_> {
-    fn files(&self) -> Result<RuntimeFiles, OpenError> {
-        let options = runtime::Options { directory: self.options.runtime.clone(), offline: self.options.offline };
-        Ok(runtime::obtain(self.release, &options, self.cache, self.progress)?)
+    fn layers<'a>(&'a self, progress: &'a dyn Progress) -> Layers<'a> {
+        let Shared { cache, program, base, libraries, .. } = &*self.shared;
+        Layers { cache, program, base, libraries, progress }
     }
 
-    fn program(&self) -> Result<Program, OpenError> {
-        let options = TranslateOptions {
-            ballast: BALLAST.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect(),
-            keep_exports: Some(EXPORTS.iter().map(|name| (*name).to_owned()).collect()),
-            reserved_slots: 0,
-            safepoints: true,
-            inline: boot::INLINE,
-        };
-        let residents = vec![boot::trampoline()];
-        let key = EntryKey::new("program")
-            .part("engine", self.engine.fingerprint())
-            .part("wasm", self.release.wasm.sha256)
-            .part("options", format!("{options:?}{residents:?}"));
-        let entry = self.cache.get_or_make(&key, self.progress, |new| {
-            let wasm = self.files()?.read(RuntimeFile::Wasm)?;
-            let step = self.progress.start(Step::unmeasured("compiling CPython to native code"));
-            Program::compile(self.engine, &Source { wasm: &wasm, options, residents }, new.path())?;
-            step.finish();
-            Ok::<_, OpenError>(())
-        })?;
-        self.load(&entry)
-    }
-
-    #[expect(unsafe_code, reason = "the cache vouches for the files it hands out: see below")]
-    fn load(&self, entry: &Entry) -> Result<Program, OpenError> {
-        // SAFETY: the entry was made by `Program::compile` in `program` above, under a key that names this build's
-        // compiler and its input. `Cache` hands an entry out only while each file is what was written: its stamp is
-        // the one noted then, or else its SHA-256 is.
-        Ok(unsafe { Program::open(self.engine, entry.directory(), None, boot::define_imports) }?)
-    }
-
-    fn stdlib(&self, program: &Program) -> Result<Entry, OpenError> {
-        let key = EntryKey::new("stdlib")
-            .part("program", program.identity())
-            .part("archive", self.release.stdlib.sha256)
-            .part("boot", include_str!("boot.rs"))
-            .part("guest", guest::digest());
-        self.cache.get_or_make(&key, self.progress, |new| self.build_stdlib(program, new))
-    }
-
-    /// Has CPython compile its own standard library: bytecode is only good for the very version that made it.
-    fn build_stdlib(&self, program: &Program, new: &NewEntry) -> Result<(), OpenError> {
-        let original = self.files()?.stdlib;
-        let step = self.progress.start(Step::unmeasured("compiling the standard library to bytecode"));
-        let layers = [stdlib_layer(self.release, &original)?, guest::layer(GUEST_PATH)?];
-        let source = boot::stdlib_path(self.release.python);
-        let request = serde_json::json!({ "source": source, "target": BUILT_STDLIB }).to_string();
-        let bytes = self.build("the standard library", program, &layers, |instance| {
-            let compile = interop::import(instance, "_belljar.build", "compile_zip")?;
-            interop::call(instance, compile, "compile_zip", &request)?;
-            Ok(instance.host_mut().files.read_file(BUILT_STDLIB, MAX_STDLIB))
-        })??;
-        new.write(STDLIB, &bytes)?;
-        step.finish();
-        Ok(())
-    }
-
-    fn image(&self, program: &Program, layers: &[Arc<Layer>]) -> Result<Entry, OpenError> {
-        let key = EntryKey::new("image")
-            .part("program", program.identity())
-            .part("archive", self.release.stdlib.sha256)
-            .part("boot", include_str!("boot.rs"))
-            .part("guest", guest::digest());
-        self.cache.get_or_make(&key, self.progress, |new| {
-            let step = self.progress.start(Step::unmeasured("building the base image"));
-            let path = new.path().join(IMAGE);
-            let file = File::options()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(&path)
-                .map_err(|error| CacheError::writing(&path, None, error))?;
-            self.build("the base image", program, layers, |instance| {
-                let prepare = interop::import(instance, "_belljar", "prepare")?;
-                let answer = interop::call(instance, prepare, "prepare", "{}")?;
-                let prepared: Prepared =
-                    serde_json::from_str(&answer).map_err(|_| InteropError::Raised(format!("prepare: {answer}")))?;
-                for object in prepared.immortals {
-                    instance.memory().write_u32(object, IMMORTAL)?;
-                }
-                let functions = Functions::import(instance)?;
-                let extra = serde_json::to_vec(&functions).unwrap_or_default();
-                let working_set = instance.rehearse(|copy| {
-                    let request = r#"{"code":"1 + 1","filename":"main.py","mode":"cell","env":{},"fresh":true}"#;
-                    interop::call(copy, functions.run_function(), "run", request).map(drop)
-                })?;
-                tracing::debug!(pages = working_set.pages(), "the first eval's working set");
-                Ok(instance.snapshot(&file, extra, working_set))
-            })??;
-            step.finish();
-            Ok(())
-        })
-    }
-
-    /// Boots an interpreter on `layers` and has it do `work`; its output becomes part of the error, if any.
-    fn build<T>(
-        &self,
-        what: &'static str,
-        program: &Program,
-        layers: &[Arc<Layer>],
-        work: impl FnOnce(&mut Instance) -> Result<T, InteropError>,
-    ) -> Result<T, OpenError> {
-        let capture = Capture::default();
-        let mut files = Filesystem::new(belljar_emscripten::fs::Quota::default());
-        for layer in layers {
-            files.add_layer(layer.clone());
+    /// Makes room in the cache, after something was added to it.
+    fn evict(&self) {
+        if let Err(error) = self.shared.cache.evict(PACKAGE_ENTRIES, self.shared.cache_bytes) {
+            tracing::warn!(%error, "no room can be made in the cache");
         }
-        let console = Console::new(Box::new(capture.clone()), Box::new(std::io::empty()), 1 << 20);
-        let environment = ["HOME=/home", "PATH=/bin", "TZ=UTC", "LANG=C.UTF-8"].map(String::from).to_vec();
-        let setup = Setup { files, console, environment, limits: belljar_emscripten::Limits::default() };
-        let failed = |error: InteropError| {
-            let pieces = capture.take();
-            let output: String = pieces.iter().map(|(_, bytes)| String::from_utf8_lossy(bytes)).collect();
-            let output = if output.is_empty() { output } else { format!("\n{output}") };
-            OpenError::Build { what, reason: error.to_string(), output }
-        };
-        let mut instance = program.instantiate(setup)?;
-        boot::boot(&mut instance, self.release.python).and_then(|()| work(&mut instance)).map_err(failed)
     }
 }
 
-/// A layer that holds the standard library's archive where CPython looks for it.
-fn stdlib_layer(release: &Release, archive: &Path) -> Result<Arc<Layer>, OpenError> {
-    let bytes = FileBytes::map(archive).map_err(|error| OpenError::File { path: archive.into(), error })?;
-    let mut builder = LayerBuilder::new();
-    builder.file(&boot::stdlib_path(release.python), bytes)?;
-    builder.directory(&boot::site_packages(release.python))?;
-    Ok(builder.finish(format!("stdlib-{}", release.version)))
-}
-
-impl From<LayerError> for OpenError {
-    fn from(error: LayerError) -> Self {
-        Self::Build { what: "the file system", reason: error.to_string(), output: String::new() }
-    }
-}
-
-impl From<FileError> for OpenError {
-    fn from(error: FileError) -> Self {
-        Self::Build { what: "the standard library", reason: error.to_string(), output: String::new() }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

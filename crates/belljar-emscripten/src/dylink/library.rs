@@ -2,6 +2,7 @@
 
 use wasmtime::{ExternType, Module, Mutability};
 
+use crate::fs::FileBytes;
 use crate::translate::{Dylink, Segment, Symbol, Symbols};
 
 /// sha256 of a library's file, by which a snapshot names it.
@@ -11,10 +12,25 @@ pub type LibraryHash = [u8; 32];
 pub struct Library {
     pub(super) hash: LibraryHash,
     pub(super) module: Module,
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Vec<Data>,
     pub(super) symbols: Symbols,
     pub(super) dylink: Dylink,
     pub(super) imports: Vec<Import>,
+}
+
+/// One piece of what a library's memory holds at the start.
+#[derive(Debug, Clone)]
+pub struct Data {
+    /// Address of the first byte, relative to `__memory_base`.
+    pub offset: u32,
+    /// The bytes.
+    pub bytes: FileBytes,
+}
+
+impl From<Segment> for Data {
+    fn from(segment: Segment) -> Self {
+        Self { offset: segment.offset, bytes: segment.bytes.into() }
+    }
 }
 
 /// Why a file cannot be used as a library.
@@ -56,7 +72,7 @@ impl Library {
     pub fn new(
         hash: LibraryHash,
         module: Module,
-        segments: Vec<Segment>,
+        segments: Vec<Data>,
         symbols: Symbols,
         dylink: Dylink,
     ) -> Result<Self, LibraryError> {

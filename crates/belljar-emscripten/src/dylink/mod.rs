@@ -15,6 +15,7 @@
 //! functions that they never call. An undefined address is an error at once, unless it is weak: then it is null.
 
 mod calls;
+mod compiled;
 mod error;
 mod image;
 mod instantiate;
@@ -38,7 +39,7 @@ use instantiate::Binding;
 
 pub(crate) use calls::define;
 pub(crate) use image::{LinkImage, capture, libraries_of, restore};
-pub use library::{Library, LibraryError, LibraryHash};
+pub use library::{Data, Library, LibraryError, LibraryHash};
 pub(crate) use scope::main_function;
 
 /// Makes libraries of files, or takes them from a cache. One serves any number of instances.

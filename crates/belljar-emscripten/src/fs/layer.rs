@@ -38,7 +38,20 @@ pub(super) struct LayerFile {
     pub(super) bytes: FileBytes,
 }
 
+/// The id of what stands in the place of a layer that was taken away.
+const REMOVED: &str = "";
+
 impl Layer {
+    /// What stands in the place of a layer that was taken away: nothing.
+    pub(super) fn removed() -> Arc<Self> {
+        LayerBuilder::new().finish(REMOVED)
+    }
+
+    /// Whether this is [`Layer::removed`], by its id.
+    pub(super) fn is_removed(id: &str) -> bool {
+        id == REMOVED
+    }
+
     /// What the layer is known by: equal for layers with equal contents.
     pub fn id(&self) -> &str {
         &self.id

@@ -54,6 +54,55 @@ impl Filesystem {
         }
     }
 
+    /// Takes a layer away; false when there is none with this id. What the guest wrote stays, in files of the layer too;
+    /// what lower layers have under the same names shows again.
+    pub fn remove_layer(&mut self, id: &str) -> bool {
+        let Some(index) = self.layers.iter().position(|layer| layer.id() == id) else { return false };
+        let Ok(number) = u32::try_from(index) else { return false };
+        self.layers[index] = Layer::removed();
+        // Inodes that were looked up in it: those that nobody changed go, and directories that nothing is left of.
+        let mut directories = Vec::new();
+        for id in self.nodes.slots().map(|(id, _)| id).collect::<Vec<_>>() {
+            let Ok(node) = self.nodes.get_mut(id) else { continue };
+            let found_there = node.ino >> 32 == u64::from(number) + 1;
+            match &mut node.kind {
+                Kind::Directory(directory) => {
+                    directory.lower = directory.lower.iter().filter(|at| at.layer != number).copied().collect();
+                    if found_there {
+                        directories.push(id);
+                    }
+                }
+                Kind::File(content) if found_there && content.pristine().is_none() => {}
+                _ if found_there => self.forget(id),
+                _ => {}
+            }
+        }
+        // Inner directories were looked up after outer ones, but may have their places: each pass empties one level.
+        while let Some(at) = directories.iter().position(|&id| self.is_bare(id)) {
+            self.forget(directories.swap_remove(at));
+        }
+        true
+    }
+
+    /// Whether a directory holds nothing and shows nothing.
+    fn is_bare(&self, id: NodeId) -> bool {
+        self.nodes.directory(id).is_ok_and(|directory| directory.entries.is_empty() && directory.lower.is_empty())
+    }
+
+    /// Takes an inode that was found in a layer out of its directory, as if it had never been looked up.
+    fn forget(&mut self, id: NodeId) {
+        let Ok(node) = self.nodes.get_mut(id) else { return };
+        if !std::mem::take(&mut node.linked) {
+            return;
+        }
+        let (parent, name) = (node.parent, node.name.clone());
+        if let Ok(directory) = self.nodes.directory_mut(parent) {
+            Arc::make_mut(&mut directory.entries).remove(&name);
+        }
+        self.touch(parent);
+        self.discard_unused(id);
+    }
+
     /// The inode called `name` in `directory`; `None` when there is none.
     pub(super) fn child(&mut self, directory: NodeId, name: &str) -> Result<Option<NodeId>, Errno> {
         match self.nodes.directory(directory)?.entries.get(name) {

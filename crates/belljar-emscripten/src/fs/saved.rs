@@ -142,7 +142,7 @@ impl Filesystem {
 impl SavedFiles {
     /// The ids of the layers that [`SavedFiles::load`] needs.
     pub fn layers(&self) -> impl Iterator<Item = &str> {
-        self.layers.iter().map(String::as_str)
+        self.layers.iter().map(String::as_str).filter(|id| !Layer::is_removed(id))
     }
 
     /// Makes files of it again. `layers` must have all that were there when they were saved, in any order; others
@@ -150,8 +150,9 @@ impl SavedFiles {
     pub fn load(self, layers: &[Arc<Layer>], quota: Quota) -> Result<Filesystem, LoadError> {
         let mut files = Filesystem::empty(quota);
         for id in &self.layers {
-            let layer = layers.iter().find(|layer| layer.id() == id).ok_or_else(|| LoadError::Layer(id.clone()))?;
-            files.layers.push(layer.clone());
+            let given = layers.iter().find(|layer| layer.id() == id).cloned();
+            let layer = given.or_else(|| Layer::is_removed(id).then(Layer::removed));
+            files.layers.push(layer.ok_or_else(|| LoadError::Layer(id.clone()))?);
         }
         let mut slots = Vec::new();
         for saved in self.nodes {

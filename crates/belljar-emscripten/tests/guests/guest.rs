@@ -58,7 +58,8 @@ impl Libraries for Compiler {
         let module = module.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         let hash = Sha256::digest(bytes).into();
-        Ok(Arc::new(Library::new(hash, module, translated.segments, translated.symbols, dylink)?))
+        let data = translated.segments.into_iter().map(Into::into).collect();
+        Ok(Arc::new(Library::new(hash, module, data, translated.symbols, dylink)?))
     }
 }
 

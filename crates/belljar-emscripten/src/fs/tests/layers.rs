@@ -159,3 +159,44 @@ fn only_what_the_guest_never_wrote_is_pristine() {
     assert!(files.pristine("/absent").is_none());
     assert!(files.pristine("/dev/zero").is_none());
 }
+
+#[test]
+fn a_layer_that_is_taken_away_leaves_what_the_guest_wrote() {
+    let mut files = layered();
+    for path in ["/lib/a.py", "/lib/pkg/x.py", "/lib/pkg/y.py", "/opt/o"] {
+        files.get(path).unwrap();
+    }
+    files.put("/lib/pkg/mine", "mine");
+    files.put("/lib/pkg/y.py", "changed");
+    assert!(files.remove_layer("site"));
+    assert!(!files.remove_layer("site"));
+    assert_eq!(files.get("/lib/a.py").unwrap(), "base a");
+    assert_eq!(files.names("/lib/pkg").unwrap(), ["mine", "x.py", "y.py"]);
+    assert_eq!(files.get("/lib/pkg/y.py").unwrap(), "changed");
+    assert_eq!(files.stat("/opt"), Err(Errno::ENOENT));
+    files.add_layer(layer("other", &[("/lib/pkg/new.py", "new"), ("/opt/o", "other o")]));
+    assert_eq!(files.get("/lib/pkg/new.py").unwrap(), "new");
+    assert_eq!(files.get("/opt/o").unwrap(), "other o");
+}
+
+#[test]
+fn an_open_file_of_a_layer_that_is_taken_away_can_still_be_read() {
+    let mut files = layered();
+    let fd = files.open("/opt/o", OpenFlags::READ_ONLY).unwrap();
+    files.remove_layer("site");
+    let mut buffer = [0; 4];
+    assert_eq!(files.read_at(fd, 0, &mut buffer), Ok(1));
+    assert_eq!(files.stat("/opt/o"), Err(Errno::ENOENT));
+    files.close(fd).unwrap();
+}
+
+#[test]
+fn files_are_saved_and_loaded_without_a_layer_that_was_taken_away() {
+    let mut files = layered();
+    files.get("/opt/o").unwrap();
+    files.remove_layer("site");
+    let base = layer("base", &[("/lib/a.py", "base a"), ("/lib/pkg/x.py", "x"), ("/lib/z", "z")]);
+    let mut loaded = files.save().load(&[base], Quota::default()).unwrap();
+    assert_eq!(loaded.get("/lib/a.py").unwrap(), "base a");
+    assert_eq!(loaded.stat("/opt"), Err(Errno::ENOENT));
+}

@@ -1,9 +1,14 @@
-;; Calls a C function of unknown arity the way CPython wants it called.
+;; What lives beside CPython in every instance, in table slots that are the same in all of them: so that an image can
+;; hold pointers to it.
+;;
+;; `trampoline_call` calls a C function of unknown arity the way CPython wants it called.
 ;;
 ;; Extension modules cast functions of fewer parameters to `PyCFunctionWithKeywords`. Native ABIs shrug; wasm traps
 ;; on the type. So CPython for Emscripten calls through this function (`_PyRuntime.emscripten_trampoline`), which
 ;; asks for the function's real type and passes as many arguments as it takes. Shape and contract:
 ;; CPython's Python/emscripten_trampoline_inner.c.
+;;
+;; `host_call` is the host's function itself, a `PyCFunction` that takes one argument (see calls.rs).
 (module
   (type $three (func (param i32 i32 i32) (result i32)))
   (type $two (func (param i32 i32) (result i32)))
@@ -11,6 +16,8 @@
   (type $none (func (result i32)))
   (import "env" "memory" (memory 1))
   (import "env" "__indirect_function_table" (table $functions 1 funcref))
+  (import "belljar" "host_call" (func $host_call (type $two)))
+  (export "host_call" (func $host_call))
 
   ;; $success: address of an int, set to whether the function has one of the four types.
   (func (export "trampoline_call")

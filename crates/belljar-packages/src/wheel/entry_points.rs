@@ -1,0 +1,91 @@
+//! `entry_points.txt`: the commands that a package brings, as scripts for `bin/`.
+//!
+//! Format: <https://packaging.python.org/specifications/entry-points/>.
+
+/// The first line of scripts: the guest's interpreter, wherever it is.
+pub(super) const SHEBANG: &str = "#!/usr/bin/env python3\n";
+
+/// Scripts for the console and GUI entry points: name and text. What is not well formed is left out: it names no
+/// command that could be called.
+pub(super) fn scripts(entry_points: &str) -> Vec<(String, String)> {
+    let mut section = "";
+    let mut scripts = Vec::new();
+    for line in entry_points.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name.trim();
+            continue;
+        }
+        if !matches!(section, "console_scripts" | "gui_scripts") {
+            continue;
+        }
+        let script = line.split_once('=').and_then(|(name, target)| script(name.trim(), target.trim()));
+        match script {
+            Some(script) => scripts.push(script),
+            None => tracing::debug!(line, "an entry point is left out"),
+        }
+    }
+    scripts
+}
+
+fn script(name: &str, target: &str) -> Option<(String, String)> {
+    // `module:function [extra]`
+    let target = target.split('[').next()?.trim();
+    let (module, function) = target.split_once(':')?;
+    let (module, function) = (module.trim(), function.trim());
+    if !is_command(name) || !is_dotted(module) || !is_dotted(function) {
+        return None;
+    }
+    let imported = function.split('.').next()?;
+    let text = format!(
+        "{SHEBANG}import sys\n\nfrom {module} import {imported}\n\nif __name__ == \"__main__\":\n    sys.exit({function}())\n"
+    );
+    Some((name.to_owned(), text))
+}
+
+/// A plain file name that a shell takes for one word.
+pub(super) fn is_command(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 100
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'+'))
+}
+
+fn is_dotted(name: &str) -> bool {
+    name.split('.').all(|part| {
+        !part.is_empty()
+            && !part.starts_with(|first: char| first.is_ascii_digit())
+            && part.chars().all(|character| character == '_' || character.is_alphanumeric())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scripts;
+
+    #[test]
+    fn commands_become_scripts_and_other_groups_do_not() {
+        let found = scripts(
+            "[console_scripts]\npygmentize = pygments.cmdline:main\n; comment\nx=a.b:C.run [extra]\n\n[pytest11]\np = q:r\n",
+        );
+        let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["pygmentize", "x"]);
+        assert!(found[0].1.contains("from pygments.cmdline import main\n"), "{}", found[0].1);
+        assert!(
+            found[1].1.contains("from a.b import C\n") && found[1].1.contains("sys.exit(C.run())"),
+            "{}",
+            found[1].1
+        );
+    }
+
+    #[test]
+    fn names_and_targets_that_are_not_plain_are_left_out() {
+        for line in
+            ["../evil = a:b", "x/y = a:b", "x = os;import evil:main", "x = a", "x = a:b()", " = a:b", "-x = a:b"]
+        {
+            assert!(scripts(&format!("[console_scripts]\n{line}\n")).is_empty(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! An image: the memory and files of an interpreter that is ready to run. Interpreters are copies of one.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use belljar_cache::CacheError;
+use belljar_emscripten::fs::Layer;
+use belljar_emscripten::{Instance, InstanceError, Program, Snapshot, WorkingSet};
+use serde::{Deserialize, Serialize};
+
+use crate::interop::{self, InteropError};
+use crate::interpreter::Functions;
+use crate::packages::PackageSet;
+use crate::python::OpenError;
+
+/// Reference count of an immortal object: `_Py_IMMORTAL_INITIAL_REFCNT` of CPython where pointers have 32 bits.
+const IMMORTAL: u32 = 5 << 28;
+
+/// A module that an image was to have imported, and why it has not. Code that imports it sees for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Its dotted name.
+    pub module: String,
+    /// What importing it did: `it raised ImportError: …`, `it took longer than 20 s`.
+    pub reason: String,
+}
+
+/// An interpreter that is ready to run, with or without packages, to be copied. Cheap to clone.
+#[derive(Clone)]
+pub struct Image {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    snapshot: Snapshot,
+    extra: Extra,
+    packages: PackageSet,
+}
+
+/// What the image's file says besides the state of the machine.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Extra {
+    pub(crate) functions: Functions,
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// What the guest answers when it has made itself ready to be copied.
+#[derive(Deserialize)]
+struct Prepared {
+    /// Addresses of objects that are to live as long as the interpreter. Counting references to them would make
+    /// each copy write to, and so own, the pages that they lie on.
+    immortals: Vec<u32>,
+}
+
+impl Image {
+    /// Opens the image in `path`, which stands on `layers`: those that it was made on.
+    ///
+    /// # Errors
+    /// When the file is not such an image.
+    pub(crate) fn open(
+        path: &Path,
+        program: &Program,
+        layers: &[Arc<Layer>],
+        packages: PackageSet,
+    ) -> Result<Self, OpenError> {
+        let file = File::open(path).map_err(|error| OpenError::File { path: path.into(), error })?;
+        let snapshot = Snapshot::open(file, program, layers)?;
+        let extra = serde_json::from_slice(snapshot.extra())
+            .map_err(|_| InstanceError::Snapshot("it was made by another build of belljar".into()))?;
+        Ok(Self { shared: Arc::new(Shared { snapshot, extra, packages }) })
+    }
+
+    /// The packages that are installed in it.
+    pub fn packages(&self) -> &PackageSet {
+        &self.shared.packages
+    }
+
+    /// The modules that could not be imported ahead of time.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.shared.extra.left_out
+    }
+
+    /// Bytes of memory in it; an interpreter shares them with others until it writes to them.
+    pub fn memory_size(&self) -> u64 {
+        self.shared.snapshot.memory_size()
+    }
+
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.shared.snapshot
+    }
+
+    pub(crate) fn functions(&self) -> Functions {
+        self.shared.extra.functions
+    }
+}
+
+/// A new, empty file for an image.
+pub(crate) fn create(path: &Path) -> Result<File, CacheError> {
+    let file = File::options().read(true).write(true).create_new(true).open(path);
+    file.map_err(|error| CacheError::writing(path, None, error))
+}
+
+/// Makes a booted interpreter ready to be copied: its own modules imported, everything warmed up, objects immortal.
+pub(crate) fn prepare(instance: &mut Instance) -> Result<(), InteropError> {
+    let prepare = interop::import(instance, "_belljar", "prepare")?;
+    let answer = interop::call(instance, prepare, "prepare", "{}")?;
+    let prepared: Prepared =
+        serde_json::from_str(&answer).map_err(|_| InteropError::Raised(format!("prepare: {answer}")))?;
+    for object in prepared.immortals {
+        instance.memory().write_u32(object, IMMORTAL)?;
+    }
+    Ok(())
+}
+
+/// Writes an interpreter that [`prepare`] made ready into `file`.
+///
+/// A copy rehearses a first run before, so that the pages which every copy then writes to are known.
+pub(crate) fn write(instance: &mut Instance, file: &File, extra: &Extra) -> Result<(), InteropError> {
+    let rehearsed = instance.rehearse(|copy| extra.functions.run_trivially(copy));
+    let working_set = rehearsed.unwrap_or_else(|error: InteropError| {
+        tracing::debug!(%error, "the first run could not be rehearsed");
+        WorkingSet::default()
+    });
+    Ok(instance.snapshot(file, serde_json::to_vec(extra).unwrap_or_default(), working_set)?)
+}
