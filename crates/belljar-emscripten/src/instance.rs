@@ -14,11 +14,11 @@ use crate::fs::Filesystem;
 use crate::guest::GuestMemory;
 use crate::host::{Host, MainModule, Termination};
 use crate::limits::{Limits, MemoryBudget};
-use crate::memory::{MemoryImage, with_image};
+use crate::memory::{MemoryImage, safepoint_page, with_image};
 use crate::program::{Program, ProgramError};
 use crate::stop::{SafepointPage, Stop, Trigger};
 use crate::thread::is_guest_thread;
-use crate::translate::SAFEPOINT_EXPORT;
+use crate::working_set::WorkingSet;
 
 /// What an instance is given at its start.
 pub struct Setup {
@@ -108,6 +108,8 @@ pub struct Instance {
     main: MainModule,
     program: Program,
     dead: bool,
+    /// The pages that the first call is going to write to.
+    expected: Option<WorkingSet>,
 }
 
 impl Instance {
@@ -140,7 +142,7 @@ impl Instance {
         let size = memory.data_size(&store);
         store.data_mut().memory_budget.note(size);
         store.data_mut().main = Some(main);
-        let mut this = Self { store, main, program: program.clone(), dead: false };
+        let mut this = Self { store, main, program: program.clone(), dead: false, expected: None };
         this.arm(&stop)?;
         this.place_residents()?;
         Ok(this)
@@ -151,14 +153,11 @@ impl Instance {
         let trigger = match self.program.engine().hard_stop() {
             HardStop::Epoch => Trigger::Epoch(self.program.engine().wasmtime().clone()),
             HardStop::Safepoint => {
-                let page = self
-                    .main
-                    .instance
-                    .get_memory(&mut self.store, SAFEPOINT_EXPORT)
-                    .ok_or_else(|| ProgramError::Missing(SAFEPOINT_EXPORT.into()))?;
-                let (address, length) = (page.data_ptr(&self.store), page.data_size(&self.store));
-                // SAFETY: the memory is mapped until the store is dropped, and `Drop for Instance` disarms before
-                // that. It never grows (its maximum is one page), and translated code only loads from it at safepoints.
+                // SAFETY: the program's memory comes from this crate's creator, is mapped until the store is dropped,
+                // and never moves.
+                let (address, length) = unsafe { safepoint_page(self.main.memory.data_ptr(&self.store)) };
+                // SAFETY: the mapping lives as said above, and `Drop for Instance` disarms before it goes. The page lies
+                // beyond what memory can grow to, so that host functions refuse to touch it: only guest code does.
                 Trigger::Page(unsafe { SafepointPage::new(address, length) })
             }
         };
@@ -201,11 +200,32 @@ impl Instance {
             return Err(InstanceError::WrongThread);
         }
         let function = self.main.instance.get_typed_func::<P, R>(&mut self.store, export)?;
+        self.prepare();
         // Set until the call returns, so that a panic of the host in between leaves it set.
         self.dead = true;
         let result = function.call(&mut self.store, parameters).map_err(|error| self.explain(error))?;
         self.dead = false;
         Ok(result)
+    }
+
+    /// The first call is going to write to these pages.
+    pub(crate) fn expect_writes(&mut self, expected: WorkingSet) {
+        self.expected = Some(expected);
+    }
+
+    /// The first time, has the pages copied that are going to be written to. Not done when the instance is restored:
+    /// one that is never called shall cost next to nothing.
+    fn prepare(&mut self) {
+        if let Some(expected) = self.expected.take() {
+            let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
+            // SAFETY: this is the program's linear memory, which is mapped whole and can be written to.
+            unsafe { expected.prepare(base, length) };
+        }
+    }
+
+    /// The pages of memory that were written to since this instance was restored.
+    pub(crate) fn written_pages(&self) -> std::io::Result<WorkingSet> {
+        WorkingSet::observed(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
     }
 
     /// What an error of the engine means for this instance.

@@ -27,6 +27,7 @@ mod syscall;
 pub mod thread;
 pub mod translate;
 pub mod watchdog;
+mod working_set;
 
 /// The engine underneath, for embedders that add host functions of their own.
 pub use wasmtime;
@@ -37,3 +38,4 @@ pub use instance::{Instance, InstanceError, Setup};
 pub use limits::Limits;
 pub use program::Program;
 pub use snapshot::Snapshot;
+pub use working_set::WorkingSet;

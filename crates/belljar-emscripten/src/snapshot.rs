@@ -24,9 +24,10 @@ use crate::fs::{Filesystem, Layer, Quota, SavedFiles};
 use crate::instance::{Instance, InstanceError, Setup};
 use crate::memory::{MemoryImage, WASM_PAGE};
 use crate::program::Program;
+use crate::working_set::WorkingSet;
 
 /// Version of the file format and of what is in it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"BELLJAR\0";
 const HEADER: usize = 64;
@@ -51,6 +52,8 @@ struct State {
     link: LinkImage,
     clock: Duration,
     environment: Vec<String>,
+    /// The pages that a copy is going to write to first.
+    working_set: WorkingSet,
     /// The embedder's own.
     extra: Vec<u8>,
 }
@@ -91,10 +94,11 @@ pub fn anonymous_file() -> std::io::Result<File> {
 
 impl Instance {
     /// Writes this instance's state into `file`, which must be empty. `extra` is kept for the embedder.
+    /// `working_set` is what [`Instance::rehearse`] found, or empty.
     ///
     /// # Errors
     /// When the instance is dead or the file cannot be written.
-    pub fn snapshot(&mut self, file: &File, extra: Vec<u8>) -> Result<(), InstanceError> {
+    pub fn snapshot(&mut self, file: &File, extra: Vec<u8>, working_set: WorkingSet) -> Result<(), InstanceError> {
         if self.is_dead() {
             return Err(InstanceError::Dead);
         }
@@ -108,10 +112,29 @@ impl Instance {
             link,
             clock: store.data().clock.monotonic(),
             environment: store.data().environment.clone(),
+            working_set,
             extra,
         };
         let description = Description { identity, files: store.data().files.save(), state };
         write(file, &description, main.memory.data(&*store)).map_err(unusable)
+    }
+
+    /// Has a copy of this instance do what copies are likely to do first; answers the pages that it wrote to.
+    ///
+    /// Where the system does not tell, the answer is empty.
+    ///
+    /// # Errors
+    /// What `work` answers, or when the copy cannot be made.
+    pub fn rehearse<E: From<InstanceError>>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<WorkingSet, E> {
+        let file = anonymous_file().map_err(unusable)?;
+        self.snapshot(&file, Vec::new(), WorkingSet::default())?;
+        let snapshot = Snapshot::open(file, self.program(), self.host().files.layers())?;
+        let mut copy = snapshot.restore(self.program(), Setup::sealed())?;
+        work(&mut copy)?;
+        Ok(copy.written_pages().unwrap_or_default())
     }
 
     /// Every mutable `i32` global of the main module; the translator exports them all.
@@ -187,6 +210,7 @@ impl Snapshot {
             main.table.grow(&mut *store, missing, Ref::Func(None))?;
         }
         dylink::restore(store, &state.link, libraries)?;
+        instance.expect_writes(state.working_set.clone());
         Ok(instance)
     }
 }

@@ -15,7 +15,9 @@ use belljar_emscripten::program::{ProgramError, Resident, Source};
 use belljar_emscripten::stop::StopReason;
 use belljar_emscripten::translate::Options;
 use belljar_emscripten::watchdog::{TimeLimits, Watch};
-use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Limits, Program, Setup, Snapshot, thread};
+use belljar_emscripten::{
+    Engine, HardStop, Instance, InstanceError, Limits, Program, Setup, Snapshot, WorkingSet, thread,
+};
 
 /// A program with a counter in memory and one in a global, and some ways to misbehave.
 const PROGRAM: &str = r#"(module
@@ -90,7 +92,7 @@ fn a_restored_instance_goes_on_where_its_original_was() {
         let mut original = program.instantiate(Setup::sealed()).unwrap();
         count(&mut original);
         let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
-        original.snapshot(&file, b"mine".to_vec()).unwrap();
+        original.snapshot(&file, b"mine".to_vec(), WorkingSet::default()).unwrap();
         assert_eq!(count(&mut original), 202);
         let snapshot = Snapshot::open(file, program, &[]).unwrap();
         assert_eq!(snapshot.extra(), b"mine");
@@ -102,13 +104,33 @@ fn a_restored_instance_goes_on_where_its_original_was() {
 }
 
 #[test]
+fn what_a_copy_writes_to_first_is_prepared_at_its_first_call() {
+    with_program(|program| {
+        let mut original = program.instantiate(Setup::sealed()).unwrap();
+        count(&mut original);
+        let first_write = |copy: &mut Instance| -> Result<(), InstanceError> {
+            assert_eq!(count(copy), 202);
+            Ok(())
+        };
+        let working_set = original.rehearse(first_write).unwrap();
+        assert!(working_set.pages() >= 1);
+        let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
+        original.snapshot(&file, Vec::new(), working_set).unwrap();
+        let snapshot = Snapshot::open(file, program, &[]).unwrap();
+        let mut copy = program.restore(&snapshot, Setup::sealed()).unwrap();
+        assert_eq!((count(&mut copy), count(&mut copy)), (202, 303));
+        assert_eq!(count(&mut original), 202, "the rehearsal was another's");
+    });
+}
+
+#[test]
 fn grown_memory_is_part_of_a_snapshot() {
     with_program(|program| {
         let mut original = program.instantiate(Setup::sealed()).unwrap();
         assert_eq!(original.call::<i32, i32>("grow", 10).unwrap(), 4);
         original.memory().write_u32(13 * 65536, 77).unwrap();
         let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
-        original.snapshot(&file, Vec::new()).unwrap();
+        original.snapshot(&file, Vec::new(), WorkingSet::default()).unwrap();
         let snapshot = Snapshot::open(file, program, &[]).unwrap();
         let mut copy = program.restore(&snapshot, Setup::sealed()).unwrap();
         assert_eq!(copy.memory().read_u32(13 * 65536), Ok(77));
@@ -123,7 +145,7 @@ fn a_snapshot_that_is_damaged_or_anothers_is_refused_with_the_reason() {
     let (_other_directory, other) = compile(&engine, &PROGRAM.replace("hello", "hallo"));
     let bytes = thread::run("test", || {
         let file = tempfile::tempfile().unwrap();
-        program.instantiate(Setup::sealed()).unwrap().snapshot(&file, Vec::new()).unwrap();
+        program.instantiate(Setup::sealed()).unwrap().snapshot(&file, Vec::new(), WorkingSet::default()).unwrap();
         let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
@@ -279,7 +301,7 @@ fn residents_have_slots_in_every_instance_and_copy() {
         instance.memory().write_u32(8, 42).unwrap();
         assert_eq!(ask(&mut instance), 42);
         let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
-        instance.snapshot(&file, Vec::new()).unwrap();
+        instance.snapshot(&file, Vec::new(), WorkingSet::default()).unwrap();
         let snapshot = Snapshot::open(file, &program, &[]).unwrap();
         assert_eq!(ask(&mut program.restore(&snapshot, Setup::sealed()).unwrap()), 42);
     })

@@ -85,7 +85,7 @@ def _prepare() -> Outcome:
     # What a first cell needs, so that its lazily made state is part of the image; so often that the interpreter has
     # specialised its bytecode and does not write to it any more.
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
-        run(dumps({"code": code}))
+        run(dumps({"code": code, "fresh": True}))
     interactive.status("1")
     return {"kind": "value", "immortals": image.settle()}
 

@@ -40,6 +40,10 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
+    pub(crate) fn run_function(&self) -> Object {
+        self.run
+    }
+
     /// Imports the package and looks them up.
     pub(crate) fn import(instance: &mut Instance) -> Result<Self, InteropError> {
         let mut function = |name| interop::import(instance, "_belljar", name);

@@ -56,6 +56,7 @@ impl Workshop<'_> {
             keep_exports: Some(EXPORTS.iter().map(|name| (*name).to_owned()).collect()),
             reserved_slots: 0,
             safepoints: true,
+            inline: boot::INLINE,
         };
         let residents = vec![boot::resident()];
         let key = EntryKey::new("program")
@@ -130,7 +131,7 @@ impl Workshop<'_> {
                 boot::install_host_call(instance)?;
                 image::prepare(instance)?;
                 let extra = Extra { functions: Functions::import(instance)?, left_out: Vec::new() };
-                image::write(instance, &file, &extra)
+                image::write(instance, &file, &extra, "1 + 1")
             })?;
             step.finish();
             Ok::<_, OpenError>(())

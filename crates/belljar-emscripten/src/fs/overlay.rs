@@ -22,6 +22,11 @@ pub(super) struct Shown {
 }
 
 impl Filesystem {
+    /// The layers, the lowest first.
+    pub(crate) fn layers(&self) -> &[Arc<Layer>] {
+        &self.layers
+    }
+
     /// Puts a layer under the private files and over the layers that are there already.
     ///
     /// Its directories merge with those of the same path. Anything else it holds hides what earlier layers have there,

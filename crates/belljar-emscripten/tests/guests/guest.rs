@@ -9,7 +9,9 @@ use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder};
 use belljar_emscripten::program::Source;
 use belljar_emscripten::translate::{self, Options};
 use belljar_emscripten::wasmtime::{self, Module, WasmResults};
-use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, snapshot, thread};
+use belljar_emscripten::{
+    Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, WorkingSet, snapshot, thread,
+};
 use sha2::{Digest, Sha256};
 
 /// What every guest here begins with: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
@@ -168,7 +170,7 @@ impl Guest {
     /// Takes a snapshot and starts a copy of it.
     pub(crate) fn copy(&mut self) -> Result<Self, InstanceError> {
         let file = snapshot::anonymous_file().unwrap();
-        self.instance.snapshot(&file, vec![])?;
+        self.instance.snapshot(&file, vec![], WorkingSet::default())?;
         let program = self.instance.program().clone();
         let snapshot = Snapshot::open(file, &program, std::slice::from_ref(&self.layer))?;
         let instance = program.restore(&snapshot, Setup::sealed())?;

@@ -9,3 +9,4 @@ mod programs;
 mod prompting;
 mod statuses;
 mod streams;
+mod terminal;

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::{answer, assert_answers, copy, entries};
-use crate::harness::{Belljar, cache as warm_cache};
+use super::{answer, assert_answers, copy, downloads, entries};
+use crate::harness::Belljar;
 
 /// Cuts a file to half its length.
 fn cut(path: &Path) {
@@ -186,7 +186,7 @@ fn a_full_disk_is_told_and_leaves_nothing_wrong() {
         return;
     }
     // The downloads of the warm cache serve as a directory of runtime files.
-    let runtime = entries(warm_cache(), "runtime").remove(0);
+    let runtime = downloads();
     let run = Belljar::with_cache(&small).args(["warmup", "-q", "--runtime"]).arg(runtime).run();
     let left = fs::read_dir(small.join("entries")).map_or(0, Iterator::count);
     let unmounted = Command::new("umount").arg(&small).status().unwrap().success();

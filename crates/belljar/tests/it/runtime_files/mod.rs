@@ -6,7 +6,7 @@ mod sources;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Belljar, Run, cache as warm_cache};
+use crate::harness::{Belljar, Run, cache as warm_cache, python};
 
 /// A copy of the warm cache that a test may damage. Nothing but its files' stamps differs.
 fn copy() -> (tempfile::TempDir, PathBuf) {
@@ -24,6 +24,18 @@ fn entries(cache: &Path, kind: &str) -> Vec<PathBuf> {
     entries.sort();
     assert!(!entries.is_empty(), "no entry of kind {kind}");
     entries
+}
+
+/// The warm cache's downloads of the release that the tests run with: it may hold those of another besides.
+fn downloads() -> PathBuf {
+    let description = python().description();
+    let version = description.split(' ').nth(1).unwrap();
+    let is_of_release = |directory: &PathBuf| {
+        let lock = std::fs::read(directory.join("pyodide-lock.json")).unwrap();
+        let lock: serde_json::Value = serde_json::from_slice(&lock).unwrap();
+        lock["info"]["python"].as_str().unwrap().starts_with(version)
+    };
+    entries(warm_cache(), "runtime").into_iter().find(is_of_release).unwrap()
 }
 
 /// Runs a small program with a cache; nothing may be fetched.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::entries;
-use crate::harness::{Belljar, Run, cache as warm_cache};
+use super::downloads;
+use crate::harness::{Belljar, Run};
 
 /// Warms up an empty cache with `--runtime`.
 fn warmup(runtime: &Path) -> Run {
@@ -29,7 +29,7 @@ fn files_that_are_not_those_of_the_release_are_refused() {
     for wrong in files {
         for file in files {
             let copy = directory.path().join(file);
-            fs::copy(entries(warm_cache(), "runtime").remove(0).join(file), &copy).unwrap();
+            fs::copy(downloads().join(file), &copy).unwrap();
             if file == wrong {
                 let mut bytes = fs::read(&copy).unwrap();
                 let middle = bytes.len() / 2;

@@ -46,7 +46,7 @@ faulthandler._sigabrt()
 # %% a stack overflow on purpose => crash | limit stack | error AttributeError | error RuntimeError, spoiled
 import faulthandler
 faulthandler._stack_overflow()
-# %% a fault in another thread on purpose => error RuntimeError
+# %% a fault in another thread on purpose => error RuntimeError | error AttributeError
 import faulthandler
 faulthandler._read_null()
 faulthandler._fatal_error_c_thread()

@@ -160,7 +160,7 @@ queue.Queue().get()
 # %% waiting for a child => error OSError
 import os
 os.wait()
-# %% waiting for a signal, which never comes => none
+# %% waiting for a signal, which never comes => none | limit time
 import signal
 signal.pause()
 # %% a busy clock => limit time

@@ -166,7 +166,7 @@ hash(a)
 a = b = 1
 for _ in range(200_000): a, b = (a,), (b,)
 a == b
-# %% a deep partial called => value 1
+# %% a deep partial called => value 1 | limit stack
 import functools
 f = lambda: 1
 for _ in range(200_000):
