@@ -158,7 +158,6 @@ impl Installer {
             }
         }
         let question = self.question(request);
-        // Exact versions whose files are pinned by hash cannot become others.
         if let Some(resolution) = self.memo.get(&question, self.settings.offline) {
             return Ok(resolution);
         }
@@ -301,7 +300,7 @@ fn has_pyodide_files(resolution: &Resolution) -> bool {
 /// The key of a file in the cache.
 pub(crate) fn key(pinned: &Pinned) -> EntryKey {
     let kind = match pinned.kind {
-        Kind::Wheel => "wheel",
+        Kind::Wheel | Kind::PythonOnly => "wheel",
         Kind::SharedLibrary => "library",
     };
     EntryKey::new(kind).part("sha256", &pinned.sha256).part("file", &pinned.filename)
