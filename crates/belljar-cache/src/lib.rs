@@ -156,12 +156,19 @@ impl Cache {
 
     /// Deletes the entry for a key, if there is one.
     pub fn remove(&self, key: &EntryKey) -> Result<(), CacheError> {
-        let name = key.directory_name();
-        if !self.entries().join(&name).exists() {
+        self.remove_entry(&key.directory_name())
+    }
+
+    /// Deletes the entry that [`EntryUsage::name`] names, if there is one.
+    pub fn remove_entry(&self, name: &str) -> Result<(), CacheError> {
+        let place = self.entries().join(name);
+        // Whoever lists the entries gives their names back; any other text is not a way out of the directory.
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if !is_plain || name.is_empty() || !place.exists() {
             return Ok(());
         }
-        let _lock = EntryLock::take(&self.root, &name, None)?;
-        self.discard(&name).map_err(CacheError::io("delete", &self.entries().join(&name)))
+        let _lock = EntryLock::take(&self.root, name, None)?;
+        self.discard(name).map_err(CacheError::io("delete", &place))
     }
 
     fn entries(&self) -> PathBuf {

@@ -55,7 +55,7 @@ impl Resolution {
     }
 
     fn pylock(&self, platform: &Platform, beside: bool) -> Result<String, InstallError> {
-        let wheels = self.pinned().iter().filter(|pinned| pinned.kind == Kind::Wheel);
+        let wheels = self.pinned().iter().filter(|pinned| pinned.kind != Kind::SharedLibrary);
         let packages = wheels.map(|pinned| Package {
             name: &pinned.name,
             version: &pinned.version,

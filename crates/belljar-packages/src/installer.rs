@@ -158,7 +158,6 @@ impl Installer {
             }
         }
         let question = self.question(request);
-        // Exact versions whose files are pinned by hash cannot become others.
         if let Some(resolution) = self.memo.get(&question, self.settings.offline) {
             return Ok(resolution);
         }

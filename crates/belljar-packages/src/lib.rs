@@ -13,6 +13,7 @@
 //! crate and none of their types is seen outside of it.
 
 mod bundle;
+mod cached;
 mod error;
 mod installer;
 mod memo;
@@ -29,6 +30,7 @@ mod uv;
 pub mod wheel;
 
 pub use bundle::LOCK_FILE;
+pub use cached::{CachedWheel, cached_wheels, clean_wheels};
 pub use error::InstallError;
 pub use installer::{Installed, Installer, Request};
 pub use needs::{Known, Needs, NeedsError};

@@ -155,8 +155,9 @@ impl PyodideLock {
     /// The shared libraries that these wheels need, directly or through another library.
     pub(crate) fn shared_libraries<'a>(&self, wheels: impl Iterator<Item = &'a Pinned>) -> Vec<Pinned> {
         let mut open: Vec<&str> = Vec::new();
-        for wheel in wheels.filter(|wheel| wheel.source == Source::Pyodide) {
-            if let Some(entry) = self.packages.get(&wheel.name).filter(|entry| entry.filename == wheel.filename) {
+        // By hash: the same file may come from a directory too.
+        for wheel in wheels {
+            if let Some(entry) = self.packages.get(&wheel.name).filter(|entry| entry.sha256 == wheel.sha256) {
                 open.extend(entry.depends.iter().map(String::as_str));
             }
         }
@@ -283,7 +284,9 @@ mod tests {
         };
         let names: Vec<_> = lock.shared_libraries([&wheel].into_iter()).into_iter().map(|file| file.name).collect();
         assert_eq!(names, ["libsuite", "libblas"]);
-        let from_index = Pinned { source: Source::Index, ..wheel };
+        let from_directory = Pinned { source: Source::FindLinks, ..wheel.clone() };
+        assert_eq!(lock.shared_libraries([&from_directory].into_iter()).len(), 2);
+        let from_index = Pinned { sha256: "1".repeat(64), ..wheel };
         assert!(lock.shared_libraries([&from_index].into_iter()).is_empty());
     }
 }

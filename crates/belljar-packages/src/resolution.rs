@@ -38,6 +38,8 @@ pub struct Pinned {
 pub enum Kind {
     /// A wheel.
     Wheel,
+    /// A wheel for another platform, of which only what is not compiled is used: the package can do without.
+    PythonOnly,
     /// A zip of shared libraries that some of Pyodide's wheels need.
     SharedLibrary,
 }

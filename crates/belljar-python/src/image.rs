@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use belljar_cache::CacheError;
 use belljar_emscripten::fs::Layer;
-use belljar_emscripten::{Instance, InstanceError, Program, Snapshot, WorkingSet};
+use belljar_emscripten::{Instance, InstanceError, Program, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::interop::{self, InteropError};
@@ -113,14 +113,12 @@ pub(crate) fn prepare(instance: &mut Instance) -> Result<(), InteropError> {
     Ok(())
 }
 
-/// Writes an interpreter that [`prepare`] made ready into `file`.
-///
-/// A copy rehearses a first run before, so that the pages which every copy then writes to are known.
-pub(crate) fn write(instance: &mut Instance, file: &File, extra: &Extra) -> Result<(), InteropError> {
-    let rehearsed = instance.rehearse(|copy| extra.functions.run_trivially(copy));
-    let working_set = rehearsed.unwrap_or_else(|error: InteropError| {
-        tracing::debug!(%error, "the first run could not be rehearsed");
-        WorkingSet::default()
-    });
+/// Writes an interpreter that [`prepare`] made ready into `file`. A copy of it runs `code` before, so that the image
+/// tells which pages the first cell of a program writes to.
+pub(crate) fn write(instance: &mut Instance, file: &File, extra: &Extra, code: &str) -> Result<(), InteropError> {
+    let request = serde_json::json!({ "code": code, "filename": "main.py", "mode": "cell", "env": {}, "fresh": true });
+    let working_set = instance
+        .rehearse(|copy| interop::call(copy, extra.functions.run_function(), "run", &request.to_string()).map(drop))?;
+    tracing::debug!(pages = working_set.pages(), "the first eval's working set");
     Ok(instance.snapshot(file, serde_json::to_vec(extra).unwrap_or_default(), working_set)?)
 }

@@ -40,10 +40,8 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// Runs a first cell that does next to nothing.
-    pub(crate) fn run_trivially(&self, instance: &mut Instance) -> Result<(), InteropError> {
-        let text = GuestRequest::of(&Request::cell("1 + 1"), true, &Limits::default());
-        interop::call(instance, self.run, "run", &text).map(drop)
+    pub(crate) fn run_function(&self) -> Object {
+        self.run
     }
 
     /// Imports the package and looks them up.
@@ -112,24 +110,6 @@ struct GuestRequest<'a> {
     max_value_bytes: u64,
 }
 
-impl GuestRequest<'_> {
-    /// The request as JSON text.
-    fn of(request: &Request, fresh: bool, limits: &Limits) -> String {
-        let guest_request = GuestRequest {
-            code: &request.code,
-            filename: if request.filename.is_empty() { "main.py" } else { &request.filename },
-            mode: request.mode,
-            globals: request.globals.as_deref(),
-            argv: request.argv.as_deref(),
-            file: request.file.as_deref(),
-            env: &request.env,
-            fresh,
-            max_value_bytes: limits.value,
-        };
-        serde_json::to_string(&guest_request).unwrap_or_default()
-    }
-}
-
 /// What the guest answers.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -168,7 +148,18 @@ impl Interpreter {
 
     /// Runs a piece of code to its end, or to a limit.
     pub fn run(&mut self, request: &Request) -> Execution {
-        let text = GuestRequest::of(request, std::mem::take(&mut self.fresh), &self.limits);
+        let guest_request = GuestRequest {
+            code: &request.code,
+            filename: if request.filename.is_empty() { "main.py" } else { &request.filename },
+            mode: request.mode,
+            globals: request.globals.as_deref(),
+            argv: request.argv.as_deref(),
+            file: request.file.as_deref(),
+            env: &request.env,
+            fresh: std::mem::take(&mut self.fresh),
+            max_value_bytes: self.limits.value,
+        };
+        let text = serde_json::to_string(&guest_request).unwrap_or_default();
         self.timed(|this| this.ask(this.functions.run, "run", &text))
     }
 

@@ -131,7 +131,7 @@ impl Workshop<'_> {
                 boot::install_host_call(instance)?;
                 image::prepare(instance)?;
                 let extra = Extra { functions: Functions::import(instance)?, left_out: Vec::new() };
-                image::write(instance, &file, &extra)
+                image::write(instance, &file, &extra, "1 + 1")
             })?;
             step.finish();
             Ok::<_, OpenError>(())

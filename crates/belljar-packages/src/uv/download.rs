@@ -34,6 +34,9 @@ impl Engine {
         if let Ok(source) = url.to_file_path() {
             return self.copy(pinned, &source, path, advance);
         }
+        if self.find_in_directories(pinned, path, advance) {
+            return Ok(());
+        }
         if self.settings.offline {
             return Err(InstallError::Offline { what: pinned.filename.clone() });
         }
@@ -47,6 +50,15 @@ impl Engine {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Takes the very file that is pinned from a directory of wheels, wherever it would come from otherwise: bundles
+    /// hold Pyodide's files too.
+    fn find_in_directories(&self, pinned: &Pinned, path: &Path, advance: &(dyn Fn(u64) + Sync)) -> bool {
+        self.settings.find_links.iter().any(|place| {
+            let file = Path::new(place).join(&pinned.filename);
+            file.is_file() && self.copy(pinned, &file, path, advance).is_ok()
+        })
     }
 
     async fn stream(

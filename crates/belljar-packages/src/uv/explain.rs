@@ -11,6 +11,7 @@ use uv_normalize::PackageName;
 use uv_resolver::{NoSolutionError, ResolveError};
 
 use super::engine::{Engine, chain};
+use super::resolve::Demand;
 use crate::error::InstallError;
 use crate::requirement::Requirement;
 use crate::suggestions;
@@ -36,10 +37,16 @@ struct Version {
 }
 
 /// Turns a failed resolution into an error of ours.
-pub(super) async fn failure(engine: &Engine, requirements: &[Requirement], error: ResolveError) -> InstallError {
+pub(super) async fn failure(
+    engine: &Engine,
+    demand: &Demand,
+    requirements: &[Requirement],
+    error: ResolveError,
+) -> InstallError {
     match error {
-        ResolveError::NoSolution(error) => no_solution(engine, requirements, &error).await,
+        ResolveError::NoSolution(error) => no_solution(engine, demand, requirements, &error).await,
         ResolveError::Client(error) => client(&error),
+        ResolveError::Dependencies(error, ..) => Box::pin(failure(engine, demand, requirements, *error)).await,
         ResolveError::DisallowedUrl { name, url } => InstallError::Refused {
             name: name.to_string(),
             rule: format!("a package asks for it by address ({url}), and packages come from the configured index only"),
@@ -56,20 +63,30 @@ pub(super) async fn failure(engine: &Engine, requirements: &[Requirement], error
     }
 }
 
-async fn no_solution(engine: &Engine, requirements: &[Requirement], error: &NoSolutionError) -> InstallError {
+async fn no_solution(
+    engine: &Engine,
+    demand: &Demand,
+    requirements: &[Requirement],
+    error: &NoSolutionError,
+) -> InstallError {
     // Those that the code asks for come first: their trouble is the one to tell.
     let asked: BTreeSet<&str> = requirements.iter().map(Requirement::name).collect();
     let mut blamed: Vec<&PackageName> = error.packages().collect();
     blamed.sort_by_key(|name| (!asked.contains(name.as_ref()), (*name).clone()));
     for name in blamed.into_iter().take(EXAMINED) {
         match availability(engine, name).await {
-            Availability::Unknown if !is_local(engine, name) => return unknown(engine, name),
-            Availability::Offline if !is_local(engine, name) => {
+            Availability::Unknown if !is_elsewhere(engine, demand, name) => return unknown(engine, name),
+            Availability::Offline if !is_elsewhere(engine, demand, name) => {
                 return InstallError::Offline { what: name.to_string() };
             }
             Availability::Failed(error) => return error,
-            Availability::Found(versions) if !is_local(engine, name) && !versions.iter().any(|v| v.fits(engine)) => {
-                let required_by = (!asked.contains(name.as_ref())).then(|| first_name(requirements));
+            Availability::Found(versions)
+                if !is_elsewhere(engine, demand, name) && !versions.iter().any(|v| v.fits(engine)) =>
+            {
+                let required_by = match asked.contains(name.as_ref()) {
+                    true => None,
+                    false => dependent_on(name, &plain(error.report())),
+                };
                 return no_wheel(engine, name, required_by, &versions);
             }
             Availability::Found(_) | Availability::Unknown | Availability::Offline => {}
@@ -79,17 +96,21 @@ async fn no_solution(engine: &Engine, requirements: &[Requirement], error: &NoSo
     InstallError::Conflict { explanation: plain(error.report()), hints: hints.collect() }
 }
 
-/// Whether wheels of a package come from elsewhere than an index.
-fn is_local(engine: &Engine, name: &PackageName) -> bool {
-    let prefix = format!("{}-", name.as_dist_info_name());
-    engine
-        .settings
-        .find_links
-        .iter()
-        .filter_map(|place| std::fs::read_dir(place).ok())
-        .flatten()
-        .flatten()
-        .any(|file| file.file_name().to_str().is_some_and(|file| file.to_ascii_lowercase().starts_with(&prefix)))
+/// Whether there may be wheels of a package for this platform that no index lists.
+fn is_elsewhere(engine: &Engine, demand: &Demand, name: &PackageName) -> bool {
+    let locked = engine.lock.as_ref().is_some_and(|lock| lock.wheel(name.as_ref()).is_some());
+    if locked && !demand.without_pyodide {
+        return true;
+    }
+    let fits = |file: std::fs::DirEntry| {
+        let wheel = file.file_name().to_str().and_then(|file| WheelFilename::from_str(file).ok());
+        wheel.is_some_and(|wheel| wheel.name == *name && wheel.is_compatible(&engine.tags))
+    };
+    engine.settings.find_links.iter().any(|place| match std::fs::read_dir(place) {
+        Ok(files) => files.flatten().any(fits),
+        // A page of links, which may list anything.
+        Err(_) => true,
+    })
 }
 
 async fn availability(engine: &Engine, name: &PackageName) -> Availability {
@@ -213,6 +234,15 @@ pub(super) fn required_by(resolution: &UvResolution, name: &str) -> Option<Strin
     let target = graph.node_indices().find(|index| name_of(&graph[*index]).as_deref() == Some(name))?;
     let mut parents = graph.raw_edges().iter().filter(|edge| edge.target() == target).map(|edge| edge.source());
     parents.find_map(|parent| name_of(&graph[parent]))
+}
+
+/// The package that asks for another, as uv's proof tells: `… jinja2>=3 depends on markupsafe>=2.0 …`.
+fn dependent_on(name: &PackageName, report: &str) -> Option<String> {
+    let (before, _) =
+        [" depends on ", " depend on "].iter().find_map(|verb| report.split_once(&format!("{verb}{name}")))?;
+    let word = before.rsplit(' ').next()?;
+    let end = word.find(['=', '<', '>', '!', '~', '[']).unwrap_or(word.len());
+    PackageName::from_str(&word[..end]).ok().map(|name| name.to_string())
 }
 
 fn first_name(requirements: &[Requirement]) -> String {

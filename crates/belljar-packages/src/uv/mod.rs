@@ -5,6 +5,7 @@ mod download;
 mod engine;
 mod explain;
 mod indexes;
+mod python_only;
 mod resolve;
 mod worker;
 

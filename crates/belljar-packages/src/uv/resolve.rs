@@ -26,6 +26,7 @@ use uv_types::{EmptyInstalledPackages, HashStrategy};
 use super::build_context::{WheelsOnly, build_options};
 use super::engine::{Engine, chain};
 use super::explain;
+use super::python_only::StandIns;
 use crate::error::InstallError;
 use crate::pyodide::{Form, PyodideLock};
 use crate::requirement::Requirement;
@@ -77,15 +78,30 @@ impl Engine {
         requirements: &[Requirement],
         index: &InMemoryIndex,
     ) -> Result<Resolution, InstallError> {
-        let output = match self.solve(demand, requirements, index).await {
-            Ok(output) => output,
-            Err(Failed::Resolving(error)) => return Err(explain::failure(self, requirements, *error).await),
-            Err(Failed::Otherwise(error)) => return Err(error),
+        let mut index = index.clone();
+        let mut stand_ins: Vec<StandIns> = Vec::new();
+        let output = loop {
+            let error = match self.solve(demand, requirements, &index, &stand_ins).await {
+                Ok(output) => break output,
+                Err(Failed::Otherwise(error)) => return Err(error),
+                Err(Failed::Resolving(error)) => explain::failure(self, demand, requirements, *error).await,
+            };
+            // Offline, a directory may hold what the index cannot be asked for.
+            let (InstallError::NoWheel { name, .. } | InstallError::Offline { what: name }) = &error else {
+                return Err(error);
+            };
+            if stand_ins.iter().any(|known| known.is_for(name)) {
+                return Err(error);
+            }
+            let Some(more) = self.stand_ins(name).await? else { return Err(error) };
+            stand_ins.push(more);
+            // The index in memory has forgotten nothing, of what was not there either.
+            index = InMemoryIndex::default();
         };
         let resolution = UvResolution::from(output);
         let mut pinned = Vec::new();
         for dist in resolution.distributions() {
-            pinned.push(self.pin(dist)?);
+            pinned.push(self.pin(dist, &stand_ins)?);
         }
         for file in &pinned {
             check_hash(file, requirements.iter().chain(&demand.constraints))?;
@@ -105,16 +121,19 @@ impl Engine {
         demand: &Demand,
         requirements: &[Requirement],
         index: &InMemoryIndex,
+        stand_ins: &[StandIns],
     ) -> Result<ResolverOutput, Failed> {
         let env = ResolverEnvironment::specific(ResolverMarkerEnvironment::from(self.markers.clone()));
         let (preferences, metadata) = self.lock.as_deref().map(known_versions).unwrap_or_default();
         // Where Pyodide's files cannot be had, the index's wheels speak for themselves.
-        let metadata = if demand.without_pyodide { Vec::new() } else { metadata };
+        let mut metadata = if demand.without_pyodide { Vec::new() } else { metadata };
+        metadata.extend(stand_ins.iter().flat_map(|stand_ins| stand_ins.metadata.iter().cloned()));
         let context =
             WheelsOnly::new(self.cache.clone(), self.locations.clone(), DependencyMetadata::from_entries(metadata));
         let page = self.lock_page.as_ref().filter(|_| !demand.without_pyodide);
+        let standing_in = stand_ins.iter().map(StandIns::index).collect::<Result<Vec<_>, _>>()?;
         let links = FlatIndexClient::new(self.client.cached_client(), self.client.connectivity(), &self.cache)
-            .fetch_all(page.into_iter().chain(self.locations.flat_indexes()).map(Index::url))
+            .fetch_all(page.into_iter().chain(self.locations.flat_indexes()).chain(&standing_in).map(Index::url))
             .await
             .map_err(|error| Failed::Otherwise(InstallError::Network { cause: chain(&error) }))?;
         let hasher = HashStrategy::default();
@@ -154,11 +173,15 @@ impl Engine {
     }
 
     /// The file of one package.
-    fn pin(&self, dist: &ResolvedDist) -> Result<Pinned, InstallError> {
+    fn pin(&self, dist: &ResolvedDist, stand_ins: &[StandIns]) -> Result<Pinned, InstallError> {
         let unexpected = || InstallError::Internal { what: format!("`{}` was not resolved to a wheel", dist.name()) };
         let ResolvedDist::Installable { dist, .. } = dist else { return Err(unexpected()) };
         let Dist::Built(BuiltDist::Registry(built)) = dist.as_ref() else { return Err(unexpected()) };
         let wheel = built.best_wheel();
+        let stand_ins = stand_ins.iter().find(|stand_ins| stand_ins.is_for(wheel.filename.name.as_ref()));
+        if let Some(real) = stand_ins.and_then(|stand_ins| stand_ins.real(&wheel.file.filename)) {
+            return Ok(real.clone());
+        }
         let url = wheel.file.url.to_url().map_err(|error| InstallError::Internal { what: error.to_string() })?;
         let mut url = Url::from(url);
         let filename = wheel.file.filename.to_string();
@@ -197,6 +220,12 @@ impl Engine {
 enum Failed {
     Resolving(Box<ResolveError>),
     Otherwise(InstallError),
+}
+
+impl From<InstallError> for Failed {
+    fn from(error: InstallError) -> Self {
+        Failed::Otherwise(error)
+    }
 }
 
 fn to_uv(requirement: &Requirement) -> UvRequirement {

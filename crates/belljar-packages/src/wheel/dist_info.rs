@@ -9,6 +9,7 @@ use uv_pep440::Version;
 
 use super::Wheel;
 use super::error::WheelError;
+use crate::resolution::Kind;
 
 /// The identity of a wheel, agreed on.
 pub(super) struct DistInfo {
@@ -23,7 +24,7 @@ pub(super) fn agree(wheel: &Wheel, files: &BTreeMap<String, Vec<u8>>) -> Result<
     let disagree = |reason: String| WheelError::Metadata { file: wheel.filename.clone(), reason };
     let filename = WheelFilename::from_str(&wheel.filename).map_err(|error| disagree(error.to_string()))?;
     let tags = wheel.platform.tags().map_err(|error| disagree(error.to_string()))?;
-    if !filename.is_compatible(&tags) {
+    if wheel.kind != Kind::PythonOnly && !filename.is_compatible(&tags) {
         let platform = format!("CPython {}, {}", wheel.platform.python_full_version(), wheel.platform.tag());
         return Err(WheelError::Platform { file: wheel.filename.clone(), platform });
     }

@@ -5,6 +5,7 @@ use super::entry_points::{self, SHEBANG};
 use super::error::WheelError;
 use super::paths::Taken;
 use super::{Unpacked, UnpackedFile, Wheel, archive, is_library_name, record, top_level};
+use crate::resolution::Kind;
 
 /// What stands in `.dist-info/INSTALLER`.
 const INSTALLER: &str = "belljar\n";
@@ -30,6 +31,10 @@ pub(super) fn wheel(wheel: &Wheel, bytes: &[u8]) -> Result<Unpacked, WheelError>
 
     let mut layout = Layout { wheel, site: &site, taken: Taken::default(), files: Vec::new() };
     for (path, content) in files {
+        // What was compiled for another platform is of no use, and the package does without it.
+        if wheel.kind == Kind::PythonOnly && is_library_name(&path) {
+            continue;
+        }
         layout.place(&info, path, content)?;
     }
     for (name, text) in scripts {

@@ -65,7 +65,7 @@ impl Wheel {
         let bytes =
             std::fs::read(&self.path).map_err(|source| WheelError::Io { file: self.filename.clone(), source })?;
         match self.kind {
-            Kind::Wheel => layout::wheel(self, &bytes),
+            Kind::Wheel | Kind::PythonOnly => layout::wheel(self, &bytes),
             Kind::SharedLibrary => layout::shared_library(self, &bytes),
         }
     }

@@ -32,6 +32,14 @@ impl Bench {
         Bench { installer: Installer::new(Platform::cpython_3_14(), settings), cache }
     }
 
+    /// On the cache of another one.
+    pub(crate) fn with_cache(cache: &Path, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = settings(cache);
+        change(&mut settings);
+        let installer = Installer::new(Platform::cpython_3_14(), settings);
+        Bench { installer, cache: tempfile::tempdir().unwrap() }
+    }
+
     pub(crate) fn resolve(&self, requirements: &[&str]) -> Result<Resolution, InstallError> {
         self.installer.resolve(&request(requirements), &NoProgress)
     }

@@ -76,7 +76,9 @@ impl Preloader<'_> {
             let file = image::create(&new.path().join(IMAGE))?;
             let (mut instance, left_out) = self.build(set, modules)?;
             let extra = Extra { functions: self.base.functions(), left_out };
-            image::write(&mut instance, &file, &extra).map_err(failed)?;
+            let imported = modules.iter().filter(|module| extra.left_out.iter().all(|left| left.module != **module));
+            let code: String = imported.map(|module| format!("import {module}\n")).collect();
+            image::write(&mut instance, &file, &extra, &format!("{code}1 + 1")).map_err(failed)?;
             step.finish();
             Ok::<_, OpenError>(())
         })?;

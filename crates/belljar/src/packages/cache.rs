@@ -1,37 +1,31 @@
 //! `belljar packages list` and `clean`: what the cache holds of packages.
 
-use std::io::ErrorKind;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use belljar_cache::{Cache, EntryUsage};
+use belljar_cache::Cache;
+use belljar_packages::{cached_wheels, clean_wheels};
 use belljar_python::PACKAGE_ENTRIES;
 use indicatif::HumanBytes;
 
 use crate::cli::Global;
-use crate::outcome::{fail, fail_with};
-
-/// Directories beside the entries: a page of Pyodide's wheels, resolutions that were made before, and uv's own cache.
-const DIRECTORIES: [&str; 3] = ["pyodide", "resolutions", "uv"];
+use crate::outcome::fail_with;
 
 #[expect(clippy::print_stdout, reason = "the list is the command's answer")]
 pub(super) fn list(global: &Global) -> Result<ExitCode, ExitCode> {
     let cache = open(global)?;
-    let entries = entries(&cache)?;
-    let archives = entries.iter().filter(|entry| entry.kind() == "wheel");
-    let mut names: Vec<&str> = archives.flat_map(|entry| entry.files.iter().map(String::as_str)).collect();
-    names.sort_unstable();
-    for name in names {
-        println!("{name}");
+    for wheel in cached_wheels(&cache).map_err(|error| fail_with(&error))? {
+        println!("{}", wheel.filename);
     }
+    let entries = cache.usage().map_err(|error| fail_with(&error))?;
     for (kind, what) in [
         ("wheel", "wheels"),
         ("layer", "unpacked wheels with bytecode"),
         ("library", "compiled extension modules"),
         ("image", "images"),
     ] {
-        let of_kind: Vec<_> = entries.iter().filter(|entry| entry.kind() == kind).collect();
-        let bytes = of_kind.iter().map(|entry| entry.bytes).sum();
-        println!("{:>6} {what}, {}", of_kind.len(), HumanBytes(bytes));
+        let sizes: Vec<u64> = entries.iter().filter(|entry| entry.kind() == kind).map(|entry| entry.bytes).collect();
+        println!("{:>6} {what}, {}", sizes.len(), HumanBytes(sizes.iter().sum()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -40,15 +34,8 @@ pub(super) fn clean(global: &Global, keep: u64) -> Result<ExitCode, ExitCode> {
     let cache = open(global)?;
     let evicted = cache.evict(PACKAGE_ENTRIES, keep).map_err(|error| fail_with(&error))?;
     if keep == 0 {
-        for name in DIRECTORIES {
-            let path = cache.root().join(name);
-            match std::fs::remove_dir_all(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(fail(&format!("cannot delete {}: {error}", path.display())));
-                }
-                _ => {}
-            }
-        }
+        // What the indexes said goes with what came from them.
+        clean_wheels(&cache, Duration::ZERO).map_err(|error| fail_with(&error))?;
     }
     if !global.quiet {
         eprintln!("{} entries deleted, {}", evicted.entries, HumanBytes(evicted.bytes));
@@ -58,10 +45,4 @@ pub(super) fn clean(global: &Global, keep: u64) -> Result<ExitCode, ExitCode> {
 
 fn open(global: &Global) -> Result<Cache, ExitCode> {
     Cache::open(global.options().cache).map_err(|error| fail_with(&error))
-}
-
-fn entries(cache: &Cache) -> Result<Vec<EntryUsage>, ExitCode> {
-    let mut entries = cache.usage().map_err(|error| fail_with(&error))?;
-    entries.retain(|entry| PACKAGE_ENTRIES.contains(&entry.kind()));
-    Ok(entries)
 }
