@@ -38,6 +38,8 @@
     reason = "the modern era replaces logging, sampling, roots and subscriptions; servers of both eras are spoken to here"
 )]
 
+#[cfg(any(feature = "openai", feature = "rig"))]
+pub mod adapters;
 mod config;
 mod error;
 mod handlers;

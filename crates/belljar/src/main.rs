@@ -1,5 +1,6 @@
 //! The command line: reads it, starts what it names, reports how that ended.
 
+mod call;
 mod cli;
 mod console;
 mod interrupt;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(ref arguments) => interrupt::guard(|interrupts| run::run(&cli.global, arguments, interrupts)),
         Command::Warmup => interrupt::guard(|_| warmup::warmup(&cli.global)),
+        Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut std::io::stdout());
             ExitCode::SUCCESS
@@ -44,7 +46,7 @@ fn start_logging(cli: &Cli) {
         _ => "trace",
     };
     let filter = EnvFilter::new(
-        asked.unwrap_or_else(|| format!("warn,belljar={level},belljar_python={level},belljar_emscripten={level}")),
+        asked.unwrap_or_else(|| format!("warn,belljar={level},belljar_client={level},belljar_python={level},belljar_emscripten={level}")),
     );
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

@@ -295,6 +295,25 @@ impl HttpClient {
     }
 }
 
+/// Makes of an error that answers a request by name of nobody an answer to that request: some servers refuse so what comes
+/// with a session that they do not know, instead of by status 404.
+fn refusal(
+    response: StreamableHttpPostResponse,
+    message: &ClientJsonRpcMessage,
+    in_session: bool,
+) -> Result<StreamableHttpPostResponse, HttpError> {
+    let JsonRpcMessage::Request(request) = message else { return Ok(response) };
+    let (mut error, session) = match response {
+        StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), session) => (error, session),
+        other => return Ok(other),
+    };
+    if in_session && error.id.is_none() && error.error.message.to_lowercase().contains("session") {
+        return Err(StreamableHttpError::SessionExpired);
+    }
+    error.id.get_or_insert_with(|| request.id.clone());
+    Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), session))
+}
+
 impl StreamableHttpClient for HttpClient {
     type Error = reqwest::Error;
 
@@ -318,17 +337,19 @@ impl StreamableHttpClient for HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
         max_sse_event_size: usize,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
-        self.send(headers, run_headers(&message), |token, headers| {
-            self.client.post_message_with_max_sse_event_size(
-                uri.clone(),
-                message.clone(),
-                session_id.clone(),
-                token,
-                headers,
-                max_sse_event_size,
-            )
-        })
-        .await
+        let response = self
+            .send(headers, run_headers(&message), |token, headers| {
+                self.client.post_message_with_max_sse_event_size(
+                    uri.clone(),
+                    message.clone(),
+                    session_id.clone(),
+                    token,
+                    headers,
+                    max_sse_event_size,
+                )
+            })
+            .await?;
+        refusal(response, &message, session_id.is_some())
     }
 
     async fn delete_session(

@@ -36,14 +36,23 @@ impl Observed {
         Self { inner, router, patience, probe: None }
     }
 
-    /// Whether the message is an answer to a probe that is over.
-    fn is_late(&self, message: &Incoming) -> bool {
+    /// Whether the message is an answer to a probe that is over. One that is in time ends the probe.
+    fn is_late(&mut self, message: &Incoming) -> bool {
         let id = match message {
             JsonRpcMessage::Response(response) => Some(&response.id),
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             _ => None,
         };
-        self.probe.as_ref().is_some_and(|probe| probe.answered && Some(&probe.id) == id)
+        match &self.probe {
+            Some(probe) if Some(&probe.id) == id => {
+                let late = probe.answered;
+                if !late {
+                    self.probe = None;
+                }
+                late
+            }
+            _ => false,
+        }
     }
 }
 
@@ -51,14 +60,21 @@ impl Transport<RoleClient> for Observed {
     type Error = TransportError;
 
     fn send(&mut self, message: Outgoing) -> impl Future<Output = Result<(), TransportError>> + Send + 'static {
-        if let (Some(patience), JsonRpcMessage::Request(request)) = (self.patience, &message) {
-            self.probe = match &request.request {
+        if let JsonRpcMessage::Request(request) = &message {
+            match &request.request {
+                // Only the first is a probe: later ones are asked of a server that knows it.
                 ClientRequest::DiscoverRequest(_) => {
-                    Some(Probe { id: request.id.clone(), deadline: Instant::now() + patience, answered: false })
+                    if let Some(patience) = self.patience.take() {
+                        let deadline = Instant::now() + patience;
+                        self.probe = Some(Probe { id: request.id.clone(), deadline, answered: false });
+                    }
                 }
-                // What follows is a fallback, or a call: a late answer to the probe is still to be dropped.
-                _ => self.probe.take().map(|probe| Probe { answered: true, ..probe }),
-            };
+                // The fallback: a late answer to the probe is to be dropped.
+                ClientRequest::InitializeRequest(_) => {
+                    self.probe = self.probe.take().map(|probe| Probe { answered: true, ..probe });
+                }
+                _ => {}
+            }
         }
         self.inner.send(message)
     }

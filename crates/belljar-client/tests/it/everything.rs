@@ -87,7 +87,7 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     assert!(matches!(&reference, ToolOutput::List(parts) if parts.len() == 3), "{reference:?}");
     // Links are read.
     let links = call(&server, "get-resource-links", json!({"count": 2})).await;
-    assert!(links.to_text().contains("Resource 1: This is a"), "{links:?}");
+    assert!(links.to_text().contains("Resource 2: This is a plaintext"), "{links:?}");
 
     let steps = Arc::new(Mutex::new(Vec::new()));
     let seen = steps.clone();

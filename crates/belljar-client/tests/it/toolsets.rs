@@ -104,3 +104,16 @@ async fn definitions_carry_schemas_annotations_and_settings() {
     assert!(server.instructions(&run).await.unwrap().is_some());
     assert!(everything().build().instructions(&run).await.unwrap().is_none());
 }
+
+#[expect(dead_code, reason = "the example's own `main`")]
+#[path = "../../examples/agent.rs"]
+mod agent;
+
+#[tokio::test]
+async fn the_example_agent_mends_its_call_and_answers() {
+    let answer = agent::run(agent::pretend, &everything().build(), "What is two and three?").await.unwrap();
+    assert_eq!(answer, "The sum of 2 and 3 is 5.");
+    let stubborn: agent::Decide = |_, _| agent::Decision::Call("get-sum".to_owned(), Map::new());
+    let answer = agent::run(stubborn, &everything().build(), "").await.unwrap();
+    assert!(answer.starts_with("gave up on get-sum"), "{answer}");
+}
