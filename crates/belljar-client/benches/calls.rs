@@ -13,7 +13,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use belljar_client::{McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra};
-use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, ServerCapabilities, ServerConfig};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, ServerCapabilities,
+    ServerConfig,
+};
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -65,8 +68,11 @@ async fn serve(how: &str) {
         Echo.serve(rmcp::transport::stdio()).await.unwrap().waiting().await.unwrap();
         return;
     }
-    let service =
-        StreamableHttpService::new(|| Ok(Echo), LocalSessionManager::default().into(), StreamableHttpServerConfig::default());
+    let service = StreamableHttpService::new(
+        || Ok(Echo),
+        LocalSessionManager::default().into(),
+        StreamableHttpServerConfig::default(),
+    );
     let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.unwrap();
@@ -91,8 +97,16 @@ fn main() {
         let ours = median(|| runtime.block_on(sequential(server)));
         let many = median(|| runtime.block_on(concurrent(server)));
         let python = python_client(&target);
-        println!("{name}: belljar-client                    {:>9.1} µs per call, {:.0} calls/s", per_call(ours), rate(CALLS, ours));
-        println!("{name}: Python SDK client                 {:>9.1} µs per call, {:.0} calls/s", per_call(python), rate(CALLS, python));
+        println!(
+            "{name}: belljar-client                    {:>9.1} µs per call, {:.0} calls/s",
+            per_call(ours),
+            rate(CALLS, ours)
+        );
+        println!(
+            "{name}: Python SDK client                 {:>9.1} µs per call, {:.0} calls/s",
+            per_call(python),
+            rate(CALLS, python)
+        );
         println!("{name}: ratio                             {:>9.1}", python.as_secs_f64() / ours.as_secs_f64());
         println!("{name}: {CONCURRENT} calls at once, no error     {:>9.0} calls/s", rate(CONCURRENT, many));
         if name == "stdio" {

@@ -69,8 +69,8 @@ async fn agree(url: String) -> Result<String, String> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).ok_or("usage: conformance URL")?;
     let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
-    let context: Value = serde_json::from_str(&std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default())
-        .unwrap_or(Value::Null);
+    let context: Value =
+        serde_json::from_str(&std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default()).unwrap_or(Value::Null);
     let era = match std::env::var("MCP_CONFORMANCE_PROTOCOL_VERSION").as_deref() {
         Ok("2026-07-28") => ProtocolEra::Modern,
         _ => ProtocolEra::Legacy,
@@ -92,7 +92,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (name, arguments) in calls(&running, &context).await? {
             match running.call_tool_raw(&name, arguments, CallOptions::new()).await {
                 // Some scenarios refuse a call, to see what comes next.
-                Err(error @ (McpError::Protocol { .. } | McpError::Unauthorized { .. })) => eprintln!("{name}: {error}"),
+                Err(error @ (McpError::Protocol { .. } | McpError::Unauthorized { .. })) => {
+                    eprintln!("{name}: {error}")
+                }
                 other => drop(other?),
             }
         }

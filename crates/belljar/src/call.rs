@@ -9,8 +9,8 @@ use std::time::Duration;
 use belljar_client::oauth::{Loopback, OAuth};
 use belljar_client::protocol::{LoggingLevel, Tool};
 use belljar_client::{
-    CallOptions, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra, ServerBuilder,
-    ToolOutcome, ToolOutput, load_mcp_servers,
+    CallOptions, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
+    ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
 };
 use clap::Args;
 use serde_json::Value;
@@ -171,11 +171,14 @@ fn server(global: &Global, arguments: &Arguments) -> Result<McpServer, String> {
     if let Some((file, name)) = target.rsplit_once('#').filter(|(file, _)| Path::new(file).is_file()) {
         let servers = load_mcp_servers(file).map_err(words)?;
         let names: Vec<&str> = servers.iter().filter_map(McpServer::id).collect();
-        return servers.iter().find(|server| server.id() == Some(name)).cloned().ok_or_else(|| {
-            format!("{file} has no server `{name}`; it has: {}", names.join(", "))
-        });
+        return servers
+            .iter()
+            .find(|server| server.id() == Some(name))
+            .cloned()
+            .ok_or_else(|| format!("{file} has no server `{name}`; it has: {}", names.join(", ")));
     }
-    let mut command = shlex::split(target).ok_or_else(|| format!("`{target}` has a quotation mark without its pair"))?;
+    let mut command =
+        shlex::split(target).ok_or_else(|| format!("`{target}` has a quotation mark without its pair"))?;
     if command.is_empty() {
         return Err("the target is empty; give a URL, a command line, or FILE#NAME".to_owned());
     }
@@ -199,7 +202,10 @@ fn arguments_of(json: &str) -> Result<Value, String> {
     let mut text = json.to_owned();
     if json == "-" {
         text.clear();
-        std::io::stdin().take(MAX_ARGUMENTS).read_to_string(&mut text).map_err(|error| format!("standard input: {error}"))?;
+        std::io::stdin()
+            .take(MAX_ARGUMENTS)
+            .read_to_string(&mut text)
+            .map_err(|error| format!("standard input: {error}"))?;
     }
     match serde_json::from_str(&text) {
         Ok(value @ Value::Object(_)) => Ok(value),
@@ -247,9 +253,11 @@ fn show(output: &ToolOutput, tool: &str, directory: &Path) -> Result<(), String>
 fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<PathBuf, String> {
     let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
-    let plain = |text: &str| -> String { text.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect() };
+    let plain =
+        |text: &str| -> String { text.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect() };
     let kind = media_type.rsplit('/').next().and_then(|kind| kind.split(['+', ';']).next()).unwrap_or_default();
-    let kind = Some(plain(kind)).filter(|kind| !kind.is_empty() && kind != "octet-stream").unwrap_or_else(|| "bin".to_owned());
+    let kind =
+        Some(plain(kind)).filter(|kind| !kind.is_empty() && kind != "octet-stream").unwrap_or_else(|| "bin".to_owned());
     for number in 1..u32::MAX {
         let path = directory.join(format!("{}-{number}.{kind}", plain(tool)));
         match std::fs::OpenOptions::new().write(true).create_new(true).open(&path) {

@@ -45,8 +45,8 @@ fn start_logging(cli: &Cli) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::new(
-        asked.unwrap_or_else(|| format!("warn,belljar={level},belljar_client={level},belljar_python={level},belljar_emscripten={level}")),
-    );
+    let filter = EnvFilter::new(asked.unwrap_or_else(|| {
+        format!("warn,belljar={level},belljar_client={level},belljar_python={level},belljar_emscripten={level}")
+    }));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

@@ -69,8 +69,7 @@ fn body(model: &str, request: &SamplingRequest) -> Value {
     }
     if !request.tools.is_empty() {
         let tools = request.tools.iter().map(|tool| {
-            let function =
-                json!({"name": tool.name, "description": tool.description, "parameters": tool.input_schema});
+            let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.input_schema});
             json!({"type": "function", "function": function})
         });
         body["tools"] = tools.collect();

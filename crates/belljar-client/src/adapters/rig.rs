@@ -11,7 +11,9 @@ use rig_core::tool::{DynamicTool, ToolErrorKind, ToolExecutionError, ToolOutput 
 use serde_json::Value;
 
 use crate::error::McpError;
-use crate::handlers::{Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole};
+use crate::handlers::{
+    Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole,
+};
 use crate::output::ToolOutput;
 use crate::run::RunContext;
 use crate::toolset::{ToolOutcome, Toolset};
@@ -65,7 +67,9 @@ async fn called(
     let arguments = match arguments {
         Value::Object(arguments) => arguments,
         Value::Null => serde_json::Map::new(),
-        other => return Err(ToolExecutionError::new(ToolErrorKind::InvalidArgs, format!("`{other}` is no JSON object"))),
+        other => {
+            return Err(ToolExecutionError::new(ToolErrorKind::InvalidArgs, format!("`{other}` is no JSON object")));
+        }
     };
     match toolset.call(run, name, arguments).await {
         Ok(ToolOutcome::Output(output)) => output_for_rig(output),

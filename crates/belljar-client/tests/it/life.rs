@@ -64,7 +64,8 @@ async fn a_child_inherits_six_variables_and_gets_what_it_is_given() {
     let seen = environment(&server).await;
     let names: Vec<&str> = seen.as_object().unwrap().keys().map(String::as_str).collect();
     // Python adds a variable of its own where the locale says nothing, and some are started by a script that adds more.
-    let names: Vec<&str> = names.into_iter().filter(|name| !name.contains("PYENV") && !["PWD", "SHLVL"].contains(name)).collect();
+    let names: Vec<&str> =
+        names.into_iter().filter(|name| !name.contains("PYENV") && !["PWD", "SHLVL"].contains(name)).collect();
     let allowed = ["CWD", "GIVEN", "HOME", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
     assert!(names.iter().all(|name| allowed.contains(name)), "{names:?}");
     assert_eq!(seen["GIVEN"], "yes");

@@ -4,6 +4,7 @@
 //! One binary, so that it is linked once and the servers are installed once: see [`harness`].
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod adapters;
 mod configuration;
 mod conformance;
 mod everything;

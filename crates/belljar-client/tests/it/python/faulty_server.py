@@ -115,6 +115,11 @@ for line in sys.stdin:
             answer(message, text(json.dumps(message["params"])))
         case "tools/call" if message["params"]["name"] == "environment":
             answer(message, text(json.dumps({**os.environ, "CWD": os.getcwd()})))
+        case "tools/call" if message["params"]["name"] == "picture":
+            image = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+            answer(message, {"content": [{"type": "text", "text": "a picture"}, image]})
+        case "tools/call" if message["params"]["name"] == "fails":
+            answer(message, {**text("it \x1b[31mwent wrong"), "isError": True})
         case "tools/call":
             answer(message, text("fine"))
         case "notifications/cancelled":
