@@ -59,6 +59,7 @@ pub fn pretend(_tools: &[ToolDefinition], said: &[String]) -> Decision {
     }
 }
 
+/// Attaches the pretended model to the server that the command line names.
 #[tokio::main]
 #[expect(clippy::print_stdout, reason = "the answer is what the program is for")]
 pub async fn main() -> Result<(), McpError> {

@@ -57,9 +57,9 @@ pub use rmcp::model as protocol;
 pub use config::{load_mcp_servers, parse_mcp_servers};
 pub use error::{BoxError, McpError};
 pub use handlers::{
-    Elicitation, ElicitationHandler, ElicitationResponse, LogHandler, LogMessage, MessageHandler, Model, ModelError,
-    ModelPreferences, Progress, ProgressHandler, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse,
-    SamplingRole, SamplingTool, StopReason, ToolChoice,
+    Elicitation, ElicitationHandler, ElicitationResponse, LogHandler, LogLevel, LogMessage, MessageHandler, Model,
+    ModelError, ModelPreferences, Progress, ProgressHandler, Root, SamplingContent, SamplingMessage, SamplingRequest,
+    SamplingResponse, SamplingRole, SamplingTool, StopReason, ToolChoice,
 };
 pub use output::{Binary, ToolOutput};
 pub use run::RunContext;

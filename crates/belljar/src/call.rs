@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use belljar_client::oauth::{Loopback, OAuth};
-use belljar_client::protocol::{LoggingLevel, Tool};
+use belljar_client::protocol::Tool;
 use belljar_client::{
-    CallOptions, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
+    CallOptions, LogLevel, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
     ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
 };
 use clap::Args;
@@ -192,9 +192,8 @@ fn configured<T>(server: ServerBuilder<T>, global: &Global, arguments: &Argument
     if global.quiet {
         return server;
     }
-    server.log_level(LoggingLevel::Info).log_handler(|message| {
-        let level = serde_json::to_value(message.level).unwrap_or_default();
-        eprintln!("{}: {}", level.as_str().unwrap_or("log"), for_people(&message.text()));
+    server.log_level(LogLevel::Info).log_handler(|message| {
+        eprintln!("{}: {}", message.level.name(), for_people(&message.text()));
     })
 }
 

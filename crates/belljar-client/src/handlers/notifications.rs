@@ -15,12 +15,79 @@ use tokio::time::Instant;
 use super::{LogHandler, MessageHandler, ProgressHandler};
 use crate::transport::Incoming;
 
+/// How bad a log message is, as in syslog; the later the worse.
+///
+/// ```
+/// use belljar_client::{LogLevel, McpServerStdio};
+///
+/// assert!(LogLevel::Error > LogLevel::Info);
+/// let server = McpServerStdio::new("server").log_level(LogLevel::Warning);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are syslog's")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl LogLevel {
+    /// The protocol's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Alert => "alert",
+            Self::Emergency => "emergency",
+        }
+    }
+}
+
+impl From<LoggingLevel> for LogLevel {
+    fn from(level: LoggingLevel) -> Self {
+        match level {
+            LoggingLevel::Debug => Self::Debug,
+            LoggingLevel::Info => Self::Info,
+            LoggingLevel::Notice => Self::Notice,
+            LoggingLevel::Warning => Self::Warning,
+            LoggingLevel::Error => Self::Error,
+            LoggingLevel::Critical => Self::Critical,
+            LoggingLevel::Alert => Self::Alert,
+            LoggingLevel::Emergency => Self::Emergency,
+        }
+    }
+}
+
+impl From<LogLevel> for LoggingLevel {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Debug => Self::Debug,
+            LogLevel::Info => Self::Info,
+            LogLevel::Notice => Self::Notice,
+            LogLevel::Warning => Self::Warning,
+            LogLevel::Error => Self::Error,
+            LogLevel::Critical => Self::Critical,
+            LogLevel::Alert => Self::Alert,
+            LogLevel::Emergency => Self::Emergency,
+        }
+    }
+}
+
 /// A line of a server's log.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LogMessage {
     /// How bad it is.
-    pub level: LoggingLevel,
+    pub level: LogLevel,
     /// Which part of the server speaks, if it says.
     pub logger: Option<String>,
     /// What it says: as a rule a string, or an object with fields.
@@ -168,7 +235,7 @@ impl Router {
                 self.touch();
                 if let Some(handler) = &self.log {
                     let params = message.params;
-                    handler(LogMessage { level: params.level, logger: params.logger, data: params.data });
+                    handler(LogMessage { level: params.level.into(), logger: params.logger, data: params.data });
                 }
                 None
             }

@@ -70,8 +70,15 @@ impl Responder {
     }
 
     fn roots(&self) -> Result<ListRootsResult, ErrorData> {
-        let roots = self.handlers.roots.clone().ok_or_else(|| unsupported("roots"))?;
-        Ok(ListRootsResult::new(roots))
+        let roots = self.handlers.roots.as_ref().ok_or_else(|| unsupported("roots"))?;
+        let roots = roots.iter().map(|root| {
+            let wire = rmcp::model::Root::new(root.uri.clone());
+            match &root.name {
+                Some(name) => wire.with_name(name.clone()),
+                None => wire,
+            }
+        });
+        Ok(ListRootsResult::new(roots.collect()))
     }
 
     /// Answers one request of a round that wants input.

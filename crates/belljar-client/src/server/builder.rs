@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use rmcp::model::{Implementation, LoggingLevel, Root, ServerNotification};
+use rmcp::model::{Implementation, ServerNotification};
 
 use super::calls::ProcessToolCall;
 use super::settings::{ProtocolEra, ReconnectPolicy, Settings, ToolErrorBehavior};
 use super::{CustomTransport, McpServer};
 use crate::error::McpError;
-use crate::handlers::{ElicitationHandler, LogMessage, Model, Progress};
+use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root};
 use crate::oauth::OAuth;
 use crate::transport::Connector;
 use crate::transport::http::{HeaderProvider, HttpEndpoint, StreamableHttp};
@@ -292,7 +292,7 @@ impl<T> ServerBuilder<T> {
 
     /// Which log messages the server should send. Unless told, a server of the legacy era sends what it likes, one of the
     /// modern era none.
-    pub fn log_level(mut self, level: LoggingLevel) -> Self {
+    pub fn log_level(mut self, level: LogLevel) -> Self {
         self.settings.log_level = Some(level);
         self
     }
@@ -422,8 +422,7 @@ impl<T> ServerBuilder<T> {
     /// The directories that the server is told it works on, as `file://` URIs.
     ///
     /// ```
-    /// use belljar_client::McpServerStdio;
-    /// use belljar_client::protocol::Root;
+    /// use belljar_client::{McpServerStdio, Root};
     ///
     /// let server = McpServerStdio::new("server").roots([Root::new("file:///home/me/project")]);
     /// ```

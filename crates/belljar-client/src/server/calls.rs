@@ -195,6 +195,16 @@ impl std::fmt::Debug for CallOptions {
 impl McpServer {
     /// Calls a tool by its bare name. Neither prefix nor hook take part.
     ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// use serde_json::json;
+    ///
+    /// let outcome = server.direct_call_tool("echo", json!({"message": "hi"})).await?;
+    /// println!("{}", outcome.to_text());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Those of the connection. What the server says about the call itself, a failed tool or a protocol error, is
@@ -244,6 +254,17 @@ impl McpServer {
     }
 
     /// Calls a tool by its bare name and gives the server's result as it is, with all that the protocol has.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// use belljar_client::CallOptions;
+    /// use serde_json::json;
+    ///
+    /// let result = server.call_tool_raw("echo", json!({"message": "hi"}), CallOptions::new()).await?;
+    /// println!("{:?}", result.meta);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientNotification, ClientRequest, GetExtensions, LoggingLevel, ProtocolVersion, RequestMetaObject, ServerPeerInfo,
-    ServerResult, SetLevelRequestParams,
+    ClientNotification, ClientRequest, GetExtensions, ProtocolVersion, RequestMetaObject, ServerPeerInfo, ServerResult,
+    SetLevelRequestParams,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService,
@@ -21,7 +21,7 @@ use super::settings::ProtocolEra;
 use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
-use crate::handlers::{Handlers, ProgressHandler};
+use crate::handlers::{Handlers, LogLevel, ProgressHandler};
 use crate::transport::http::{RunHeaders, SentHeaders};
 use crate::transport::observed::Observed;
 use crate::transport::stdio::UNREADABLE;
@@ -37,7 +37,7 @@ pub(super) struct Connection {
     router: Arc<Router>,
     diagnosis: Arc<dyn Diagnosis>,
     info: Arc<ServerPeerInfo>,
-    log_level: Option<LoggingLevel>,
+    log_level: Option<LogLevel>,
     label: String,
 }
 
@@ -101,7 +101,7 @@ impl Connection {
         else {
             return Ok(());
         };
-        let request = rmcp::model::SetLevelRequest::new(SetLevelRequestParams::new(level));
+        let request = rmcp::model::SetLevelRequest::new(SetLevelRequestParams::new(level.into()));
         let options = RequestOptions { silence: timeout, ..Default::default() };
         self.request(ClientRequest::SetLevelRequest(request), options).await.map(drop)
     }
@@ -160,7 +160,7 @@ impl Connection {
         if self.is_modern()
             && let Some(level) = self.log_level
         {
-            meta.set_log_level(level);
+            meta.set_log_level(level.into());
         }
         if let Some(headers) = options.headers {
             request.extensions_mut().insert(SentHeaders(Arc::new(headers)));

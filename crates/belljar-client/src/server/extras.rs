@@ -131,6 +131,14 @@ impl McpServer {
 
     /// Reads a resource's contents as the protocol has them.
     ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// let contents = server.read_resource_raw("file:///README.md").await?;
+    /// println!("{} contents", contents.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`read_resource`](Self::read_resource).
@@ -261,6 +269,13 @@ impl McpServer {
     /// Asks the server whether it is there, and tells how long it took. The modern era has no ping: there the server is
     /// asked what it is.
     ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// println!("there, after {:?}", server.ping().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Those of the connection, [`McpError::Timeout`] after [`timeout`](crate::ServerBuilder::timeout).
@@ -278,6 +293,13 @@ impl McpServer {
     }
 
     /// Tells the server that what [`roots`](crate::ServerBuilder::roots) said is no longer so, which makes it ask again.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// server.notify_roots_changed().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

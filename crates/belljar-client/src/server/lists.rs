@@ -122,6 +122,15 @@ impl McpServer {
 
     /// The server's resources; none if it has no such capability.
     ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// for resource in server.list_resources().await? {
+    ///     println!("{}: {}", resource.uri, resource.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Those of the connection, and [`McpError::Protocol`].
@@ -144,6 +153,15 @@ impl McpServer {
     }
 
     /// Patterns of URIs that the server can read; none if it has no such capability.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// for template in server.list_resource_templates().await? {
+    ///     println!("{}", template.uri_template);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -172,6 +190,15 @@ impl McpServer {
     }
 
     /// The server's prompts; none if it has no such capability.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// for prompt in server.list_prompts().await? {
+    ///     println!("{}", prompt.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -79,6 +79,15 @@ impl McpServer {
 
     /// Connects, or joins the connection that there is, and keeps it open until the guard is gone.
     ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// let running = server.connect().await?;
+    /// println!("{} tools", running.list_tools().await?.len());
+    /// running.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`McpError::Spawn`], [`McpError::Connect`], [`McpError::Unauthorized`], or [`McpError::Timeout`] when the server

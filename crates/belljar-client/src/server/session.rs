@@ -265,6 +265,13 @@ impl std::ops::Deref for Running {
 impl McpServer {
     /// Everything that it said: protocol version, capabilities, name, instructions.
     ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// println!("{}", server.info().await?.protocol_version);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`connect`](Self::connect).
@@ -273,6 +280,13 @@ impl McpServer {
     }
 
     /// What the server can do.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// let has_prompts = server.capabilities().await?.prompts.is_some();
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -283,6 +297,15 @@ impl McpServer {
 
     /// The server's name and version, if it gave them.
     ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// if let Some(info) = server.server_info().await? {
+    ///     println!("{} {}", info.name, info.version);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`connect`](Self::connect).
@@ -291,6 +314,13 @@ impl McpServer {
     }
 
     /// What the server says about its use, if anything. It is text from outside.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// let instructions = server.server_instructions().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

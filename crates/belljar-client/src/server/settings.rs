@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{Implementation, LoggingLevel};
+use rmcp::model::Implementation;
 
 use super::calls::ProcessToolCall;
-use crate::handlers::Handlers;
+use crate::handlers::{Handlers, LogLevel};
 
 /// Which era of the protocol to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,7 +74,7 @@ pub(crate) struct Settings {
     pub(crate) id: Option<String>,
     pub(crate) tool_prefix: Option<String>,
     pub(crate) era: ProtocolEra,
-    pub(crate) log_level: Option<LoggingLevel>,
+    pub(crate) log_level: Option<LogLevel>,
     pub(crate) timeout: Duration,
     pub(crate) read_timeout: Duration,
     pub(crate) max_retries: u32,

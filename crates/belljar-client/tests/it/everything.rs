@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_client::protocol::{LoggingLevel, Root};
 use belljar_client::{
-    Argument, CallOptions, Elicitation, ElicitationResponse, McpServer, McpServerSse, McpServerStreamableHttp, Model,
-    ModelError, PromptContent, SamplingRequest, SamplingResponse, SamplingRole, ServerBuilder, ToolOutcome, ToolOutput,
+    Argument, CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse,
+    McpServerStreamableHttp, Model, ModelError, PromptContent, Root, SamplingRequest, SamplingResponse, SamplingRole,
+    ServerBuilder, ToolOutcome, ToolOutput,
 };
 use serde_json::{Map, Value, json};
 
@@ -44,8 +44,8 @@ fn equipped<T>(server: ServerBuilder<T>, log: &Arc<Mutex<Vec<String>>>) -> Serve
         .timeout(PATIENT)
         .sampling_model(Parrot)
         .elicitation_handler(answer)
-        .roots([Root::new("file:///work/project").with_name("project")])
-        .log_level(LoggingLevel::Debug)
+        .roots([Root::new("file:///work/project").named("project")])
+        .log_level(LogLevel::Debug)
         .log_handler(move |message| log.lock().unwrap().push(message.text()))
 }
 

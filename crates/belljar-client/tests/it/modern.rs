@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_client::protocol::{LoggingLevel, Root};
 use belljar_client::{
-    CallOptions, Elicitation, ElicitationResponse, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp,
-    Model, ModelError, ProtocolEra, RunContext, SamplingRequest, SamplingResponse, ServerBuilder, ToolOutcome, Toolset,
+    CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse, McpServerStdio,
+    McpServerStreamableHttp, Model, ModelError, ProtocolEra, Root, RunContext, SamplingRequest, SamplingResponse,
+    ServerBuilder, ToolOutcome, Toolset,
 };
 use serde_json::{Map, json};
 
@@ -78,7 +78,7 @@ async fn the_modern_era_works_over_standard_streams() {
     let log = Arc::<Mutex<Vec<String>>>::default();
     let lines = log.clone();
     let server =
-        stdio().log_level(LoggingLevel::Info).log_handler(move |line| lines.lock().unwrap().push(line.text())).build();
+        stdio().log_level(LogLevel::Info).log_handler(move |line| lines.lock().unwrap().push(line.text())).build();
     let running = server.connect().await.unwrap();
     exercise(&server, "2026-07-28").await;
     talk(&server, &log).await;
@@ -91,7 +91,7 @@ async fn the_modern_era_works_over_http() {
     let lines = log.clone();
     let (_listening, server) = over_http();
     let server =
-        server.log_level(LoggingLevel::Info).log_handler(move |line| lines.lock().unwrap().push(line.text())).build();
+        server.log_level(LogLevel::Info).log_handler(move |line| lines.lock().unwrap().push(line.text())).build();
     let running = server.connect().await.unwrap();
     exercise(&server, "2026-07-28").await;
     talk(&server, &log).await;
