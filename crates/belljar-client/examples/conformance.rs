@@ -79,6 +79,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(id) = context["client_id"].as_str() {
         oauth = oauth.registered(id, context["client_secret"].as_str().map(str::to_owned));
     }
+    if scenario == "auth/client-credentials-basic" {
+        let of_context = |name: &str| context[name].as_str().unwrap_or_default().to_owned();
+        oauth = OAuth::client_credentials(of_context("client_id"), of_context("client_secret"), [] as [&str; 0]);
+    }
     let server = McpServerStreamableHttp::new(&url)?
         .era(era)
         .oauth(oauth)

@@ -70,7 +70,7 @@ async fn a_child_inherits_six_variables_and_gets_what_it_is_given() {
     assert!(names.iter().all(|name| allowed.contains(name)), "{names:?}");
     assert_eq!(seen["GIVEN"], "yes");
     assert_eq!(seen["CWD"], directory.path().canonicalize().unwrap().display().to_string());
-    assert_eq!(seen["PATH"], std::env::var("PATH").unwrap());
+    assert!(seen["PATH"].as_str().unwrap().ends_with(&std::env::var("PATH").unwrap()), "{}", seen["PATH"]);
 }
 
 #[tokio::test]
