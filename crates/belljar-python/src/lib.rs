@@ -18,7 +18,6 @@
 //! ```
 
 mod boot;
-pub mod cache;
 mod guest;
 mod interop;
 mod interpreter;

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use belljar_cache::{Cache, CacheError, Entry, EntryKey, NewEntry};
 use belljar_core::Limits;
 use belljar_core::progress::{Progress, Step};
 use belljar_emscripten::console::{Capture, Console};
@@ -21,7 +22,6 @@ use belljar_emscripten::translate::Options as TranslateOptions;
 use belljar_emscripten::{Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot};
 
 use crate::boot::{self, BALLAST, EXPORTS, GUEST_PATH};
-use crate::cache::{Cache, CacheError, Entry, EntryKey, NewEntry};
 use crate::guest;
 use crate::interop::{self, InteropError};
 use crate::interpreter::{Functions, Interpreter, Streams};
@@ -181,6 +181,7 @@ impl Workshop<'_> {
             keep_exports: Some(EXPORTS.iter().map(|name| (*name).to_owned()).collect()),
             reserved_slots: 0,
             safepoints: true,
+            inline: boot::INLINE,
         };
         let residents = vec![boot::trampoline()];
         let key = EntryKey::new("program")

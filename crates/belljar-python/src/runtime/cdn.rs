@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use belljar_cache::NewEntry;
 use belljar_core::progress::{Progress, Step};
 use ureq::Agent;
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
@@ -11,7 +12,6 @@ use super::Upstream;
 use super::error::SourceError;
 use super::release::{Release, RuntimeFile};
 use super::verify::{self, CopyError};
-use crate::cache::NewEntry;
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

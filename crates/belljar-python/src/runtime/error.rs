@@ -4,10 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use belljar_cache::CacheError;
+
 use super::Release;
 use super::release::RuntimeFile;
 use super::verify::Mismatch;
-use crate::cache::CacheError;
 
 /// A failure to find or read the runtime's files.
 #[derive(Debug, thiserror::Error)]

@@ -12,9 +12,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use belljar_cache::{Cache, EntryKey, NewEntry};
 use belljar_core::progress::{NoProgress, Progress};
 
-use crate::cache::{Cache, EntryKey, NewEntry};
 pub use error::{FileProblem, RuntimeError, SourceError};
 pub use release::{Fingerprint, Release, RuntimeFile};
 use verify::CopyError;

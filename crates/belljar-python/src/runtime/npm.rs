@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use belljar_cache::{CacheError, NewEntry};
 use belljar_core::progress::{Progress, Step};
 use flate2::read::GzDecoder;
 
 use super::error::SourceError;
 use super::release::{Release, RuntimeFile};
 use super::verify::{self, CopyError};
-use crate::cache::{CacheError, NewEntry};
 
 /// How long npm may take. It has timeouts of its own; this is for the case that it hangs.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -152,12 +152,12 @@ fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Prog
 
 #[cfg(test)]
 mod tests {
+    use belljar_cache::{Cache, EntryKey};
     use belljar_core::progress::NoProgress;
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
     use super::*;
-    use crate::cache::{Cache, EntryKey};
     use crate::runtime::tests::TINY;
 
     #[cfg(unix)]

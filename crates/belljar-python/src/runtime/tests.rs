@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use belljar_cache::Cache;
 use belljar_core::progress::NoProgress;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -15,7 +16,6 @@ use super::{
     FileProblem, Fingerprint, Mismatch, Options, Release, RuntimeError, RuntimeFile, RuntimeFiles, SourceError,
     Upstream, obtain_from,
 };
-use crate::cache::Cache;
 
 /// A release whose files are `wasm`, `stdlib` and `lock`.
 pub(super) static TINY: Release = Release {

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use belljar_cache::{CacheError, hex};
 use belljar_core::progress::StepProgress;
 use sha2::{Digest, Sha256};
 
 use super::Fingerprint;
-use crate::cache::CacheError;
-use crate::cache::manifest::hex;
 
 /// Why what was read is not the wanted file.
 #[derive(Debug, thiserror::Error)]

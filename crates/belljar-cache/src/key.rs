@@ -34,7 +34,7 @@ impl EntryKey {
     }
 
     /// The entry's directory name: kind and 128 bits of the digest.
-    pub(super) fn directory_name(&self) -> String {
+    pub(crate) fn directory_name(&self) -> String {
         let digest = self.digest.clone().finalize();
         format!("{}-{}", self.kind, &hex(&digest)[..32])
     }

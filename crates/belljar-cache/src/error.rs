@@ -79,7 +79,7 @@ impl CacheError {
         }
     }
 
-    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| CacheError::Io { action, path: path.to_path_buf(), source }
     }
 }

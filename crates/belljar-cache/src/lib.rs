@@ -15,7 +15,7 @@
 mod error;
 mod key;
 mod lock;
-pub(crate) mod manifest;
+mod manifest;
 mod new_entry;
 mod usage;
 
@@ -28,6 +28,7 @@ use belljar_core::progress::Progress;
 
 pub use error::CacheError;
 pub use key::EntryKey;
+pub use manifest::hex;
 pub use new_entry::NewEntry;
 pub use usage::EntryUsage;
 

@@ -12,14 +12,14 @@ use super::CacheError;
 ///
 /// Lock files stay: deleting one while another process waits on it would let two processes in.
 #[derive(Debug)]
-pub(super) struct EntryLock {
+pub(crate) struct EntryLock {
     _file: File,
     exclusive: bool,
 }
 
 impl EntryLock {
     /// Waits for the lock, telling `progress` when there is something to wait for.
-    pub(super) fn take(root: &Path, entry: &str, progress: Option<&dyn Progress>) -> Result<Self, CacheError> {
+    pub(crate) fn take(root: &Path, entry: &str, progress: Option<&dyn Progress>) -> Result<Self, CacheError> {
         let directory = root.join("locks");
         create_private_directory(&directory).map_err(|error| CacheError::writing(&directory, None, error))?;
         let path = directory.join(entry);
@@ -47,14 +47,14 @@ impl EntryLock {
     }
 
     /// The lock, if nobody holds it.
-    pub(super) fn try_take(root: &Path, entry: &str) -> Option<Self> {
+    pub(crate) fn try_take(root: &Path, entry: &str) -> Option<Self> {
         let file = open(&root.join("locks").join(entry)).ok()?;
         file.try_lock().ok()?;
         Some(EntryLock { _file: file, exclusive: true })
     }
 
     /// Whether nobody else can hold it at the same time: false where the file system has no locks.
-    pub(super) fn is_exclusive(&self) -> bool {
+    pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive
     }
 }
@@ -64,7 +64,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Makes a directory and its parents for this user alone: code is loaded from the cache.
-pub(super) fn create_private_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -320,7 +320,7 @@ const CHILD_DIES: &str = "BELLJAR_TEST_CHILD_DIES";
 /// This test binary as another process, about to make the entry in `cache`.
 fn child(cache: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "cache::tests::makes_an_entry_as_another_process", "--ignored"]);
+    command.args(["--exact", "tests::makes_an_entry_as_another_process", "--ignored"]);
     command.env(CHILD_CACHE, cache).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }

@@ -18,7 +18,7 @@ pub struct NewEntry {
 }
 
 impl NewEntry {
-    pub(super) fn create(entries: &Path, name: &str) -> Result<Self, CacheError> {
+    pub(crate) fn create(entries: &Path, name: &str) -> Result<Self, CacheError> {
         create_private_directory(entries).map_err(|error| CacheError::writing(entries, None, error))?;
         let directory = tempfile::Builder::new()
             .prefix(&format!(".new-{name}-"))
@@ -39,7 +39,7 @@ impl NewEntry {
     }
 
     /// Brings every file to the disk and writes the manifest.
-    pub(super) fn seal(&self) -> Result<Manifest, CacheError> {
+    pub(crate) fn seal(&self) -> Result<Manifest, CacheError> {
         let directory = self.path();
         let failed = |error| CacheError::writing(&directory.join(MANIFEST), None, error);
         for entry in directory.read_dir().map_err(failed)? {
@@ -54,7 +54,7 @@ impl NewEntry {
     }
 
     /// Puts the sealed entry in its place.
-    pub(super) fn publish(self, place: &Path) -> Result<(), CacheError> {
+    pub(crate) fn publish(self, place: &Path) -> Result<(), CacheError> {
         let failed = |error| CacheError::io("rename a new cache entry to", place)(error);
         fs::rename(self.path(), place).map_err(failed)?;
         // It is at its place now: nothing to clean up.
@@ -64,7 +64,7 @@ impl NewEntry {
 }
 
 /// Writes a manifest whole or not at all.
-pub(super) fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
+pub(crate) fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".manifest-").tempfile_in(directory)?;
     file.write_all(&manifest.to_bytes()?)?;
     file.as_file().sync_all()?;
@@ -78,7 +78,7 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
 }
 
 /// The entry that a temporary directory (`.new-NAME-RANDOM`, `.old-NAME-RANDOM`) was for.
-pub(super) fn owner_of_temporary(file_name: &str) -> Option<&str> {
+pub(crate) fn owner_of_temporary(file_name: &str) -> Option<&str> {
     let rest = file_name.strip_prefix(".new-").or_else(|| file_name.strip_prefix(".old-"))?;
     rest.rsplit_once('-').map(|(owner, _)| owner)
 }

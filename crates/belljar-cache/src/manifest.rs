@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The manifest's file name in an entry's directory.
-pub(super) const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// Raised when the manifest's meaning changes: entries of other versions count as absent.
 const VERSION: u32 = 1;
@@ -24,7 +24,7 @@ const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// What changes whenever a file's content may have changed. `ctime` cannot be set back by any system call, so a file
 /// that was edited and had its `mtime` restored is still noticed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     mtime_ns: i128,
     ctime_ns: i128,
     inode: u64,
@@ -33,7 +33,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     #[cfg(unix)]
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
         let nanoseconds = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         Stamp {
@@ -46,7 +46,7 @@ impl Stamp {
 
     /// Where the standard library offers no more than times, they alone serve.
     #[cfg(not(unix))]
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         let nanoseconds = |time: io::Result<std::time::SystemTime>| {
             time.ok()
                 .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
@@ -64,17 +64,17 @@ impl Stamp {
 
 /// One file of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
-    pub(super) size: u64,
-    pub(super) sha256: String,
-    pub(super) stamp: Stamp,
+pub(crate) struct Record {
+    pub(crate) size: u64,
+    pub(crate) sha256: String,
+    pub(crate) stamp: Stamp,
 }
 
 /// The files of an entry by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Manifest {
+pub(crate) struct Manifest {
     version: u32,
-    pub(super) files: BTreeMap<String, Record>,
+    pub(crate) files: BTreeMap<String, Record>,
 }
 
 /// A manifest as it lies on the disk: with a checksum over itself, so that a damaged one is not believed.
@@ -86,7 +86,7 @@ struct Sealed {
 
 /// How the files of an entry compare to its manifest.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(crate) enum Condition {
     /// Every stamp is as recorded.
     Untouched,
     /// Some stamp differs, and no file was read yet.
@@ -97,7 +97,7 @@ pub(super) enum Condition {
 
 impl Manifest {
     /// Records the files of a directory as they are, reading each whole.
-    pub(super) fn of_directory(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn of_directory(directory: &Path) -> io::Result<Self> {
         let mut files = BTreeMap::new();
         for entry in directory.read_dir()? {
             let entry = entry?;
@@ -115,7 +115,7 @@ impl Manifest {
     }
 
     /// Reads an entry's manifest. `None` when it is damaged, of another version, or names files outside the entry.
-    pub(super) fn read(file: &File) -> io::Result<Option<Self>> {
+    pub(crate) fn read(file: &File) -> io::Result<Option<Self>> {
         let mut bytes = Vec::with_capacity(1024);
         file.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
         let Ok(sealed) = serde_json::from_slice::<Sealed>(&bytes) else { return Ok(None) };
@@ -126,7 +126,7 @@ impl Manifest {
     }
 
     /// The manifest's bytes on the disk.
-    pub(super) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+    pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
         Ok(serde_json::to_vec(&Sealed { sha256: self.checksum()?, manifest: self.clone() })?)
     }
 
@@ -135,7 +135,7 @@ impl Manifest {
     }
 
     /// Compares sizes and stamps with the files', reading none of them.
-    pub(super) fn condition(&self, directory: &Path) -> Condition {
+    pub(crate) fn condition(&self, directory: &Path) -> Condition {
         let mut condition = Condition::Untouched;
         for (name, record) in &self.files {
             match directory.join(name).symlink_metadata() {
@@ -152,7 +152,7 @@ impl Manifest {
 
     /// The manifest with the files' present stamps, if every file still has the recorded hash; else the name of the
     /// first that has not.
-    pub(super) fn restamped(&self, directory: &Path) -> Result<Self, String> {
+    pub(crate) fn restamped(&self, directory: &Path) -> Result<Self, String> {
         let mut files = BTreeMap::new();
         for (name, record) in &self.files {
             match Record::of_file(&directory.join(name)) {
@@ -186,7 +186,7 @@ fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0']) && name != MANIFEST
 }
 
-/// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal, as digests are written here.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
