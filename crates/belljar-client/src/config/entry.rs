@@ -144,7 +144,6 @@ impl Entry {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
 fn words(error: McpError) -> String {
     error.to_string()
 }

@@ -115,7 +115,7 @@ mod tests {
             expand("${input:a} ${workspaceFolder} ${workspaceFolderBasename}").unwrap(),
             "x /work/project project"
         );
-        assert_eq!(expand("${open ${}").unwrap_err().contains("open ${"), true);
+        assert!(expand("${open ${}").unwrap_err().contains("open ${"));
         assert_eq!(expand("no end ${HOME").unwrap(), "no end ${HOME");
         assert!(expand("${NO_SUCH_VARIABLE}").unwrap_err().contains("NO_SUCH_VARIABLE"));
         assert!(expand("${input:b}").unwrap_err().contains('b'));

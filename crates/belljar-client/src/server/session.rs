@@ -56,8 +56,16 @@ impl Caches {
     }
 }
 
-/// A list, with the count of changes at which it was asked for, and when it grows old.
-pub(super) struct Cache<T>(Mutex<Option<(u64, Option<Instant>, Arc<Vec<T>>)>>);
+/// A list that may be kept.
+pub(super) struct Cache<T>(Mutex<Option<Kept<T>>>);
+
+struct Kept<T> {
+    /// How many changes the server had told of when it was asked.
+    changes: u64,
+    /// When the list grows old, if it does.
+    until: Option<Instant>,
+    list: Arc<Vec<T>>,
+}
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
@@ -68,12 +76,13 @@ impl<T> Default for Cache<T> {
 impl<T> Cache<T> {
     pub(super) fn get(&self, changes: u64) -> Option<Arc<Vec<T>>> {
         let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, until, list) = cached.as_ref()?;
-        (*at == changes && until.is_none_or(|until| Instant::now() < until)).then(|| list.clone())
+        let kept = cached.as_ref()?;
+        let is_fresh = kept.changes == changes && kept.until.is_none_or(|until| Instant::now() < until);
+        is_fresh.then(|| kept.list.clone())
     }
 
     pub(super) fn set(&self, changes: u64, until: Option<Instant>, list: Arc<Vec<T>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((changes, until, list));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept { changes, until, list });
     }
 
     fn clear(&self) {
