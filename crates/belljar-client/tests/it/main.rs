@@ -14,4 +14,5 @@ mod life;
 mod modern;
 mod oracle;
 mod servers;
+mod tasks;
 mod toolsets;
