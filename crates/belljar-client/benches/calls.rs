@@ -6,7 +6,12 @@
 //! ```
 //!
 //! The server is `rmcp`'s, with one tool that gives back what it gets; this program serves it when told `--serve`.
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking and reports by printing")]
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark fails by panicking and reports by printing"
+)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

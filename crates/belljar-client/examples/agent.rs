@@ -10,7 +10,7 @@ use belljar_client::{McpError, McpServerStdio, RunContext, ToolDefinition, ToolO
 use serde_json::{Map, Value, json};
 
 /// What a model decides: to call a tool, or to answer.
-pub enum Decision {
+pub(crate) enum Decision {
     /// Call this tool with these arguments.
     Call(String, Map<String, Value>),
     /// The answer.
@@ -18,10 +18,10 @@ pub enum Decision {
 }
 
 /// A model: it sees the tools and what was said so far.
-pub type Decide = fn(&[ToolDefinition], &[String]) -> Decision;
+pub(crate) type Decide = fn(&[ToolDefinition], &[String]) -> Decision;
 
 /// Runs until the model has an answer.
-pub async fn run(decide: Decide, toolset: &dyn Toolset, task: &str) -> Result<String, McpError> {
+pub(crate) async fn run(decide: Decide, toolset: &dyn Toolset, task: &str) -> Result<String, McpError> {
     let run = RunContext::new();
     let connections = toolset.enter().await?;
     let tools = toolset.tools(&run).await?;
@@ -49,7 +49,7 @@ pub async fn run(decide: Decide, toolset: &dyn Toolset, task: &str) -> Result<St
 }
 
 /// Stands for a language model: calls `get-sum` wrongly, then rightly, then says what came of it.
-pub fn pretend(_tools: &[ToolDefinition], said: &[String]) -> Decision {
+pub(crate) fn pretend(_tools: &[ToolDefinition], said: &[String]) -> Decision {
     let arguments = |value: Value| value.as_object().cloned().unwrap_or_default();
     match said {
         [_task] => Decision::Call("get-sum".to_owned(), arguments(json!({"a": "two", "b": 3}))),
@@ -62,7 +62,7 @@ pub fn pretend(_tools: &[ToolDefinition], said: &[String]) -> Decision {
 /// Attaches the pretended model to the server that the command line names.
 #[tokio::main]
 #[expect(clippy::print_stdout, reason = "the answer is what the program is for")]
-pub async fn main() -> Result<(), McpError> {
+pub(crate) async fn main() -> Result<(), McpError> {
     let mut command = std::env::args().skip(1);
     let program = command.next().unwrap_or_else(|| "npx".to_owned());
     let server = McpServerStdio::new(program).args(command).timeout(std::time::Duration::from_secs(60)).build();
