@@ -17,6 +17,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use axum::serve::ListenerExt;
 use belljar_client::{McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, ServerCapabilities,
@@ -80,6 +81,8 @@ async fn serve(how: &str) {
     );
     let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    // As servers should: else a client that keeps connections, as the Python one does, waits 40 ms for each answer.
+    let listener = listener.tap_io(|connection| connection.set_nodelay(true).unwrap());
     axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.unwrap();
 }
 
@@ -91,7 +94,8 @@ fn main() {
     let me = std::env::current_exe().unwrap().display().to_string();
     let http = harness::Listening::start(&me, &["--serve", "http"]);
     let url = http.url("/mcp");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    // One thread, as the Python client has.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
     println!("median of {ROUNDS} rounds of {CALLS} calls\n");
     let bare = median(|| bare_exchange(&me));
@@ -101,7 +105,7 @@ fn main() {
     for (name, server, target) in [("stdio", &stdio, vec![me.clone()]), ("HTTP", &over_http, vec![url.clone()])] {
         let ours = median(|| runtime.block_on(sequential(server)));
         let many = median(|| runtime.block_on(concurrent(server)));
-        let python = python_client(&target);
+        let (python, python_many) = python_client(&target);
         println!(
             "{name}: belljar-client                    {:>9.1} µs per call, {:.0} calls/s",
             per_call(ours),
@@ -112,8 +116,13 @@ fn main() {
             per_call(python),
             rate(CALLS, python)
         );
-        println!("{name}: ratio                             {:>9.1}", python.as_secs_f64() / ours.as_secs_f64());
-        println!("{name}: {CONCURRENT} calls at once, no error     {:>9.0} calls/s", rate(CONCURRENT, many));
+        println!("{name}: ratio, one after another          {:>9.1}", python.as_secs_f64() / ours.as_secs_f64());
+        println!("{name}: belljar-client, {CONCURRENT} at once      {:>9.0} calls/s, no error", rate(CONCURRENT, many));
+        println!("{name}: Python SDK client, {CONCURRENT} at once   {:>9.0} calls/s", rate(CONCURRENT, python_many));
+        println!(
+            "{name}: ratio, {CONCURRENT} at once               {:>9.1}",
+            python_many.as_secs_f64() / many.as_secs_f64()
+        );
         if name == "stdio" {
             println!("stdio: beyond the bare exchange          {:>9.1} µs per call", per_call(ours) - per_call(bare));
         }
@@ -195,15 +204,16 @@ fn bare_exchange(server: &str) -> Duration {
     time
 }
 
-/// The Python SDK's client, which measures itself.
-fn python_client(target: &[String]) -> Duration {
+/// The Python SDK's client, which measures itself: calls one after another, and many at once.
+fn python_client(target: &[String]) -> (Duration, Duration) {
     let output = Command::new(harness::legacy_python())
         .arg(harness::script("client_benchmark.py"))
-        .args([CALLS.to_string(), ROUNDS.to_string()])
+        .args([CALLS, CONCURRENT, ROUNDS].map(|number| number.to_string()))
         .args(target)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let seconds: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
-    Duration::from_secs_f64(seconds)
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut seconds = text.split_whitespace().map(|number| Duration::from_secs_f64(number.parse().unwrap()));
+    (seconds.next().unwrap(), seconds.next().unwrap())
 }

@@ -141,16 +141,13 @@ impl Transport<RoleClient> for ChildTransport {
         async move {
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
-            // On a task of its own: a caller that stops waiting must not leave half a line behind.
-            tokio::spawn(async move {
-                let mut stdin = stdin.lock().await;
-                let Some(stdin) = stdin.as_mut() else {
-                    return Err(io::Error::from(io::ErrorKind::BrokenPipe));
-                };
-                stdin.write_all(&line).await?;
-                stdin.flush().await
-            })
-            .await?
+            // `rmcp` sends from a task of its own: a caller that stops waiting leaves no half line behind.
+            let mut stdin = stdin.lock().await;
+            let Some(stdin) = stdin.as_mut() else {
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+            };
+            stdin.write_all(&line).await?;
+            stdin.flush().await
         }
     }
 
