@@ -22,6 +22,7 @@ Examples:
   belljar run -c 'print(6 * 7)'   run a line
   belljar run -i                  a prompt
   belljar warmup                  get and compile everything ahead of time
+  belljar call 'npx -y some-mcp-server'   list the tools of an MCP server
 
 Set BELLJAR_LOG=debug for a log on standard error."
 )]
@@ -85,6 +86,8 @@ pub(crate) enum Command {
     /// Lock and fetch packages ahead of time; show and clean what is kept of them.
     #[command(subcommand)]
     Packages(PackagesCommand),
+    /// List the tools of any MCP server, or call one.
+    Call(crate::call::Arguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: belljar completions bash > ~/.local/share/bash-completion/completions/belljar")]
     Completions {
@@ -186,7 +189,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "write a number of seconds that is not negative".into())
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !text.contains('\0') => Ok((name.into(), value.into())),
         _ => Err("write NAME=VALUE".into()),

@@ -1,5 +1,6 @@
 //! The command line: reads it, starts what it names, reports how that ended.
 
+mod call;
 mod cli;
 mod console;
 mod interrupt;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Run(ref arguments) => interrupt::guard(|interrupts| run::run(&cli.global, arguments, interrupts)),
         Command::Warmup => interrupt::guard(|_| warmup::warmup(&cli.global)),
         Command::Packages(ref command) => interrupt::guard(|_| packages::packages(&cli.global, command)),
+        Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut std::io::stdout());
             ExitCode::SUCCESS
@@ -45,8 +47,8 @@ fn start_logging(cli: &Cli) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::new(
-        asked.unwrap_or_else(|| format!("warn,belljar={level},belljar_python={level},belljar_emscripten={level}")),
-    );
+    let filter = EnvFilter::new(asked.unwrap_or_else(|| {
+        format!("warn,belljar={level},belljar_client={level},belljar_python={level},belljar_emscripten={level}")
+    }));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

@@ -1,5 +1,6 @@
 //! `belljar run` and its neighbours as people and programs meet them: statuses, streams, options, texts.
 
+mod calls;
 mod help;
 mod interrupting;
 mod json;

@@ -1,0 +1,219 @@
+//! Calls per second against the Python SDK's client, on the same server in the same run; and what a call costs beyond the
+//! bare exchange of lines.
+//!
+//! ```sh
+//! cargo bench -p belljar-client
+//! ```
+//!
+//! The server is `rmcp`'s, with one tool that gives back what it gets; this program serves it when told `--serve`.
+#![expect(
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a benchmark fails by panicking and reports by printing"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use axum::serve::ListenerExt;
+use belljar_client::{McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, ServerCapabilities,
+    ServerConfig,
+};
+use rmcp::service::RequestContext;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
+use serde_json::json;
+
+#[expect(dead_code, reason = "of the tests' harness only a part is needed")]
+#[path = "../tests/it/harness.rs"]
+mod harness;
+
+/// Calls of one measurement, one after another.
+const CALLS: usize = 2_000;
+/// Calls at a time, where many are made at once.
+const CONCURRENT: usize = 1_000;
+/// Measurements, of which the median counts.
+const ROUNDS: usize = 5;
+
+/// Gives back what it gets.
+#[derive(Clone)]
+struct Echo;
+
+impl ServerHandler for Echo {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<rmcp::model::PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let schema = json!({"type": "object"}).as_object().unwrap().clone();
+        Ok(ListToolsResult::with_all_items(vec![rmcp::model::Tool::new("echo", "Gives back what it gets.", schema)]))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let text = serde_json::to_string(&request.arguments).unwrap();
+        Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
+    }
+}
+
+#[tokio::main]
+async fn serve(how: &str) {
+    if how == "stdio" {
+        Echo.serve(rmcp::transport::stdio()).await.unwrap().waiting().await.unwrap();
+        return;
+    }
+    let service = StreamableHttpService::new(
+        || Ok(Echo),
+        LocalSessionManager::default().into(),
+        StreamableHttpServerConfig::default(),
+    );
+    let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    // As servers should: else a client that keeps connections, as the Python one does, waits 40 ms for each answer.
+    let listener = listener.tap_io(|connection| connection.set_nodelay(true).unwrap());
+    axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.unwrap();
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(place) = arguments.iter().position(|argument| argument == "--serve") {
+        return serve(&arguments[place + 1]);
+    }
+    let me = std::env::current_exe().unwrap().display().to_string();
+    let http = harness::Listening::start(&me, &["--serve", "http"]);
+    let url = http.url("/mcp");
+    // One thread, as the Python client has.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+
+    println!("median of {ROUNDS} rounds of {CALLS} calls\n");
+    let bare = median(|| bare_exchange(&me));
+    println!("bare exchange of lines over stdio        {:>9.1} µs per exchange", per_call(bare));
+    let stdio = McpServerStdio::new(&me).args(["--serve", "stdio"]).era(ProtocolEra::Legacy).build();
+    let over_http = McpServerStreamableHttp::new(&url).unwrap().era(ProtocolEra::Legacy).build();
+    for (name, server, target) in [("stdio", &stdio, vec![me.clone()]), ("HTTP", &over_http, vec![url.clone()])] {
+        let ours = median(|| runtime.block_on(sequential(server)));
+        let many = median(|| runtime.block_on(concurrent(server)));
+        let (python, python_many) = python_client(&target);
+        println!(
+            "{name}: belljar-client                    {:>9.1} µs per call, {:.0} calls/s",
+            per_call(ours),
+            rate(CALLS, ours)
+        );
+        println!(
+            "{name}: Python SDK client                 {:>9.1} µs per call, {:.0} calls/s",
+            per_call(python),
+            rate(CALLS, python)
+        );
+        println!("{name}: ratio, one after another          {:>9.1}", python.as_secs_f64() / ours.as_secs_f64());
+        println!("{name}: belljar-client, {CONCURRENT} at once      {:>9.0} calls/s, no error", rate(CONCURRENT, many));
+        println!("{name}: Python SDK client, {CONCURRENT} at once   {:>9.0} calls/s", rate(CONCURRENT, python_many));
+        println!(
+            "{name}: ratio, {CONCURRENT} at once               {:>9.1}",
+            python_many.as_secs_f64() / many.as_secs_f64()
+        );
+        if name == "stdio" {
+            println!("stdio: beyond the bare exchange          {:>9.1} µs per call", per_call(ours) - per_call(bare));
+        }
+    }
+}
+
+fn median(mut measure: impl FnMut() -> Duration) -> Duration {
+    let mut times: Vec<Duration> = (0..ROUNDS).map(|_| measure()).collect();
+    times.sort();
+    times[ROUNDS / 2]
+}
+
+fn per_call(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6 / CALLS as f64
+}
+
+fn rate(calls: usize, time: Duration) -> f64 {
+    calls as f64 / time.as_secs_f64()
+}
+
+async fn sequential(server: &McpServer) -> Duration {
+    let running = server.connect().await.unwrap();
+    call(server, 0).await;
+    let started = Instant::now();
+    for number in 0..CALLS {
+        call(server, number).await;
+    }
+    let time = started.elapsed();
+    running.close().await.unwrap();
+    time
+}
+
+async fn concurrent(server: &McpServer) -> Duration {
+    let running = server.connect().await.unwrap();
+    let started = Instant::now();
+    let calls = (0..CONCURRENT).map(|number| {
+        let server = server.clone();
+        tokio::spawn(async move { call(&server, number).await })
+    });
+    for call in futures::future::join_all(calls).await {
+        call.unwrap();
+    }
+    let time = started.elapsed();
+    running.close().await.unwrap();
+    time
+}
+
+async fn call(server: &McpServer, number: usize) {
+    let outcome = server.direct_call_tool("echo", json!({"number": number})).await.unwrap();
+    assert_eq!(outcome.output().unwrap().as_json().unwrap()["number"], number);
+}
+
+/// The same messages, written and read by hand: what server and pipes take of a call.
+fn bare_exchange(server: &str) -> Duration {
+    let mut child =
+        Command::new(server).args(["--serve", "stdio"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    let mut exchange = |message: serde_json::Value| {
+        writeln!(stdin, "{message}").unwrap();
+        if message.get("id").is_some() {
+            line.clear();
+            lines.read_line(&mut line).unwrap();
+        }
+    };
+    let info = json!({"name": "bare", "version": "1"});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info});
+    exchange(json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
+    exchange(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    let started = Instant::now();
+    for number in 0..CALLS {
+        let params = json!({"name": "echo", "arguments": {"number": number}});
+        exchange(json!({"jsonrpc": "2.0", "id": number + 1, "method": "tools/call", "params": params}));
+    }
+    let time = started.elapsed();
+    drop(stdin);
+    child.wait().unwrap();
+    time
+}
+
+/// The Python SDK's client, which measures itself: calls one after another, and many at once.
+fn python_client(target: &[String]) -> (Duration, Duration) {
+    let output = Command::new(harness::legacy_python())
+        .arg(harness::script("client_benchmark.py"))
+        .args([CALLS, CONCURRENT, ROUNDS].map(|number| number.to_string()))
+        .args(target)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut seconds = text.split_whitespace().map(|number| Duration::from_secs_f64(number.parse().unwrap()));
+    (seconds.next().unwrap(), seconds.next().unwrap())
+}

@@ -1,0 +1,149 @@
+//! Any model behind an OpenAI-compatible endpoint, for servers to use.
+
+use async_openai::Client;
+use async_openai::config::OpenAIConfig;
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use crate::handlers::{
+    Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole, StopReason,
+    ToolChoice,
+};
+
+/// A model behind an endpoint of chat completions.
+///
+/// ```
+/// use belljar_client::McpServerStdio;
+/// use belljar_client::adapters::openai::OpenAiModel;
+///
+/// let model = OpenAiModel::new("http://localhost:11434/v1", "no key", "llama3.2");
+/// let server = McpServerStdio::new("server").sampling_model(model).build();
+/// ```
+#[derive(Debug, Clone)]
+pub struct OpenAiModel {
+    client: Client<OpenAIConfig>,
+    model: String,
+}
+
+impl OpenAiModel {
+    /// The model of this name behind this URL, which as a rule ends in `/v1`.
+    pub fn new(url: impl Into<String>, key: impl Into<String>, model: impl Into<String>) -> Self {
+        let config = OpenAIConfig::new().with_api_base(url).with_api_key(key);
+        Self { client: Client::with_config(config), model: model.into() }
+    }
+
+    /// A model by a client that is configured already.
+    pub fn with_client(client: Client<OpenAIConfig>, model: impl Into<String>) -> Self {
+        Self { client, model: model.into() }
+    }
+}
+
+#[async_trait]
+impl Model for OpenAiModel {
+    fn name(&self) -> String {
+        self.model.clone()
+    }
+
+    fn supports_tools(&self) -> bool {
+        true
+    }
+
+    async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
+        let body = body(&self.model, &request);
+        let response: Value =
+            self.client.chat().create_byot(body).await.map_err(|error| ModelError::new(error.to_string()))?;
+        read(&response)
+    }
+}
+
+/// The request in the endpoint's words.
+fn body(model: &str, request: &SamplingRequest) -> Value {
+    let system = request.system_prompt.iter().map(|prompt| json!({"role": "system", "content": prompt}));
+    let messages: Vec<Value> = system.chain(request.messages.iter().flat_map(messages)).collect();
+    let mut body = json!({"model": model, "messages": messages, "max_tokens": request.max_tokens});
+    if let Some(temperature) = request.temperature {
+        body["temperature"] = json!(temperature);
+    }
+    if !request.stop_sequences.is_empty() {
+        body["stop"] = json!(request.stop_sequences);
+    }
+    if !request.tools.is_empty() {
+        let tools = request.tools.iter().map(|tool| {
+            let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.input_schema});
+            json!({"type": "function", "function": function})
+        });
+        body["tools"] = tools.collect();
+        body["tool_choice"] = match request.tool_choice {
+            ToolChoice::Auto => json!("auto"),
+            ToolChoice::Required => json!("required"),
+            ToolChoice::None => json!("none"),
+        };
+    }
+    body
+}
+
+/// A turn: results of tools are messages of their own there.
+fn messages(message: &SamplingMessage) -> Vec<Value> {
+    let mut parts = Vec::new();
+    let mut calls = Vec::new();
+    let mut results = Vec::new();
+    for part in &message.content {
+        match part {
+            SamplingContent::Text(text) => parts.push(json!({"type": "text", "text": text})),
+            SamplingContent::Image(image) => {
+                parts.push(json!({"type": "image_url", "image_url": {"url": image.data_url()}}));
+            }
+            SamplingContent::Audio(audio) => {
+                let format = audio.media_type.rsplit('/').next().unwrap_or("wav").trim_start_matches("x-");
+                parts.push(json!({"type": "input_audio", "input_audio": {"data": audio.base64(), "format": format}}));
+            }
+            SamplingContent::ToolUse { id, name, input } => {
+                let arguments = Value::Object(input.clone()).to_string();
+                calls.push(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}));
+            }
+            SamplingContent::ToolResult { id, content, .. } => {
+                let text = SamplingMessage { role: message.role, content: content.clone() }.text();
+                results.push(json!({"role": "tool", "tool_call_id": id, "content": text}));
+            }
+        }
+    }
+    if !parts.is_empty() || !calls.is_empty() {
+        let role = if message.role == SamplingRole::Assistant { "assistant" } else { "user" };
+        // Plain text as plain text: not every endpoint takes parts.
+        let content = match parts.as_slice() {
+            [only] if only["type"] == "text" => only["text"].clone(),
+            _ => json!(parts),
+        };
+        let mut turn = json!({"role": role, "content": content});
+        if !calls.is_empty() {
+            turn["tool_calls"] = json!(calls);
+        }
+        results.push(turn);
+    }
+    results
+}
+
+fn read(response: &Value) -> Result<SamplingResponse, ModelError> {
+    let choice = &response["choices"][0];
+    if choice.is_null() {
+        return Err(ModelError::new("the endpoint's answer has no choices"));
+    }
+    let mut content = Vec::new();
+    if let Some(text) = choice["message"]["content"].as_str().filter(|text| !text.is_empty()) {
+        content.push(SamplingContent::Text(text.to_owned()));
+    }
+    for call in choice["message"]["tool_calls"].as_array().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let arguments = call["function"]["arguments"].as_str().unwrap_or("{}");
+        let input: Map<String, Value> = serde_json::from_str(arguments)
+            .map_err(|error| ModelError::new(format!("the model's arguments are no JSON object: {error}")))?;
+        content.push(SamplingContent::ToolUse { id: text(&call["id"]), name: text(&call["function"]["name"]), input });
+    }
+    let stop_reason = match choice["finish_reason"].as_str() {
+        None | Some("stop") => StopReason::EndTurn,
+        Some("length") => StopReason::MaxTokens,
+        Some("tool_calls") => StopReason::ToolUse,
+        Some(other) => StopReason::Other(other.to_owned()),
+    };
+    Ok(SamplingResponse { content, stop_reason, model: response["model"].as_str().map(str::to_owned) })
+}

@@ -1,0 +1,168 @@
+//! Answers to what a server asks, in both eras: as requests of its own, and as rounds that want input.
+
+use std::sync::Arc;
+
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
+    ElicitResult, ElicitationAction, ElicitationCapability, ErrorCode, ErrorData, FormElicitationCapability,
+    Implementation, InputRequest, ListRootsResult, RootsCapabilities, SamplingCapability, TASKS_EXTENSION_ID,
+    UrlElicitationCapability,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ClientHandler, RoleClient};
+use serde_json::{Map, Value};
+
+use super::{Elicitation, ElicitationResponse, Handlers, elicitation, sampling};
+use crate::schema;
+
+/// Answers a server with the program's handlers.
+#[derive(Clone)]
+pub(crate) struct Responder {
+    handlers: Handlers,
+    config: ClientConfig,
+}
+
+impl Responder {
+    pub(crate) fn new(handlers: Handlers, client_info: Implementation) -> Self {
+        let config = ClientConfig::new(capabilities(&handlers), client_info)
+            .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE);
+        Self { handlers, config }
+    }
+
+    async fn sample(&self, params: CreateMessageRequestParams) -> Result<CreateMessageResult, ErrorData> {
+        let model = self.handlers.model.as_ref().ok_or_else(|| unsupported("sampling"))?;
+        let request = sampling::request(params).map_err(|reason| ErrorData::invalid_params(reason, None))?;
+        if !request.tools.is_empty() && !model.supports_tools() {
+            return Err(ErrorData::invalid_params("the model takes no tools", None));
+        }
+        let response =
+            model.complete(request).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        Ok(sampling::response(response, model.name()))
+    }
+
+    async fn elicit(&self, params: ElicitRequestParams) -> Result<ElicitResult, ErrorData> {
+        let handler = self.handlers.elicitation.as_ref().ok_or_else(|| unsupported("elicitation"))?;
+        let (question, schema) = match params {
+            ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
+                let schema = serde_json::to_value(requested_schema)
+                    .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+                (Elicitation::Form { message, schema: schema.clone() }, Some(schema))
+            }
+            ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
+                (Elicitation::Url { message, url, id: elicitation_id }, None)
+            }
+            _ => return Err(unsupported("this kind of elicitation")),
+        };
+        let response = handler.elicit(question).await.map_err(|message| ErrorData::internal_error(message, None))?;
+        Ok(match (response, schema) {
+            (ElicitationResponse::Accept(values), Some(schema)) => {
+                let values = elicitation::with_defaults(values.unwrap_or_default(), &schema);
+                let values = Value::Object(values);
+                schema::check(&schema, &values).map_err(|problems| {
+                    ErrorData::internal_error(format!("the user's answer does not fit the schema: {problems}"), None)
+                })?;
+                ElicitResult::new(ElicitationAction::Accept).with_content(values)
+            }
+            (ElicitationResponse::Accept(_), None) => ElicitResult::new(ElicitationAction::Accept),
+            (ElicitationResponse::Decline, _) => ElicitResult::new(ElicitationAction::Decline),
+            (ElicitationResponse::Cancel, _) => ElicitResult::new(ElicitationAction::Cancel),
+        })
+    }
+
+    fn roots(&self) -> Result<ListRootsResult, ErrorData> {
+        let roots = self.handlers.roots.as_ref().ok_or_else(|| unsupported("roots"))?;
+        let roots = roots.iter().map(|root| {
+            let wire = rmcp::model::Root::new(root.uri.clone());
+            match &root.name {
+                Some(name) => wire.with_name(name.clone()),
+                None => wire,
+            }
+        });
+        Ok(ListRootsResult::new(roots.collect()))
+    }
+
+    /// Answers one request of a round that wants input.
+    pub(crate) async fn answer(&self, request: InputRequest) -> Result<Value, ErrorData> {
+        let answer = match request {
+            InputRequest::CreateMessage(request) => serde_json::to_value(self.sample(request.params).await?),
+            InputRequest::Elicitation(request) => serde_json::to_value(self.elicit(request.params).await?),
+            InputRequest::ListRoots(_) => serde_json::to_value(self.roots()?),
+            _ => return Err(unsupported("this kind of input")),
+        };
+        answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+}
+
+fn unsupported(what: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("this client does not support {what}"), None)
+}
+
+/// What the program can do for a server: what it has handlers for.
+fn capabilities(handlers: &Handlers) -> ClientCapabilities {
+    let mut capabilities = ClientCapabilities::default();
+    if let Some(model) = &handlers.model {
+        let mut sampling = SamplingCapability::default();
+        sampling.tools = model.supports_tools().then(Map::new);
+        capabilities.sampling = Some(sampling);
+    }
+    if handlers.elicitation.is_some() {
+        capabilities.elicitation = Some(
+            ElicitationCapability::new()
+                .with_form(FormElicitationCapability::new())
+                .with_url(UrlElicitationCapability::new()),
+        );
+    }
+    if handlers.roots.is_some() {
+        let mut roots = RootsCapabilities::default();
+        roots.list_changed = Some(true);
+        capabilities.roots = Some(roots);
+    }
+    capabilities.extensions.get_or_insert_default().insert(TASKS_EXTENSION_ID.to_owned(), Map::new());
+    capabilities
+}
+
+impl ClientHandler for Responder {
+    async fn create_message(
+        &self,
+        params: CreateMessageRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        until_cancelled(&context, self.sample(params)).await
+    }
+
+    async fn create_elicitation(
+        &self,
+        params: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        until_cancelled(&context, self.elicit(params)).await
+    }
+
+    async fn list_roots(&self, _context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        self.roots()
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        self.config.clone()
+    }
+}
+
+/// A handler's work ends when the server takes its question back.
+async fn until_cancelled<T>(
+    context: &RequestContext<RoleClient>,
+    work: impl Future<Output = Result<T, ErrorData>>,
+) -> Result<T, ErrorData> {
+    tokio::select! {
+        result = work => result,
+        () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
+    }
+}
+
+/// The handlers' answers to all requests of a round, asked at the same time.
+pub(crate) async fn answer_all(
+    responder: &Arc<Responder>,
+    requests: rmcp::model::InputRequests,
+) -> Result<rmcp::model::InputResponses, ErrorData> {
+    let answers = requests.into_iter().map(|(key, request)| async move { Ok((key, responder.answer(request).await?)) });
+    futures::future::try_join_all(answers).await.map(|answers| answers.into_iter().collect())
+}

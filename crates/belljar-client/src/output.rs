@@ -1,0 +1,295 @@
+//! What a tool gave back, in the shapes that agents use, and how a protocol result becomes one.
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
+
+/// What a tool (or a resource) gave back.
+///
+/// ```
+/// use belljar_client::ToolOutput;
+/// use serde_json::json;
+///
+/// let output = ToolOutput::List(vec![ToolOutput::Text("two rows".into()), ToolOutput::Json(json!([1, 2]))]);
+/// assert_eq!(output.to_text(), "two rows\n[1,2]");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolOutput {
+    /// Text that is not JSON.
+    Text(String),
+    /// Structured content, or text that is a JSON object or array.
+    Json(Value),
+    /// An image, a sound, or another file.
+    Binary(Binary),
+    /// Several parts, or none.
+    List(Vec<ToolOutput>),
+}
+
+/// Bytes and what they are.
+///
+/// ```
+/// use belljar_client::Binary;
+///
+/// let image = Binary { data: vec![0x89, b'P', b'N', b'G'], media_type: "image/png".into() };
+/// assert!(image.is_image());
+/// assert_eq!(image.data_url(), "data:image/png;base64,iVBORw==");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binary {
+    /// The bytes themselves.
+    pub data: Vec<u8>,
+    /// Media type, `image/png` for one; `application/octet-stream` where the server said none.
+    pub media_type: String,
+}
+
+impl Binary {
+    /// Whether the media type is that of an image.
+    pub fn is_image(&self) -> bool {
+        self.media_type.starts_with("image/")
+    }
+
+    /// Whether the media type is that of a sound.
+    pub fn is_audio(&self) -> bool {
+        self.media_type.starts_with("audio/")
+    }
+
+    /// The bytes in base64.
+    pub fn base64(&self) -> String {
+        base64::engine::general_purpose::STANDARD.encode(&self.data)
+    }
+
+    /// A `data:` URL, as language models' APIs take images.
+    pub fn data_url(&self) -> String {
+        format!("data:{};base64,{}", self.media_type, self.base64())
+    }
+}
+
+impl ToolOutput {
+    /// The text, if this is one.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The JSON value, if this is one.
+    pub fn as_json(&self) -> Option<&Value> {
+        match self {
+            Self::Json(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Every binary part, at any depth, in order.
+    ///
+    /// ```
+    /// use belljar_client::{Binary, ToolOutput};
+    ///
+    /// let image = Binary { data: vec![1], media_type: "image/png".into() };
+    /// let output = ToolOutput::List(vec![ToolOutput::Text("plot".into()), ToolOutput::Binary(image.clone())]);
+    /// assert_eq!(output.binaries(), [&image]);
+    /// ```
+    pub fn binaries(&self) -> Vec<&Binary> {
+        match self {
+            Self::Binary(binary) => vec![binary],
+            Self::List(parts) => parts.iter().flat_map(Self::binaries).collect(),
+            Self::Text(_) | Self::Json(_) => Vec::new(),
+        }
+    }
+
+    /// One text for a model that reads nothing else: JSON on one line, parts on lines of their own, and for binary parts a
+    /// note of type and size.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Json(value) => value.to_string(),
+            Self::Binary(binary) => format!("[{}, {} bytes]", binary.media_type, binary.data.len()),
+            Self::List(parts) => parts.iter().map(Self::to_text).collect::<Vec<_>>().join("\n"),
+        }
+    }
+}
+
+/// A protocol result that is not an error, before links are read.
+pub(crate) enum Mapped {
+    /// Nothing is left to do.
+    Done(ToolOutput),
+    /// These parts, of which some are links to be read.
+    Parts(Vec<Part>),
+}
+
+/// A part of a result.
+pub(crate) enum Part {
+    Output(ToolOutput),
+    /// A resource of the server, to be read in its place.
+    Link(String),
+}
+
+/// Base64 could not be decoded.
+#[derive(Debug, thiserror::Error)]
+#[error("the server sent binary data that is not base64: {0}")]
+pub(crate) struct BadBase64(base64::DecodeError);
+
+/// The text of a failed call: its text parts on lines of their own.
+pub(crate) fn failure_message(result: &CallToolResult) -> String {
+    let texts: Vec<&str> = result.content.iter().filter_map(|part| part.as_text()).map(|part| &*part.text).collect();
+    let text = texts.join("\n");
+    if text.is_empty() { "MCP tool call failed".to_owned() } else { text }
+}
+
+/// Maps a result as pydantic-ai does.
+///
+/// Structured content counts where all other parts are text (which then repeat it), a lone `{"result": x}` being what
+/// SDKs wrap `x` in; else the parts count.
+pub(crate) fn map_result(result: CallToolResult) -> Result<Mapped, BadBase64> {
+    if let Some(structured) = result.structured_content
+        && is_truthy(&structured)
+        && result.content.iter().all(|part| matches!(part, ContentBlock::Text(_)))
+    {
+        return Ok(Mapped::Done(from_json(unwrap_lone_result(structured))));
+    }
+    result.content.into_iter().map(map_part).collect::<Result<Vec<_>, _>>().map(Mapped::Parts)
+}
+
+/// One part is itself, several are a list.
+pub(crate) fn unwrap_single(mut outputs: Vec<ToolOutput>) -> ToolOutput {
+    match outputs.pop() {
+        Some(only) if outputs.is_empty() => only,
+        Some(last) => {
+            outputs.push(last);
+            ToolOutput::List(outputs)
+        }
+        None => ToolOutput::List(outputs),
+    }
+}
+
+/// The contents of a resource: text, or binary data.
+pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, BadBase64> {
+    Ok(match contents {
+        ResourceContents::TextResourceContents { text, .. } => ToolOutput::Text(text),
+        ResourceContents::BlobResourceContents { blob, mime_type, .. } => ToolOutput::Binary(Binary {
+            data: decode(&blob)?,
+            media_type: mime_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
+        }),
+        _ => ToolOutput::Text(String::new()),
+    })
+}
+
+fn map_part(part: ContentBlock) -> Result<Part, BadBase64> {
+    Ok(Part::Output(match part {
+        ContentBlock::Text(text) => parse_text(text.text),
+        ContentBlock::Image(image) => {
+            ToolOutput::Binary(Binary { data: decode(&image.data)?, media_type: image.mime_type })
+        }
+        ContentBlock::Audio(audio) => {
+            ToolOutput::Binary(Binary { data: decode(&audio.data)?, media_type: audio.mime_type })
+        }
+        ContentBlock::Resource(embedded) => map_resource(embedded.resource)?,
+        ContentBlock::ResourceLink(link) => return Ok(Part::Link(link.uri)),
+        _ => ToolOutput::Text(String::new()),
+    }))
+}
+
+/// Text that starts like a JSON object or array, and is one, becomes it.
+fn parse_text(text: String) -> ToolOutput {
+    if text.starts_with(['[', '{'])
+        && let Ok(value) = serde_json::from_str(&text)
+    {
+        return ToolOutput::Json(value);
+    }
+    ToolOutput::Text(text)
+}
+
+/// Strings are text however they came.
+fn from_json(value: Value) -> ToolOutput {
+    match value {
+        Value::String(text) => ToolOutput::Text(text),
+        value => ToolOutput::Json(value),
+    }
+}
+
+fn unwrap_lone_result(structured: Value) -> Value {
+    match structured {
+        Value::Object(mut fields) if fields.len() == 1 && fields.contains_key("result") => {
+            fields.remove("result").unwrap_or(Value::Null)
+        }
+        other => other,
+    }
+}
+
+/// Truth as Python has it: what is empty or zero counts as absent.
+fn is_truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// Decodes base64, leaving out what is not of its alphabet (line ends above all), as Python's `b64decode` does.
+pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadBase64> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &STANDARD,
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    match LENIENT.decode(text) {
+        Ok(data) => Ok(data),
+        Err(_) => {
+            let clean: Vec<u8> =
+                text.bytes().filter(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte)).collect();
+            LENIENT.decode(clean).map_err(BadBase64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn mapped(result: Value) -> ToolOutput {
+        match map_result(serde_json::from_value(result).unwrap()).unwrap() {
+            Mapped::Done(output) => output,
+            Mapped::Parts(parts) => unwrap_single(
+                parts
+                    .into_iter()
+                    .map(|part| match part {
+                        Part::Output(output) => output,
+                        Part::Link(uri) => ToolOutput::Text(format!("link {uri}")),
+                    })
+                    .collect(),
+            ),
+        }
+    }
+
+    #[test]
+    fn structured_content_counts_only_among_text() {
+        let structured = json!({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}});
+        assert_eq!(mapped(structured), ToolOutput::Json(json!({"a": 1})));
+        let with_image = json!({"content": [{"type": "image", "data": "AQ==", "mimeType": "image/png"}],
+            "structuredContent": {"a": 1}});
+        assert_eq!(mapped(with_image), ToolOutput::Binary(Binary { data: vec![1], media_type: "image/png".into() }));
+    }
+
+    #[test]
+    fn a_lone_result_is_unwrapped() {
+        assert_eq!(mapped(json!({"content": [], "structuredContent": {"result": [1]}})), ToolOutput::Json(json!([1])));
+        assert_eq!(
+            mapped(json!({"content": [], "structuredContent": {"result": "a"}})),
+            ToolOutput::Text("a".to_owned())
+        );
+        let two = json!({"content": [], "structuredContent": {"result": 1, "more": 2}});
+        assert_eq!(mapped(two), ToolOutput::Json(json!({"result": 1, "more": 2})));
+    }
+
+    #[test]
+    fn base64_with_line_ends_is_decoded() {
+        assert_eq!(decode("AQ\nID\r\n").unwrap(), [1, 2, 3]);
+        assert!(decode("A").is_err());
+    }
+}

@@ -1,0 +1,133 @@
+//! What all servers can be told, with its defaults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::Implementation;
+
+use super::calls::ProcessToolCall;
+use crate::handlers::{Handlers, LogLevel};
+
+/// Which era of the protocol to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ProtocolEra {
+    /// The modern one where the server knows it: asks with `server/discover`, goes on with `initialize` if that is not
+    /// answered with what it is asked for.
+    #[default]
+    Auto,
+    /// Up to 2025-11-25: `initialize`, sessions, requests from the server.
+    Legacy,
+    /// From 2026-07-28: no session, each request carries what the server must know.
+    Modern,
+}
+
+/// What becomes of a tool that says it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolErrorBehavior {
+    /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry), for the model to mend.
+    #[default]
+    Retry,
+    /// [`McpError::ToolFailed`](crate::McpError::ToolFailed).
+    Error,
+}
+
+/// How to connect anew when a connection over HTTP is lost.
+///
+/// ```
+/// use std::time::Duration;
+/// use belljar_client::{McpServerSse, ReconnectPolicy};
+///
+/// let patient = ReconnectPolicy { attempts: 10, first_delay: Duration::from_millis(100), ..Default::default() };
+/// let server = McpServerSse::new("http://localhost:8000/sse").unwrap().reconnect(patient);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReconnectPolicy {
+    /// How often to try; 0 is never.
+    pub attempts: u32,
+    /// What to wait before the second try; doubles from try to try.
+    pub first_delay: Duration,
+    /// The longest wait.
+    pub max_delay: Duration,
+}
+
+impl Default for ReconnectPolicy {
+    /// Five tries, after 0, 0.25, 0.5, 1 and 2 seconds.
+    fn default() -> Self {
+        Self { attempts: 5, first_delay: Duration::from_millis(250), max_delay: Duration::from_secs(10) }
+    }
+}
+
+impl ReconnectPolicy {
+    /// What to wait before a try, counted from 0.
+    pub(crate) fn delay(&self, attempt: u32) -> Duration {
+        match attempt.checked_sub(1) {
+            None => Duration::ZERO,
+            Some(doublings) => self.first_delay.saturating_mul(2u32.saturating_pow(doublings)).min(self.max_delay),
+        }
+    }
+}
+
+/// Everything that is the same for all transports.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) id: Option<String>,
+    pub(crate) tool_prefix: Option<String>,
+    pub(crate) era: ProtocolEra,
+    pub(crate) log_level: Option<LogLevel>,
+    pub(crate) timeout: Duration,
+    pub(crate) read_timeout: Duration,
+    pub(crate) max_retries: u32,
+    pub(crate) cache_tools: bool,
+    pub(crate) cache_resources: bool,
+    pub(crate) cache_prompts: bool,
+    pub(crate) include_instructions: bool,
+    pub(crate) include_return_schema: Option<bool>,
+    pub(crate) validate_arguments: bool,
+    pub(crate) tool_error_behavior: ToolErrorBehavior,
+    pub(crate) client_info: Implementation,
+    pub(crate) process_tool_call: Option<Arc<dyn ProcessToolCall>>,
+    pub(crate) handlers: Handlers,
+    pub(crate) allow_sampling: bool,
+    pub(crate) reconnect: ReconnectPolicy,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            id: None,
+            tool_prefix: None,
+            era: ProtocolEra::Auto,
+            log_level: None,
+            timeout: Duration::from_secs(5),
+            read_timeout: Duration::from_secs(300),
+            max_retries: 1,
+            cache_tools: true,
+            cache_resources: true,
+            cache_prompts: true,
+            include_instructions: false,
+            include_return_schema: None,
+            validate_arguments: false,
+            tool_error_behavior: ToolErrorBehavior::Retry,
+            client_info: Implementation::new("belljar", env!("CARGO_PKG_VERSION")),
+            process_tool_call: None,
+            handlers: Handlers::default(),
+            allow_sampling: true,
+            reconnect: ReconnectPolicy::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ReconnectPolicy;
+    use std::time::Duration;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let policy = ReconnectPolicy { max_delay: Duration::from_secs(1), ..Default::default() };
+        let waits: Vec<u128> = (0..6).map(|attempt| policy.delay(attempt).as_millis()).collect();
+        assert_eq!(waits, [0, 250, 500, 1000, 1000, 1000]);
+        assert_eq!(policy.delay(u32::MAX), Duration::from_secs(1));
+    }
+}

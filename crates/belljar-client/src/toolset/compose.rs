@@ -1,0 +1,230 @@
+//! One toolset made of another: prefixed, filtered, renamed, prepared, approved.
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+use super::{Enter, ToolDefinition, ToolOutcome, Toolset};
+use crate::error::McpError;
+use crate::run::RunContext;
+
+/// A toolset over another: what is written out differs, the rest is the inner one's.
+macro_rules! over_inner {
+    ([$($generics:tt)*] $type:ty { $($own:tt)* }) => {
+        #[async_trait]
+        impl<$($generics)*> Toolset for $type {
+            fn label(&self) -> String {
+                self.inner.label()
+            }
+
+            async fn instructions(&self, run: &RunContext) -> Result<Option<String>, McpError> {
+                self.inner.instructions(run).await
+            }
+
+            async fn enter(&self) -> Result<Enter, McpError> {
+                self.inner.enter().await
+            }
+
+            $($own)*
+        }
+    };
+}
+
+/// See [`ToolsetExt::prefixed`](super::ToolsetExt::prefixed).
+#[derive(Debug, Clone)]
+pub struct PrefixedToolset<T> {
+    inner: T,
+    prefix: String,
+}
+
+impl<T> PrefixedToolset<T> {
+    pub(super) fn new(inner: T, prefix: String) -> Self {
+        Self { inner, prefix: format!("{prefix}_") }
+    }
+}
+
+over_inner! {[T: Toolset] PrefixedToolset<T> {
+    async fn tools(&self, run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
+        let mut tools = self.inner.tools(run).await?;
+        for tool in &mut tools {
+            tool.name.insert_str(0, &self.prefix);
+        }
+        Ok(tools)
+    }
+
+    async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
+        match name.strip_prefix(&self.prefix) {
+            Some(bare) => self.inner.call(run, bare, arguments).await,
+            None => Err(unknown(self, run, name).await),
+        }
+    }
+}}
+
+/// See [`ToolsetExt::filtered`](super::ToolsetExt::filtered).
+#[derive(Debug, Clone)]
+pub struct FilteredToolset<T, F> {
+    inner: T,
+    keep: F,
+}
+
+impl<T, F> FilteredToolset<T, F> {
+    pub(super) fn new(inner: T, keep: F) -> Self {
+        Self { inner, keep }
+    }
+}
+
+over_inner! {[T: Toolset, F: Fn(&RunContext, &ToolDefinition) -> bool + Send + Sync + 'static] FilteredToolset<T, F> {
+    async fn tools(&self, run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
+        let mut tools = self.inner.tools(run).await?;
+        tools.retain(|tool| (self.keep)(run, tool));
+        Ok(tools)
+    }
+
+    async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
+        // A model may name a tool that it was not shown.
+        if self.tools(run).await?.iter().any(|tool| tool.name == name) {
+            self.inner.call(run, name, arguments).await
+        } else {
+            Err(unknown(self, run, name).await)
+        }
+    }
+}}
+
+/// See [`ToolsetExt::renamed`](super::ToolsetExt::renamed).
+#[derive(Debug, Clone)]
+pub struct RenamedToolset<T> {
+    inner: T,
+    /// Pairs of the old and the new name.
+    names: Vec<(String, String)>,
+}
+
+impl<T> RenamedToolset<T> {
+    pub(super) fn new(inner: T, names: Vec<(String, String)>) -> Self {
+        Self { inner, names }
+    }
+}
+
+over_inner! {[T: Toolset] RenamedToolset<T> {
+    async fn tools(&self, run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
+        let mut tools = self.inner.tools(run).await?;
+        for tool in &mut tools {
+            if let Some((_, new)) = self.names.iter().find(|(old, _)| *old == tool.name) {
+                tool.name.clone_from(new);
+            }
+        }
+        Ok(tools)
+    }
+
+    async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
+        match self.names.iter().find(|(_, new)| new == name) {
+            Some((old, _)) => self.inner.call(run, old, arguments).await,
+            // The old name is no longer one.
+            None if self.names.iter().any(|(old, _)| old == name) => Err(unknown(self, run, name).await),
+            None => self.inner.call(run, name, arguments).await,
+        }
+    }
+}}
+
+/// See [`ToolsetExt::prepared`](super::ToolsetExt::prepared).
+#[derive(Debug, Clone)]
+pub struct PreparedToolset<T, F> {
+    inner: T,
+    prepare: F,
+}
+
+impl<T, F> PreparedToolset<T, F> {
+    pub(super) fn new(inner: T, prepare: F) -> Self {
+        Self { inner, prepare }
+    }
+}
+
+over_inner! {[
+    T: Toolset,
+    F: Fn(&RunContext, Vec<ToolDefinition>) -> Vec<ToolDefinition> + Send + Sync + 'static
+] PreparedToolset<T, F> {
+    async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
+        self.inner.call(run, name, arguments).await
+    }
+
+    async fn tools(&self, run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
+        Ok((self.prepare)(run, self.inner.tools(run).await?))
+    }
+}}
+
+/// Whether a call may be made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Approval {
+    /// It may.
+    Allow,
+    /// It may, with these arguments instead.
+    AllowWith(Map<String, Value>),
+    /// It may not, for this reason, which the model is told.
+    Deny(String),
+}
+
+/// A call that waits for approval.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ApprovalRequest {
+    /// The run that wants it.
+    pub run: RunContext,
+    /// The tool, by the name that the model knows.
+    pub name: String,
+    /// What it would be called with.
+    pub arguments: Map<String, Value>,
+}
+
+/// Decides on calls. Closures do, too: see [`ToolsetExt`](super::ToolsetExt).
+#[async_trait]
+pub trait Approve: Send + Sync + 'static {
+    /// Decides on one, as a rule by asking the user.
+    async fn approve(&self, request: ApprovalRequest) -> Approval;
+}
+
+#[async_trait]
+impl<F, Decision> Approve for F
+where
+    F: Fn(ApprovalRequest) -> Decision + Send + Sync + 'static,
+    Decision: Future<Output = Approval> + Send,
+{
+    async fn approve(&self, request: ApprovalRequest) -> Approval {
+        self(request).await
+    }
+}
+
+/// See [`ToolsetExt::approved`](super::ToolsetExt::approved).
+#[derive(Debug, Clone)]
+pub struct ApprovedToolset<T, A> {
+    inner: T,
+    approve: A,
+}
+
+impl<T, A> ApprovedToolset<T, A> {
+    pub(super) fn new(inner: T, approve: A) -> Self {
+        Self { inner, approve }
+    }
+}
+
+over_inner! {[T: Toolset, A: Approve] ApprovedToolset<T, A> {
+    async fn tools(&self, run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
+        self.inner.tools(run).await
+    }
+
+    async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
+        let request = ApprovalRequest { run: run.clone(), name: name.to_owned(), arguments: arguments.clone() };
+        match self.approve.approve(request).await {
+            Approval::Allow => self.inner.call(run, name, arguments).await,
+            Approval::AllowWith(arguments) => self.inner.call(run, name, arguments).await,
+            Approval::Deny(reason) => Ok(ToolOutcome::Denied(reason)),
+        }
+    }
+}}
+
+/// The error for a name that is none of a toolset's.
+pub(super) async fn unknown(toolset: &dyn Toolset, run: &RunContext, name: &str) -> McpError {
+    match toolset.tools(run).await {
+        Ok(tools) => {
+            McpError::UnknownTool { name: name.to_owned(), known: tools.into_iter().map(|tool| tool.name).collect() }
+        }
+        Err(error) => error,
+    }
+}

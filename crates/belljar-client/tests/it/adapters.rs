@@ -1,0 +1,51 @@
+//! Adapters to other libraries; each behind its feature.
+
+#[cfg(feature = "rig")]
+#[tokio::test]
+async fn rigs_agents_get_a_servers_tools() {
+    use std::sync::Arc;
+
+    use belljar_client::adapters::rig::rig_tools;
+    use belljar_client::{RunContext, Toolset};
+    use serde_json::json;
+
+    let server = Arc::new(crate::harness::everything().build());
+    let guard = server.enter().await.unwrap();
+    let tools = rig_tools(server.clone(), RunContext::new()).await.unwrap();
+    let tool = |name: &str| tools.iter().find(|tool| tool.name() == name).unwrap();
+    let output = tool("echo").execute(json!({"message": "hi"})).await.unwrap();
+    assert_eq!(output.as_text(), Some("Echo: hi"));
+    assert!(tool("get-sum").definition().parameters["properties"]["a"].is_object());
+    let image = tool("get-tiny-image").execute(json!({})).await.unwrap();
+    assert_eq!(image.as_content().len(), 3);
+    let error = tool("get-sum").execute(json!({"a": "x"})).await.unwrap_err();
+    assert!(error.model_feedback().unwrap().contains("expected number"), "{error:?}");
+    guard.close().await.unwrap();
+}
+
+#[cfg(feature = "openai")]
+#[tokio::test]
+async fn servers_get_a_model_behind_an_endpoint() {
+    use belljar_client::adapters::openai::OpenAiModel;
+    use serde_json::{Value, json};
+
+    use crate::harness::{Listening, everything, output, script};
+
+    let endpoint = Listening::start("python3", &["-u", &script("chat_endpoint.py")]);
+    let model = OpenAiModel::new(endpoint.url("/v1"), "key", "some-model");
+    let server = everything().sampling_model(model).build();
+    let running = server.connect().await.unwrap();
+    let arguments = json!({"prompt": "why?", "maxTokens": 33});
+    let outcome = server.direct_call_tool("trigger-sampling-request", arguments).await.unwrap();
+    let text = output(outcome).to_text();
+    // The endpoint answers with the request that it got.
+    let start = text.find("GOT").unwrap() + 3;
+    let quoted: String = serde_json::from_str(&format!("\"{}\"", text[start..].split("END").next().unwrap())).unwrap();
+    let got: Value = serde_json::from_str(&quoted).unwrap();
+    assert_eq!(got["model"], "some-model");
+    assert_eq!(got["max_tokens"], 33);
+    assert_eq!(got["messages"][0], json!({"role": "system", "content": "You are a helpful test server."}));
+    assert!(got["messages"][1]["content"].as_str().unwrap().contains("why?"));
+    assert!(text.contains("model-that-answered"), "{text}");
+    running.close().await.unwrap();
+}

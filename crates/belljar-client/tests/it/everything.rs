@@ -1,0 +1,159 @@
+//! npm's `server-everything`, on every transport, with everything that it has.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use belljar_client::{
+    Argument, CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse,
+    McpServerStreamableHttp, Model, ModelError, PromptContent, Root, SamplingRequest, SamplingResponse, SamplingRole,
+    ServerBuilder, ToolOutcome, ToolOutput,
+};
+use serde_json::{Map, Value, json};
+
+use crate::harness::{Listening, PATIENT, everything, npm_server, output};
+
+/// Says what it was asked, and with what.
+struct Parrot;
+
+#[async_trait]
+impl Model for Parrot {
+    fn name(&self) -> String {
+        "parrot".to_owned()
+    }
+
+    async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
+        let said = request.messages.last().unwrap().text();
+        Ok(SamplingResponse::text(format!("{} {} {said}", request.system_prompt.unwrap(), request.max_tokens)))
+    }
+}
+
+async fn answer(question: Elicitation) -> Result<ElicitationResponse, String> {
+    match question {
+        Elicitation::Form { .. } => {
+            let values = Map::from_iter([("name".to_owned(), json!("Ada")), ("check".to_owned(), json!(true))]);
+            Ok(ElicitationResponse::Accept(Some(values)))
+        }
+        _ => Ok(ElicitationResponse::Decline),
+    }
+}
+
+fn equipped<T>(server: ServerBuilder<T>, log: &Arc<Mutex<Vec<String>>>) -> ServerBuilder<T> {
+    let log = log.clone();
+    server
+        .timeout(PATIENT)
+        .sampling_model(Parrot)
+        .elicitation_handler(answer)
+        .roots([Root::new("file:///work/project").named("project")])
+        .log_level(LogLevel::Debug)
+        .log_handler(move |message| log.lock().unwrap().push(message.text()))
+}
+
+async fn call(server: &McpServer, tool: &str, arguments: Value) -> ToolOutput {
+    output(server.direct_call_tool(tool, arguments).await.unwrap())
+}
+
+/// Goes through everything that the server has.
+async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
+    let running = server.connect().await.unwrap();
+    assert!(server.server_info().await.unwrap().unwrap().name.contains("everything"));
+    assert!(server.capabilities().await.unwrap().tools.is_some());
+    assert!(server.server_instructions().await.unwrap().unwrap().contains("Everything"));
+    assert!(server.ping().await.unwrap() < PATIENT);
+
+    // The tools that want a client's abilities are there once the server knows them.
+    let tools = loop {
+        let tools = server.list_tools().await.unwrap();
+        if tools.iter().any(|tool| tool.name == "get-roots-list") {
+            break tools;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let structured = tools.iter().find(|tool| tool.name == "get-structured-content").unwrap();
+    assert!(structured.output_schema.as_ref().unwrap().contains_key("properties"));
+    let long = tools.iter().find(|tool| tool.name == "trigger-long-running-operation").unwrap();
+    assert_eq!(long.annotations.as_ref().unwrap().read_only_hint, Some(true));
+
+    assert_eq!(call(&server, "echo", json!({"message": "hello"})).await.as_text(), Some("Echo: hello"));
+    let weather = call(&server, "get-structured-content", json!({"location": "Chicago"})).await;
+    assert!(weather.as_json().unwrap()["temperature"].is_number(), "{weather:?}");
+    let image = call(&server, "get-tiny-image", json!({})).await;
+    assert_eq!(image.binaries().len(), 1);
+    assert!(image.binaries()[0].is_image() && image.binaries()[0].data.starts_with(b"\x89PNG"));
+    let annotated =
+        call(&server, "get-annotated-message", json!({"messageType": "success", "includeImage": true})).await;
+    assert_eq!(annotated.binaries().len(), 1);
+    let reference = call(&server, "get-resource-reference", json!({"resourceType": "Text", "resourceId": 1})).await;
+    assert!(matches!(&reference, ToolOutput::List(parts) if parts.len() == 3), "{reference:?}");
+    // Links are read.
+    let links = call(&server, "get-resource-links", json!({"count": 2})).await;
+    assert!(links.to_text().contains("Resource 2: This is a plaintext"), "{links:?}");
+
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let seen = steps.clone();
+    let options = CallOptions::new().progress_handler(move |step| seen.lock().unwrap().push(step.progress));
+    let arguments = json!({"duration": 0.2, "steps": 4});
+    output(server.call_tool_with("trigger-long-running-operation", arguments, options).await.unwrap());
+    assert_eq!(*steps.lock().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+
+    let sampled = call(&server, "trigger-sampling-request", json!({"prompt": "why?", "maxTokens": 33})).await.to_text();
+    assert!(sampled.contains("You are a helpful test server. 33 ") && sampled.contains("why?"), "{sampled}");
+    let elicited = call(&server, "trigger-elicitation-request", json!({})).await.to_text();
+    // A value that was left out has its default.
+    assert!(elicited.contains("Ada") && elicited.contains("It was a dark and stormy night"), "{elicited}");
+    assert!(call(&server, "get-roots-list", json!({})).await.to_text().contains("file:///work/project"));
+
+    let failed = server.direct_call_tool("get-sum", json!({"a": "x", "b": 1})).await.unwrap();
+    assert!(matches!(failed, ToolOutcome::Retry(_)), "{failed:?}");
+    let missing = server.direct_call_tool("no-such-tool", json!({})).await.unwrap();
+    assert!(matches!(&missing, ToolOutcome::Retry(retry) if retry.message.contains("no-such-tool")), "{missing:?}");
+
+    let prompts = server.list_prompts().await.unwrap();
+    assert!(prompts.iter().any(|prompt| prompt.name == "args-prompt"));
+    let prompt = server.get_prompt("args-prompt", [("city", "Paris")]).await.unwrap();
+    assert_eq!(prompt.messages[0].role, SamplingRole::User);
+    assert!(matches!(&prompt.messages[0].content, PromptContent::Text(text) if text.contains("Paris")));
+    let prompt = server.get_prompt("resource-prompt", [("resourceType", "Text"), ("resourceId", "1")]).await.unwrap();
+    assert!(prompt.messages.iter().any(|message| matches!(message.content, PromptContent::Embedded { .. })));
+    let departments = server.complete(Argument::of_prompt("completable-prompt", "department", "S")).await.unwrap();
+    assert_eq!(departments.values, ["Sales", "Support"]);
+    let people = Argument::of_prompt("completable-prompt", "name", "").knowing("department", "Sales");
+    assert_eq!(server.complete(people).await.unwrap().values, ["David", "Eve", "Frank"]);
+
+    let resources = server.list_resources().await.unwrap();
+    assert!(server.read_resource(&resources[0].uri).await.unwrap().as_text().is_some());
+    let templates = server.list_resource_templates().await.unwrap();
+    assert!(templates.iter().any(|template| template.uri_template.contains("dynamic/blob")));
+    let blob = server.read_resource("demo://resource/dynamic/blob/1").await.unwrap();
+    assert!(matches!(blob, ToolOutput::Binary(_)), "{blob:?}");
+    server.read_resource("demo://no/such/thing").await.unwrap_err();
+
+    let mut updates = server.subscribe_resource("demo://resource/dynamic/text/1").await.unwrap();
+    call(&server, "toggle-subscriber-updates", json!({})).await;
+    tokio::time::timeout(PATIENT, updates.changed()).await.unwrap().unwrap();
+    drop(updates);
+    assert!(log.lock().unwrap().iter().any(|line| line.contains("Subscribe")), "{log:?}");
+    server.notify_roots_changed().await.unwrap();
+    running.close().await.unwrap();
+    assert!(!server.is_running());
+}
+
+#[tokio::test]
+async fn everything_works_over_standard_streams() {
+    let log = Arc::default();
+    exercise(equipped(everything(), &log).build(), log).await;
+}
+
+#[tokio::test]
+async fn everything_works_over_streamable_http() {
+    let listening = Listening::start("node", &[&npm_server("server-everything"), "streamableHttp"]);
+    let log = Arc::default();
+    exercise(equipped(McpServerStreamableHttp::new(listening.url("/mcp")).unwrap(), &log).build(), log).await;
+}
+
+#[tokio::test]
+async fn everything_works_over_server_sent_events() {
+    let listening = Listening::start("node", &[&npm_server("server-everything"), "sse"]);
+    let log = Arc::default();
+    exercise(equipped(McpServerSse::new(listening.url("/sse")).unwrap(), &log).build(), log).await;
+}

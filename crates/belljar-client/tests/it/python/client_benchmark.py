@@ -1,0 +1,42 @@
+"""Calls a server's `echo` with the Python SDK's client and prints median times in seconds: one by one, many at once."""
+
+import asyncio
+import sys
+import time
+
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+CALLS, CONCURRENT, ROUNDS, TARGET = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+
+
+async def call(session: ClientSession, number: int) -> None:
+    result = await session.call_tool("echo", {"number": number})
+    assert str(number) in result.content[0].text
+
+
+async def measure() -> tuple[float, float]:
+    if TARGET.startswith("http"):
+        streams = streamable_http_client(TARGET)
+    else:
+        streams = stdio_client(StdioServerParameters(command=TARGET, args=["--serve", "stdio"]))
+    async with streams as (reading, writing, *_), ClientSession(reading, writing) as session:
+        await session.initialize()
+        await call(session, 0)
+        started = time.perf_counter()
+        for number in range(CALLS):
+            await call(session, number)
+        one_by_one = time.perf_counter() - started
+        started = time.perf_counter()
+        await asyncio.gather(*(call(session, number) for number in range(CONCURRENT)))
+        return one_by_one, time.perf_counter() - started
+
+
+async def main() -> None:
+    rounds = [await measure() for _ in range(ROUNDS)]
+    for times in zip(*rounds, strict=True):
+        print(sorted(times)[ROUNDS // 2])
+
+
+asyncio.run(main())

@@ -1,0 +1,135 @@
+"""An MCP server that misbehaves, in the way that its argument names. It uses nothing but the standard library."""
+
+import json
+import os
+import sys
+import time
+
+FAULT = sys.argv[1]
+TOOLS = [{"name": "act", "inputSchema": {"type": "object"}}, {"name": "fine", "inputSchema": {"type": "object"}}]
+
+
+def send(message: object) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def answer(request: dict, result: object) -> None:
+    send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+
+def text(words: str) -> dict:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def act(request: dict) -> None:
+    match FAULT:
+        case "dies":
+            sys.stderr.write("Traceback (most recent call last):\nMemoryError: no more room\n")
+            sys.stderr.flush()
+            os._exit(3)
+        case "hangs":
+            pass
+        case "talks":
+            # Silent for less than the reader's patience each time, longer than it in sum.
+            token = request["params"]["_meta"]["progressToken"]
+            for step in range(8):
+                time.sleep(0.25)
+                send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
+            answer(request, text("done"))
+        case "floods":
+            for count in range(20_000):
+                data = f"line {count} " + "x" * 80
+                send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": data}})
+            answer(request, text("done"))
+        case "babbles":
+            for _ in range(10_000):
+                sys.stdout.write("this is not JSON\n")
+            sys.stdout.flush()
+            answer(request, text("done"))
+        case "malformed":
+            sys.stdout.write('{"jsonrpc": "2.0", "id": %d, "result": {"content": [\n' % request["id"])
+            sys.stdout.write('[1, 2, 3]\n"text"\n{}\n{"jsonrpc": "2.0"}\n{"id": 77}\n\xff\n\n')
+            answer(request, text("done"))
+        case "malformed_result":
+            answer(request, {"content": [{"type": "text"}, 7]})
+        case "wrong_ids":
+            send({"jsonrpc": "2.0", "id": 4711, "result": text("for another")})
+            send({"jsonrpc": "2.0", "id": "no such", "result": text("for another")})
+            send({"jsonrpc": "2.0", "id": None, "result": text("for nobody")})
+            answer(request, text("done"))
+            answer(request, text("again"))
+        case "string_ids":
+            send({"jsonrpc": "2.0", "id": str(request["id"]), "result": text("done")})
+        case "huge":
+            answer(request, text("x" * (17 * 1024 * 1024)))
+        case "large":
+            answer(request, text("x" * (8 * 1024 * 1024)))
+        case "endless":
+            while True:
+                sys.stdout.write("x" * 65_536)
+        case "unknown_content":
+            answer(request, {"content": [{"type": "hologram", "data": "…"}]})
+        case "bad_base64":
+            answer(request, {"content": [{"type": "image", "data": "A", "mimeType": "image/png"}]})
+        case "closes_output":
+            os.close(1)
+            time.sleep(60)
+        case "asks":
+            send({"jsonrpc": "2.0", "id": "s1", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
+            reply = json.loads(sys.stdin.readline())
+            answer(request, text(reply["error"]["message"]))
+        case _:
+            answer(request, text("done"))
+
+
+cursor_pages = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    match message.get("method"):
+        case "server/discover" if FAULT == "ignores_discover":
+            continue
+        case "initialize":
+            if FAULT == "never_initializes":
+                continue
+            if FAULT == "dies_at_start":
+                sys.stderr.write("config.toml: no such file\n")
+                sys.exit(2)
+            capabilities = {"tools": {}}
+            info = {"name": "faulty", "version": "1"}
+            version = message["params"]["protocolVersion"]
+            answer(message, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+        case "tools/list" if FAULT == "endless_pages":
+            cursor_pages += 1
+            tool = {"name": f"t{cursor_pages}", "inputSchema": {"type": "object"}}
+            answer(message, {"tools": [tool], "nextCursor": str(cursor_pages)})
+        case "tools/list" if FAULT == "pages":
+            page = int(message["params"].get("cursor", "0"))
+            tools = [{"name": f"t{page}", "inputSchema": {"type": "object"}}]
+            answer(message, {"tools": tools, "nextCursor": str(page + 1) if page < 4 else ""})
+        case "tools/list":
+            answer(message, {"tools": TOOLS})
+        case "tools/call" if message["params"]["name"] == "act":
+            act(message)
+        case "tools/call" if message["params"]["name"] == "received":
+            answer(message, text(json.dumps(message["params"])))
+        case "tools/call" if message["params"]["name"] == "environment":
+            answer(message, text(json.dumps({**os.environ, "CWD": os.getcwd()})))
+        case "tools/call" if message["params"]["name"] == "picture":
+            image = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
+            answer(message, {"content": [{"type": "text", "text": "a picture"}, image]})
+        case "tools/call" if message["params"]["name"] == "fails":
+            answer(message, {**text("it \x1b[31mwent wrong"), "isError": True})
+        case "tools/call":
+            answer(message, text("fine"))
+        case "notifications/cancelled":
+            sys.stderr.write(f"cancelled {message['params']['requestId']}\n")
+            sys.stderr.flush()
+            if path := os.environ.get("NOTES"):
+                with open(path, "a") as notes:
+                    notes.write("cancelled\n")
+        case None:
+            pass
+        case _ if "id" in message:
+            error = {"code": -32601, "message": "Method not found"}
+            send({"jsonrpc": "2.0", "id": message["id"], "error": error})

@@ -1,0 +1,74 @@
+//! `belljar call`, with a server that is a script of the client's tests.
+
+use std::path::Path;
+
+use crate::harness::{Belljar, Run};
+
+/// A command line that starts a server.
+fn server() -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../belljar-client/tests/it/python/faulty_server.py");
+    format!("python3 -u '{}' none", script.display())
+}
+
+fn call(arguments: &[&str]) -> Run {
+    Belljar::with_cache(Path::new(env!("CARGO_TARGET_TMPDIR"))).args(["call"]).args(arguments).run()
+}
+
+#[test]
+fn tools_are_listed() {
+    let run = call(&[&server()]);
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
+    assert!(run.stdout.starts_with("act") && run.stdout.contains("\nfine"), "{}", run.stdout);
+}
+
+#[test]
+fn a_tool_is_called_and_its_result_printed() {
+    let run = call(&[&server(), "fine"]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "fine\n"));
+    let run = call(&[&server(), "received", r#"{"n": [1, 2]}"#]);
+    assert!(run.stdout.contains("\"name\": \"received\""), "{}", run.stdout);
+    let run = call(&[&server(), "fine", "--raw"]);
+    assert!(run.stdout.contains("\"content\""), "{}", run.stdout);
+}
+
+#[test]
+fn images_become_files_that_replace_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let save = directory.path().join("out").display().to_string();
+    for number in 1..=2 {
+        let run = call(&[&server(), "picture", "--save", &save]);
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        let name = format!("picture-{number}.png");
+        assert!(run.stdout.starts_with("a picture\n") && run.stdout.contains(&name), "{}", run.stdout);
+        assert!(std::fs::read(directory.path().join("out").join(name)).unwrap().starts_with(b"\x89PNG"));
+    }
+}
+
+#[test]
+fn a_server_of_a_configuration_file_is_named_after_a_hash() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mcp.json");
+    let script = server();
+    let script = script.split('\'').nth(1).unwrap();
+    let text = format!(r#"{{"mcpServers": {{"it": {{"command": "python3", "args": ["-u", "{script}", "none"]}}}}}}"#);
+    std::fs::write(&path, text).unwrap();
+    let run = call(&[&format!("{}#it", path.display()), "fine"]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "fine\n"), "{}", run.stderr);
+    let run = call(&[&format!("{}#other", path.display())]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("no server `other`; it has: it"), "{}", run.stderr);
+}
+
+#[test]
+fn what_goes_wrong_is_said_with_a_status() {
+    let run = call(&[&server(), "fails"]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), ""));
+    // Without the control character that the server put in.
+    assert_eq!(run.stderr, "it [31mwent wrong\n");
+    let run = call(&["no-such-program-at-all"]);
+    assert!(run.status == Some(2) && run.stderr.contains("check that it is installed"), "{}", run.stderr);
+    let run = call(&[&server(), "fine", "[1]"]);
+    assert!(run.status == Some(2) && run.stderr.contains("no JSON object"), "{}", run.stderr);
+    let run = call(&["http://127.0.0.1:1/mcp", "--start-timeout", "3"]);
+    assert_eq!(run.status, Some(2), "{}", run.stderr);
+}
