@@ -3,7 +3,7 @@
 mod cache;
 mod commands;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ impl PackageOptions {
     }
 }
 
-fn read(file: &PathBuf, option: &str) -> Result<Vec<Requirement>, String> {
+fn read(file: &Path, option: &str) -> Result<Vec<Requirement>, String> {
     Requirement::parse_file(file).map_err(|error| format!("{option} {}: {error}", file.display()))
 }
 

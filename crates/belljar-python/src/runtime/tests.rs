@@ -21,6 +21,10 @@ use super::{
 pub(super) static TINY: Release = Release {
     version: "0.0.1",
     python: (3, 14),
+    micro: 2,
+    pre_release: "",
+    pyemscripten: (2026, 0),
+    emscripten: (5, 0, 3),
     wasm: Fingerprint { size: 4, sha256: "336154bf67f765f8f75d16a0accee61b5ee5f6a75b2a2905703df913bd550f3e" },
     stdlib: Fingerprint { size: 6, sha256: "6c68381b6df5a940cfb0baba81a6bc842c8ab29d3e7fb668f358dbedcc0d7d80" },
     lock: Fingerprint { size: 4, sha256: "0c030586945fe504b604ecc2e875c38ede400cd5cd73da9730302162e6b02c6f" },

@@ -91,6 +91,7 @@ fn describe(execution: &Execution) -> String {
         Outcome::Exit(status) => format!("exit {status}"),
         Outcome::Limit(limit) => format!("limit {}", limit.name()),
         Outcome::Crash(reason) => format!("crash {reason}"),
+        Outcome::InstallError(reason) => format!("install-error {reason}"),
     }
 }
 
