@@ -14,11 +14,10 @@ use crate::fs::Filesystem;
 use crate::guest::GuestMemory;
 use crate::host::{Host, MainModule, Termination};
 use crate::limits::{Limits, MemoryBudget};
-use crate::memory::{MemoryImage, with_image};
+use crate::memory::{MemoryImage, safepoint_page, with_image};
 use crate::program::{Program, ProgramError};
 use crate::stop::{SafepointPage, Stop, Trigger};
 use crate::thread::is_guest_thread;
-use crate::translate::SAFEPOINT_EXPORT;
 
 /// What an instance is given at its start.
 pub struct Setup {
@@ -151,14 +150,11 @@ impl Instance {
         let trigger = match self.program.engine().hard_stop() {
             HardStop::Epoch => Trigger::Epoch(self.program.engine().wasmtime().clone()),
             HardStop::Safepoint => {
-                let page = self
-                    .main
-                    .instance
-                    .get_memory(&mut self.store, SAFEPOINT_EXPORT)
-                    .ok_or_else(|| ProgramError::Missing(SAFEPOINT_EXPORT.into()))?;
-                let (address, length) = (page.data_ptr(&self.store), page.data_size(&self.store));
-                // SAFETY: the memory is mapped until the store is dropped, and `Drop for Instance` disarms before
-                // that. It never grows (its maximum is one page), and translated code only loads from it at safepoints.
+                // SAFETY: the program's memory comes from this crate's creator, is mapped until the store is dropped,
+                // and never moves.
+                let (address, length) = unsafe { safepoint_page(self.main.memory.data_ptr(&self.store)) };
+                // SAFETY: the mapping lives as said above, and `Drop for Instance` disarms before it goes. The page lies
+                // beyond what memory can grow to, so that host functions refuse to touch it: only guest code does.
                 Trigger::Page(unsafe { SafepointPage::new(address, length) })
             }
         };

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
+use crate::translate::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH};
+
 /// Part of a file that holds the contents of a linear memory.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryImage {
@@ -62,8 +64,8 @@ struct Pending {
 
 thread_local! {
     /// wasmtime asks the creator for memories while it instantiates, on the same thread, and passes nothing along:
-    /// so the image to use is left here. Other memories (the safepoint page, the heap for exceptions) are asked
-    /// for in between and are told apart by their size.
+    /// so the image to use is left here. Another memory (the heap for exceptions) is asked
+    /// for in between and is told apart by its size.
     static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
 }
 
@@ -80,11 +82,30 @@ pub(crate) fn with_image<R>(minimum_pages: u64, image: &MemoryImage, instantiate
     instantiate()
 }
 
+/// The most that a linear memory can grow to, in bytes: the safepoint page lies behind it.
+pub(crate) const MAX_MEMORY: usize = SAFEPOINT_ADDRESS as usize;
+
+/// Address and length in bytes of the safepoint page of a linear memory that begins at `base`.
+///
+/// # Safety
+/// `base` must be the beginning of a memory that [`ImageMemory`] made with room for 4 GiB.
+pub(crate) unsafe fn safepoint_page(base: *mut u8) -> (*mut u8, usize) {
+    // SAFETY: the caller vouches for the range.
+    (unsafe { base.add(MAX_MEMORY) }, safepoint_length())
+}
+
+/// Length of the safepoint page: what safepoints need, rounded up to what this host can protect.
+fn safepoint_length() -> usize {
+    // SAFETY: asks for a constant of the system.
+    let host_page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(host_page).unwrap_or(0).max(SAFEPOINT_LENGTH as usize)
+}
+
 /// The memory creator that every engine uses.
 pub(crate) struct ImageMemory;
 
 // SAFETY: `new_memory` answers mappings of its own that hold `reserved` bytes plus an inaccessible guard, are zero
-// where no image was asked for, never move, and are unmapped only by their `Drop`. An image is mapped privately:
+// where no image was asked for, can only be read in the safepoint page, never move, and are unmapped only by their `Drop`. An image is mapped privately:
 // writes never reach it, and `MemoryImage::new` asks its file to stay as it is.
 unsafe impl MemoryCreator for ImageMemory {
     fn new_memory(
@@ -102,7 +123,8 @@ unsafe impl MemoryCreator for ImageMemory {
     }
 }
 
-/// Address space of one linear memory: accessible up to `size`, reserved up to `capacity`, then a guard.
+/// Address space of one linear memory: accessible up to `size`, reserved up to `capacity`, then a guard. Where 4 GiB
+/// are reserved, the safepoint page lies in the last 64 KiB of them.
 struct Mapping {
     base: *mut u8,
     size: usize,
@@ -118,8 +140,9 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     fn new(minimum: usize, reserved: usize, guard: usize, image: Option<MemoryImage>) -> std::io::Result<Self> {
         let size = minimum.max(image.as_ref().map_or(0, MemoryImage::len));
-        let capacity = reserved.max(size);
-        let total = capacity.checked_add(guard).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let with_safepoints = reserved > MAX_MEMORY;
+        let capacity = if with_safepoints { MAX_MEMORY } else { reserved.max(size) };
+        let total = reserved.max(capacity).checked_add(guard).ok_or(std::io::ErrorKind::OutOfMemory)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), total.max(1), libc::PROT_NONE, flags, -1, 0) };
@@ -132,6 +155,9 @@ impl Mapping {
             mapping.place(image)?;
         }
         mapping.open_to(size)?;
+        if with_safepoints {
+            mapping.open_safepoints()?;
+        }
         Ok(mapping)
     }
 
@@ -152,6 +178,16 @@ impl Mapping {
         }
         self.size = image.length;
         Ok(())
+    }
+
+    /// Makes the safepoint page readable; it is zero.
+    fn open_safepoints(&mut self) -> std::io::Result<()> {
+        // SAFETY: the page lies in our own reservation, which is longer than `MAX_MEMORY` here by a wasm page at least.
+        let result = unsafe {
+            let (address, length) = safepoint_page(self.base);
+            libc::mprotect(address.cast(), length, libc::PROT_READ)
+        };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
     /// Makes the bytes from the present size up to `size` accessible; they are zero.

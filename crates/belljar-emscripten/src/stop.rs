@@ -1,7 +1,7 @@
 //! Stopping a program that runs: a soft interrupt it can handle, and a hard stop it cannot.
 //!
-//! The hard stop is the JVM's safepoint page. The translator puts a load from a memory of its own at every loop
-//! header; taking away access to that page turns the next load into an ordinary wasm trap. Host functions that
+//! The hard stop is the JVM's safepoint page. The translator puts a load from a page at the end of linear memory's
+//! address space at every loop header; taking away access to it turns the next load into an ordinary wasm trap. Host functions that
 //! block or run long ask [`Stop::check`] and sleep through [`Stop::sleep`], which the same request ends.
 
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -149,13 +149,13 @@ unsafe impl Send for SafepointPage {}
 impl SafepointPage {
     /// # Safety
     /// `address` must be the page-aligned start of a mapping of `length` bytes that stays mapped until
-    /// [`Stop::disarm`], and that nothing but safepoint loads touches.
+    /// [`Stop::disarm`], and that nothing but guest code touches.
     pub(crate) unsafe fn new(address: *mut u8, length: usize) -> Self {
         Self { address: address.cast(), length }
     }
 
     fn close(&self) {
-        // SAFETY: `new` vouches for the range; losing access to it can only make safepoint loads fault.
+        // SAFETY: `new` vouches for the range; losing access to it can only make loads of the guest fault.
         let result = unsafe { libc::mprotect(self.address, self.length, libc::PROT_NONE) };
         if result != 0 {
             tracing::error!(error = %std::io::Error::last_os_error(), "cannot close the safepoint page");

@@ -56,6 +56,7 @@ impl Workshop<'_> {
             keep_exports: Some(EXPORTS.iter().map(|name| (*name).to_owned()).collect()),
             reserved_slots: 0,
             safepoints: true,
+            inline: boot::INLINE,
         };
         let residents = vec![boot::resident()];
         let key = EntryKey::new("program")

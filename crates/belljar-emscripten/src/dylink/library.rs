@@ -3,7 +3,7 @@
 use wasmtime::{ExternType, Module, Mutability};
 
 use crate::fs::FileBytes;
-use crate::translate::{Dylink, SAFEPOINT_EXPORT, SAFEPOINT_IMPORT, Segment, Symbol, Symbols};
+use crate::translate::{Dylink, Segment, Symbol, Symbols};
 
 /// sha256 of a library's file, by which a snapshot names it.
 pub type LibraryHash = [u8; 32];
@@ -123,9 +123,6 @@ fn classify(module: &str, name: &str, ty: &ExternType) -> Result<Import, Library
         ("env", "__table_base", ExternType::Global(_)) => Import::TableBase,
         ("GOT.mem" | "GOT.func", _, ExternType::Global(_)) => Import::Address(name.to_owned()),
         (_, _, ExternType::Func(_)) => Import::Function(name.to_owned()),
-        (module, name, ExternType::Memory(_)) if (module, name) == SAFEPOINT_IMPORT => {
-            Import::Main(SAFEPOINT_EXPORT.to_owned())
-        }
         ("env", _, _) => Import::Main(name.to_owned()),
         _ => return Err(malformed(format!("it imports `{module}.{name}`, which no linker offers"))),
     })

@@ -1,16 +1,17 @@
 //! Rewrites one function's body, keeping count of what is open so that branches still lead where they led.
 
 use wasm_encoder::reencode::Reencode;
-use wasm_encoder::{BlockType, Function, Instruction, MemArg, ValType};
+use wasm_encoder::{BlockType, Encode, Function, Instruction, MemArg, ValType};
 use wasmparser::{FunctionBody, Operator};
 
-use super::TranslateError;
 use super::exceptions::{EXNREF, Survey};
+use super::inline::{Inlinable, Inlined};
 use super::module::Module;
 use super::types::{AddedTypes, Renumber, Signature, val_types};
+use super::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH, TranslateError};
 
-/// How many safepoints have an address of their own: a page's worth of 32-bit words.
-const SAFEPOINTS: u32 = (64 << 10) / 4;
+/// How many safepoints have an address of their own: the safepoint page's 32-bit words.
+const SAFEPOINTS: u32 = SAFEPOINT_LENGTH / 4;
 
 /// A construct of the original that is open, and what it became.
 pub(super) struct Frame {
@@ -31,13 +32,13 @@ pub(super) enum FrameKind {
 }
 
 /// Loads at loop headers and tail calls, which fault when the safepoint page is taken away.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 pub(super) struct Safepoints {
-    /// Index of the safepoint memory.
-    pub(super) memory: u32,
     /// How many were placed so far.
-    pub(super) placed: u32,
+    placed: u32,
 }
+
+const TOO_MANY_LOCALS: TranslateError = TranslateError::Structure("more locals than can be numbered");
 
 /// Extra shadow stack for one function.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +67,22 @@ pub(super) struct Body<'m, 'w> {
     ballast: Option<Ballast>,
     /// The local of each `try` that is rethrown: it holds the exception.
     exception_locals: Vec<Option<u32>>,
-    out: Function,
+    pub(super) inlinable: &'m Inlinable,
+    /// Index of the function, and its length in bytes.
+    pub(super) function: u32,
+    pub(super) length: usize,
+    /// Functions that are being written in place of calls, the innermost last.
+    pub(super) inlined: Vec<Inlined>,
+    /// How many bytes that added.
+    pub(super) gained: usize,
+    /// Locals that functions in place of calls have used before.
+    pub(super) spare_locals: Vec<(u32, ValType)>,
+    /// The locals, parameters left out, in runs.
+    locals: Vec<(u32, ValType)>,
+    /// How many locals there are, parameters included.
+    local_count: u32,
+    /// The instructions so far.
+    out: Vec<u8>,
 }
 
 impl<'m, 'w> Body<'m, 'w> {
@@ -79,6 +95,7 @@ impl<'m, 'w> Body<'m, 'w> {
         survey: &'m Survey,
         safepoints: Option<&'m mut Safepoints>,
         ballast: Option<Ballast>,
+        inlinable: &'m Inlinable,
         function: u32,
         original: &FunctionBody<'w>,
     ) -> Result<Function, TranslateError> {
@@ -96,7 +113,15 @@ impl<'m, 'w> Body<'m, 'w> {
             safepoints,
             ballast,
             exception_locals: vec![],
-            out: Function::new([]),
+            inlinable,
+            function,
+            length: original.as_bytes().len(),
+            inlined: vec![],
+            gained: 0,
+            spare_locals: vec![],
+            locals: vec![],
+            local_count: 0,
+            out: vec![],
         };
         body.declare_locals(ty.params().len(), original)?;
         body.begin(ty)?;
@@ -104,29 +129,43 @@ impl<'m, 'w> Body<'m, 'w> {
         while !operators.eof() {
             body.operator(operators.read()?)?;
         }
-        if body.depth == 0 { Ok(body.out) } else { Err(TranslateError::Structure("unbalanced blocks")) }
+        if body.depth != 0 {
+            return Err(TranslateError::Structure("unbalanced blocks"));
+        }
+        let mut function = Function::new(body.locals);
+        function.raw(body.out);
+        Ok(function)
     }
 
     /// The original's locals, then one for the exception of each `try` that is rethrown.
     fn declare_locals(&mut self, params: usize, original: &FunctionBody<'w>) -> Result<(), TranslateError> {
-        const TOO_MANY: TranslateError = TranslateError::Structure("more locals than can be numbered");
-        let mut count = u32::try_from(params).map_err(|_| TOO_MANY)?;
-        let mut locals: Vec<(u32, ValType)> = vec![];
+        self.local_count = u32::try_from(params).map_err(|_| TOO_MANY_LOCALS)?;
         for run in original.get_locals_reader()? {
             let (length, ty) = run?;
-            count = count.checked_add(length).ok_or(TOO_MANY)?;
-            locals.push((length, self.renumber.val_type(ty)?));
+            let ty = self.renumber.val_type(ty)?;
+            self.add_locals(length, ty)?;
         }
-        let first = count;
         for this in &self.survey.tries {
-            self.exception_locals.push(this.rethrown.then_some(count));
-            count = count.checked_add(u32::from(this.rethrown)).ok_or(TOO_MANY)?;
+            let local = if this.rethrown { Some(self.add_locals(1, EXNREF)?) } else { None };
+            self.exception_locals.push(local);
         }
-        if count > first {
-            locals.push((count - first, EXNREF));
-        }
-        self.out = Function::new(locals);
         Ok(())
+    }
+
+    /// Declares locals, and answers the index of the first.
+    fn add_locals(&mut self, count: u32, ty: ValType) -> Result<u32, TranslateError> {
+        let first = self.local_count;
+        self.local_count = first.checked_add(count).ok_or(TOO_MANY_LOCALS)?;
+        match self.locals.last_mut() {
+            Some((length, last)) if *last == ty => *length += count,
+            _ => self.locals.push((count, ty)),
+        }
+        Ok(first)
+    }
+
+    /// Declares one more local, and answers its index.
+    pub(super) fn add_local(&mut self, ty: ValType) -> Result<u32, TranslateError> {
+        self.add_locals(1, ty)
     }
 
     /// What stands before the first instruction.
@@ -145,7 +184,7 @@ impl<'m, 'w> Body<'m, 'w> {
         Ok(())
     }
 
-    fn operator(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
+    pub(super) fn operator(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
         match operator {
             Operator::Loop { .. } => {
                 self.copy_open(operator)?;
@@ -173,6 +212,15 @@ impl<'m, 'w> Body<'m, 'w> {
                 }
                 let default = self.branch(targets.default())?;
                 self.emit(&Instruction::BrTable(labels.into(), default));
+            }
+            Operator::LocalGet { local_index } => self.emit(&Instruction::LocalGet(self.local(local_index)?)),
+            Operator::LocalSet { local_index } => self.emit(&Instruction::LocalSet(self.local(local_index)?)),
+            Operator::LocalTee { local_index } => self.emit(&Instruction::LocalTee(self.local(local_index)?)),
+            Operator::Call { function_index } if self.inline(function_index)? => {}
+            Operator::Return if !self.inlined.is_empty() => {
+                let inlined = self.inlined.last().ok_or(TranslateError::Structure("unbalanced blocks"))?;
+                let label = self.depth_of(inlined.label)?;
+                self.emit(&Instruction::Br(label));
             }
             Operator::Return if self.ballast.is_some() => {
                 // Leave the block around the body: behind it the stack is given back.
@@ -228,14 +276,14 @@ impl<'m, 'w> Body<'m, 'w> {
     /// A load from the safepoint page, whose value is of no interest.
     ///
     /// Cranelift replaces a load by an earlier one from the same address, which would leave an inner loop without
-    /// its fault; so every loop, and every tail call, loads from an address of its own.
+    /// its fault; so every loop, and every tail call, loads from an address of its own. Addresses come round again
+    /// after so many loops that no function has two of the same.
     fn safepoint(&mut self) {
         let Some(safepoints) = &mut self.safepoints else { return };
         let offset = u64::from(safepoints.placed % SAFEPOINTS) * 4;
         safepoints.placed = safepoints.placed.wrapping_add(1);
-        let memory_index = safepoints.memory;
-        self.emit(&Instruction::I32Const(0));
-        self.emit(&Instruction::I32Load(MemArg { offset, align: 2, memory_index }));
+        self.emit(&Instruction::I32Const(SAFEPOINT_ADDRESS.cast_signed()));
+        self.emit(&Instruction::I32Load(MemArg { offset, align: 2, memory_index: 0 }));
         self.emit(&Instruction::Drop);
     }
 
@@ -273,7 +321,7 @@ impl<'m, 'w> Body<'m, 'w> {
     }
 
     pub(super) fn emit(&mut self, instruction: &Instruction<'_>) {
-        self.out.instruction(instruction);
+        instruction.encode(&mut self.out);
     }
 
     fn copy(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {

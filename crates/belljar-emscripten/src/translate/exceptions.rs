@@ -65,6 +65,8 @@ pub(super) struct Survey {
     pub(super) relay_to_caller: bool,
     /// Whether there is a loop or a tail call: what can run forever without deepening the stack.
     pub(super) can_run_forever: bool,
+    /// Whether there is a tail call.
+    pub(super) tail_calls: bool,
 }
 
 /// One `try`.
@@ -155,7 +157,10 @@ impl Survey {
                 Operator::End => {
                     open.pop().ok_or(UNBALANCED)?;
                 }
-                Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => survey.can_run_forever = true,
+                Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => {
+                    survey.can_run_forever = true;
+                    survey.tail_calls = true;
+                }
                 Operator::MemoryInit { .. } => {
                     return refuse("memory.init", "data segments are taken out of the module");
                 }

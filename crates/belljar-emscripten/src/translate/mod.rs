@@ -11,6 +11,7 @@
 //! | hidden mutable globals | exports, [`GLOBAL_EXPORT`] | a snapshot holds them too | `sections` |
 //! | `GOT` imports of a main module | its own globals, null | nobody ever fills them in | `sections` |
 //! | exported functions | slots of the function table too | C's function pointers, and `dlsym` | `symbols` |
+//! | calls of small functions | the functions' bodies | speed | `inline` |
 //! | chosen functions | take extra shadow stack | so that the program notices deep recursion | `body` |
 //! | custom sections | nothing | names and debugging data are of no use here | |
 //!
@@ -26,6 +27,7 @@ mod body;
 mod dylink;
 mod error;
 mod exceptions;
+mod inline;
 mod module;
 mod sections;
 mod segments;
@@ -37,18 +39,21 @@ mod types;
 pub use dylink::parse_dylink;
 pub use error::TranslateError;
 
-/// Export under which the safepoint memory of a main module is found; side modules import it as
-/// [`SAFEPOINT_IMPORT`].
-pub const SAFEPOINT_EXPORT: &str = "belljar:safepoint";
-/// Module and name under which a side module imports the safepoint memory.
-pub const SAFEPOINT_IMPORT: (&str, &str) = ("belljar", "safepoint");
+/// Where the safepoint page begins: far beyond what memory may grow to, in its last 64 KiB.
+///
+/// It is part of linear memory so that a safepoint needs no register that the code around it does not need anyway;
+/// a memory of its own cost twice as much. What the guest reads there is zero, and writing there faults as it does
+/// anywhere beyond the end of memory.
+pub const SAFEPOINT_ADDRESS: u32 = 0xffff_0000;
+/// How many bytes of it safepoints load from: the least that a host can protect.
+pub const SAFEPOINT_LENGTH: u32 = 4096;
 /// Export under which a module's start function is found: it is never run by instantiation.
 pub const START_EXPORT: &str = "belljar:start";
 /// Prefix of the exports under which a module's mutable globals are found that it does not export itself.
 pub const GLOBAL_EXPORT: &str = "belljar:global:";
 
 /// Version of the translation: raised whenever the same module would come out differently.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The WebAssembly that Emscripten's toolchain emits for wasm32 without threads.
 const FEATURES: WasmFeatures = WasmFeatures::WASM2
@@ -94,6 +99,8 @@ pub struct Options {
     pub reserved_slots: u32,
     /// Whether loop headers, and tail calls, load from the safepoint page.
     pub safepoints: bool,
+    /// Functions of at most so many bytes of code are put in place of calls to them; 0 is none.
+    pub inline: usize,
 }
 
 /// A translated module. Its wasm has neither data segments nor a start section.

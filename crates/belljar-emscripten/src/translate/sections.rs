@@ -5,26 +5,23 @@ use std::collections::BTreeMap;
 use wasm_encoder::reencode::Reencode;
 use wasm_encoder::{
     CodeSection, ConstExpr, ElementSection, Elements, EntityType, ExportKind, ExportSection, FunctionSection,
-    GlobalSection, GlobalType, ImportSection, Instruction, MemorySection, MemoryType, RefType, TableSection, TableType,
-    TagSection, TypeSection, ValType,
+    GlobalSection, GlobalType, ImportSection, Instruction, MemorySection, RefType, TableSection, TableType, TagSection,
+    TypeSection, ValType,
 };
 use wasmparser::{ExternalKind, Import, TypeRef};
 
 use super::body::{Ballast, Body, Safepoints};
 use super::exceptions::Survey;
+use super::inline::Inlinable;
 use super::module::Module;
 use super::symbols::Slots;
 use super::types::{AddedTypes, Renumber};
-use super::{GLOBAL_EXPORT, Options, SAFEPOINT_EXPORT, SAFEPOINT_IMPORT, START_EXPORT, TranslateError};
+use super::{GLOBAL_EXPORT, Options, START_EXPORT, TranslateError};
 
 /// Name under which Emscripten exports, and imports, the function table.
 const TABLE_NAME: &str = "__indirect_function_table";
 /// Name under which a side module imports the first of its table slots.
 const TABLE_BASE: &str = "__table_base";
-
-/// A safepoint memory is one page, which never grows.
-const SAFEPOINT_MEMORY: MemoryType =
-    MemoryType { minimum: 1, maximum: Some(1), memory64: false, shared: false, page_size_log2: None };
 
 /// What is written, decided beforehand.
 pub(super) struct Writer<'m, 'w> {
@@ -89,10 +86,6 @@ impl<'m, 'w> Writer<'m, 'w> {
             let ty = GlobalType { val_type: ValType::I32, mutable: false, shared: false };
             imports.import("env", TABLE_BASE, EntityType::Global(ty));
         }
-        if self.options.safepoints {
-            let (module, name) = SAFEPOINT_IMPORT;
-            imports.import(module, name, EntityType::Memory(SAFEPOINT_MEMORY));
-        }
         Ok(imports)
     }
 
@@ -141,14 +134,7 @@ impl<'m, 'w> Writer<'m, 'w> {
         for memory in &self.module.memories {
             memories.memory(self.renumber.clone().memory_type(*memory)?);
         }
-        if self.options.safepoints && !self.module.is_side() {
-            memories.memory(SAFEPOINT_MEMORY);
-        }
         Ok(memories)
-    }
-
-    fn safepoint_memory(&self) -> u32 {
-        self.module.imported.memories + u32::from(!self.module.memories.is_empty())
     }
 
     fn tags(&self) -> Result<TagSection, TranslateError> {
@@ -196,9 +182,6 @@ impl<'m, 'w> Writer<'m, 'w> {
             exports.export(name, kind, index);
             Ok(())
         };
-        if self.options.safepoints && !self.module.is_side() {
-            add(SAFEPOINT_EXPORT, ExportKind::Memory, self.safepoint_memory())?;
-        }
         for index in self.hidden_state() {
             add(&format!("{GLOBAL_EXPORT}{index}"), ExportKind::Global, index)?;
         }
@@ -257,7 +240,8 @@ impl<'m, 'w> Writer<'m, 'w> {
 
     fn code(&self, types: &mut AddedTypes) -> Result<CodeSection, TranslateError> {
         let ballast = self.ballast()?;
-        let mut safepoints = self.options.safepoints.then(|| Safepoints { memory: self.safepoint_memory(), placed: 0 });
+        let mut safepoints = self.safepoints()?;
+        let inlinable = Inlinable::of(self.module, self.options.inline, |function| ballast.contains_key(&function))?;
         let mut code = CodeSection::new();
         for (function, original) in (self.module.imported.functions..).zip(&self.module.bodies) {
             let survey = Survey::of(function, original)?;
@@ -265,6 +249,7 @@ impl<'m, 'w> Writer<'m, 'w> {
             let untouched = survey.tries.is_empty()
                 && ballast.is_none()
                 && !self.renumber.added_import
+                && self.options.inline == 0
                 && !(survey.can_run_forever && safepoints.is_some());
             if untouched {
                 code.raw(original.as_bytes());
@@ -278,11 +263,22 @@ impl<'m, 'w> Writer<'m, 'w> {
                 &survey,
                 safepoints,
                 ballast,
+                &inlinable,
                 function,
                 original,
             )?);
         }
         Ok(code)
+    }
+
+    /// Safepoints, if they are wanted: they need a memory to load from.
+    fn safepoints(&self) -> Result<Option<Safepoints>, TranslateError> {
+        let has_memory = self.module.imported.memories > 0 || !self.module.memories.is_empty();
+        match self.options.safepoints {
+            true if has_memory => Ok(Some(Safepoints::default())),
+            true => Err(TranslateError::Structure("no memory, and so no place for safepoints")),
+            false => Ok(None),
+        }
     }
 
     /// The functions that take extra shadow stack.

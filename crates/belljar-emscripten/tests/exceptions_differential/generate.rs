@@ -6,7 +6,8 @@
 
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, Function, FunctionSection, GlobalSection,
-    GlobalType, ImportSection, Instruction, Module, TagKind, TagSection, TagType, TypeSection, ValType,
+    GlobalType, ImportSection, Instruction, MemorySection, MemoryType, Module, TagKind, TagSection, TagType,
+    TypeSection, ValType,
 };
 
 /// Functions exported by each module.
@@ -90,8 +91,12 @@ pub(crate) fn module(seed: u64) -> Vec<u8> {
     exports.export("empty", ExportKind::Tag, 1);
     exports.export("pair", ExportKind::Tag, 2);
 
+    // Nothing here uses memory, but safepoints need one.
+    let mut memories = MemorySection::new();
+    memories.memory(MemoryType { minimum: 1, maximum: None, memory64: false, shared: false, page_size_log2: None });
+
     let mut module = Module::new();
-    module.section(&types).section(&imports).section(&functions).section(&tags);
+    module.section(&types).section(&imports).section(&functions).section(&memories).section(&tags);
     module.section(&globals).section(&exports).section(&code);
     module.finish()
 }

@@ -22,10 +22,9 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::Command;
 
+use belljar_emscripten::HardStop;
 use belljar_emscripten::translate::{Options, translate};
-use wasmtime::{
-    Config, Engine, Extern, FuncType, Instance, Module, Store, Tag, TagType, ThrownException, Trap, Val, ValType,
-};
+use wasmtime::{Engine, Extern, FuncType, Instance, Module, Store, Tag, TagType, ThrownException, Trap, Val, ValType};
 
 const ARGUMENTS: [i32; 4] = [0, 1, 7, -3];
 const FUEL: i32 = 300;
@@ -93,17 +92,19 @@ fn in_v8(directory: &Path, modules: usize) -> Option<String> {
 }
 
 fn engine() -> Engine {
-    let mut config = Config::new();
-    config.wasm_exceptions(true).wasm_gc(true).wasm_function_references(true);
-    Engine::new(&config).unwrap()
+    belljar_emscripten::Engine::new(HardStop::Safepoint).unwrap().wasmtime().clone()
 }
 
-/// The same lines as `v8.mjs` prints. Odd seeds also have safepoints and ballast, which must change nothing.
+/// The same lines as `v8.mjs` prints. Odd seeds also have safepoints and ballast, and every third inlines: all of that
+/// must change nothing.
 fn in_wasmtime(engine: &Engine, seed: u64, index: usize, module: &[u8]) -> Vec<String> {
     let mut options = Options { reserved_slots: 3, ..Options::default() };
     if seed % 2 == 1 {
         options.safepoints = true;
         options.ballast = vec![("f0".to_owned(), 256), ("f3".to_owned(), 16)];
+    }
+    if seed % 3 == 1 {
+        options.inline = 400;
     }
     let translated = translate(module, &options).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     let module = Module::new(engine, &translated.wasm).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));

@@ -2,11 +2,12 @@
 
 mod ballast;
 mod exceptions;
+mod inline;
 mod linking;
 mod refusals;
 mod safepoints;
 
-use wasmtime::{Config, Engine, Extern, Instance, Module, Store, ThrownException, WasmParams, WasmResults};
+use wasmtime::{Engine, Extern, Instance, Module, Store, ThrownException, WasmParams, WasmResults};
 
 use super::{Options, Symbol, Translated, translate};
 
@@ -70,9 +71,7 @@ fn function_slot(translated: &Translated, name: &str) -> u32 {
 }
 
 fn engine() -> Engine {
-    let mut config = Config::new();
-    config.wasm_exceptions(true).wasm_gc(true).wasm_function_references(true);
-    Engine::new(&config).unwrap()
+    crate::Engine::new(crate::HardStop::Safepoint).unwrap().wasmtime().clone()
 }
 
 /// Instantiates a module with these imports, in order.

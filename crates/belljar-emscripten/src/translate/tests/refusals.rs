@@ -2,7 +2,7 @@
 
 use wasmparser::{Validator, WasmFeatures};
 
-use super::super::{Options, SAFEPOINT_EXPORT, TranslateError, translate};
+use super::super::{Options, TranslateError, translate};
 
 fn refusal_with(text: &str, options: &Options) -> String {
     let wasm = wat::parse_str(text).unwrap();
@@ -96,10 +96,14 @@ fn both_kinds_of_exceptions_in_one_function_are_refused() {
 
 #[test]
 fn exports_that_collide_with_the_translations_own_are_refused() {
-    let options = Options { safepoints: true, ..Options::default() };
-    let refusal = refusal_with(&format!(r#"(module (func (export "{SAFEPOINT_EXPORT}")))"#), &options);
-    assert!(refusal.contains(SAFEPOINT_EXPORT), "{refusal}");
     assert_refused(r#"(module (func $f (export "belljar:start")) (start $f))"#, "belljar:start");
+}
+
+#[test]
+fn safepoints_without_a_memory_are_refused() {
+    let options = Options { safepoints: true, ..Options::default() };
+    let refusal = refusal_with("(module (func loop end))", &options);
+    assert!(refusal.contains("no place for safepoints"), "{refusal}");
 }
 
 #[test]
@@ -156,8 +160,13 @@ fn samples() -> Vec<Vec<u8>> {
 
 #[test]
 fn a_damaged_module_is_refused_or_translated_to_a_valid_one() {
-    let options =
-        Options { safepoints: true, reserved_slots: 4, ballast: vec![("f".to_owned(), 32)], keep_exports: None };
+    let options = Options {
+        safepoints: true,
+        reserved_slots: 4,
+        ballast: vec![("f".to_owned(), 32)],
+        keep_exports: None,
+        inline: 100,
+    };
     let mut translations = 0;
     for sample in samples() {
         translate(&sample, &options).unwrap();

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use wasmparser::{Operator, Parser, Payload};
 
-use super::super::{Options, SAFEPOINT_EXPORT, SAFEPOINT_IMPORT};
+use super::super::{Options, SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH};
 use super::{Guest, translated};
 
 fn options() -> Options {
     Options { safepoints: true, ..Options::default() }
 }
 
-/// The address of each load from memory `memory`, with the instruction that stands two before it.
-fn loads(wasm: &[u8], memory: u32) -> Vec<(u64, String)> {
+/// The place in the safepoint page of each load from it, with the instruction that stands two before it.
+fn loads(wasm: &[u8]) -> Vec<(u64, String)> {
+    let page = format!("I32Const {{ value: {} }}", SAFEPOINT_ADDRESS.cast_signed());
     let mut loads = vec![];
     for payload in Parser::new(0).parse_all(wasm) {
         let Payload::CodeSectionEntry(body) = payload.unwrap() else { continue };
@@ -20,7 +21,7 @@ fn loads(wasm: &[u8], memory: u32) -> Vec<(u64, String)> {
         for operator in body.get_operators_reader().unwrap() {
             let operator = operator.unwrap();
             if let Operator::I32Load { memarg } = &operator
-                && memarg.memory == memory
+                && before[1] == page
             {
                 loads.push((memarg.offset, before[0].clone()));
             }
@@ -48,7 +49,7 @@ const LOOPS: &str = r#"(module (memory (export "memory") 1)
 #[test]
 fn every_loop_begins_with_a_load_from_an_address_of_its_own() {
     let mut guest = Guest::with(LOOPS, &options());
-    let loads = loads(&guest.translated.wasm, 1);
+    let loads = loads(&guest.translated.wasm);
     assert_eq!(loads.iter().filter(|(_, before)| before.starts_with("Loop")).count(), 3);
     assert_eq!(loads.len(), 4, "one more for the tail call: {loads:?}");
     let addresses: BTreeSet<u64> = loads.iter().map(|(address, _)| *address).collect();
@@ -59,36 +60,44 @@ fn every_loop_begins_with_a_load_from_an_address_of_its_own() {
 }
 
 #[test]
-fn the_safepoint_memory_is_one_page_behind_the_programs_own() {
-    let mut guest = Guest::with(r#"(module (memory (export "memory") 2))"#, &options());
-    let memory = guest.instance.get_memory(&mut guest.store, SAFEPOINT_EXPORT).unwrap();
-    let ty = memory.ty(&guest.store);
-    assert_eq!((ty.minimum(), ty.maximum()), (1, Some(1)));
-    let program = guest.instance.get_memory(&mut guest.store, "memory").unwrap();
-    assert_eq!(program.size(&guest.store), 2);
+fn the_page_reads_as_zero_and_cannot_be_written_or_grown_into() {
+    let text = format!(
+        r#"(module (memory (export "memory") 2)
+          (func (export "read") (result i32) (i32.load (i32.const {SAFEPOINT_ADDRESS})))
+          (func (export "write") (i32.store (i32.const {SAFEPOINT_ADDRESS}) (i32.const 1)))
+          (func (export "before") (result i32) (i32.load (i32.const {})))
+          (func (export "behind") (result i32) (i32.load (i32.const 0xffffff00)))
+          (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))"#,
+        SAFEPOINT_ADDRESS - 4
+    );
+    let mut guest = Guest::with(&text, &options());
+    assert_eq!(guest.call("read", ()), Ok(0));
+    assert_eq!(guest.call::<(), ()>("write", ()), Err("trapped"));
+    assert_eq!(guest.call::<(), i32>("before", ()), Err("trapped"));
+    assert_eq!(guest.call::<(), i32>("behind", ()), Err("trapped"));
+    assert_eq!(guest.call("grow", 0xffff - 2 + 1), Ok(-1));
+    assert_eq!(guest.call("grow", 1), Ok(2));
 }
 
 #[test]
-fn a_side_module_imports_the_safepoint_memory_last() {
+fn a_side_module_loads_from_the_memory_that_it_shares() {
     let side = translated(
         r#"(module (@dylink.0 (mem-info)) (import "env" "memory" (memory 1)) (import "env" "f" (func $f))
              (func (loop (call $f) (br 0))))"#,
         &options(),
     );
     let module = wasmtime::Module::new(&super::engine(), &side.wasm).unwrap();
-    let (name, field) = SAFEPOINT_IMPORT;
-    let last = module.imports().last().unwrap();
-    assert_eq!((last.module(), last.name()), (name, field));
-    assert_eq!(last.ty().unwrap_memory().maximum(), Some(1));
-    assert_eq!(loads(&side.wasm, 1).len(), 1);
+    assert_eq!(module.imports().filter(|import| import.ty().memory().is_some()).count(), 1);
+    assert_eq!(loads(&side.wasm).len(), 1);
 }
 
 #[test]
 fn more_loops_than_words_in_a_page_share_addresses() {
-    let text = format!("(module (memory 1) (func (export \"f\") {}))", "loop end ".repeat((64 << 10) / 4 + 2));
+    let text =
+        format!("(module (memory 1) (func (export \"f\") {}))", "loop end ".repeat(SAFEPOINT_LENGTH as usize / 4 + 2));
     let mut guest = Guest::with(&text, &options());
-    let loads = loads(&guest.translated.wasm, 1);
-    assert_eq!(loads.iter().map(|(address, _)| *address).max(), Some((64 << 10) - 4));
+    let loads = loads(&guest.translated.wasm);
+    assert_eq!(loads.iter().map(|(address, _)| *address).max(), Some(u64::from(SAFEPOINT_LENGTH) - 4));
     assert_eq!(loads.last().unwrap().0, 4);
     assert_eq!(guest.call("f", ()), Ok(()));
 }
@@ -96,5 +105,5 @@ fn more_loops_than_words_in_a_page_share_addresses() {
 #[test]
 fn without_the_option_nothing_is_loaded() {
     let guest = Guest::new(r#"(module (memory 1) (func (export "f") loop end))"#);
-    assert_eq!(loads(&guest.translated.wasm, 1), vec![]);
+    assert_eq!(loads(&guest.translated.wasm), vec![]);
 }
