@@ -40,6 +40,13 @@ impl EntryKey {
     }
 }
 
+/// The name of the entry's directory: as a part of another key it stands for all parts of this one.
+impl fmt::Display for EntryKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.directory_name())
+    }
+}
+
 impl fmt::Debug for EntryKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "EntryKey({})", self.directory_name())

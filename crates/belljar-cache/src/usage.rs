@@ -12,6 +12,8 @@ use super::{Cache, CacheError};
 pub struct EntryUsage {
     /// Its directory's name: kind and digest.
     pub name: String,
+    /// The names of its files, sorted.
+    pub files: Vec<String>,
     /// Bytes of its files.
     pub bytes: u64,
     /// When it was last used, to ten minutes.
@@ -39,6 +41,7 @@ impl Cache {
             let (Ok(Some(manifest)), Ok(metadata)) = (Manifest::read(&file), file.metadata()) else { continue };
             entries.push(EntryUsage {
                 name,
+                files: manifest.files.keys().cloned().collect(),
                 bytes: manifest.files.values().map(|record| record.size).sum(),
                 last_used: metadata.modified().map_err(failed)?,
             });

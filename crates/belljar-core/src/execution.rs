@@ -25,6 +25,8 @@ pub enum Outcome {
     Exit(i32),
     /// It reached a limit and was ended. Its interpreter is gone.
     Limit(LimitKind),
+    /// It did not begin: the packages that it needs could not be had, for the reason that the text gives.
+    InstallError(String),
     /// It broke the interpreter (a wild pointer, `os.abort`, …), as the text says. Its interpreter is gone.
     Crash(String),
 }

@@ -13,7 +13,7 @@ use crate::memo::{Memo, Question};
 use crate::needs::{Known, Needs};
 use crate::platform::Platform;
 use crate::requirement::Requirement;
-use crate::resolution::{Kind, Pinned, Resolution, Source};
+use crate::resolution::{Pinned, Resolution, Source};
 use crate::settings::Settings;
 use crate::uv::{Demand, Worker};
 use crate::wheel::Wheel;
@@ -300,11 +300,7 @@ fn has_pyodide_files(resolution: &Resolution) -> bool {
 
 /// The key of a file in the cache.
 pub(crate) fn key(pinned: &Pinned) -> EntryKey {
-    let kind = match pinned.kind {
-        Kind::Wheel => "wheel",
-        Kind::SharedLibrary => "library",
-    };
-    EntryKey::new(kind).part("sha256", &pinned.sha256).part("file", &pinned.filename)
+    EntryKey::new("wheel").part("sha256", &pinned.sha256).part("file", &pinned.filename)
 }
 
 /// What of platform and settings decides over a resolution. Being offline does not: it only forbids asking anew.

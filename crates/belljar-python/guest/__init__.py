@@ -3,6 +3,7 @@
 The host calls the functions below; each takes one JSON text and returns one JSON text.
 
     preload      while an image with packages is built: import one of their modules
+    preload_attributes   then, for modules that import what they offer when it is first used: use it
     prepare      once an image has all: patch, warm up
     run          run a cell (or what a user typed at the prompt), answer its outcome
     is_complete  would the prompt's text run, or is more to come?
@@ -46,6 +47,11 @@ def preload(request: str) -> str:
     return _answer(lambda: _preload(loads(request)))
 
 
+def preload_attributes(request: str) -> str:
+    """Look up what ``module`` offers. The outcome has no value, or is the error that this raised."""
+    return _answer(lambda: _preload_attributes(loads(request)))
+
+
 def run(request: str) -> str:
     """Run one cell.
 
@@ -86,6 +92,11 @@ def _prepare() -> Outcome:
 
 def _preload(request: Request) -> Outcome:
     image.preload(request["module"])
+    return _NO_VALUE
+
+
+def _preload_attributes(request: Request) -> Outcome:
+    image.preload_attributes(request["module"])
     return _NO_VALUE
 
 

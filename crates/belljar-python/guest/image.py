@@ -1,6 +1,7 @@
 """Make an interpreter ready to be copied: imports, patches, and a clean ``__main__``."""
 
 import importlib
+import importlib.util
 import os
 import sys
 
@@ -83,6 +84,19 @@ def preload(name: str) -> None:
     """Import a module of a package, with the layers that were added since the last image."""
     importlib.invalidate_caches()
     importlib.import_module(name)
+
+
+def preload_attributes(name: str) -> None:
+    """Look up the names in ``__all__`` of a module that finds them by ``__getattr__`` (PEP 562), as pydantic does.
+
+    Not those of submodules: packages that offer these so do it because nobody needs all of them.
+    """
+    module = sys.modules[name]
+    if "__getattr__" not in vars(module):
+        return
+    for attribute in getattr(module, "__all__", ()):
+        if attribute not in vars(module) and importlib.util.find_spec(f"{name}.{attribute}") is None:
+            getattr(module, attribute)
 
 
 def settle() -> list[int]:

@@ -21,6 +21,7 @@ mod boot;
 mod calls;
 mod guest;
 mod image;
+pub mod install;
 mod interop;
 mod interpreter;
 mod libraries;
@@ -33,7 +34,7 @@ mod workshop;
 pub use calls::{CallError, GaveUp, HostCall, Scene};
 pub use image::{Image, LeftOut};
 pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
-pub use python::{Keep, OpenError, Options, Python};
+pub use python::{Keep, OpenError, Options, PACKAGE_ENTRIES, Python};
 
 /// Runs `work` on a thread with the stack that interpreters need, and waits for it.
 ///

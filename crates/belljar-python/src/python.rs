@@ -17,7 +17,7 @@ use crate::packages::{
     Contents, Layers, Member, PackageSet, Preloader, SetKey, SupplyError, WheelLayerError, preloadable,
 };
 use crate::recent::Recent;
-use crate::runtime::{Release, RuntimeError};
+use crate::runtime::{self, Release, RuntimeError};
 use crate::workshop::Workshop;
 
 /// Where an interpreter's files come from.
@@ -113,10 +113,11 @@ struct Shared {
     images: Mutex<Recent<(SetKey, Vec<String>), Image>>,
     cache: Cache,
     cache_bytes: u64,
+    runtime: runtime::Options,
 }
 
-/// Entries of the cache that are made anew when they are missing, by kind.
-const EVICTABLE: &[&str] = &["image", "layer", "library", "wheel"];
+/// Kinds of the cache's entries that belong to packages. They are made, or fetched, anew when they are missing.
+pub const PACKAGE_ENTRIES: &[&str] = &["image", "layer", "library", "wheel"];
 
 impl Python {
     /// Makes CPython ready, doing what is missing of it: `progress` hears of all that takes long.
@@ -140,7 +141,9 @@ impl Python {
         let base_key = workshop.image_key(&program);
         let images = Mutex::new(Recent::new(options.keep.images, options.keep.image_bytes));
         let cache_bytes = options.keep.cache_bytes;
-        let shared = Shared { release, program, libraries, base, base_key, base_layers, images, cache, cache_bytes };
+        let runtime = runtime::Options { directory: options.runtime.clone(), offline: options.offline };
+        let shared =
+            Shared { release, program, libraries, base, base_key, base_layers, images, cache, cache_bytes, runtime };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -239,6 +242,21 @@ impl Python {
         format!("Python {major}.{minor} (Pyodide {})", self.shared.release.version)
     }
 
+    /// The cache that holds what was downloaded and built.
+    pub fn cache(&self) -> &Cache {
+        &self.shared.cache
+    }
+
+    pub(crate) fn release(&self) -> &'static Release {
+        self.shared.release
+    }
+
+    /// Where the release's `pyodide-lock.json` is.
+    pub(crate) fn lock_file(&self, progress: &dyn Progress) -> Result<PathBuf, OpenError> {
+        let Shared { release, runtime, cache, .. } = &*self.shared;
+        Ok(runtime::obtain_lock(release, runtime, cache, progress)?)
+    }
+
     /// The directory that holds what was downloaded and built.
     pub fn cache_directory(&self) -> &Path {
         self.shared.cache.root()
@@ -251,7 +269,7 @@ impl Python {
 
     /// Makes room in the cache, after something was added to it.
     fn evict(&self) {
-        if let Err(error) = self.shared.cache.evict(EVICTABLE, self.shared.cache_bytes) {
+        if let Err(error) = self.shared.cache.evict(PACKAGE_ENTRIES, self.shared.cache_bytes) {
             tracing::warn!(%error, "no room can be made in the cache");
         }
     }

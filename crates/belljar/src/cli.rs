@@ -8,6 +8,7 @@ use belljar_python::Options;
 use clap::{Args, Parser, Subcommand};
 
 use crate::mount::Mount;
+use crate::packages::{PackageOptions, PackagesCommand};
 
 /// Runs the Python that language models write, sealed in WebAssembly.
 #[derive(Debug, Parser)]
@@ -63,7 +64,13 @@ impl Global {
             cache: self.cache.clone(),
             release: self.pyodide.clone(),
             offline: self.offline,
+            ..Options::default()
         }
+    }
+
+    /// Whether nothing may be fetched.
+    pub(crate) fn offline(&self) -> bool {
+        self.offline
     }
 }
 
@@ -75,6 +82,9 @@ pub(crate) enum Command {
     ///
     /// Every other command does what is missing of this by itself; afterwards they start in milliseconds.
     Warmup,
+    /// Lock and fetch packages ahead of time; show and clean what is kept of them.
+    #[command(subcommand)]
+    Packages(PackagesCommand),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: belljar completions bash > ~/.local/share/bash-completion/completions/belljar")]
     Completions {
@@ -93,6 +103,7 @@ Examples:
   belljar run --timeout 2.5 --memory 256MB x.py  with limits
   belljar run --mount ./data:/data x.py          /data shows ./data, read-only
   belljar run --json -c '[1, 2.5]'               the outcome as JSON
+  belljar run -c 'import rich; rich.print(1)'    packages that code imports are installed
 
 Exit status:
   0    the code ran to its end
@@ -100,6 +111,7 @@ Exit status:
   N    it called sys.exit(N)
   124  its time ran out
   125  it reached another limit
+  126  its packages could not be installed
   130  it was interrupted
   134  it crashed its interpreter
   2    belljar could not start it")]
@@ -146,6 +158,8 @@ pub(crate) struct RunArguments {
     /// Report times and memory on standard error.
     #[arg(long)]
     pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) packages: PackageOptions,
 }
 
 impl RunArguments {
@@ -167,7 +181,7 @@ impl RunArguments {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "write a number of seconds, such as 2.5".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| "write a number of seconds that is not negative".into())
 }

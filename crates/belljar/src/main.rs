@@ -5,6 +5,7 @@ mod console;
 mod interrupt;
 mod mount;
 mod outcome;
+mod packages;
 mod progress;
 mod prompt;
 mod run;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     match cli.command {
         Command::Run(ref arguments) => interrupt::guard(|interrupts| run::run(&cli.global, arguments, interrupts)),
         Command::Warmup => interrupt::guard(|_| warmup::warmup(&cli.global)),
+        Command::Packages(ref command) => interrupt::guard(|_| packages::packages(&cli.global, command)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut std::io::stdout());
             ExitCode::SUCCESS

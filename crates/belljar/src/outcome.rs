@@ -14,6 +14,8 @@ use crate::interrupt::INTERRUPTED;
 const TIME_OUT: u8 = 124;
 /// Another limit was reached.
 const LIMIT: u8 = 125;
+/// The code's packages could not be had: it cannot be executed, as shells say it.
+const NOT_INSTALLED: u8 = 126;
 /// The interpreter is broken, as shells show SIGABRT.
 const CRASHED: u8 = 134;
 /// belljar itself could not do what it was asked.
@@ -29,6 +31,7 @@ pub(crate) fn status(outcome: &Outcome) -> ExitCode {
         Outcome::Limit(LimitKind::WallTime | LimitKind::CpuTime) => TIME_OUT,
         Outcome::Limit(LimitKind::Stopped) => INTERRUPTED,
         Outcome::Limit(LimitKind::Output | LimitKind::Stack) => LIMIT,
+        Outcome::InstallError(_) => NOT_INSTALLED,
         Outcome::Crash(_) => CRASHED,
     })
 }
@@ -43,6 +46,7 @@ pub(crate) fn explain(outcome: &Outcome) -> String {
         Outcome::Limit(LimitKind::Output) => ("the code wrote too much output", "--max-output SIZE allows more"),
         Outcome::Limit(LimitKind::Stack) => ("the code ran out of stack", "it recurses too deeply"),
         Outcome::Limit(LimitKind::Stopped) => return "belljar: stopped\n".into(),
+        Outcome::InstallError(reason) => return format!("belljar: {reason}\n"),
         Outcome::Crash(reason) => return format!("belljar: the code crashed its interpreter: {reason}\n"),
     };
     format!("belljar: {what}\nhint: {hint}\n")
@@ -111,6 +115,9 @@ impl<'a> Report<'a> {
             Outcome::Error(error) => (report.status, report.error) = ("error", Some(error)),
             Outcome::Exit(code) => (report.status, report.exit_code) = ("exit", Some(*code)),
             Outcome::Limit(limit) => (report.status, report.limit) = ("limit", Some(limit.name())),
+            Outcome::InstallError(reason) => {
+                (report.status, report.reason) = ("install-error", Some(reason.as_str()));
+            }
             Outcome::Crash(reason) => (report.status, report.reason) = ("crash", Some(reason.as_str())),
         }
         report

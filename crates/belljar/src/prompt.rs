@@ -4,17 +4,16 @@ use std::cell::RefCell;
 use std::process::ExitCode;
 
 use belljar_core::{Mode, Outcome, Request};
-use belljar_python::{Completeness, Interpreter, Python, Streams};
+use belljar_python::{Completeness, Interpreter, Streams};
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Completer, Editor, Helper, Highlighter, Hinter};
 
-use crate::cli::RunArguments;
 use crate::console::Terminal;
 use crate::interrupt::Interrupts;
 use crate::outcome::{explain, fail, status};
-use crate::run::interpreter as new_interpreter;
+use crate::run::Start;
 
 /// Asks the interpreter whether what was typed is whole.
 #[derive(Helper, Completer, Hinter, Highlighter)]
@@ -36,29 +35,24 @@ impl Validator for Lines<'_> {
 }
 
 /// Prompts until the end of input or an exit; answers the exit status.
-pub(crate) fn prompt(
-    python: &Python,
-    interpreter: Interpreter,
-    arguments: &RunArguments,
-    interrupts: &Interrupts,
-) -> ExitCode {
+pub(crate) fn prompt(start: &Start<'_>, interpreter: Interpreter, interrupts: &Interrupts) -> ExitCode {
     let interpreter = RefCell::new(interpreter);
     let mut editor = match Editor::<Lines<'_>, DefaultHistory>::new() {
         Ok(editor) => editor,
         Err(error) => return fail(&format!("cannot prompt: {error}")),
     };
-    let history = python.cache_directory().join("history");
+    let history = start.python.cache_directory().join("history");
     // There is none the first time.
     let _ = editor.load_history(&history);
     editor.set_helper(Some(Lines { interpreter: &interpreter }));
-    eprintln!("{}, sealed. Ctrl-D or exit() leaves.", python.description());
+    eprintln!("{}, sealed. Ctrl-D or exit() leaves.", start.python.description());
     let code = loop {
         match editor.readline(">>> ") {
             Ok(line) if line.trim().is_empty() => {}
             Ok(line) => {
                 // History that cannot be kept is no reason to stop.
                 let _ = editor.add_history_entry(&line);
-                if let Some(code) = run_line(python, &interpreter, arguments, interrupts, line) {
+                if let Some(code) = run_line(start, &interpreter, interrupts, line) {
                     break code;
                 }
             }
@@ -74,13 +68,12 @@ pub(crate) fn prompt(
 
 /// Runs what was typed; an exit status when it ended the session.
 fn run_line(
-    python: &Python,
+    start: &Start<'_>,
     interpreter: &RefCell<Interpreter>,
-    arguments: &RunArguments,
     interrupts: &Interrupts,
     code: String,
 ) -> Option<ExitCode> {
-    let env = arguments.env.iter().cloned().collect();
+    let env = start.arguments.env.iter().cloned().collect();
     let request = Request { code, mode: Mode::Interactive, filename: "<stdin>".into(), env, ..Request::default() };
     let mut current = interpreter.borrow_mut();
     let execution = interrupts.during(current.interrupter(), || current.run(&request));
@@ -91,7 +84,7 @@ fn run_line(
     if current.is_dead() {
         eprintln!("belljar: this interpreter is gone; a new one takes its place, without its variables");
         let streams = Streams { output: Box::new(Terminal), input: Box::new(std::io::empty()) };
-        match new_interpreter(python, arguments, streams) {
+        match start.interpreter(streams) {
             Ok(fresh) => *current = fresh,
             Err(code) => return Some(code),
         }

@@ -2,16 +2,20 @@
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use belljar_core::{Execution, Limits, Outcome, Request};
+use belljar_core::progress::Progress;
+use belljar_core::{Execution, Limits, Outcome, Request, Statistics};
 use belljar_emscripten::console::{Capture, OutputSink};
 use belljar_emscripten::fs::HostDirectory;
-use belljar_python::{Interpreter, Python, Streams};
+use belljar_python::install::PrepareError;
+use belljar_python::{Image, Interpreter, Python, Streams};
 
 use crate::cli::{Global, RunArguments};
 use crate::console::Terminal;
 use crate::interrupt::Interrupts;
 use crate::outcome::{Report, explain, fail, fail_with, status};
+use crate::packages::Packages;
 use crate::{progress, prompt};
 
 /// A program to run, with the name that tracebacks show and its arguments.
@@ -27,10 +31,22 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
         Ok(program) => program,
         Err(message) => return fail(&message),
     };
-    let python = match Python::open(&global.options(), progress::reporter(global.quiet).as_ref()) {
+    let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
+    let python = match Python::open(&global.options(), &*progress) {
         Ok(python) => python,
         Err(error) => return fail_with(&error),
     };
+    let packages = match Packages::new(&python, &arguments.packages, global.offline(), progress) {
+        Ok(packages) => packages,
+        Err(message) => return fail(&message),
+    };
+    let code = program.as_ref().map_or("", |program| program.request.code.as_str());
+    let image = match packages.image(code, !arguments.env.is_empty()) {
+        Ok(image) => image,
+        Err(error) if error.is_about_packages() => return not_installed(&error, arguments),
+        Err(error) => return fail_with(&error),
+    };
+    let start = Start { python: &python, packages: &packages, image: &image, arguments };
     let capture = arguments.json.then(Capture::default);
     let output: Box<dyn OutputSink> = match &capture {
         Some(capture) => Box::new(capture.clone()),
@@ -38,12 +54,12 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
     };
     let stdin_taken = arguments.interactive || program.as_ref().is_some_and(|program| program.from_stdin);
     let input: Box<dyn Read + Send> = if stdin_taken { Box::new(std::io::empty()) } else { Box::new(std::io::stdin()) };
-    let mut interpreter = match interpreter(&python, arguments, Streams { output, input }) {
+    let mut interpreter = match start.interpreter(Streams { output, input }) {
         Ok(interpreter) => interpreter,
         Err(code) => return code,
     };
     let Some(program) = program else {
-        return prompt::prompt(&python, interpreter, arguments, interrupts);
+        return prompt::prompt(&start, interpreter, interrupts);
     };
     let execution = interrupts.during(interpreter.interrupter(), || {
         if arguments.interactive {
@@ -60,14 +76,14 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
     }
     eprint!("{}", explain(&execution.outcome));
     if arguments.interactive {
-        return prompt::prompt(&python, interpreter, arguments, interrupts);
+        return prompt::prompt(&start, interpreter, interrupts);
     }
     if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
         print_line(&value.text);
     }
     let status = status(&execution.outcome);
     // The process is about to end, and the system takes its memory back faster than we unmap it piece by piece.
-    std::mem::forget((interpreter, python));
+    std::mem::forget((interpreter, image, packages, python));
     status
 }
 
@@ -87,32 +103,52 @@ fn execute(interpreter: &mut Interpreter, request: &Request) -> Execution {
     execution
 }
 
-/// An interpreter with the limits, environment and mounts that the arguments ask for.
-pub(crate) fn interpreter(
-    python: &Python,
-    arguments: &RunArguments,
-    streams: Streams,
-) -> Result<Interpreter, ExitCode> {
-    let limits = Limits {
-        wall_time: arguments.timeout,
-        cpu_time: arguments.cpu,
-        grace: arguments.grace,
-        memory: arguments.memory,
-        output: arguments.max_output,
-        disk: arguments.disk,
-        ..Limits::default()
-    };
-    let mut interpreter = python.interpreter(limits, streams).map_err(|error| fail_with(&error))?;
-    for mount in &arguments.mount {
-        let host = mount.host.display();
-        let directory = HostDirectory::open(&mount.host, mount.writable)
-            .map_err(|error| fail(&format!("cannot mount {host}: {error}")))?;
-        interpreter
-            .files()
-            .mount(&mount.guest, directory)
-            .map_err(|error| fail(&format!("cannot mount {host} at {}: {error}", mount.guest)))?;
+/// What interpreters are made of.
+pub(crate) struct Start<'a> {
+    pub(crate) python: &'a Python,
+    pub(crate) packages: &'a Packages,
+    pub(crate) image: &'a Image,
+    pub(crate) arguments: &'a RunArguments,
+}
+
+impl Start<'_> {
+    /// An interpreter with the limits, mounts and packages that the arguments ask for.
+    pub(crate) fn interpreter(&self, streams: Streams) -> Result<Interpreter, ExitCode> {
+        let Self { arguments, image, .. } = self;
+        let limits = Limits {
+            wall_time: arguments.timeout,
+            cpu_time: arguments.cpu,
+            grace: arguments.grace,
+            memory: arguments.memory,
+            output: arguments.max_output,
+            disk: arguments.disk,
+            ..Limits::default()
+        };
+        let interpreter = self.python.interpreter_with(image, limits, streams);
+        let mut interpreter = interpreter.map_err(|error| fail_with(&error))?;
+        self.packages.serve(&mut interpreter, image);
+        for mount in &arguments.mount {
+            let host = mount.host.display();
+            let directory = HostDirectory::open(&mount.host, mount.writable)
+                .map_err(|error| fail(&format!("cannot mount {host}: {error}")))?;
+            interpreter
+                .files()
+                .mount(&mount.guest, directory)
+                .map_err(|error| fail(&format!("cannot mount {host} at {}: {error}", mount.guest)))?;
+        }
+        Ok(interpreter)
     }
-    Ok(interpreter)
+}
+
+/// Reports that the code's packages cannot be had.
+fn not_installed(error: &PrepareError, arguments: &RunArguments) -> ExitCode {
+    let outcome = Outcome::InstallError(error.to_string());
+    let execution = Execution { outcome, statistics: Statistics::default() };
+    if arguments.json {
+        return print_json(&Report::new(&execution, &[]), &execution.outcome);
+    }
+    eprint!("{}", explain(&execution.outcome));
+    status(&execution.outcome)
 }
 
 /// The program that the arguments name; `None` when they ask for a prompt alone.

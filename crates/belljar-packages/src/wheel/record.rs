@@ -48,7 +48,10 @@ pub(super) fn check(file: &str, dist_info: &str, files: &BTreeMap<String, Vec<u8
             Some(false) => return Err(mismatch(path, "its hash is another")),
             None if hash.is_empty() => return Err(mismatch(path, "no hash is listed")),
             None => {
-                return Err(mismatch(path, &format!("the hash `{hash}` is none that is accepted (sha256 or stronger)")));
+                return Err(mismatch(
+                    path,
+                    &format!("the hash `{hash}` is none that is accepted (sha256 or stronger)"),
+                ));
             }
         }
     }

@@ -66,12 +66,7 @@ impl Package {
 
 impl LiveInstaller {
     /// For an interpreter that is a copy of `image`. `source` is asked when the code first installs something.
-    pub fn new(
-        python: &Python,
-        image: &Image,
-        source: Arc<dyn InstallerSource>,
-        progress: Arc<dyn Progress>,
-    ) -> Self {
+    pub fn new(python: &Python, image: &Image, source: Arc<dyn InstallerSource>, progress: Arc<dyn Progress>) -> Self {
         Self { python: python.clone(), source, progress, set: Mutex::new(image.packages().clone()) }
     }
 
@@ -148,8 +143,7 @@ impl Work {
         let mut outcome = None;
         for keep in keeps {
             let kept = self.before.members().filter(|member| keep(&member.name));
-            let installed =
-                kept.map(|member| Installed { name: member.name.clone(), version: member.version.clone() });
+            let installed = kept.map(|member| Installed { name: member.name.clone(), version: member.version.clone() });
             let request = Request {
                 requirements: self.requirements.clone(),
                 installed: installed.collect(),

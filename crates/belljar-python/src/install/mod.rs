@@ -83,17 +83,33 @@ impl Python {
         source: &dyn InstallerSource,
         progress: &dyn Progress,
     ) -> Result<Image, PrepareError> {
-        let needs = match given.inferred {
-            true => self.needs(code, given, source)?,
-            false => Needs::default().with(given.requirements.iter().cloned()),
-        };
+        let needs = self.needs(code, given, source)?;
         if needs.is_empty() {
             return Ok(self.base().clone());
         }
-        let installer = source.installer()?;
         let request = Request { constraints: given.constraints.clone(), ..Request::from(&needs) };
-        let (set, _) = self.install(&installer, &request, progress)?;
+        let (set, _) = self.install(&*source.installer()?, &request, progress)?;
         Ok(self.image(&set, if given.preload { &needs.imports } else { &[] }, progress)?)
+    }
+
+    /// What has to be resolved for these pieces of code together.
+    ///
+    /// # Errors
+    /// When one of them says what it needs in a way that cannot be read or met.
+    pub fn request(
+        &self,
+        code: &[String],
+        given: &Given,
+        source: &dyn InstallerSource,
+    ) -> Result<Request, PrepareError> {
+        let mut all = Request { constraints: given.constraints.clone(), ..Request::default() };
+        for code in code {
+            let needs = self.needs(code, &Given { requirements: Vec::new(), ..given.clone() }, source)?;
+            all.requirements.extend(needs.requirements);
+            all.optional.extend(needs.optional);
+        }
+        all.requirements.extend(given.requirements.iter().cloned());
+        Ok(all)
     }
 
     fn needs(&self, code: &str, given: &Given, source: &dyn InstallerSource) -> Result<Needs, PrepareError> {
@@ -145,8 +161,6 @@ pub struct Given {
     pub requirements: Vec<Requirement>,
     /// Versions to keep to, if the packages are needed.
     pub constraints: Vec<Requirement>,
-    /// Whether the code's own needs are looked for.
-    pub inferred: bool,
     /// Whether what the code imports may have been imported beforehand: not when it is to see environment variables
     /// that those modules would have read.
     pub preload: bool,
@@ -154,7 +168,7 @@ pub struct Given {
 
 impl Default for Given {
     fn default() -> Self {
-        Self { requirements: Vec::new(), constraints: Vec::new(), inferred: true, preload: true }
+        Self { requirements: Vec::new(), constraints: Vec::new(), preload: true }
     }
 }
 

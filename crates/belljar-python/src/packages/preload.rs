@@ -85,26 +85,28 @@ impl Preloader<'_> {
     }
 
     fn key(&self, set: &PackageSet, modules: &[String]) -> EntryKey {
-        let key = self.base_key.clone().part("packages", set.key().as_bytes());
+        let base = self.base_key.to_string();
+        let key = EntryKey::new("image").part("base", base).part("packages", set.key().as_bytes());
         modules.iter().fold(key, |key, module| key.part("import", module))
     }
 
     /// An interpreter that is ready to be copied, and what could not be imported.
     fn build(&self, set: &PackageSet, modules: &[String]) -> Result<(Instance, Vec<LeftOut>), OpenError> {
-        let mut modules = modules.to_vec();
+        let both = |module: &String| [Preparation::Module(module.clone()), Preparation::Attributes(module.clone())];
+        let mut todo: Vec<Preparation> = modules.iter().flat_map(both).collect();
         let mut left_out = Vec::new();
         loop {
             let (mut instance, output) = self.start(set)?;
-            match modules.iter().find_map(|module| import(&mut instance, &output, module)) {
-                None => {
-                    image::prepare(&mut instance).map_err(failed)?;
-                    return Ok((instance, left_out));
-                }
-                Some(failure) => {
-                    tracing::debug!(module = failure.module, reason = failure.reason, "not imported ahead of time");
-                    modules.retain(|module| *module != failure.module);
-                    left_out.push(failure);
-                }
+            let failure = todo.iter().find_map(|step| Some((step.clone(), step.take(&mut instance, &output)?)));
+            let Some((failed_step, reason)) = failure else {
+                image::prepare(&mut instance).map_err(failed)?;
+                return Ok((instance, left_out));
+            };
+            tracing::debug!(step = ?failed_step, reason, "not done ahead of time");
+            todo.retain(|step| *step != failed_step);
+            if let Preparation::Module(module) = failed_step {
+                todo.retain(|step| *step != Preparation::Attributes(module.clone()));
+                left_out.push(LeftOut { module, reason });
             }
         }
     }
@@ -127,27 +129,41 @@ impl Preloader<'_> {
     }
 }
 
-/// Imports one module; says why it must be left out, if it must.
-fn import(instance: &mut Instance, output: &Capture, module: &str) -> Option<LeftOut> {
-    let time = TimeLimits { wall: Some(PATIENCE), ..TimeLimits::default() };
-    let watch = Watch::start(&instance.stop_switch(), time);
-    let answer = interop::import(instance, "_belljar", "preload").and_then(|preload| {
-        let request = serde_json::json!({ "module": module }).to_string();
-        interop::call(instance, preload, "preload", &request)
-    });
-    drop(watch);
-    let reason = match answer.map(|answer| serde_json::from_str(&answer)) {
-        Ok(Ok(Answer::Value {})) if output.take().is_empty() => return None,
-        Ok(Ok(Answer::Value {})) => "it wrote something".into(),
-        Ok(Ok(Answer::Error { kind, message })) => format!("it raised {kind}: {message}"),
-        Ok(Ok(Answer::Exit {})) => "it asked to end the program".into(),
-        Ok(Err(_)) => "it broke the interpreter".into(),
-        Err(InteropError::Instance(_)) if instance.stop_switch().stopped() => {
-            format!("it took longer than {} s", PATIENCE.as_secs())
+/// Something to be done while an image is built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Preparation {
+    /// A module is imported.
+    Module(String),
+    /// The names that a module offers are looked up, where it imports what is behind them when they are first used.
+    Attributes(String),
+}
+
+impl Preparation {
+    /// Takes the step; says why it must not be taken, if so.
+    fn take(&self, instance: &mut Instance, output: &Capture) -> Option<String> {
+        let (function, module) = match self {
+            Self::Module(module) => ("preload", module),
+            Self::Attributes(module) => ("preload_attributes", module),
+        };
+        let time = TimeLimits { wall: Some(PATIENCE), ..TimeLimits::default() };
+        let watch = Watch::start(&instance.stop_switch(), time);
+        let answer = interop::import(instance, "_belljar", function).and_then(|preload| {
+            let request = serde_json::json!({ "module": module }).to_string();
+            interop::call(instance, preload, function, &request)
+        });
+        drop(watch);
+        match answer.map(|answer| serde_json::from_str(&answer)) {
+            Ok(Ok(Answer::Value {})) if output.take().is_empty() => None,
+            Ok(Ok(Answer::Value {})) => Some("it wrote something".into()),
+            Ok(Ok(Answer::Error { kind, message })) => Some(format!("it raised {kind}: {message}")),
+            Ok(Ok(Answer::Exit {})) => Some("it asked to end the program".into()),
+            Ok(Err(_)) => Some("it broke the interpreter".into()),
+            Err(InteropError::Instance(_)) if instance.stop_switch().stopped() => {
+                Some(format!("it took longer than {} s", PATIENCE.as_secs()))
+            }
+            Err(error) => Some(format!("it ended the interpreter: {error}")),
         }
-        Err(error) => format!("it ended the interpreter: {error}"),
-    };
-    Some(LeftOut { module: module.into(), reason })
+    }
 }
 
 fn failed(error: InteropError) -> OpenError {

@@ -53,7 +53,8 @@ impl PackageSet {
 
     /// These wheels, and those of `other`, which take the place of ours of the same name.
     pub(crate) fn with(&self, other: &Self) -> Self {
-        let replaced = |wheel: &&Arc<InstalledWheel>| other.wheels.iter().any(|new| new.member.name == wheel.member.name);
+        let replaced =
+            |wheel: &&Arc<InstalledWheel>| other.wheels.iter().any(|new| new.member.name == wheel.member.name);
         let kept = self.wheels.iter().filter(|wheel| !replaced(wheel));
         Self::new(kept.chain(other.wheels.iter()).cloned().collect())
     }

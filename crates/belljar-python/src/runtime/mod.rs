@@ -104,6 +104,21 @@ pub fn obtain(
     obtain_from(&Upstream::default(), release, options, cache, progress)
 }
 
+/// The lock alone, from where [`obtain`] finds the files: the others are not looked at.
+pub fn obtain_lock(
+    release: &'static Release,
+    options: &Options,
+    cache: &Cache,
+    progress: &dyn Progress,
+) -> Result<PathBuf, RuntimeError> {
+    let Some(directory) = &options.directory else { return Ok(obtain(release, options, cache, progress)?.lock) };
+    let (file, path) = (RuntimeFile::Lock, directory.join(RuntimeFile::Lock.name()));
+    match check(&path, release, file, &mut Vec::new()) {
+        Ok(()) => Ok(path),
+        Err(problem) => Err(RuntimeError::Given { path, file, release, problem }),
+    }
+}
+
 fn obtain_from(
     upstream: &Upstream,
     release: &'static Release,

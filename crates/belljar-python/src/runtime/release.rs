@@ -51,6 +51,14 @@ pub struct Release {
     pub version: &'static str,
     /// CPython's major and minor version: `(3, 14)`.
     pub python: (u8, u8),
+    /// The third number of CPython's version.
+    pub micro: u8,
+    /// What follows them in a pre-release: `rc1`. Empty for a release.
+    pub pre_release: &'static str,
+    /// Version of the PyEmscripten platform (PEP 783), which wheels name in their tag: `abi_version` in the lock.
+    pub pyemscripten: (u16, u16),
+    /// Version of Emscripten.
+    pub emscripten: (u16, u16, u16),
     /// What `pyodide.asm.wasm` must be.
     pub wasm: Fingerprint,
     /// What `python_stdlib.zip` must be.
@@ -64,6 +72,10 @@ static RELEASES: [Release; 2] = [
     Release {
         version: "314.0.7",
         python: (3, 14),
+        micro: 2,
+        pre_release: "",
+        pyemscripten: (2026, 0),
+        emscripten: (5, 0, 3),
         wasm: Fingerprint {
             size: 9_598_218,
             sha256: "cc36e3cab04fdfc9a63ff13eb52eae2b911bf46c025cc7b281f394bd3de1d5e6",
@@ -77,6 +89,10 @@ static RELEASES: [Release; 2] = [
     Release {
         version: "315.0.0-alpha.2",
         python: (3, 15),
+        micro: 0,
+        pre_release: "rc1",
+        pyemscripten: (2026, 5),
+        emscripten: (6, 0, 5),
         wasm: Fingerprint {
             size: 9_982_568,
             sha256: "0ba52a7336d0cb4c96421c92ccb5806eafc5985105e3c0dbd3affbe51c57c0e8",

@@ -80,6 +80,12 @@ impl Belljar {
                 command.env_remove(name);
             }
         }
+        // But which index to ask, and which certificates to trust, is this machine's business.
+        for tool in ["PIP", "UV"] {
+            for name in ["FIND_LINKS", "NO_INDEX", "CONSTRAINT", "OFFLINE", "EXCLUDE_NEWER"] {
+                command.env_remove(format!("{tool}_{name}"));
+            }
+        }
         Self { command, input: Vec::new() }
     }
 

@@ -7,4 +7,5 @@ mod cells;
 mod command_line;
 mod harness;
 mod hostile;
+mod packages;
 mod runtime_files;

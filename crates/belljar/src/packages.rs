@@ -1,0 +1,203 @@
+//! Packages on the command line: the options that say which, and from where, and `belljar packages`.
+
+mod cache;
+mod commands;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use belljar_cache::Cache;
+use belljar_core::progress::Progress;
+use belljar_packages::{InstallError, Installer, Policy, Requirement, Settings};
+use belljar_python::install::{Given, InstallerSource, LiveInstaller, PrepareError};
+use belljar_python::{Image, Interpreter, Python};
+use clap::Args;
+
+pub(crate) use commands::{PackagesCommand, packages};
+
+/// Which packages, and from where.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Packages")]
+pub(crate) struct PackageOptions {
+    /// Packages to install beside those that the code imports: `rich,httpx[http2]>=0.27,<1`.
+    #[arg(long, value_name = "REQUIREMENTS")]
+    deps: Vec<String>,
+    /// File of packages to install.
+    #[arg(long, value_name = "FILE")]
+    requirements: Vec<PathBuf>,
+    /// File of versions to keep to, for packages that are needed.
+    #[arg(long, value_name = "FILE")]
+    constraints: Vec<PathBuf>,
+    /// Package index to use instead of the usual one.
+    #[arg(long, value_name = "URL")]
+    index_url: Option<String>,
+    /// Package index to ask first.
+    #[arg(long, value_name = "URL")]
+    extra_index_url: Vec<String>,
+    /// Directory of wheels, or page that links to some.
+    #[arg(long, value_name = "DIR|URL")]
+    find_links: Vec<String>,
+    /// Ignore files that were uploaded after this date.
+    #[arg(long, value_name = "DATE")]
+    exclude_newer: Option<String>,
+    /// Install these packages only: names or patterns, such as `pydantic*,rich`.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    allow_packages: Vec<String>,
+    /// Never install these packages.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    deny_packages: Vec<String>,
+    /// Install nothing.
+    #[arg(long)]
+    no_install: bool,
+    /// Give up installing after so many seconds. They do not count as the code's.
+    #[arg(long, value_name = "SECONDS", value_parser = crate::cli::seconds, default_value = "180")]
+    install_timeout: Duration,
+}
+
+impl PackageOptions {
+    /// What is to be installed beside what the code needs.
+    fn given(&self) -> Result<Given, String> {
+        let mut requirements = Vec::new();
+        for text in self.deps.iter().flat_map(|list| split_requirements(list)) {
+            requirements.push(Requirement::parse(text).map_err(|error| format!("--deps: {error}"))?);
+        }
+        for file in &self.requirements {
+            requirements.extend(read(file, "--requirements")?);
+        }
+        let mut constraints = Vec::new();
+        for file in &self.constraints {
+            constraints.extend(read(file, "--constraints")?);
+        }
+        Ok(Given { requirements, constraints, ..Given::default() })
+    }
+
+    /// Where packages come from: these options, and for what they do not say the environment variables of uv and pip.
+    fn settings(&self, cache: Cache, offline: bool) -> Result<Settings, InstallError> {
+        let mut settings = Settings::from_environment(cache)?;
+        settings.offline |= offline;
+        if self.index_url.is_some() {
+            settings.index_url.clone_from(&self.index_url);
+        }
+        if !self.extra_index_url.is_empty() {
+            settings.extra_index_urls.clone_from(&self.extra_index_url);
+        }
+        if !self.find_links.is_empty() {
+            settings.find_links.clone_from(&self.find_links);
+        }
+        if self.exclude_newer.is_some() {
+            settings.exclude_newer.clone_from(&self.exclude_newer);
+        }
+        settings.policy = Policy::new(&self.allow_packages, &self.deny_packages).map_err(|error| {
+            InstallError::Setting { setting: "--allow-packages, --deny-packages".into(), reason: error.to_string() }
+        })?;
+        settings.no_install = self.no_install;
+        settings.timeout = self.install_timeout;
+        Ok(settings)
+    }
+}
+
+fn read(file: &PathBuf, option: &str) -> Result<Vec<Requirement>, String> {
+    Requirement::parse_file(file).map_err(|error| format!("{option} {}: {error}", file.display()))
+}
+
+/// The requirements in a list with commas between them. A comma in brackets, or before a comparison, is part of one.
+fn split_requirements(list: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut start, mut depth) = (0, 0u32);
+    for (at, character) in list.char_indices() {
+        match character {
+            '[' | '(' => depth += 1,
+            ']' | ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 && !list[at + 1..].trim_start().starts_with(['<', '>', '=', '!', '~']) => {
+                parts.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&list[start..]);
+    parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
+/// Packages for the code of one run: what it needs beforehand, and what it installs by itself.
+pub(crate) struct Packages {
+    python: Python,
+    given: Given,
+    source: Arc<Source>,
+    progress: Arc<dyn Progress>,
+}
+
+/// Makes the installer when it is needed.
+struct Source {
+    python: Python,
+    options: PackageOptions,
+    offline: bool,
+    progress: Arc<dyn Progress>,
+    installer: OnceLock<Arc<Installer>>,
+}
+
+impl InstallerSource for Source {
+    fn installer(&self) -> Result<Arc<Installer>, InstallError> {
+        if let Some(installer) = self.installer.get() {
+            return Ok(installer.clone());
+        }
+        let mut settings = self.options.settings(self.python.cache().clone(), self.offline)?;
+        settings.pyodide = match self.python.pyodide_source(&*self.progress) {
+            Ok(source) => Some(source),
+            Err(error) => {
+                tracing::warn!(%error, "Pyodide's own wheels are not looked for");
+                None
+            }
+        };
+        let installer = Arc::new(Installer::new(self.python.platform(), settings));
+        Ok(self.installer.get_or_init(|| installer).clone())
+    }
+}
+
+impl Packages {
+    /// As `options` say.
+    pub(crate) fn new(
+        python: &Python,
+        options: &PackageOptions,
+        offline: bool,
+        progress: Arc<dyn Progress>,
+    ) -> Result<Self, String> {
+        let source = Source {
+            python: python.clone(),
+            options: options.clone(),
+            offline,
+            progress: progress.clone(),
+            installer: OnceLock::new(),
+        };
+        Ok(Self { python: python.clone(), given: options.given()?, source: Arc::new(source), progress })
+    }
+
+    /// An image with what `code` needs. With environment variables of its own it finds nothing imported: modules may
+    /// look at those when they are imported.
+    pub(crate) fn image(&self, code: &str, has_environment: bool) -> Result<Image, PrepareError> {
+        let given = Given { preload: !has_environment, ..self.given.clone() };
+        self.python.prepare(code, &given, &*self.source, &*self.progress)
+    }
+
+    /// Lets the code in an interpreter that is a copy of `image` install more.
+    pub(crate) fn serve(&self, interpreter: &mut Interpreter, image: &Image) {
+        let live = LiveInstaller::new(&self.python, image, self.source.clone(), self.progress.clone());
+        interpreter.answer("install", Arc::new(live));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_requirements;
+
+    #[test]
+    fn commas_part_requirements_but_not_their_versions_and_extras() {
+        assert_eq!(split_requirements("a,b"), ["a", "b"]);
+        assert_eq!(
+            split_requirements("rich >=12, <14 , httpx[http2,cli]~=0.27,x"),
+            ["rich >=12, <14", "httpx[http2,cli]~=0.27", "x"]
+        );
+        assert_eq!(split_requirements(" , "), [""; 0]);
+    }
+}

@@ -1,0 +1,143 @@
+//! Images with packages: what is imported beforehand, and that nobody can tell.
+
+use super::Wheels;
+use crate::harness::Belljar;
+
+#[test]
+fn a_module_that_raises_when_it_is_imported_raises_in_the_code() {
+    let wheels = Wheels::new().with("raises", "1.0", &[("raises.py", "raise ValueError('not here')")]);
+    let run = wheels.run(&[], "try:\n import raises\nexcept ValueError as error: print(error)\nimport raises");
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), "not here\n"), "{run:?}");
+}
+
+#[test]
+fn a_module_that_writes_when_it_is_imported_writes_when_the_code_imports_it() {
+    let wheels = Wheels::new().with("talks", "1.0", &[("talks.py", "print('hello')")]);
+    for _ in 0..2 {
+        let run = wheels.run(&[], "print('first')\nimport talks\nimport talks");
+        assert_eq!((run.status, run.stdout.as_str()), (Some(0), "first\nhello\n"), "{run:?}");
+    }
+}
+
+#[test]
+fn a_module_that_exits_or_crashes_when_it_is_imported_takes_nothing_with_it() {
+    for (name, source) in [("exits", "import os; os._exit(3)"), ("leaves", "import sys; sys.exit(4)")] {
+        let wheels = Wheels::new().with(name, "1.0", &[(&format!("{name}.py"), source)]);
+        let run = wheels.run(&[], &format!("print('first', flush=True)\nimport {name}"));
+        assert_eq!(run.stdout, "first\n", "{run:?}");
+        assert!(matches!(run.status, Some(3 | 4)), "{run:?}");
+    }
+}
+
+#[test]
+fn a_module_that_never_ends_importing_is_the_codes_own_to_wait_for() {
+    let wheels = Wheels::new().with("hangs", "1.0", &[("hangs.py", "while True: pass")]);
+    let run = wheels.run(&["--timeout", "1"], "print('first', flush=True)\nimport hangs");
+    assert_eq!((run.status, run.stdout.as_str()), (Some(124), "first\n"), "{run:?}");
+}
+
+#[test]
+fn modules_see_the_environment_that_the_code_is_given() {
+    let source = "import os; level = os.environ.get('LEVEL', 'none')";
+    let wheels = Wheels::new().with("looks", "1.0", &[("looks.py", source)]);
+    let code = "import looks; print(looks.level)";
+    assert_eq!(wheels.run(&[], code).stdout, "none\n");
+    assert_eq!(wheels.run(&["--env", "LEVEL=7"], code).stdout, "7\n");
+}
+
+#[test]
+fn copies_of_an_image_share_nothing() {
+    let wheels = Wheels::new().with("state", "1.0", &[("state.py", "seen = []")]);
+    for _ in 0..2 {
+        let run = wheels.run(&[], "import state; state.seen.append(1); print(state.seen)");
+        assert_eq!(run.stdout, "[1]\n", "{run:?}");
+    }
+}
+
+#[test]
+fn little_memory_still_suffices_for_what_the_code_does() {
+    let filler = "data = [bytearray(1 << 20) for _ in range(40)]";
+    let wheels = Wheels::new().with("heavy", "1.0", &[("heavy/__init__.py", ""), ("heavy/data.py", filler)]);
+    let code = "print('begun')\nimport heavy.data";
+    let run = wheels.run(&["--memory", "50MB"], code);
+    assert_eq!(run.stdout, "begun\n", "{run:?}");
+    assert!(run.stderr.contains("MemoryError"), "{run:?}");
+    assert_eq!(wheels.run(&["--memory", "200MB"], code).status, Some(0));
+}
+
+#[test]
+fn files_of_packages_are_read_only_for_others_and_writable_for_oneself() {
+    let wheels = Wheels::new().with("mine", "1.0", &[("mine.py", "x = 1")]);
+    let code = "import mine; print(open(mine.__file__).read()); open(mine.__file__, 'w').write('x = 2')";
+    for _ in 0..2 {
+        assert_eq!(wheels.run(&[], code).stdout, "x = 1\n");
+    }
+}
+
+#[test]
+fn a_library_that_the_guest_wrote_is_refused() {
+    let code = "import glob, importlib.machinery, os, shutil, sys
+import jiter
+path = glob.glob(os.path.dirname(jiter.__file__) + '/*.so')[0]
+shutil.copy(path, '/tmp/jiter.so')
+with open(path, 'r+b') as library:
+    library.write(library.read(1))
+for name, where in [('jiter', '/tmp/jiter.so'), ('jiter.again', path)]:
+    loader = importlib.machinery.ExtensionFileLoader(name, where)
+    try:
+        loader.create_module(importlib.machinery.ModuleSpec(name, loader, origin=where))
+    except ImportError as error:
+        print('not installed by the host' in str(error))
+print(jiter.from_json(b'1'))";
+    let run = Belljar::new().args(["run", "-c", code]).run();
+    // The second path names a library that is loaded already.
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "True\n1\n"), "{run:?}");
+}
+
+#[test]
+fn two_processes_install_the_same_set_at_once() {
+    let wheels = Wheels::new().with("shared", "1.0", &[("shared.py", "x = 1")]);
+    let start = || wheels.belljar().args(["-c", "import shared; print(shared.x)"]).start();
+    for running in [start(), start(), start()] {
+        let run = running.wait();
+        assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1\n"), "{run:?}");
+    }
+}
+
+#[test]
+fn what_is_kept_of_packages_can_be_listed_and_deleted() {
+    let cache = tempfile::tempdir().unwrap();
+    let wheels = Wheels::new().with("kept", "1.0", &[("kept.py", "x = 1")]);
+    // A copy of the warm cache: compiling CPython again would take a while.
+    copy(crate::harness::cache(), cache.path());
+    let belljar = || Belljar::with_cache(cache.path()).env("UV_NO_INDEX", "1");
+    let run = || {
+        let run = belljar().args(["run", "--find-links", wheels.path(), "-c", "import kept; print(kept.x)"]).run();
+        assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1\n"), "{run:?}");
+    };
+    run();
+    let listed = belljar().args(["packages", "list"]).run();
+    assert!(listed.stdout.contains("kept-1.0-py3-none-any.whl"), "{listed:?}");
+    let cleaned = belljar().args(["packages", "clean"]).run();
+    assert_eq!(cleaned.status, Some(0), "{cleaned:?}");
+    let listed = belljar().args(["packages", "list"]).run();
+    assert!(listed.stdout.contains("0 images, 0 B") && !listed.stdout.contains(".whl"), "{listed:?}");
+    run();
+}
+
+/// Copies the entries that every interpreter needs.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to.join("entries")).unwrap();
+    for entry in from.join("entries").read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if ["base-", "program-", "runtime-", "stdlib-"].iter().any(|kind| name.starts_with(kind)) {
+            let target = to.join("entries").join(name);
+            std::fs::create_dir(&target).unwrap();
+            for file in entry.path().read_dir().unwrap() {
+                let file = file.unwrap();
+                std::fs::copy(file.path(), target.join(file.file_name())).unwrap();
+            }
+        }
+    }
+}

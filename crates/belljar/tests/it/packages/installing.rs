@@ -1,0 +1,170 @@
+//! Installing from inside, in each way that a program may try.
+
+use super::Wheels;
+use crate::harness::Belljar;
+
+fn wheels() -> Wheels {
+    let wheels = Wheels::new()
+        .with("alpha", "1.0", &[("alpha/__init__.py", "version = 1"), ("alpha/old.py", "")])
+        .with("alpha", "2.0", &[("alpha/__init__.py", "version = 2"), ("alpha/new.py", "")])
+        .with("beta", "1.0", &[("beta.py", "name = 'beta'")]);
+    super::make_wheel(wheels.0.path(), "gamma", "1.0", &["beta"], &[("gamma.py", "import beta")]);
+    wheels
+}
+
+/// What the code prints; it must end well.
+fn printed(wheels: &Wheels, code: &str) -> String {
+    let run = wheels.run(&[], code);
+    assert_eq!(run.status, Some(0), "{code}: {run:?}");
+    run.stdout
+}
+
+#[test]
+fn every_way_to_call_pip_installs() {
+    let wheels = wheels();
+    let ways = [
+        "%pip install gamma",
+        "!pip install gamma",
+        "%pip install -q 'gamma>=1'  # quietly",
+        "!{sys.executable} -m pip install gamma",
+        "!uv pip install gamma",
+        "if True:\n    %pip install gamma",
+        "import micropip\nawait micropip.install('gamma')",
+        "import micropip\nawait micropip.install(['gamma', 'beta'])",
+        "import subprocess\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'gamma'], check=True)",
+        "import subprocess\nsubprocess.check_call([sys.executable, '-m', 'pip', 'install', '-q', 'gamma'])",
+        "import subprocess\nprint(subprocess.check_output(['pip', 'install', 'gamma'], text=True))",
+        "import subprocess\nsubprocess.run('pip install gamma && pip list', shell=True, check=True)",
+        "import subprocess\np = subprocess.Popen(['pip', 'install', 'gamma'], stdout=subprocess.PIPE)\nassert p.wait() == 0",
+        "import os\nassert os.system('pip install gamma > /dev/null 2>&1') == 0",
+        "import pip\npip.main(['install', 'gamma'])",
+        "open('r.txt', 'w').write('# all\\ngamma==1.0\\n')\n%pip install -r r.txt",
+    ];
+    for way in ways {
+        let code = format!("import sys\n{way}\nprint(__import__('gamma').beta.name, 'is there')");
+        let out = printed(&wheels, &code);
+        assert!(out.ends_with("beta is there\n"), "{way}: {out}");
+    }
+}
+
+#[test]
+fn pip_says_what_it_did() {
+    let out = printed(&wheels(), "%pip install gamma\n%pip install gamma\n!pip list\n!pip freeze\n!pip show gamma");
+    for part in [
+        "Successfully installed beta-1.0 gamma-1.0\n",
+        "Requirement already satisfied: gamma in /lib/python3.",
+        "Package Version\n------- -------\nbeta    1.0\ngamma   1.0\n",
+        "beta==1.0\ngamma==1.0\n",
+        "Name: gamma\nVersion: 1.0\n",
+        "Requires: beta\n",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+}
+
+#[test]
+fn a_failed_pip_is_told_as_pip_tells_it() {
+    let wheels = wheels();
+    let code = "import subprocess, sys
+done = subprocess.run([sys.executable, '-m', 'pip', 'install', 'nowhere-to-be-found'], capture_output=True, text=True)
+print(done.returncode, done.stdout == '', done.stderr)
+try:
+    subprocess.check_call(['pip', 'install', 'nowhere-to-be-found'], stderr=subprocess.DEVNULL)
+except subprocess.CalledProcessError as error:
+    print(error.returncode)
+import micropip
+try:
+    await micropip.install('nowhere-to-be-found')
+except ValueError as error:
+    print('micropip', error)
+%pip install nowhere-to-be-found
+print('the cell goes on')";
+    let run = wheels.run(&[], code);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stdout.starts_with("1 True ERROR: "), "{run:?}");
+    assert!(run.stdout.contains("No matching distribution found for nowhere-to-be-found"), "{run:?}");
+    assert!(run.stdout.contains("\n1\nmicropip "), "{run:?}");
+    assert!(run.stdout.ends_with("the cell goes on\n"), "{run:?}");
+}
+
+#[test]
+fn another_version_takes_the_place_of_the_first() {
+    let code = "import alpha
+print(alpha.version)
+%pip install 'alpha<2'
+import alpha, os
+print(alpha.version, sorted(name for name in os.listdir(os.path.dirname(alpha.__file__)) if name.endswith('.py')))
+%pip install alpha
+print(__import__('importlib.metadata').metadata.version('alpha'))
+%pip install -U alpha
+import alpha
+print(alpha.version)";
+    let out = printed(&wheels(), code);
+    let lines: Vec<&str> = out.lines().filter(|line| !line.starts_with(['S', 'R'])).collect();
+    assert_eq!(lines, ["2", "1 ['__init__.py', 'old.py']", "1.0", "2"], "{out}");
+}
+
+#[test]
+fn code_chooses_no_index_no_address_and_no_path() {
+    let wheels = wheels();
+    for command in [
+        "pip install alpha --index-url http://192.0.2.1/simple",
+        "pip install --extra-index-url=http://192.0.2.1/simple alpha",
+        "pip install -f /tmp alpha",
+        "pip install 'alpha @ http://192.0.2.1/alpha-1.0-py3-none-any.whl'",
+        "pip install http://192.0.2.1/alpha-1.0-py3-none-any.whl",
+        "pip install ./alpha",
+        "pip install /tmp/alpha-1.0-py3-none-any.whl",
+        "pip install git+https://192.0.2.1/alpha",
+        "pip install -e .",
+        "pip install --target /tmp alpha",
+    ] {
+        let code = format!("import os\nprint(os.system({command:?}) >> 8)");
+        let run = wheels.run(&["--timeout", "20"], &code);
+        assert!(run.stdout == "1\n" && run.stderr.starts_with("ERROR: "), "{command}: {run:?}");
+    }
+}
+
+#[test]
+fn what_may_not_be_had_cannot_be_had_from_inside() {
+    let wheels = wheels();
+    let code = "import os\nprint(os.system('pip install gamma') >> 8)";
+    for options in [["--deny-packages", "beta"], ["--allow-packages", "alpha"]] {
+        let run = wheels.run(&options, code);
+        assert!(run.stdout == "1\n" && run.stderr.contains("not allowed here"), "{options:?}: {run:?}");
+    }
+    let run = wheels.run(&["--no-install"], code);
+    assert!(run.stdout == "1\n" && run.stderr.contains("--no-install"), "{run:?}");
+}
+
+#[test]
+fn time_to_install_is_not_the_codes() {
+    // An index that takes the connection and never answers.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let index = format!("http://{}/simple", listener.local_addr().unwrap());
+    let code = "import os, time\nbegin = time.monotonic()\nstatus = os.system('pip install alpha')\n\
+                print(status >> 8, time.monotonic() - begin > 2)";
+    let options = ["run", "--timeout", "1.5", "--install-timeout", "3", "--index-url", &index, "-c", code];
+    let run = Belljar::new().args(options).run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1 True\n"), "{run:?}");
+    assert!(run.stderr.contains("--install-timeout"), "{run:?}");
+}
+
+#[test]
+fn other_processes_and_magics_are_refused_as_before() {
+    let run = wheels()
+        .run(&[], "import subprocess\ntry:\n    subprocess.run(['ls'])\nexcept OSError as error:\n    print(error)");
+    assert!(run.stdout.contains("cannot start processes"), "{run:?}");
+    for code in ["%timeit 1", "!ls", "x = '''\n%pip install alpha\n'''\n%who"] {
+        let run = wheels().run(&[], code);
+        assert!(run.status == Some(1) && run.stderr.contains("SyntaxError"), "{code}: {run:?}");
+    }
+    let run = wheels().run(&[], "x = '''\n%pip install alpha\n'''\nprint(x)\n%pip list");
+    assert!(run.stdout.starts_with("\n%pip install alpha\n\n"), "{run:?}");
+}
+
+#[test]
+fn lines_keep_their_numbers_under_magics() {
+    let run = wheels().run(&[], "%pip install -q beta\nimport beta\n1 / 0");
+    assert!(run.stderr.contains("line 3") && run.stderr.contains("1 / 0"), "{run:?}");
+}
