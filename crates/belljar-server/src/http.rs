@@ -109,7 +109,9 @@ fn routes(server: &Server, options: &HttpOptions, ending: &CancellationToken) ->
             let config = config(options, ending).with_legacy_session_mode(true);
             let factory = server.clone();
             let service = StreamableHttpService::new(move || Ok(factory.session()), sessions, config);
-            Router::new().route_service("/mcp", service).layer(middleware::from_fn_with_state(full, refuse_when_full))
+            Router::new()
+                .route_service("/mcp", service)
+                .layer(middleware::from_fn_with_state(full, sessions_begin_and_end))
         }
         HttpTransport::StreamableStateless => {
             let config = config(options, ending).with_legacy_session_mode(false).with_json_response(true);
@@ -144,8 +146,8 @@ struct Full {
     most: usize,
 }
 
-/// Refuses requests that would begin a session when there are too many.
-async fn refuse_when_full(State(full): State<Full>, request: Request, next: Next) -> Response {
+/// Refuses requests that would begin a session when there are too many, and answers those that end one.
+async fn sessions_begin_and_end(State(full): State<Full>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let modern =
         headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
@@ -153,5 +155,11 @@ async fn refuse_when_full(State(full): State<Full>, request: Request, next: Next
     if begins && full.sessions.sessions.read().await.len() >= full.most {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
     }
-    next.run(request).await
+    let ends = request.method() == Method::DELETE;
+    let mut response = next.run(request).await;
+    // A session that was ended has ended; some clients take "accepted" for a failure.
+    if ends && response.status() == StatusCode::ACCEPTED {
+        *response.status_mut() = StatusCode::OK;
+    }
+    response
 }
