@@ -8,7 +8,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-from . import event_loop, magics, sources, values
+from . import display, event_loop, magics, sources, values
 
 FILENAME = "main.py"
 MAX_VALUE_BYTES = 16 * 1024 * 1024
@@ -62,9 +62,12 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
     if last is None:
         execute(parts)
+        display.show_figures()
         return {"kind": "value", "value": None, "text": None}
     parts.append(compiler.compile(ast.Expression(last), filename, "eval"))
     held = [execute(parts)]
+    if not display.show(held[0]):
+        display.show_figures()
     fields = values.render(held[0], request.get("max_value_bytes", MAX_VALUE_BYTES))
     if hasattr(held[0], "cr_await"):
         sources.release(held, filename, last.lineno)

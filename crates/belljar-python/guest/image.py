@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 
-from . import cell, collector, event_loop, immortals, interrupts, micropip, pip, processes, recursion, refusals
+from . import cell, collector, display, event_loop, immortals, interrupts, micropip, pip, processes, recursion, refusals
 from . import sources, tracebacks
 
 PRELOAD = (
@@ -70,6 +70,7 @@ def prepare() -> None:
     recursion.install()
     interrupts.install()
     sources.install()
+    display.install()
     sys.unraisablehook = tracebacks.report_unraisable
     _add_site_builtins()
     # This package is imported whole by now; from here on the path is the program's. As at Python's prompt,

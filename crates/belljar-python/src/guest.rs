@@ -12,6 +12,7 @@ const MODULES: &[(&str, &str)] = &[
     ("bytecode.py", include_str!("../guest/bytecode.py")),
     ("cell.py", include_str!("../guest/cell.py")),
     ("collector.py", include_str!("../guest/collector.py")),
+    ("display.py", include_str!("../guest/display.py")),
     ("ending.py", include_str!("../guest/ending.py")),
     ("event_loop.py", include_str!("../guest/event_loop.py")),
     ("host.py", include_str!("../guest/host.py")),

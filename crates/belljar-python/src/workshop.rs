@@ -153,7 +153,9 @@ impl Workshop<'_> {
             files.add_layer(layer.clone());
         }
         let console = Console::new(Box::new(capture.clone()), Box::new(std::io::empty()), 1 << 20);
-        let environment = ["HOME=/home", "PATH=/bin", "TZ=UTC", "LANG=C.UTF-8"].map(String::from).to_vec();
+        // matplotlib draws into files: there is no window.
+        let environment =
+            ["HOME=/home", "PATH=/bin", "TZ=UTC", "LANG=C.UTF-8", "MPLBACKEND=agg"].map(String::from).to_vec();
         let setup = Setup { files, console, environment, limits: belljar_emscripten::Limits::default() };
         let failed = |error: InteropError| {
             let pieces = capture.take();

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use belljar_core::parse_size;
 use belljar_python::Options;
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Client;
+use crate::limits::LimitOptions;
 use crate::mount::Mount;
 use crate::packages::{PackageOptions, PackagesCommand};
+use crate::serve::{HttpArguments, ServeArguments};
 
 /// Runs the Python that language models write, sealed in WebAssembly.
 #[derive(Debug, Parser)]
@@ -23,6 +25,7 @@ Examples:
   belljar run -i                  a prompt
   belljar warmup                  get and compile everything ahead of time
   belljar call 'npx -y some-mcp-server'   list the tools of an MCP server
+  belljar config claude-desktop   what to write into a client's configuration
 
 Set BELLJAR_LOG=debug for a log on standard error."
 )]
@@ -79,10 +82,28 @@ impl Global {
 pub(crate) enum Command {
     /// Run Python code in a sandbox of its own.
     Run(RunArguments),
+    /// Serve MCP over standard input and output: for clients that start their servers.
+    Stdio(ServeArguments),
+    /// Serve MCP over streamable HTTP, on /mcp.
+    #[command(alias = "streamable_http")]
+    StreamableHttp(HttpArguments),
+    /// Serve MCP over streamable HTTP without sessions, on /mcp: every request stands for itself.
+    #[command(alias = "streamable_http_stateless")]
+    StreamableHttpStateless(HttpArguments),
+    /// Serve MCP over HTTP with server-sent events, on /sse: for clients that know nothing newer.
+    Sse(HttpArguments),
+    /// Print the configuration by which a client finds this server.
+    Config {
+        /// The client.
+        #[arg(value_enum)]
+        client: Client,
+    },
+    /// Run a small program as a client's call would be, and print the answer.
+    Example(ServeArguments),
     /// Get, check and compile all that running Python needs, and build the base image.
     ///
     /// Every other command does what is missing of this by itself; afterwards they start in milliseconds.
-    Warmup,
+    Warmup(PackageOptions),
     /// Lock and fetch packages ahead of time; show and clean what is kept of them.
     #[command(subcommand)]
     Packages(PackagesCommand),
@@ -134,24 +155,8 @@ pub(crate) struct RunArguments {
     /// Print the outcome as one JSON object instead of streaming output.
     #[arg(long, conflicts_with = "interactive")]
     pub(crate) json: bool,
-    /// End the code after so many seconds.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) timeout: Option<Duration>,
-    /// End the code after so many seconds of processor time.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) cpu: Option<Duration>,
-    /// Raise KeyboardInterrupt when the time is up, and end the code so many seconds later.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
-    pub(crate) grace: Duration,
-    /// Memory for the interpreter; more raises MemoryError.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "2GB")]
-    pub(crate) memory: u64,
-    /// Output to pass on; more ends the code.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MB")]
-    pub(crate) max_output: u64,
-    /// Bytes in files that the code makes.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512MB")]
-    pub(crate) disk: u64,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
     /// Set an environment variable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
@@ -213,7 +218,7 @@ mod tests {
         let (file, args) = run.file_and_args().unwrap();
         assert_eq!((file, run.json, &run.code), (Some("x.py"), false, &None));
         assert_eq!(args, ["--json", "-c", "y"]);
-        assert_eq!(run.timeout, Some(Duration::from_millis(2500)));
+        assert_eq!(run.limits.timeout, Some(Duration::from_millis(2500)));
     }
 
     #[test]

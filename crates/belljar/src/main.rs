@@ -2,18 +2,22 @@
 
 mod call;
 mod cli;
+mod config;
 mod console;
 mod interrupt;
+mod limits;
 mod mount;
 mod outcome;
 mod packages;
 mod progress;
 mod prompt;
 mod run;
+mod serve;
 mod warmup;
 
 use std::process::ExitCode;
 
+use belljar_server::HttpTransport;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
@@ -23,7 +27,15 @@ fn main() -> ExitCode {
     start_logging(&cli);
     match cli.command {
         Command::Run(ref arguments) => interrupt::guard(|interrupts| run::run(&cli.global, arguments, interrupts)),
-        Command::Warmup => interrupt::guard(|_| warmup::warmup(&cli.global)),
+        Command::Stdio(ref arguments) => serve::stdio(&cli.global, arguments),
+        Command::StreamableHttp(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Streamable),
+        Command::StreamableHttpStateless(ref arguments) => {
+            serve::http(&cli.global, arguments, HttpTransport::StreamableStateless)
+        }
+        Command::Sse(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Sse),
+        Command::Config { client } => config::config(client),
+        Command::Example(ref arguments) => serve::example(&cli.global, arguments),
+        Command::Warmup(ref options) => interrupt::guard(|_| warmup::warmup(&cli.global, options)),
         Command::Packages(ref command) => interrupt::guard(|_| packages::packages(&cli.global, command)),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Completions { shell } => {

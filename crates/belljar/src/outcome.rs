@@ -132,6 +132,11 @@ pub(crate) fn fail(message: &str) -> ExitCode {
 
 /// Reports a failure with its chain of causes.
 pub(crate) fn fail_with(error: &dyn std::error::Error) -> ExitCode {
+    fail(&words(error))
+}
+
+/// A failure with its chain of causes.
+pub(crate) fn words(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -142,5 +147,5 @@ pub(crate) fn fail_with(error: &dyn std::error::Error) -> ExitCode {
         }
         source = cause.source();
     }
-    fail(&text)
+    text
 }

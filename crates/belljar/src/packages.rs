@@ -56,6 +56,11 @@ pub(crate) struct PackageOptions {
 }
 
 impl PackageOptions {
+    /// Whether what they name can be read.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.given().map(drop)
+    }
+
     /// What is to be installed beside what the code needs.
     fn given(&self) -> Result<Given, String> {
         let mut requirements = Vec::new();
@@ -178,6 +183,11 @@ impl Packages {
     pub(crate) fn image(&self, code: &str, has_environment: bool) -> Result<Image, PrepareError> {
         let given = Given { preload: !has_environment, ..self.given.clone() };
         self.python.prepare(code, &given, &*self.source, &*self.progress)
+    }
+
+    /// What is given, and where packages come from: for a server, which prepares each call's image itself.
+    pub(crate) fn into_parts(self) -> (Given, Arc<dyn InstallerSource>) {
+        (self.given, self.source)
     }
 
     /// Lets the code in an interpreter that is a copy of `image` install more.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use belljar_core::progress::Progress;
-use belljar_core::{Execution, Limits, Outcome, Request, Statistics};
+use belljar_core::{Execution, Outcome, Request, Statistics};
 use belljar_emscripten::console::{Capture, OutputSink};
 use belljar_emscripten::fs::HostDirectory;
 use belljar_python::install::PrepareError;
@@ -115,16 +115,7 @@ impl Start<'_> {
     /// An interpreter with the limits, mounts and packages that the arguments ask for.
     pub(crate) fn interpreter(&self, streams: Streams) -> Result<Interpreter, ExitCode> {
         let Self { arguments, image, .. } = self;
-        let limits = Limits {
-            wall_time: arguments.timeout,
-            cpu_time: arguments.cpu,
-            grace: arguments.grace,
-            memory: arguments.memory,
-            output: arguments.max_output,
-            disk: arguments.disk,
-            ..Limits::default()
-        };
-        let interpreter = self.python.interpreter_with(image, limits, streams);
+        let interpreter = self.python.interpreter_with(image, arguments.limits.of_run(), streams);
         let mut interpreter = interpreter.map_err(|error| fail_with(&error))?;
         self.packages.serve(&mut interpreter, image);
         for mount in &arguments.mount {

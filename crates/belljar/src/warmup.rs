@@ -1,24 +1,33 @@
 //! `belljar warmup`: everything that the first run would otherwise have to wait for.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use belljar_core::progress::Progress;
 use belljar_core::{Limits, Outcome, Request};
 use belljar_emscripten::console::Capture;
 use belljar_python::{Python, Streams};
 
 use crate::cli::Global;
 use crate::outcome::{explain, fail, fail_with};
+use crate::packages::{PackageOptions, Packages};
 use crate::progress;
 
 /// Run once everything is in place, to see that it works.
 const PROGRAM: &str = "import sys, json; json.dumps({'python': sys.version.split()[0], 'sum': sum(range(10))})";
 
-/// Gets and builds what is missing, and runs a small program.
-pub(crate) fn warmup(global: &Global) -> ExitCode {
-    let python = match Python::open(&global.options(), progress::reporter(global.quiet).as_ref()) {
+/// Gets and builds what is missing, the image with the packages that are named too, and runs a small program.
+pub(crate) fn warmup(global: &Global, options: &PackageOptions) -> ExitCode {
+    let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
+    let python = match Python::open(&global.options(), &*progress) {
         Ok(python) => python,
         Err(error) => return fail_with(&error),
     };
+    match Packages::new(&python, options, global.offline(), progress).map(|packages| packages.image("", false)) {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => return fail_with(&error),
+        Err(message) => return fail(&message),
+    }
     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
     let mut interpreter = match python.interpreter(Limits::default(), streams) {
         Ok(interpreter) => interpreter,

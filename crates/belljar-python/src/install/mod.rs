@@ -83,11 +83,26 @@ impl Python {
         source: &dyn InstallerSource,
         progress: &dyn Progress,
     ) -> Result<Image, PrepareError> {
-        let needs = self.needs(code, given, source)?;
+        self.image_for(&self.needs(code, given, source)?, given, source, progress)
+    }
+
+    /// An image with what [`Python::needs`] found: what [`Python::prepare`] does after that.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// When the packages cannot be had.
+    pub fn image_for(
+        &self,
+        needs: &Needs,
+        given: &Given,
+        source: &dyn InstallerSource,
+        progress: &dyn Progress,
+    ) -> Result<Image, PrepareError> {
         if needs.is_empty() {
             return Ok(self.base().clone());
         }
-        let request = Request { constraints: given.constraints.clone(), ..Request::from(&needs) };
+        let request = Request { constraints: given.constraints.clone(), ..Request::from(needs) };
         let (set, _) = self.install(&*source.installer()?, &request, progress)?;
         Ok(self.image(&set, if given.preload { &needs.imports } else { &[] }, progress)?)
     }
@@ -112,7 +127,11 @@ impl Python {
         Ok(all)
     }
 
-    fn needs(&self, code: &str, given: &Given, source: &dyn InstallerSource) -> Result<Needs, PrepareError> {
+    /// What `code` needs, and what is given beside it.
+    ///
+    /// # Errors
+    /// When the code says what it needs in a way that cannot be read or met.
+    pub fn needs(&self, code: &str, given: &Given, source: &dyn InstallerSource) -> Result<Needs, PrepareError> {
         let known = Known::new(&self.platform()).with_modules(PROVIDED);
         let needs = needs::of_code(code, &known)?;
         if needs.is_empty() {

@@ -9,3 +9,4 @@ mod harness;
 mod hostile;
 mod packages;
 mod runtime_files;
+mod serve;

@@ -90,6 +90,7 @@ fn describe(execution: &Execution) -> String {
         Outcome::Error(error) => format!("error {}", error.kind),
         Outcome::Exit(status) => format!("exit {status}"),
         Outcome::Limit(limit) => format!("limit {}", limit.name()),
+        Outcome::InstallError(reason) => format!("install-error {reason}"),
         Outcome::Crash(reason) => format!("crash {reason}"),
         Outcome::InstallError(reason) => format!("install-error {reason}"),
     }

@@ -1,0 +1,14 @@
+# Belljar's server in a container: docker run -p 3001:3001 -v $PWD/tokens:/tokens belljar --auth-token-file /tokens
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /source
+COPY . .
+RUN cargo build --release --locked -p belljar
+
+FROM debian:bookworm-slim
+RUN useradd --create-home belljar
+COPY --from=build /source/target/release/belljar /usr/local/bin/belljar
+USER belljar
+# CPython is fetched and compiled now, not at the first start.
+RUN belljar warmup
+EXPOSE 3001
+ENTRYPOINT ["belljar", "streamable-http", "--host", "0.0.0.0"]

@@ -1,0 +1,45 @@
+//! The MCP server: the tool `run_python_code`, and the transports that agents reach it by.
+//!
+//! ```text
+//!  stdio ─┐                 ┌─ notifications while it runs ─▶ client
+//!  HTTP  ─┼─▶ Server ─▶ Runner ─▶ pool of guest threads: image, interpreter, code
+//!  SSE   ─┘   (rmcp)        └─ outcome ─▶ answer: XML, JSON, structured
+//! ```
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `handler` | what the server answers to each request of the protocol |
+//! | `tool`, `arguments`, `answer` | the tool: what it is, what it is given, what it gives |
+//! | `runner`, `pool` | code run on guest threads, a fresh interpreter each time |
+//! | `listener`, `lines` | what a client hears while code runs |
+//! | `images` | pictures that code shows |
+//! | `stdio`, `http`, `sse` | the transports |
+//! | `guard` | who may talk to the server over HTTP |
+//! | `metrics` | numbers about the server |
+//!
+//! tokio runs the edges only: Python runs on plain threads with stacks of their own.
+
+#![expect(deprecated, reason = "logging is deprecated in the protocol's modern era, and what most clients speak")]
+
+mod answer;
+mod arguments;
+mod guard;
+mod handler;
+mod http;
+mod images;
+mod lines;
+mod listener;
+mod metrics;
+mod pool;
+mod runner;
+mod sse;
+mod stdio;
+mod tool;
+
+pub use answer::ReturnMode;
+pub use guard::{Admission, Tokens};
+pub use handler::Server;
+pub use http::{HttpOptions, HttpTransport, serve_http};
+pub use pool::Capacity;
+pub use runner::{Runner, Workplace};
+pub use stdio::{serve_stdio, serve_streams};

@@ -1,0 +1,40 @@
+//! The transport over standard streams: a client starts the server and talks to it through pipes.
+
+use std::io;
+
+use rmcp::ServiceExt;
+use rmcp::service::{QuitReason, ServerInitializeError};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::handler::Server;
+
+/// Serves one client over standard input and output until the input ends. Calls in flight get their answers, or five
+/// seconds.
+///
+/// # Errors
+/// When the streams cannot be read or written.
+pub async fn serve_stdio(server: Server) -> io::Result<()> {
+    let (input, output) = rmcp::transport::stdio_pipes();
+    serve_streams(server, input, output).await
+}
+
+/// Serves one client over any two streams.
+///
+/// # Errors
+/// When the streams cannot be read or written.
+pub async fn serve_streams(
+    server: Server,
+    input: impl AsyncRead + Send + Unpin + 'static,
+    output: impl AsyncWrite + Send + Unpin + 'static,
+) -> io::Result<()> {
+    let running = match server.serve((input, output)).await {
+        Ok(running) => running,
+        // A client that says nothing and leaves has done no wrong.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(io::Error::other(error)),
+    };
+    match running.waiting().await {
+        Ok(QuitReason::JoinError(error)) | Err(error) => Err(io::Error::other(error)),
+        Ok(_) => Ok(()),
+    }
+}

@@ -1,0 +1,168 @@
+//! The answers of `mcp-run-python` 0.0.x to the same calls, and where ours are others on purpose.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::wire::{Wire, text};
+
+/// What the other server answered.
+#[derive(Deserialize)]
+struct Recorded {
+    arguments: Value,
+    xml: Option<String>,
+    json: Option<String>,
+}
+
+/// What this one answers instead, and why. An `…` stands for anything.
+#[derive(Deserialize)]
+struct Difference {
+    why: String,
+    xml: String,
+    json: String,
+}
+
+fn recorded() -> BTreeMap<String, Recorded> {
+    serde_json::from_str(include_str!("../../serve/mcp_run_python.json")).unwrap()
+}
+
+fn differences() -> BTreeMap<String, Difference> {
+    serde_json::from_str(include_str!("../../serve/differences.json")).unwrap()
+}
+
+/// Whether `text` is `wanted`, in which `…` stands for anything.
+fn is_like(text: &str, wanted: &str) -> bool {
+    let mut parts = wanted.split('…');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or("")) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn every_recorded_call_has_the_recorded_answer_or_a_reviewed_one() {
+    // Without packages: what code does where they are missing is part of what was recorded.
+    let mut xml = Wire::start(["--no-install"]);
+    let mut json = Wire::start(["--no-install", "--return-mode", "json"]);
+    let mut differences = differences();
+    let mut wrong = Vec::new();
+    for (name, case) in recorded() {
+        let got = [xml.call(case.arguments.clone()), json.call(case.arguments.clone())].map(|result| text(&result));
+        let wanted = match differences.remove(&name) {
+            Some(difference) => {
+                assert!(difference.why.len() > 10, "{name}: say why");
+                let same = case.xml.as_ref() == Some(&got[0]) && case.json.as_ref() == Some(&got[1]);
+                assert!(!same, "{name}: this is no difference any more");
+                [difference.xml, difference.json]
+            }
+            None => [case.xml, case.json].map(|text| text.unwrap_or_else(|| panic!("{name}: no answer is known"))),
+        };
+        for (got, wanted) in got.iter().zip(&wanted) {
+            if !is_like(got, wanted) {
+                wrong.push(format!("{name}\n--- wanted\n{wanted}\n--- got\n{got}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(differences.is_empty(), "differences without a case: {:?}", differences.keys());
+}
+
+#[test]
+fn structured_content_says_what_the_text_says() {
+    for mode in ["xml", "json"] {
+        let mut wire = Wire::start(["--no-install", "--return-mode", mode]);
+        let result = wire.call(json!({ "python_code": "print('a')\nprint('b', end='')\n{'x': [1, 2.0]}" }));
+        assert_eq!(
+            result["structuredContent"],
+            json!({ "status": "success", "output": ["a", "b"], "return_value": { "x": [1, 2.0] } }),
+            "{mode}"
+        );
+        let result = wire.call(json!({ "python_code": "1 / 0" }));
+        assert_eq!(result["structuredContent"]["status"], "run-error");
+        assert!(result["structuredContent"]["error"].as_str().unwrap().contains("ZeroDivisionError"), "{result}");
+        assert_ne!(result["isError"], true, "a failing program is an answer of the tool, not a failure of it");
+    }
+}
+
+#[test]
+fn the_tool_says_what_it_takes_and_gives() {
+    let mut wire = Wire::start([]);
+    let tools = wire.ask("tools/list", json!({}))["result"]["tools"].take();
+    assert_eq!(tools.as_array().map(Vec::len), Some(1), "{tools}");
+    let tool = &tools[0];
+    assert_eq!(tool["name"], "run_python_code");
+    assert_eq!(tool["inputSchema"]["required"], json!(["python_code"]));
+    assert_eq!(tool["inputSchema"]["properties"]["python_code"]["type"], "string");
+    assert_eq!(tool["outputSchema"]["type"], "object");
+    assert_eq!(tool["annotations"]["destructiveHint"], false);
+    assert!(tool["title"].is_string() && tool["description"].as_str().unwrap().contains("PEP 723"), "{tool}");
+}
+
+#[test]
+fn wrong_arguments_are_the_tools_errors_and_say_what_is_wrong() {
+    let mut wire = Wire::start(["--no-install"]);
+    for (arguments, wanted) in [
+        (json!({}), "python_code"),
+        (json!({ "python_code": 7 }), "python_code"),
+        (json!({ "python_code": "1", "global_variables": [1] }), "global_variables"),
+        (json!({ "python_code": "1", "dependencies": "six" }), "dependencies"),
+        (json!({ "python_code": "1", "dependencies": ["git+https://example.org/x"] }), "dependencies"),
+        (json!({ "python_code": "1", "timeout": -1 }), "timeout"),
+    ] {
+        let result = wire.call(arguments.clone());
+        assert_eq!(result["isError"], true, "{arguments}: {result}");
+        assert!(text(&result).starts_with(wanted), "{arguments}: {result}");
+    }
+    let answer = wire.ask("tools/call", json!({ "name": "run_ruby_code", "arguments": {} }));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("run_ruby_code"), "{answer}");
+}
+
+#[test]
+fn packages_are_installed_and_named() {
+    let mut wire = Wire::start([]);
+    let code = "# /// script\n# dependencies = [\"six\"]\n# ///\nimport six\nsix.PY3";
+    assert_eq!(
+        wire.run(code),
+        "<status>success</status>\n<dependencies>[\"six\"]</dependencies>\n<return_value>\ntrue\n</return_value>"
+    );
+    assert!(wire.run("import six\nsix.PY3").contains("<dependencies>[\"six\"]</dependencies>"));
+    let given = wire.call(json!({ "python_code": "import six; six.PY3", "dependencies": ["six==1.16.0"] }));
+    assert!(text(&given).starts_with("<status>success</status>\n<dependencies>[\"six\"]</dependencies>"), "{given}");
+    let missing = wire.run("# /// script\n# dependencies = [\"no-such-package-zzz\"]\n# ///\n1");
+    assert!(missing.starts_with("<status>install-error</status>") && missing.contains("<error>"), "{missing}");
+    let while_running = wire.run("import micropip\nawait micropip.install('six')\nimport six\nsix.PY3");
+    assert!(while_running.contains("<return_value>\ntrue"), "{while_running}");
+}
+
+#[test]
+fn images_are_content_of_their_own() {
+    let mut wire = Wire::start(["--no-install"]);
+    let code = "
+import base64
+class Dot:
+    def _repr_png_(self): return base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg==')
+    def __repr__(self): return 'a dot'
+class Drawing:
+    def _repr_svg_(self): return '<svg/>'
+class Broken:
+    def _repr_png_(self): raise ValueError
+class Forged:
+    def _repr_png_(self): return b'no image'
+display(Drawing(), 'text', Broken, Forged())
+Dot()";
+    let result = wire.call(json!({ "python_code": code }));
+    let shown: Vec<_> =
+        result["content"].as_array().unwrap()[1..].iter().map(|part| part["mimeType"].as_str()).collect();
+    assert_eq!(shown, [Some("image/svg+xml"), Some("image/png")], "{result}");
+    let text = text(&result);
+    assert!(
+        text.contains("\"a dot\"") && text.contains("text\n") && text.contains("not shown: the data is no image/png"),
+        "{text}"
+    );
+    assert!(result.get("structuredContent").is_none(), "{result}");
+}

@@ -1,0 +1,243 @@
+//! The transports over HTTP: who is let in, how much, and how they end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Belljar, Run};
+
+/// A server process that listens; killed when dropped.
+pub(super) struct Listening {
+    child: Child,
+    /// `http://127.0.0.1:PORT/mcp`, or `/sse`.
+    pub(super) url: String,
+    address: String,
+}
+
+impl Listening {
+    pub(super) fn start<'a>(command: &str, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut command = Belljar::new().args([command, "--port", "0"]).args(arguments).into_command();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        // Read on, or the server would fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        let address = url["http://".len()..].split('/').next().unwrap().to_owned();
+        Self { child, url, address }
+    }
+
+    /// Sends one request with these headers beside the usual ones; the status and the rest.
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let mut stream = self.open(method, path, headers, body);
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.unwrap_or_else(|| panic!("{text}")), text)
+    }
+
+    fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            head.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        // A server that refuses a long body does not read it to its end.
+        let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes());
+        stream
+    }
+
+    fn post(&self, headers: &[(&str, &str)], message: &Value) -> (u16, String) {
+        let usual = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        self.send("POST", "/mcp", &[&usual[..], headers].concat(), &message.to_string())
+    }
+
+    /// Asks it to end, as a service manager does.
+    fn terminate(&self) {
+        let status = std::process::Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Fails where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn hello() -> Value {
+    let client = json!({ "name": "tests", "version": "1" });
+    let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
+}
+
+fn call(code: &str) -> Value {
+    let params = json!({ "name": "run_python_code", "arguments": { "python_code": code } });
+    json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params })
+}
+
+#[test]
+fn web_pages_and_other_names_are_refused_on_every_transport() {
+    for (command, path) in [("streamable-http", "/mcp"), ("streamable-http-stateless", "/mcp"), ("sse", "/sse")] {
+        let server = Listening::start(command, ["--no-install", "--allow-origin", "http://localhost:*"]);
+        for (header, status) in
+            [(("Host", "evil.example"), 403), (("Origin", "https://evil.example"), 403), (("Origin", "null"), 403)]
+        {
+            assert_eq!(server.send("GET", path, &[header], "").0, status, "{command} {header:?}");
+        }
+        let (status, text) = server.post(&[("Origin", "http://localhost:5173")], &hello());
+        assert_eq!(status, if path == "/mcp" { 200 } else { 404 }, "{text}");
+        assert_eq!(server.send("GET", "/healthz", &[], "").0, 200);
+    }
+}
+
+#[test]
+fn a_token_is_needed_where_one_is_set() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens");
+    std::fs::write(&file, "one\ntwo\n").unwrap();
+    let server = Listening::start("streamable-http", ["--no-install", "--auth-token-file", file.to_str().unwrap()]);
+    assert_eq!(server.post(&[], &hello()).0, 401);
+    assert_eq!(server.post(&[("Authorization", "Bearer three")], &hello()).0, 401);
+    assert_eq!(server.post(&[("Authorization", "Bearer two")], &hello()).0, 200);
+    assert_eq!(server.send("GET", "/metrics", &[], "").0, 401);
+}
+
+#[test]
+fn beyond_this_machine_it_does_not_listen_without_saying_who_may_come() {
+    let refused = |arguments: &[&str]| -> Run {
+        Belljar::new().arg("sse").args(["--host", "0.0.0.0", "--port", "0"]).args(arguments).run()
+    };
+    let run = refused(&[]);
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(run.stderr.contains("--auth-token-file") && run.stderr.contains("--insecure-no-auth"), "{run:?}");
+    let run = refused(&["--auth-token-file", "/nonexistent"]);
+    assert!(run.stderr.contains("cannot read /nonexistent"), "{run:?}");
+    let server = Listening::start("streamable-http", ["--host", "0.0.0.0", "--insecure-no-auth", "--no-install"]);
+    assert!(server.address.starts_with("0.0.0.0:"), "{}", server.address);
+}
+
+#[test]
+fn long_requests_are_refused() {
+    for (command, path) in [("streamable-http", "/mcp"), ("sse", "/messages/?session_id=x")] {
+        let server = Listening::start(command, ["--no-install", "--max-body", "10KB"]);
+        let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        let (status, text) = server.send("POST", path, &headers, &call(&"#".repeat(20_000)).to_string());
+        assert_eq!(status, 413, "{text}");
+    }
+}
+
+#[test]
+fn more_sessions_than_allowed_are_refused() {
+    let server = Listening::start("streamable-http", ["--no-install", "--max-sessions", "2"]);
+    let statuses: Vec<u16> = (0..3).map(|_| server.post(&[], &hello()).0).collect();
+    assert_eq!(statuses, [200, 200, 503]);
+    let server = Listening::start("sse", ["--no-install", "--max-sessions", "1"]);
+    let mut first = server.open("GET", "/sse", &[], "");
+    let mut start = [0; 16];
+    first.read_exact(&mut start).unwrap();
+    assert_eq!(server.send("GET", "/sse", &[], "").0, 503);
+    drop(first);
+    // The place is free when the server has seen that the client is gone: at its next keep-alive, at the latest.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(40) {
+        let mut next = server.open("GET", "/sse", &[], "");
+        let mut start = [0; 12];
+        next.read_exact(&mut start).unwrap();
+        if start.ends_with(b"200") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    panic!("the session of a client that is gone stays open");
+}
+
+#[test]
+fn calls_are_counted() {
+    let server = Listening::start("streamable-http-stateless", ["--no-install"]);
+    for code in ["1", "1 / 0"] {
+        let (status, text) = server.post(&[], &call(code));
+        assert_eq!(status, 200, "{text}");
+    }
+    let (_, text) = server.send("GET", "/metrics", &[], "");
+    assert!(text.contains("belljar_calls_total{status=\"success\"} 1"), "{text}");
+    assert!(text.contains("belljar_calls_total{status=\"run-error\"} 1"), "{text}");
+    assert!(text.contains("belljar_live_interpreters"), "{text}");
+}
+
+#[test]
+fn told_to_end_it_answers_what_it_was_asked_first() {
+    let mut server = Listening::start("streamable-http-stateless", ["--no-install"]);
+    assert_eq!(server.post(&[], &call("1")).0, 200);
+    let (status, text) = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| server.post(&[], &call("import time; time.sleep(1); 'done'")));
+        std::thread::sleep(Duration::from_millis(500));
+        server.terminate();
+        asked.join().unwrap()
+    });
+    assert!(status == 200 && text.contains("done"), "{text}");
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn code_whose_client_is_gone_is_stopped() {
+    let server = Listening::start("streamable-http", ["--no-install"]);
+    assert_eq!(server.post(&[], &hello()).0, 200);
+    let mut message = call("while True: pass");
+    message["params"]["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "tests", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "progressToken": "t",
+    });
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "run_python_code"),
+    ];
+    let mut stream = server.open("POST", "/mcp", &headers, &message.to_string());
+    let mut heard = String::new();
+    let mut piece = [0; 1024];
+    while !heard.contains("running") {
+        let count = stream.read(&mut piece).unwrap();
+        assert_ne!(count, 0, "{heard}");
+        heard.push_str(&String::from_utf8_lossy(&piece[..count]));
+    }
+    assert!(server.send("GET", "/metrics", &[], "").1.contains("belljar_live_interpreters 1"));
+    drop(stream);
+    let begin = Instant::now();
+    while !server.send("GET", "/metrics", &[], "").1.contains("belljar_live_interpreters 0") {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the code still runs");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_thousand_sessions_that_are_left_behind_end_by_themselves() {
+    let server = Listening::start("streamable-http", ["--no-install", "--idle", "1", "--max-sessions", "1000"]);
+    let resident = || {
+        let (_, text) = server.send("GET", "/metrics", &[], "");
+        let line = text.lines().find_map(|line| line.strip_prefix("belljar_resident_memory_bytes "));
+        line.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    assert_eq!(server.post(&[], &hello()).0, 200);
+    let before = resident();
+    for _ in 0..999 {
+        assert_eq!(server.post(&[], &hello()).0, 200);
+    }
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(server.post(&[], &hello()).0, 200, "there is room again");
+    let after = resident();
+    assert!(after < before + (40 << 20), "{before} bytes before, {after} after");
+}

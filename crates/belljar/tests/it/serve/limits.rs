@@ -1,0 +1,63 @@
+//! Limits are answers with a name, and keep what was written before.
+
+use serde_json::json;
+
+use super::wire::{Wire, text};
+
+#[test]
+fn time_is_limited_by_the_call_and_by_the_server() {
+    let mut wire = Wire::start(["--no-install", "--timeout", "0.7"]);
+    for arguments in [
+        json!({ "python_code": "print('begun')\nwhile True: pass", "timeout": 0.3 }),
+        json!({ "python_code": "print('begun')\nwhile True: pass", "timeout": 100 }),
+        json!({ "python_code": "print('begun')\nimport time\ntime.sleep(100)" }),
+    ] {
+        let text = text(&wire.call(arguments.clone()));
+        assert!(text.starts_with("<status>run-error</status>\n<output>\nbegun\n</output>"), "{arguments}: {text}");
+        assert!(text.contains("Limit reached: time"), "{arguments}: {text}");
+    }
+    assert!(wire.run("'alive'").contains("alive"));
+}
+
+#[test]
+fn output_and_memory_are_limited() {
+    let mut wire = Wire::start(["--no-install", "--max-output", "1000", "--memory", "128MB"]);
+    let flood = wire.run("while True: print('x' * 99)");
+    assert!(flood.contains("Limit reached: output") && flood.matches('x').count() > 900, "{flood}");
+    let hoard = wire.run("print('begun')\nbytes(1 << 30)");
+    assert!(hoard.contains("begun") && hoard.contains("MemoryError"), "{hoard}");
+    assert!(wire.run("'alive'").contains("alive"));
+}
+
+#[test]
+fn code_that_ends_its_process_ends_only_itself() {
+    let mut wire = Wire::start(["--no-install"]);
+    for (code, wanted) in [
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import os; os._exit(4)", "SystemExit: 4"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("import os; os.abort()", "run-error"),
+        ("import sys; sys.exit()", "<status>success</status>"),
+        ("import sys; sys.setrecursionlimit(10**9)\ndef f(): f()\nf()", "run-error"),
+        ("x = []\nfor _ in range(10**5): x = [x]\nx", "<status>"),
+        ("float('nan')", "NaN"),
+        ("2 ** 100", "1267650600228229401496703205376"),
+        ("1.0", "1.0"),
+        ("__name__", "__main__"),
+    ] {
+        let text = wire.run(code);
+        assert!(text.contains(wanted), "{code}: {text}");
+    }
+    assert!(wire.run("'alive'").contains("alive"));
+}
+
+#[test]
+fn who_comes_when_all_are_busy_is_told_so() {
+    let mut wire = Wire::start(["--no-install", "--max-concurrency", "1", "--max-queue", "1"]);
+    wire.run("1");
+    let ids: Vec<_> =
+        (0..4).map(|_| wire.send_call(json!({ "python_code": "import time; time.sleep(0.5)" }))).collect();
+    let answers: Vec<_> = ids.into_iter().map(|id| wire.answer(id)).collect();
+    let busy = answers.iter().filter(|answer| answer["result"].to_string().contains("the server is busy")).count();
+    assert_eq!(busy, 2, "{answers:?}");
+}

@@ -1,0 +1,82 @@
+//! What clients hear while code runs, and that they can end it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::wire::{Wire, text};
+
+const LOG: &str = "notifications/message";
+const PROGRESS: &str = "notifications/progress";
+
+#[test]
+fn nothing_is_logged_until_a_level_is_set() {
+    let mut wire = Wire::start(["--no-install"]);
+    wire.run("print('hi')");
+    assert!(wire.heard.is_empty(), "{:?}", wire.heard);
+}
+
+#[test]
+fn lines_come_while_the_code_runs() {
+    let mut wire = Wire::start(["--no-install"]);
+    wire.ask("logging/setLevel", json!({ "level": "info" }));
+    let id = wire.send_call(json!({ "python_code": "
+import sys, time
+print('first', flush=True)
+print('oops', file=sys.stderr)
+time.sleep(30)
+" }));
+    let begin = Instant::now();
+    let first = wire.next().unwrap();
+    assert_eq!(first["params"], json!({ "level": "info", "logger": "python", "data": "first" }));
+    let second = wire.next().unwrap();
+    assert_eq!(second["params"], json!({ "level": "warning", "logger": "python", "data": "oops" }));
+    assert!(begin.elapsed() < Duration::from_secs(20), "they came after the code had ended");
+    wire.tell("notifications/cancelled", json!({ "requestId": id }));
+}
+
+#[test]
+fn levels_below_the_one_that_was_set_are_silent() {
+    let mut wire = Wire::start(["--no-install"]);
+    wire.ask("logging/setLevel", json!({ "level": "warning" }));
+    wire.run("import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c', end='', file=sys.stderr)\n1 / 0");
+    let heard = wire.notifications(LOG);
+    let levels: Vec<_> = heard.iter().map(|message| message["level"].as_str().unwrap()).collect();
+    assert_eq!(levels, ["warning", "warning", "error"], "{heard:?}");
+    assert!(heard[2]["data"].as_str().unwrap().contains("ZeroDivisionError"));
+}
+
+#[test]
+fn steps_and_bars_become_progress() {
+    let mut wire = Wire::start(["--no-install"]);
+    let code = "
+import sys
+for done in range(0, 11):
+    print(f'\\rload: {done * 10:3}%|{\"#\" * done:10}| {done}/10 [00:00<00:00, 9.9it/s]', end='', file=sys.stderr)
+";
+    let call = json!({
+        "name": "run_python_code", "arguments": { "python_code": code }, "_meta": { "progressToken": "t" },
+    });
+    wire.ask("tools/call", call);
+    let heard = wire.notifications(PROGRESS);
+    let numbers: Vec<f64> = heard.iter().map(|message| message["progress"].as_f64().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|one, other| one < other), "{heard:?}");
+    assert!(heard.iter().any(|message| message["message"] == "running"), "{heard:?}");
+    let last = heard.last().unwrap();
+    assert_eq!((last["progress"].as_f64(), last["message"].as_str()), (last["total"].as_f64(), Some("load")));
+}
+
+#[test]
+fn cancelling_ends_the_code_at_once() {
+    // One at a time: the next call begins only when the first has let go of its thread.
+    let mut wire = Wire::start(["--no-install", "--max-concurrency", "1"]);
+    wire.ask("logging/setLevel", json!({ "level": "info" }));
+    let id = wire.send_call(json!({ "python_code": "print('go', flush=True)\nwhile True: pass" }));
+    assert_eq!(wire.next().unwrap()["params"]["data"], "go");
+    let begin = Instant::now();
+    wire.tell("notifications/cancelled", json!({ "requestId": id, "reason": "enough" }));
+    let next = wire.call(json!({ "python_code": "'next'" }));
+    assert!(text(&next).contains("next"));
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(!wire.heard.iter().any(|message| message["id"] == id), "a cancelled request has no answer");
+}

@@ -1,0 +1,73 @@
+//! The transport over standard streams, message by message.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::wire::{Wire, text};
+
+/// The `_meta` of a request of the modern era.
+fn modern(extra: serde_json::Value) -> serde_json::Value {
+    let mut meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "tests", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    meta.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    meta
+}
+
+#[test]
+fn the_end_of_input_ends_the_server_after_the_answers() {
+    let mut wire = Wire::start(["--no-install"]);
+    let id = wire.send_call(json!({ "python_code": "import time; time.sleep(0.5); 'done'" }));
+    wire.end_input();
+    assert!(text(&wire.answer(id)["result"]).contains("done"));
+    assert_eq!(wire.next(), None);
+    assert!(wire.child.wait().unwrap().success());
+}
+
+#[test]
+fn the_end_of_input_does_not_wait_for_ever() {
+    let mut wire = Wire::start(["--no-install"]);
+    wire.send_call(json!({ "python_code": "while True: pass" }));
+    std::thread::sleep(Duration::from_millis(300));
+    let begin = Instant::now();
+    wire.end_input();
+    while wire.next().is_some() {}
+    wire.child.wait().unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn code_writes_nothing_onto_the_wire() {
+    let mut wire = Wire::start(["--no-install"]);
+    let forged = r#"{"jsonrpc":"2.0","id":99,"result":{"forged":true}}"#;
+    let code = format!(
+        "import os, sys\nprint({forged:?})\nos.write(1, b{forged:?})\nopen('/dev/stdout', 'w').write({forged:?})\n\
+         print({forged:?}, file=sys.stderr)\nopen('/dev/fd/1', 'wb').write(b'x')"
+    );
+    let id = wire.send_call(json!({ "python_code": code }));
+    let message = wire.next().unwrap();
+    assert_eq!(message["id"], id, "{message}");
+    assert!(wire.heard.is_empty());
+}
+
+#[test]
+fn the_modern_era_needs_no_handshake() {
+    let mut wire = Wire::silent(["--no-install"]);
+    let discovered = wire.ask("server/discover", json!({ "_meta": modern(json!({})) }));
+    assert!(discovered["result"]["supportedVersions"].to_string().contains("2026-07-28"), "{discovered}");
+    let call = json!({
+        "name": "run_python_code", "arguments": { "python_code": "print('hi')" }, "_meta": modern(json!({})),
+    });
+    let answer = wire.ask("tools/call", call.clone());
+    assert_eq!(text(&answer["result"]), "<status>success</status>\n<output>\nhi\n</output>");
+    assert!(wire.notifications("notifications/message").is_empty(), "no level was asked for");
+    let mut call = call;
+    call["_meta"] = modern(json!({ "io.modelcontextprotocol/logLevel": "info" }));
+    wire.ask("tools/call", call);
+    let heard = wire.notifications("notifications/message");
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert_eq!((heard[0]["level"].as_str(), heard[0]["data"].as_str()), (Some("info"), Some("hi")));
+}
