@@ -154,7 +154,8 @@ impl Workshop<'_> {
         }
         let console = Console::new(Box::new(capture.clone()), Box::new(std::io::empty()), 1 << 20);
         // matplotlib draws into files: there is no window.
-        let environment = ["HOME=/home", "PATH=/bin", "TZ=UTC", "LANG=C.UTF-8", "MPLBACKEND=agg"].map(String::from).to_vec();
+        let environment =
+            ["HOME=/home", "PATH=/bin", "TZ=UTC", "LANG=C.UTF-8", "MPLBACKEND=agg"].map(String::from).to_vec();
         let setup = Setup { files, console, environment, limits: belljar_emscripten::Limits::default() };
         let failed = |error: InteropError| {
             let pieces = capture.take();
