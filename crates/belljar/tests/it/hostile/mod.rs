@@ -92,7 +92,6 @@ fn describe(execution: &Execution) -> String {
         Outcome::Limit(limit) => format!("limit {}", limit.name()),
         Outcome::InstallError(reason) => format!("install-error {reason}"),
         Outcome::Crash(reason) => format!("crash {reason}"),
-        Outcome::InstallError(reason) => format!("install-error {reason}"),
     }
 }
 
