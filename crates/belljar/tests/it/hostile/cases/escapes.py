@@ -78,7 +78,7 @@ import os
 sorted(set(os.listdir('/')) - {'dev', 'home', 'lib', 'tmp'})
 # %% the environment holds nothing of the machine => value []
 import os
-sorted(set(os.environ) - {'HOME', 'LANG', 'PATH', 'TZ'})
+sorted(set(os.environ) - {'HOME', 'LANG', 'MPLBACKEND', 'PATH', 'TZ'})
 # %% the environment as C sees it => value None | none
 import ctypes
 ctypes.pythonapi.getenv.restype = ctypes.c_char_p
