@@ -39,7 +39,7 @@ async def install(
     if constraints or pre or not deps:
         raise ValueError("deps, pre and constraints are not supported here: name the exact versions that you want")
     try:
-        pip.install([requirements] if isinstance(requirements, str) else list(requirements))
+        pip.install([requirements] if isinstance(requirements, str) else [*requirements])
     except host.Refused as refusal:
         raise ValueError(str(refusal)) from None
 
