@@ -22,7 +22,7 @@ use crate::python::OpenError;
 
 const IMAGE: &str = "packages.image";
 /// How long one import may take. The longest of well-known packages takes two seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Modules that are imported ahead of time, at most.
 const MAX_IMPORTS: usize = 64;
 /// Bytes of memory that an image may have.
