@@ -11,7 +11,7 @@ use crate::cli::seconds;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
-    /// End the code after so many seconds [default: never for `run`, 300 for servers; 0 is never].
+    /// End the code after so many seconds [default: never for `run`, 300 for servers].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// End the code after so many seconds of processor time.
@@ -48,7 +48,7 @@ impl LimitOptions {
 
     fn limits(&self, timeout: Option<Duration>, output: u64) -> Limits {
         Limits {
-            wall_time: self.timeout.or(timeout).filter(|timeout| !timeout.is_zero()),
+            wall_time: self.timeout.or(timeout),
             cpu_time: self.cpu,
             grace: self.grace,
             memory: self.memory,
