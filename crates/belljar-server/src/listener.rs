@@ -96,7 +96,7 @@ impl Listener {
 
     /// The step is at `done` of `total`.
     fn part(&self, done: f64, total: f64, message: impl FnOnce() -> String) {
-        if !self.interest.progress || !(done.is_finite() && total.is_finite()) {
+        if !(self.interest.progress && done.is_finite() && total.is_finite()) {
             return;
         }
         let mut at = self.at();
