@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard, PollSender};
 
-use crate::handler::Server;
+use crate::served::Served;
 
 /// Messages that wait in one direction of a session.
 const QUEUE: usize = 64;
@@ -33,39 +33,39 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The sessions, by their ids.
-struct Sessions {
-    server: Server,
+struct Sessions<S> {
+    server: S,
     most: usize,
     open: Mutex<HashMap<String, mpsc::Sender<ClientJsonRpcMessage>>>,
     shutdown: CancellationToken,
 }
 
-impl Sessions {
+impl<S> Sessions<S> {
     fn open(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<ClientJsonRpcMessage>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The routes. Sessions end when `shutdown` is cancelled.
-pub(crate) fn routes(server: Server, most: usize, shutdown: CancellationToken) -> Router {
+pub(crate) fn routes<S: Served>(server: S, most: usize, shutdown: CancellationToken) -> Router {
     let sessions = Sessions { server, most, open: Mutex::default(), shutdown };
-    Router::new().route("/sse", get(stream)).route("/messages/", post(message)).with_state(Arc::new(sessions))
+    Router::new().route("/sse", get(stream::<S>)).route("/messages/", post(message::<S>)).with_state(Arc::new(sessions))
 }
 
 /// Ends a session when its stream is dropped.
-struct Session {
+struct Session<S> {
     id: String,
-    sessions: Arc<Sessions>,
+    sessions: Arc<Sessions<S>>,
     _cancel: DropGuard,
 }
 
-impl Drop for Session {
+impl<S> Drop for Session<S> {
     fn drop(&mut self) {
         self.sessions.open().remove(&self.id);
     }
 }
 
-async fn stream(State(sessions): State<Arc<Sessions>>) -> Response {
+async fn stream<S: Served>(State(sessions): State<Arc<Sessions<S>>>) -> Response {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -105,7 +105,11 @@ struct Address {
     session_id: String,
 }
 
-async fn message(State(sessions): State<Arc<Sessions>>, Query(address): Query<Address>, body: Bytes) -> Response {
+async fn message<S: Served>(
+    State(sessions): State<Arc<Sessions<S>>>,
+    Query(address): Query<Address>,
+    body: Bytes,
+) -> Response {
     let Some(queue) = sessions.open().get(&address.session_id).cloned() else {
         return (StatusCode::NOT_FOUND, "no such session; it may have ended").into_response();
     };
