@@ -128,7 +128,7 @@ fn matches(allowed: &str, origin: &str) -> bool {
 }
 
 /// Who sent a request, in words that are the same for all requests of one person.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Owner(pub(crate) String);
 
 /// What stands before the server.

@@ -8,13 +8,13 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use futures::StreamExt;
 use rmcp::ServiceExt;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard, PollSender};
 
+use crate::guard::Owner;
 use crate::served::Served;
 
 /// Messages that wait in one direction of a session.
@@ -36,12 +37,19 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 struct Sessions<S> {
     server: S,
     most: usize,
-    open: Mutex<HashMap<String, mpsc::Sender<ClientJsonRpcMessage>>>,
+    open: Mutex<HashMap<String, Open>>,
     shutdown: CancellationToken,
 }
 
+/// A session that is open.
+struct Open {
+    queue: mpsc::Sender<ClientJsonRpcMessage>,
+    /// Who opened it, where that is known.
+    owner: Option<Owner>,
+}
+
 impl<S> Sessions<S> {
-    fn open(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<ClientJsonRpcMessage>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,7 +73,7 @@ impl<S> Drop for Session<S> {
     }
 }
 
-async fn stream<S: Served>(State(sessions): State<Arc<Sessions<S>>>) -> Response {
+async fn stream<S: Served>(State(sessions): State<Arc<Sessions<S>>>, owner: Option<Extension<Owner>>) -> Response {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -78,7 +86,7 @@ async fn stream<S: Served>(State(sessions): State<Arc<Sessions<S>>>) -> Response
         if open.len() >= sessions.most {
             return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
         }
-        open.insert(id.clone(), to_server);
+        open.insert(id.clone(), Open { queue: to_server, owner: owner.map(|Extension(owner)| owner) });
     }
     let cancel = sessions.shutdown.child_token();
     let session = Session { id: id.clone(), sessions: sessions.clone(), _cancel: cancel.clone().drop_guard() };
@@ -108,9 +116,14 @@ struct Address {
 async fn message<S: Served>(
     State(sessions): State<Arc<Sessions<S>>>,
     Query(address): Query<Address>,
+    owner: Option<Extension<Owner>>,
     body: Bytes,
 ) -> Response {
-    let Some(queue) = sessions.open().get(&address.session_id).cloned() else {
+    let owner = owner.map(|Extension(owner)| owner);
+    let queue =
+        sessions.open().get(&address.session_id).filter(|open| open.owner == owner).map(|open| open.queue.clone());
+    let Some(queue) = queue else {
+        // Not even that it exists is another's business.
         return (StatusCode::NOT_FOUND, "no such session; it may have ended").into_response();
     };
     let message = match serde_json::from_slice(&body) {

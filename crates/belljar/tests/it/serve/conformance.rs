@@ -65,7 +65,7 @@ fn the_requirements_of_2025_11_25_are_met() {
 
 #[test]
 fn the_requirements_of_2026_07_28_are_met() {
-    requirements("2026-07-28", 150);
+    requirements("2026-07-28", 140);
 }
 
 #[test]

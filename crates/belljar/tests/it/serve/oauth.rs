@@ -307,6 +307,24 @@ fn a_session_belongs_to_whoever_opened_it() {
 }
 
 #[test]
+fn a_session_of_server_sent_events_belongs_to_whoever_opened_it() {
+    let key = Key::ec();
+    let issuer = Issuer::start(vec![key.public("1")]);
+    let server = issuer.server_of("sse");
+    let [alice, bob] = ["alice", "bob"]
+        .map(|name| format!("Bearer {}", key.token("1", "ES256", &issuer.claims_with(json!({ "sub": name })))));
+    let stream = server.open("GET", "/sse", &[("Authorization", &alice)], "");
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let endpoint = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned)).unwrap();
+    let status = |token: &str| {
+        let headers = [("Authorization", token), ("Content-Type", "application/json")];
+        server.send("POST", &endpoint, &headers, &hello().to_string()).0
+    };
+    assert_eq!([status(&bob), status(&alice), status("Bearer x")], [404, 202, 401]);
+    drop(lines);
+}
+
+#[test]
 fn options_that_cannot_be_safe_are_refused() {
     for (arguments, wanted) in [
         (&["--oauth-issuer", "https://issuer.example"][..], "--oauth-audience"),
