@@ -15,7 +15,7 @@ const SIZE: [&str; 17] = [
     "--max-concurrency",
     "4",
     "--max-queue",
-    "8",
+    "2",
     "--max-sessions",
     "64",
     "--idle",
