@@ -21,6 +21,9 @@ use crate::translate::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH};
 /// Pages of its own that a memory may have and be kept: 4 MiB. A short program writes to a fifth of that.
 const MAX_KEPT_PAGES: u32 = 1024;
 
+/// Memories that are kept of one image, for each processor.
+const MAX_KEPT_PER_PROCESSOR: usize = 4;
+
 /// Part of a file that holds the contents of a linear memory.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryImage {
@@ -35,17 +38,20 @@ pub(crate) struct MemoryImage {
 struct Spares(Mutex<Vec<Reservation>>);
 
 impl Spares {
+    fn most() -> usize {
+        MAX_KEPT_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
     fn take(&self, total: usize) -> Option<Reservation> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().rposition(|reservation| reservation.total == total)?;
         Some(kept.swap_remove(at))
     }
 
-    /// Keeps one for each processor at most: no more instances than that get on at the same time.
+    /// Keeps a few for each processor: as many as instances that are begun before others are through.
     fn put(&self, reservation: Reservation) {
-        let most = std::thread::available_parallelism().map_or(1, usize::from);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < most {
+        if kept.len() < Self::most() {
             kept.push(reservation);
         }
     }
@@ -338,7 +344,7 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_KEPT_PAGES, Mapping, MemoryImage, PAGE, WASM_PAGE};
+    use super::{MAX_KEPT_PAGES, Mapping, MemoryImage, PAGE, Spares, WASM_PAGE};
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
@@ -424,9 +430,9 @@ mod tests {
     }
 
     #[test]
-    fn no_more_memories_are_kept_than_there_are_processors() {
+    fn only_so_many_memories_are_kept() {
         let image = image();
-        let most = std::thread::available_parallelism().unwrap().get();
+        let most = Spares::most();
         let all: Vec<_> = (0..most + 2).map(|_| mapping(&image)).collect();
         drop(all);
         assert_eq!(spares(&image), most);
