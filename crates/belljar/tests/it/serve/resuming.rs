@@ -63,7 +63,7 @@ impl Events {
     }
 
     fn read(&mut self) -> bool {
-        let mut piece = [0; 4096];
+        let mut piece = vec![0; 1 << 18];
         let count = self.stream.read(&mut piece).unwrap();
         self.text.push_str(&String::from_utf8_lossy(&piece[..count]));
         count > 0
@@ -71,7 +71,10 @@ impl Events {
 
     /// Waits until the stream has said this.
     fn wait_for(&mut self, text: &str) {
-        while !self.text.contains(text) {
+        let mut looked_at = 0;
+        while !self.text[looked_at..].contains(text) {
+            // What is long is not looked through again and again.
+            looked_at = self.text.floor_char_boundary(self.text.len().saturating_sub(text.len()));
             assert!(self.read(), "the stream ended without {text:?}: {}", self.text);
         }
     }
