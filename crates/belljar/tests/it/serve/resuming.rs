@@ -63,7 +63,7 @@ impl Events {
     }
 
     fn read(&mut self) -> bool {
-        let mut piece = [0; 4096];
+        let mut piece = vec![0; 1 << 18];
         let count = self.stream.read(&mut piece).unwrap();
         self.text.push_str(&String::from_utf8_lossy(&piece[..count]));
         count > 0
@@ -71,20 +71,24 @@ impl Events {
 
     /// Waits until the stream has said this.
     fn wait_for(&mut self, text: &str) {
-        while !self.text.contains(text) {
+        let mut looked_at = 0;
+        while !self.text[looked_at..].contains(text) {
+            // What is long is not looked through again and again.
+            looked_at = self.text.floor_char_boundary(self.text.len().saturating_sub(text.len()));
             assert!(self.read(), "the stream ended without {text:?}: {}", self.text);
         }
     }
 
-    fn to_its_end(mut self) -> String {
+    fn rest(mut self) -> String {
         while self.read() {}
         self.text
     }
 
     /// The id of the last event so far.
     fn last_id(&mut self) -> String {
-        let ids =
-            |text: &str| text.lines().filter_map(|line| line.strip_prefix("id:")).last().map(|id| id.trim().to_owned());
+        let ids = |text: &str| {
+            text.lines().filter_map(|line| line.strip_prefix("id:")).next_back().map(|id| id.trim().to_owned())
+        };
         loop {
             if let Some(id) = ids(&self.text) {
                 return id;
@@ -108,16 +112,16 @@ fn an_answer_is_had_by_whoever_comes_back_for_it() {
     stream.wait_for("running");
     drop(stream);
     // While the code still runs.
-    let text = session.resume(&first).to_its_end();
+    let text = session.resume(&first).rest();
     assert!(text.contains("running") && text.contains("the answer"), "{text}");
     // And after the answer was sent to somebody: it may not have arrived.
-    let text = session.resume(&first).to_its_end();
+    let text = session.resume(&first).rest();
     assert!(text.contains("running") && text.contains("the answer"), "{text}");
     // What was seen does not come again.
     let mut again = session.resume(&first);
     again.wait_for("the answer");
     let last = again.last_id();
-    let text = session.resume(&last).to_its_end();
+    let text = session.resume(&last).rest();
     assert!(!text.contains("the answer") && !text.contains("running"), "{text}");
 }
 
@@ -147,7 +151,7 @@ fn what_is_another_sessions_or_unknown_is_an_empty_stream() {
     stream.wait_for("mine");
     let id = stream.last_id();
     for last in ["999", "nonsense", "a/1", &id.replace(|c: char| c.is_ascii_hexdigit(), "0")] {
-        let text = session.resume(last).to_its_end();
+        let text = session.resume(last).rest();
         assert!(!text.contains("data: {"), "{last}: {text}");
     }
 }
@@ -170,6 +174,6 @@ fn what_is_kept_for_clients_that_do_not_come_back_is_bounded() {
     std::thread::sleep(Duration::from_millis(500));
     let after = resident();
     assert!(after < before + 250, "{before} MB before, {after} MB after 560 MB of answers");
-    let text = session.resume(&id).to_its_end();
+    let text = session.resume(&id).rest();
     assert!(!text.contains("xxx"), "the oldest goes first");
 }
