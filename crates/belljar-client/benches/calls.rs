@@ -1,5 +1,5 @@
 //! Calls per second against the Python SDK's client, on the same server in the same run; and what a call costs beyond the
-//! bare exchange of lines.
+//! exchange alone.
 //!
 //! ```sh
 //! cargo bench -p belljar-client
@@ -34,11 +34,12 @@ use serde_json::json;
 mod harness;
 
 /// Calls of one measurement, one after another.
-const CALLS: usize = 2_000;
+const CALLS: usize = 1_000;
 /// Calls at a time, where many are made at once.
 const CONCURRENT: usize = 1_000;
-/// Measurements, of which the median counts.
+/// Measurements, of which the median counts. Python's take longest by far.
 const ROUNDS: usize = 5;
+const PYTHON_ROUNDS: usize = 3;
 
 /// Gives back what it gets.
 #[derive(Clone)]
@@ -97,35 +98,32 @@ fn main() {
     // One thread, as the Python client has.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
-    println!("median of {ROUNDS} rounds of {CALLS} calls\n");
-    let bare = median(|| bare_exchange(&me));
-    println!("bare exchange of lines over stdio        {:>9.1} µs per exchange", per_call(bare));
+    println!(
+        "median of {ROUNDS} rounds ({PYTHON_ROUNDS} of Python's) of {CALLS} calls one after another, {CONCURRENT} at once\n"
+    );
+    println!("{:<7}{:<34}{:>12}{:>12}{:>16}", "", "", "µs per call", "calls/s", "calls/s at once");
     let stdio = McpServerStdio::new(&me).args(["--serve", "stdio"]).era(ProtocolEra::Legacy).build();
     let over_http = McpServerStreamableHttp::new(&url).unwrap().era(ProtocolEra::Legacy).build();
     for (name, server, target) in [("stdio", &stdio, vec![me.clone()]), ("HTTP", &over_http, vec![url.clone()])] {
+        let bare = median(|| match name {
+            "stdio" => bare_exchange(&me),
+            _ => runtime.block_on(bare_posts(&url)),
+        });
         let ours = median(|| runtime.block_on(sequential(server)));
         let many = median(|| runtime.block_on(concurrent(server)));
         let (python, python_many) = python_client(&target);
-        println!(
-            "{name}: belljar-client                    {:>9.1} µs per call, {:.0} calls/s",
-            per_call(ours),
-            rate(CALLS, ours)
-        );
-        println!(
-            "{name}: Python SDK client                 {:>9.1} µs per call, {:.0} calls/s",
-            per_call(python),
-            rate(CALLS, python)
-        );
-        println!("{name}: ratio, one after another          {:>9.1}", python.as_secs_f64() / ours.as_secs_f64());
-        println!("{name}: belljar-client, {CONCURRENT} at once      {:>9.0} calls/s, no error", rate(CONCURRENT, many));
-        println!("{name}: Python SDK client, {CONCURRENT} at once   {:>9.0} calls/s", rate(CONCURRENT, python_many));
-        println!(
-            "{name}: ratio, {CONCURRENT} at once               {:>9.1}",
-            python_many.as_secs_f64() / many.as_secs_f64()
-        );
-        if name == "stdio" {
-            println!("stdio: beyond the bare exchange          {:>9.1} µs per call", per_call(ours) - per_call(bare));
-        }
+        let row = |what: &str, one_by_one: Duration, at_once: Option<Duration>| {
+            let at_once = at_once.map_or(String::new(), |time| format!("{:.0}", rate(CONCURRENT, time)));
+            let (each, rate) = (per_call(one_by_one), rate(CALLS, one_by_one));
+            println!("{name:<7}{what:<34}{each:>12.1}{rate:>12.0}{at_once:>16}");
+        };
+        row("the exchange alone, by hand", bare, None);
+        row("belljar-client", ours, Some(many));
+        row("Python SDK client", python, Some(python_many));
+        let ratio = |python: Duration, ours: Duration| python.as_secs_f64() / ours.as_secs_f64();
+        let (one_by_one, at_once) = (ratio(python, ours), ratio(python_many, many));
+        println!("{name:<7}{:<34}{one_by_one:>24.1}{at_once:>16.1}", "times as many as Python");
+        println!("{name:<7}{:<34}{:>12.1}\n", "beyond the exchange alone", per_call(ours) - per_call(bare));
     }
 }
 
@@ -204,11 +202,39 @@ fn bare_exchange(server: &str) -> Duration {
     time
 }
 
+/// The same messages, posted and read by hand over a connection that is kept: what server and HTTP take of a call.
+async fn bare_posts(url: &str) -> Duration {
+    let client = reqwest::Client::new();
+    let post = async |session: Option<&str>, message: serde_json::Value| {
+        let mut request = client.post(url).header("accept", "application/json, text/event-stream").json(&message);
+        if let Some(session) = session {
+            request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25");
+        }
+        let response = request.send().await.unwrap().error_for_status().unwrap();
+        let session = response.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        let text = response.text().await.unwrap();
+        assert!(message.get("id").is_none() || text.contains("\"result\""), "{text}");
+        session
+    };
+    let info = json!({"name": "bare", "version": "1"});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info});
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let session = post(None, hello).await;
+    post(session.as_deref(), json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    let started = Instant::now();
+    for number in 0..CALLS {
+        let params = json!({"name": "echo", "arguments": {"number": number}});
+        let call = json!({"jsonrpc": "2.0", "id": number + 1, "method": "tools/call", "params": params});
+        post(session.as_deref(), call).await;
+    }
+    started.elapsed()
+}
+
 /// The Python SDK's client, which measures itself: calls one after another, and many at once.
 fn python_client(target: &[String]) -> (Duration, Duration) {
     let output = Command::new(harness::legacy_python())
         .arg(harness::script("client_benchmark.py"))
-        .args([CALLS, CONCURRENT, ROUNDS].map(|number| number.to_string()))
+        .args([CALLS, CONCURRENT, PYTHON_ROUNDS].map(|number| number.to_string()))
         .args(target)
         .output()
         .unwrap();

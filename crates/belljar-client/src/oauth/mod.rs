@@ -23,6 +23,24 @@ use crate::error::McpError;
 /// Sends the user to a page, and learns where the page sent the user.
 ///
 /// Closures are such, and [`Loopback`] is one that listens on a port of this machine.
+///
+/// ```
+/// use async_trait::async_trait;
+/// use belljar_client::oauth::Visit;
+///
+/// /// Asks the user to paste where the browser was sent.
+/// struct Paste;
+///
+/// #[async_trait]
+/// impl Visit for Paste {
+///     async fn visit(&self, url: String) -> Result<String, String> {
+///         println!("visit {url}");
+///         let mut answer = String::new();
+///         std::io::stdin().read_line(&mut answer).map_err(|error| error.to_string())?;
+///         Ok(answer.trim().to_owned())
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait Visit: Send + Sync + 'static {
     /// Opens the page; the answer is the URL, query and all, that the authorization server then redirected to.
@@ -77,6 +95,12 @@ impl OAuth {
     /// The user agrees in a browser, which is then sent to this URI.
     ///
     /// The program makes itself known by dynamic registration, unless one of the other ways is set.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit);
+    /// ```
     pub fn new(redirect_uri: impl Into<String>, visit: impl Visit) -> Self {
         let request = AuthorizationRequest::new(redirect_uri).with_client_name("belljar");
         Self { grant: Grant::Code { request, visit: Arc::new(visit) }, store: None, allow_private_addresses: false }
@@ -105,17 +129,35 @@ impl OAuth {
     }
 
     /// What the user is told the program is called.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).client_name("my agent");
+    /// ```
     pub fn client_name(self, name: impl Into<String>) -> Self {
         self.request(|request| request.with_client_name(name))
     }
 
     /// Where the program's metadata document is, whose URL then is its client id: an `https` URL with a path. Used where the
     /// authorization server takes such.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).client_metadata_url("https://example.org/agent.json");
+    /// ```
     pub fn client_metadata_url(self, url: impl Into<String>) -> Self {
         self.request(|request| request.with_client_metadata_url(url))
     }
 
     /// The id, and the secret if there is one, that the program was registered with by hand.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).registered("the id", Some("the secret".into()));
+    /// ```
     pub fn registered(self, id: impl Into<String>, secret: Option<String>) -> Self {
         self.request(|request| {
             let request = request.with_preregistered_client(id);
@@ -127,11 +169,23 @@ impl OAuth {
     }
 
     /// What to ask for. Unless told, what the server says it needs.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).scopes(["read", "write"]);
+    /// ```
     pub fn scopes<S: Into<String>>(self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.request(|request| request.with_scopes(scopes))
     }
 
     /// Where tokens are kept. Unless told, in memory, as long as the server is there.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{FileTokenStore, Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).store(FileTokenStore::new("tokens.json"));
+    /// ```
     pub fn store(mut self, store: impl TokenStore) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -139,6 +193,12 @@ impl OAuth {
 
     /// Lets a server's metadata name hosts with private addresses, as within a company. Addresses of this machine are
     /// allowed if the server itself is on it.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).allow_private_addresses();
+    /// ```
     pub fn allow_private_addresses(mut self) -> Self {
         self.allow_private_addresses = true;
         self
@@ -166,6 +226,38 @@ impl std::fmt::Debug for OAuth {
     }
 }
 
+/// The tokens that one request is sent with: the one that there is and, where the server refuses it, one that it takes.
+pub(crate) struct RequestTokens<'a> {
+    authorizer: Option<&'a Authorizer>,
+    current: Option<String>,
+    left: usize,
+}
+
+impl<'a> RequestTokens<'a> {
+    /// How often one request may lead to an authorization: a server that is never content must not keep the user busy.
+    const MOST: usize = 3;
+
+    pub(crate) async fn of(authorizer: Option<&'a Authorizer>) -> Result<Self, AuthError> {
+        let current = match authorizer {
+            Some(authorizer) => authorizer.token().await?,
+            None => None,
+        };
+        Ok(Self { authorizer, current, left: Self::MOST })
+    }
+
+    pub(crate) fn current(&self) -> Option<String> {
+        self.current.clone()
+    }
+
+    /// Gets another token, which meets a challenge; whether there is one, so that the request may be sent again.
+    pub(crate) async fn renew(&mut self, challenge: &str) -> Result<bool, AuthError> {
+        let Some(authorizer) = self.authorizer.filter(|_| self.left > 0) else { return Ok(false) };
+        self.left -= 1;
+        self.current = Some(authorizer.authorize(challenge, self.current.as_deref()).await?);
+        Ok(true)
+    }
+}
+
 /// Tokens of one connection.
 pub(crate) struct Authorizer {
     oauth: Arc<OAuth>,
@@ -175,11 +267,8 @@ pub(crate) struct Authorizer {
 }
 
 impl Authorizer {
-    /// How often one request may lead to an authorization: a server that is never content must not keep the user busy.
-    pub(crate) const MAX_PER_REQUEST: usize = 3;
-
     /// The token that there is, refreshed if it is old.
-    pub(crate) async fn token(&self) -> Result<Option<String>, AuthError> {
+    async fn token(&self) -> Result<Option<String>, AuthError> {
         let manager = self.manager.lock().await;
         let Some(manager) = manager.as_ref() else { return Ok(None) };
         match manager.get_access_token().await {
@@ -190,7 +279,7 @@ impl Authorizer {
     }
 
     /// Gets a token that meets a challenge, in place of the one that did not.
-    pub(crate) async fn authorize(&self, challenge: &str, refused: Option<&str>) -> Result<String, AuthError> {
+    async fn authorize(&self, challenge: &str, refused: Option<&str>) -> Result<String, AuthError> {
         let mut slot = self.manager.lock().await;
         let manager = slot.take().ok_or_else(|| AuthError::InternalError("no authorization is possible".to_owned()))?;
         let (manager, token) = self.authorize_with(manager, challenge, refused).await;

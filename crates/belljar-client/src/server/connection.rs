@@ -23,8 +23,8 @@ use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
 use crate::handlers::{Handlers, LogLevel, ProgressHandler};
 use crate::transport::http::{RunHeaders, SentHeaders};
+use crate::transport::message::UNREADABLE;
 use crate::transport::observed::Observed;
-use crate::transport::stdio::UNREADABLE;
 use crate::transport::{Connected, Diagnosis};
 
 /// How long a server may take to answer `server/discover` before it is tried with `initialize`, as part of the timeout.

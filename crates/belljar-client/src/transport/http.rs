@@ -9,17 +9,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use rmcp::model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::{
-    StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
+    AuthRequiredError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpPostResponse,
 };
 use sse_stream::{Error as SseError, Sse as Event};
 use url::Url;
 
+use super::message::UNREADABLE;
 use super::{Connected, Connector, MAX_MESSAGE_BYTES};
 use crate::error::McpError;
-use crate::oauth::{Authorizer, OAuth};
+use crate::oauth::{Authorizer, OAuth, RequestTokens};
 
 /// Requests of one connection that may be on their way at a time; more wait.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
@@ -31,12 +33,33 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_RETRIES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1_600)];
 
+/// What stands for the challenge of a server that sends none.
+pub(crate) const NO_CHALLENGE: &str = "it did not say which";
+
 /// Redirects that are followed, all within the origin.
 const MAX_REDIRECTS: usize = 10;
 
 /// Gives headers for requests, anew for each.
 ///
 /// Closures are such: see [`header_provider`](crate::ServerBuilder::header_provider).
+///
+/// ```
+/// use async_trait::async_trait;
+/// use belljar_client::transport::HeaderProvider;
+/// use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+///
+/// /// Tokens that somebody else refreshes.
+/// struct Vault;
+///
+/// #[async_trait]
+/// impl HeaderProvider for Vault {
+///     async fn headers(&self) -> Result<HeaderMap, String> {
+///         let token = std::fs::read_to_string("/run/secrets/token").map_err(|error| error.to_string())?;
+///         let value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|error| error.to_string())?;
+///         Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait HeaderProvider: Send + Sync + 'static {
     /// The headers.
@@ -67,6 +90,7 @@ pub struct HttpEndpoint {
     pub(crate) bearer: Option<String>,
     pub(crate) provider: Option<Arc<dyn HeaderProvider>>,
     pub(crate) client: Option<reqwest::Client>,
+    pub(crate) oauth: Option<Arc<OAuth>>,
 }
 
 impl fmt::Debug for HttpEndpoint {
@@ -81,7 +105,15 @@ impl HttpEndpoint {
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
             return Err(McpError::Config(format!("`{url}` is no http or https URL")));
         }
-        Ok(Self { url: parsed, headers: HeaderMap::new(), bearer: None, provider: None, client: None })
+        Ok(Self { url: parsed, headers: HeaderMap::new(), bearer: None, provider: None, client: None, oauth: None })
+    }
+
+    /// Where tokens come from, if that is wanted.
+    pub(crate) async fn authorizer(&self) -> Result<Option<Arc<Authorizer>>, McpError> {
+        match &self.oauth {
+            Some(oauth) => oauth.authorizer(&self.url).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     pub(crate) fn add_header(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), McpError> {
@@ -111,10 +143,7 @@ impl HttpEndpoint {
     pub(crate) async fn headers_for(&self, run: Option<&HeaderMap>) -> Result<HeaderMap, String> {
         let mut headers = self.headers.clone();
         if let Some(token) = &self.bearer {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| "the bearer token has characters that HTTP does not allow".to_owned())?;
-            value.set_sensitive(true);
-            headers.insert(http::header::AUTHORIZATION, value);
+            headers.insert(http::header::AUTHORIZATION, bearer(token)?);
         }
         if let Some(provider) = &self.provider {
             let provided = provider.headers().await?;
@@ -128,6 +157,14 @@ impl HttpEndpoint {
         }
         Ok(headers)
     }
+}
+
+/// The value of a header that carries a token.
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| "the bearer token has characters that HTTP does not allow".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 fn is_this_machine(url: &Url) -> bool {
@@ -157,6 +194,20 @@ fn replace(headers: &mut HeaderMap, others: &HeaderMap) {
     }
 }
 
+/// Reads a header as programs give it. Values may be secret and are kept out of logs.
+///
+/// # Errors
+///
+/// [`McpError::Config`] if the name or value is none of HTTP, or the name is the protocol's own.
+pub(crate) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), McpError> {
+    let bad = |what: &str| McpError::Config(format!("the header `{name}` has a {what} that HTTP does not allow"));
+    let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("name"))?;
+    check_name(&header)?;
+    let mut value = HeaderValue::from_str(value).map_err(|_| bad("value"))?;
+    value.set_sensitive(true);
+    Ok((header, value))
+}
+
 /// Refuses names that are the protocol's own.
 pub(crate) fn check_name(name: &HeaderName) -> Result<(), McpError> {
     let own = name.as_str();
@@ -183,10 +234,16 @@ fn same_origin() -> reqwest::redirect::Policy {
 }
 
 /// A server that speaks streamable HTTP.
+///
+/// ```
+/// # use belljar_client::{McpServerStreamableHttp, ServerBuilder, transport::StreamableHttp};
+/// fn patient(server: McpServerStreamableHttp) -> ServerBuilder<StreamableHttp> {
+///     server.timeout(std::time::Duration::from_secs(60))
+/// }
+/// ```
 #[derive(Clone)]
 pub struct StreamableHttp {
     pub(crate) endpoint: HttpEndpoint,
-    pub(crate) oauth: Option<Arc<OAuth>>,
 }
 
 impl fmt::Debug for StreamableHttp {
@@ -198,10 +255,7 @@ impl fmt::Debug for StreamableHttp {
 #[async_trait]
 impl Connector for StreamableHttp {
     async fn connect(&self) -> Result<Connected, McpError> {
-        let authorizer = match &self.oauth {
-            Some(oauth) => Some(oauth.authorizer(&self.endpoint.url).await?),
-            None => None,
-        };
+        let authorizer = self.endpoint.authorizer().await?;
         let client =
             HttpClient { client: self.endpoint.client()?, endpoint: Arc::new(self.endpoint.clone()), authorizer };
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.endpoint.url.as_str())
@@ -273,29 +327,23 @@ impl HttpClient {
         let mut all: HashMap<HeaderName, HeaderValue> =
             headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
         all.extend(own);
-        let mut token = match &self.authorizer {
-            Some(authorizer) => authorizer.token().await?,
-            None => None,
-        };
+        let mut tokens = RequestTokens::of(self.authorizer.as_deref()).await?;
         let mut attempt = 0;
-        let mut authorizations = 0;
         loop {
-            let error = match send(token.clone(), all.clone()).await {
+            let error = match send(tokens.current(), all.clone()).await {
                 Ok(result) => return Ok(result),
-                Err(error) => error,
+                Err(error) => unauthorized(error),
             };
             let challenge = match &error {
                 StreamableHttpError::AuthRequired(challenge) => Some(challenge.www_authenticate_header.clone()),
                 StreamableHttpError::InsufficientScope(challenge) => Some(challenge.www_authenticate_header.clone()),
                 _ => None,
             };
-            if let (Some(authorizer), Some(challenge)) = (&self.authorizer, challenge) {
-                if authorizations == Authorizer::MAX_PER_REQUEST {
-                    return Err(error);
+            if let Some(challenge) = challenge {
+                if tokens.renew(&challenge).await? {
+                    continue;
                 }
-                authorizations += 1;
-                token = Some(authorizer.authorize(&challenge, token.as_deref()).await?);
-                continue;
+                return Err(error);
             }
             // Nobody took the connection, so nobody got the request: it may be sent again.
             let nobody_there = matches!(&error, StreamableHttpError::Client(error) if error.is_connect());
@@ -308,8 +356,19 @@ impl HttpClient {
     }
 }
 
+/// Makes of status 401 what it is, also where the server does not say what it wants.
+fn unauthorized(error: HttpError) -> HttpError {
+    let is_401 = match &error {
+        StreamableHttpError::Client(error) => error.status() == Some(http::StatusCode::UNAUTHORIZED),
+        StreamableHttpError::UnexpectedServerResponse(text) => text.starts_with("HTTP 401"),
+        _ => false,
+    };
+    if is_401 { StreamableHttpError::AuthRequired(AuthRequiredError::new(NO_CHALLENGE.to_owned())) } else { error }
+}
+
 /// Makes of an error that answers a request by name of nobody an answer to that request: some servers refuse so what comes
-/// with a session that they do not know, instead of by status 404.
+/// with a session that they do not know, instead of by status 404. An answer to another request is no answer either: no
+/// other comes.
 fn refusal(
     response: StreamableHttpPostResponse,
     message: &ClientJsonRpcMessage,
@@ -318,6 +377,17 @@ fn refusal(
     let JsonRpcMessage::Request(request) = message else { return Ok(response) };
     let (mut error, session) = match response {
         StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), session) => (error, session),
+        // Some make a string of a number.
+        StreamableHttpPostResponse::Json(JsonRpcMessage::Response(response), session)
+            if response.id.to_string() != request.id.to_string() =>
+        {
+            let words = format!("{UNREADABLE}it answers request {} instead of {}", response.id, request.id);
+            let error = ErrorData::new(ErrorCode::PARSE_ERROR, words, None);
+            return Ok(StreamableHttpPostResponse::Json(
+                JsonRpcMessage::error(error, Some(request.id.clone())),
+                session,
+            ));
+        }
         other => return Ok(other),
     };
     if in_session && error.id.is_none() && error.error.message.to_lowercase().contains("session") {

@@ -116,11 +116,21 @@ impl Listening {
         Self::start_on(free_port(), program, arguments)
     }
 
+    /// As [`start`](Self::start), with these variables.
+    pub(crate) fn start_with(program: &str, arguments: &[&str], variables: &[(&str, String)]) -> Self {
+        Self::spawn(free_port(), program, arguments, variables)
+    }
+
     /// As [`start`](Self::start), on this port.
     pub(crate) fn start_on(port: u16, program: &str, arguments: &[&str]) -> Self {
+        Self::spawn(port, program, arguments, &[])
+    }
+
+    fn spawn(port: u16, program: &str, arguments: &[&str], variables: &[(&str, String)]) -> Self {
         let mut child = Command::new(program)
             .args(arguments)
             .env("PORT", port.to_string())
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

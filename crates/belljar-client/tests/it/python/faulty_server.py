@@ -51,6 +51,14 @@ def act(request: dict) -> None:
             sys.stdout.write('{"jsonrpc": "2.0", "id": %d, "result": {"content": [\n' % request["id"])
             sys.stdout.write('[1, 2, 3]\n"text"\n{}\n{"jsonrpc": "2.0"}\n{"id": 77}\n\xff\n\n')
             answer(request, text("done"))
+        case "not_text":
+            sys.stdout.buffer.write(b"\xff\xfe\x80 bytes that are no text\n{\"jsonrpc\": \"\xff\"}\n")
+            sys.stdout.flush()
+            answer(request, text("done"))
+        case "visits":
+            page = {"mode": "url", "url": "https://example.org/agree", "message": "Agree first.", "elicitationId": "e1"}
+            error = {"code": -32042, "message": "You must agree first.", "data": {"elicitations": [page]}}
+            send({"jsonrpc": "2.0", "id": request["id"], "error": error})
         case "malformed_result":
             answer(request, {"content": [{"type": "text"}, 7]})
         case "wrong_ids":

@@ -7,5 +7,6 @@ mod http;
 mod isolation;
 mod limits;
 mod notifications;
+mod own_client;
 mod stdio;
 mod wire;

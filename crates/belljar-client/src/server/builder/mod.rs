@@ -1,25 +1,39 @@
-//! Builders of servers: what each transport needs, and what all of them can be told.
+//! Builders of servers: what all of them can be told. What each transport needs is in the files beside this one.
 
-use std::path::PathBuf;
+mod http;
+mod stdio;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::model::{Implementation, ServerNotification};
+
+pub use self::http::{McpServerSse, McpServerStreamableHttp, OverHttp};
+pub use stdio::McpServerStdio;
 
 use super::calls::ProcessToolCall;
 use super::settings::{ProtocolEra, ReconnectPolicy, Settings, ToolErrorBehavior};
 use super::{CustomTransport, McpServer};
-use crate::error::McpError;
-use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root};
-use crate::oauth::OAuth;
+use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root, RootsHandler};
 use crate::transport::Connector;
-use crate::transport::http::{HeaderProvider, HttpEndpoint, StreamableHttp};
+use crate::transport::http::StreamableHttp;
 use crate::transport::sse::Sse;
 use crate::transport::stdio::ChildProcess;
 
 /// Builds a server of the transport `T`. Its names are [`McpServerStdio`], [`McpServerStreamableHttp`] and
 /// [`McpServerSse`].
+///
+/// ```
+/// use belljar_client::{McpServer, McpServerStdio, ServerBuilder};
+/// use std::time::Duration;
+///
+/// /// What is the same for all servers of a program.
+/// fn ours<T>(server: ServerBuilder<T>) -> ServerBuilder<T> {
+///     server.timeout(Duration::from_secs(30)).client_info("my agent", "1.0")
+/// }
+///
+/// let server: McpServer = ours(McpServerStdio::new("server")).build();
+/// ```
 #[must_use = "a builder makes nothing until `build` is called"]
 #[derive(Clone)]
 pub struct ServerBuilder<T> {
@@ -33,226 +47,20 @@ impl<T: std::fmt::Debug> std::fmt::Debug for ServerBuilder<T> {
     }
 }
 
-/// A server that is a child process and speaks on its standard streams.
-///
-/// The child does not inherit the environment, but for `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER` (on Windows
-/// what programs cannot do without); [`env`](ServerBuilder::env) adds to these. It is ended together with what it started: its standard
-/// input is closed, after two seconds it gets SIGTERM, after one more SIGKILL.
-///
-/// ```
-/// use belljar_client::McpServerStdio;
-///
-/// let server = McpServerStdio::new("uvx")
-///     .args(["mcp-server-git", "--repository", "."])
-///     .env("GIT_AUTHOR_NAME", "agent")
-///     .tool_prefix("git")
-///     .build();
-/// assert_eq!(server.tool_prefix(), Some("git"));
-/// ```
-pub type McpServerStdio = ServerBuilder<ChildProcess>;
-
-/// A server behind a URL that speaks streamable HTTP.
-///
-/// ```
-/// use belljar_client::McpServerStreamableHttp;
-///
-/// # fn main() -> Result<(), belljar_client::McpError> {
-/// let server = McpServerStreamableHttp::new("https://example.org/mcp")?
-///     .bearer_token("secret")
-///     .header("x-team", "blue")?
-///     .build();
-/// assert_eq!(server.label(), "https://example.org/mcp");
-/// # Ok(())
-/// # }
-/// ```
-pub type McpServerStreamableHttp = ServerBuilder<StreamableHttp>;
-
-/// A server behind a URL that speaks HTTP with server-sent events, the transport of 2024.
-///
-/// ```
-/// use belljar_client::McpServerSse;
-///
-/// # fn main() -> Result<(), belljar_client::McpError> {
-/// let server = McpServerSse::new("http://localhost:8000/sse")?.build();
-/// # Ok(())
-/// # }
-/// ```
-pub type McpServerSse = ServerBuilder<Sse>;
-
-impl ServerBuilder<ChildProcess> {
-    /// A server that is started by this command: a program on `PATH`, or a path.
-    pub fn new(command: impl Into<String>) -> Self {
-        let process = ChildProcess { command: command.into(), args: Vec::new(), env: Vec::new(), cwd: None };
-        Self { transport: process, settings: Settings::default() }
-    }
-
-    /// Adds an argument.
-    pub fn arg(mut self, argument: impl Into<String>) -> Self {
-        self.transport.args.push(argument.into());
-        self
-    }
-
-    /// Adds arguments.
-    pub fn args<I: IntoIterator<Item = impl Into<String>>>(mut self, arguments: I) -> Self {
-        self.transport.args.extend(arguments.into_iter().map(Into::into));
-        self
-    }
-
-    /// Sets a variable of the child's environment.
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.transport.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// Sets variables of the child's environment.
-    pub fn envs<I, N, V>(mut self, variables: I) -> Self
-    where
-        I: IntoIterator<Item = (N, V)>,
-        N: Into<String>,
-        V: Into<String>,
-    {
-        self.transport.env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
-        self
-    }
-
-    /// The directory to start the child in; else that of the program.
-    pub fn cwd(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.transport.cwd = Some(directory.into());
-        self
-    }
-}
-
-/// What [`McpServerStreamableHttp`] and [`McpServerSse`] share.
-pub trait OverHttp {
-    #[doc(hidden)]
-    fn endpoint(&mut self) -> &mut HttpEndpoint;
-}
-
-impl OverHttp for StreamableHttp {
-    fn endpoint(&mut self) -> &mut HttpEndpoint {
-        &mut self.endpoint
-    }
-}
-
-impl OverHttp for Sse {
-    fn endpoint(&mut self) -> &mut HttpEndpoint {
-        &mut self.endpoint
-    }
-}
-
-impl ServerBuilder<StreamableHttp> {
-    /// A server behind this URL.
-    ///
-    /// # Errors
-    ///
-    /// [`McpError::Config`] if this is no `http` or `https` URL.
-    pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
-        let endpoint = HttpEndpoint::new(url.as_ref())?;
-        Ok(Self { transport: StreamableHttp { endpoint, oauth: None }, settings: Settings::default() })
-    }
-
-    /// Gets tokens by OAuth 2.1 when the server asks for them.
-    ///
-    /// ```
-    /// use belljar_client::McpServerStreamableHttp;
-    /// use belljar_client::oauth::OAuth;
-    ///
-    /// # fn main() -> Result<(), belljar_client::McpError> {
-    /// let oauth = OAuth::new("http://127.0.0.1:8765/callback", async |url: String| {
-    ///     println!("visit {url} and paste where you were sent:");
-    ///     let mut answer = String::new();
-    ///     std::io::stdin().read_line(&mut answer).map_err(|error| error.to_string())?;
-    ///     Ok(answer.trim().to_owned())
-    /// });
-    /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.oauth(oauth).build();
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn oauth(mut self, oauth: OAuth) -> Self {
-        self.transport.oauth = Some(Arc::new(oauth));
-        self
-    }
-}
-
-impl ServerBuilder<Sse> {
-    /// A server behind this URL, whose path by custom ends in `/sse`.
-    ///
-    /// # Errors
-    ///
-    /// [`McpError::Config`] if this is no `http` or `https` URL.
-    pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
-        Ok(Self { transport: Sse { endpoint: HttpEndpoint::new(url.as_ref())? }, settings: Settings::default() })
-    }
-}
-
-impl<T: OverHttp> ServerBuilder<T> {
-    /// Adds a header to every request.
-    ///
-    /// # Errors
-    ///
-    /// [`McpError::Config`] if the name or value is none of HTTP, or the name is the protocol's own (`accept`,
-    /// `mcp-session-id`, …).
-    pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
-        let bad = |what: &str| McpError::Config(format!("the header `{name}` has a {what} that HTTP does not allow"));
-        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("name"))?;
-        let mut value = HeaderValue::from_str(value).map_err(|_| bad("value"))?;
-        value.set_sensitive(true);
-        self.transport.endpoint().add_header(header, value)?;
-        Ok(self)
-    }
-
-    /// Adds headers to every request.
-    ///
-    /// # Errors
-    ///
-    /// As [`header`](Self::header).
-    pub fn headers(mut self, headers: &HeaderMap) -> Result<Self, McpError> {
-        for (name, value) in headers {
-            self.transport.endpoint().add_header(name.clone(), value.clone())?;
-        }
-        Ok(self)
-    }
-
-    /// Sends `Authorization: Bearer …` with every request.
-    pub fn bearer_token(mut self, token: impl Into<String>) -> Self {
-        self.transport.endpoint().bearer = Some(token.into());
-        self
-    }
-
-    /// Asks for further headers before each request: tokens that grow old, for one.
-    ///
-    /// ```
-    /// use belljar_client::McpServerStreamableHttp;
-    /// use http::{HeaderMap, HeaderValue};
-    ///
-    /// # fn main() -> Result<(), belljar_client::McpError> {
-    /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.header_provider(async || {
-    ///     Ok(HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer fresh"))]))
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn header_provider(mut self, provider: impl HeaderProvider) -> Self {
-        self.transport.endpoint().provider = Some(Arc::new(provider));
-        self
-    }
-
-    /// Uses this HTTP client: for proxies, certificates, timeouts of your own.
-    ///
-    /// The crate's own client follows redirects within the same origin only, so that headers reach no other host; a client
-    /// of yours should do so too.
-    pub fn http_client(mut self, client: reqwest::Client) -> Self {
-        self.transport.endpoint().client = Some(client);
-        self
-    }
-}
-
 impl ServerBuilder<CustomTransport> {
     pub(super) fn over(transport: CustomTransport) -> Self {
         Self { transport, settings: Settings::default() }
     }
 
     /// The server.
+    ///
+    /// ```
+    /// use belljar_client::{McpServer, transport::Connector};
+    ///
+    /// fn over(way: impl Connector) -> McpServer {
+    ///     McpServer::custom(way).id("mine").build()
+    /// }
+    /// ```
     pub fn build(self) -> McpServer {
         McpServer::new(self.transport.0, self.settings)
     }
@@ -262,6 +70,11 @@ macro_rules! build {
     ($($transport:ty),*) => {$(
         impl ServerBuilder<$transport> {
             /// The server. Nothing is started or connected yet.
+            ///
+            /// ```
+            /// # use belljar_client::McpServerStdio;
+            /// let server = McpServerStdio::new("server").build();
+            /// ```
             pub fn build(self) -> McpServer {
                 McpServer::new(Arc::new(self.transport) as Arc<dyn Connector>, self.settings)
             }
@@ -273,18 +86,36 @@ build!(ChildProcess, StreamableHttp, Sse);
 
 impl<T> ServerBuilder<T> {
     /// A name for this server, for errors and comparisons. Without [`tool_prefix`](Self::tool_prefix) it prefixes nothing.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").id("files").build();
+    /// assert_eq!(server.id(), Some("files"));
+    /// ```
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.settings.id = Some(id.into());
         self
     }
 
     /// Names the server's tools `{prefix}_{name}`. Hooks see the bare name.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").tool_prefix("files").build();
+    /// assert_eq!(server.id(), Some("files"));
+    /// ```
     pub fn tool_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.tool_prefix = Some(prefix.into()).filter(|prefix| !prefix.is_empty());
         self
     }
 
     /// Which era of the protocol to speak. [`ProtocolEra::Auto`] unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_client::ProtocolEra;
+    /// let server = McpServerStdio::new("server").era(ProtocolEra::Legacy);
+    /// ```
     pub fn era(mut self, era: ProtocolEra) -> Self {
         self.settings.era = era;
         self
@@ -292,6 +123,12 @@ impl<T> ServerBuilder<T> {
 
     /// Which log messages the server should send. Unless told, a server of the legacy era sends what it likes, one of the
     /// modern era none.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_client::LogLevel;
+    /// let server = McpServerStdio::new("server").log_level(LogLevel::Info);
+    /// ```
     pub fn log_level(mut self, level: LogLevel) -> Self {
         self.settings.log_level = Some(level);
         self
@@ -310,18 +147,34 @@ impl<T> ServerBuilder<T> {
     }
 
     /// Gets the progress of every call that has no handler of its own. It must not block.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").progress_handler(|step| eprintln!("{:?}", step.message));
+    /// ```
     pub fn progress_handler(mut self, handler: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.settings.handlers.progress = Some(Arc::new(handler));
         self
     }
 
     /// Gets every notification as the protocol has it, before the other handlers. It must not block.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").message_handler(|notification| eprintln!("{notification:?}"));
+    /// ```
     pub fn message_handler(mut self, handler: impl Fn(&ServerNotification) + Send + Sync + 'static) -> Self {
         self.settings.handlers.message = Some(Arc::new(handler));
         self
     }
 
     /// How long the server may take to start and to answer the first request. 5 s unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use std::time::Duration;
+    /// let server = McpServerStdio::new("server").timeout(Duration::from_secs(30));
+    /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
@@ -329,6 +182,12 @@ impl<T> ServerBuilder<T> {
 
     /// The longest silence of a call: without an answer, a step of its progress, a log message or a question of the server
     /// for this long it is given up, and the server is told. 300 s unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use std::time::Duration;
+    /// let server = McpServerStdio::new("server").read_timeout(Duration::from_secs(60));
+    /// ```
     pub fn read_timeout(mut self, timeout: Duration) -> Self {
         self.settings.read_timeout = timeout;
         self
@@ -336,24 +195,44 @@ impl<T> ServerBuilder<T> {
 
     /// How often a model may try a failed tool again. 1 unless told. The agent's loop keeps the count, see
     /// [`ToolDefinition::max_retries`](crate::ToolDefinition::max_retries).
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").max_retries(3);
+    /// ```
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.settings.max_retries = retries;
         self
     }
 
     /// Keeps the list of tools until the server says that it changed, or the connection closes. On unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").cache_tools(false);
+    /// ```
     pub fn cache_tools(mut self, cache: bool) -> Self {
         self.settings.cache_tools = cache;
         self
     }
 
     /// As [`cache_tools`](Self::cache_tools), for resources and their templates.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").cache_resources(false);
+    /// ```
     pub fn cache_resources(mut self, cache: bool) -> Self {
         self.settings.cache_resources = cache;
         self
     }
 
     /// As [`cache_tools`](Self::cache_tools), for prompts.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").cache_prompts(false);
+    /// ```
     pub fn cache_prompts(mut self, cache: bool) -> Self {
         self.settings.cache_prompts = cache;
         self
@@ -361,6 +240,11 @@ impl<T> ServerBuilder<T> {
 
     /// Whether [`Toolset::instructions`](crate::Toolset::instructions) hands on what the server says about its use. Off
     /// unless told: it is text of the server in the model's instructions.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").include_instructions(true);
+    /// ```
     pub fn include_instructions(mut self, include: bool) -> Self {
         self.settings.include_instructions = include;
         self
@@ -368,6 +252,11 @@ impl<T> ServerBuilder<T> {
 
     /// Whether the model should be told the tools' output schemas; handed on in
     /// [`ToolDefinition::include_return_schema`](crate::ToolDefinition::include_return_schema).
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").include_return_schema(true);
+    /// ```
     pub fn include_return_schema(mut self, include: bool) -> Self {
         self.settings.include_return_schema = Some(include);
         self
@@ -375,18 +264,57 @@ impl<T> ServerBuilder<T> {
 
     /// Checks arguments against a tool's schema before they are sent; what does not fit is a
     /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry). Off unless told: servers check themselves.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").validate_arguments(true);
+    /// ```
     pub fn validate_arguments(mut self, validate: bool) -> Self {
         self.settings.validate_arguments = validate;
         self
     }
 
+    /// Shows these tools to models, by their bare names, and no others; nor can a model call others. The program still can,
+    /// with [`direct_call_tool`](McpServer::direct_call_tool). All of them unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").enabled_tools(["read", "search"]);
+    /// ```
+    pub fn enabled_tools<I: IntoIterator<Item = impl Into<String>>>(mut self, names: I) -> Self {
+        self.settings.enabled_tools = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Hides these tools from models, as [`enabled_tools`](Self::enabled_tools) does all others.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").disabled_tools(["delete"]);
+    /// ```
+    pub fn disabled_tools<I: IntoIterator<Item = impl Into<String>>>(mut self, names: I) -> Self {
+        self.settings.disabled_tools.extend(names.into_iter().map(Into::into));
+        self
+    }
+
     /// What becomes of a tool that says it failed. A retry unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_client::ToolErrorBehavior;
+    /// let server = McpServerStdio::new("server").tool_error_behavior(ToolErrorBehavior::Error);
+    /// ```
     pub fn tool_error_behavior(mut self, behavior: ToolErrorBehavior) -> Self {
         self.settings.tool_error_behavior = behavior;
         self
     }
 
     /// Who the server is told it speaks to. `belljar` and this crate's version unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").client_info("my agent", "1.0");
+    /// ```
     pub fn client_info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
         self.settings.client_info = Implementation::new(name, version);
         self
@@ -395,25 +323,48 @@ impl<T> ServerBuilder<T> {
     /// A hook around every call of a tool. It sees the bare name, and may change the call, add metadata, repeat it, or
     /// answer itself.
     ///
-    /// See [`ProcessToolCall`] for an example.
+    /// ```
+    /// # use belljar_client::{McpServerStdio, ProcessToolCall};
+    /// # fn with(hook: impl ProcessToolCall) {
+    /// let server = McpServerStdio::new("server").process_tool_call(hook);
+    /// # }
+    /// ```
     pub fn process_tool_call(mut self, hook: impl ProcessToolCall) -> Self {
         self.settings.process_tool_call = Some(Arc::new(hook));
         self
     }
 
     /// The model that the server may use.
+    ///
+    /// ```
+    /// # use belljar_client::{McpServerStdio, Model};
+    /// # fn with(model: impl Model) {
+    /// let server = McpServerStdio::new("server").sampling_model(model);
+    /// # }
+    /// ```
     pub fn sampling_model(mut self, model: impl Model) -> Self {
         self.settings.handlers.model = Some(Arc::new(model));
         self
     }
 
     /// Whether the server may use the model at all. On unless told; without a model it changes nothing.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").allow_sampling(false);
+    /// ```
     pub fn allow_sampling(mut self, allow: bool) -> Self {
         self.settings.allow_sampling = allow;
         self
     }
 
     /// Puts the server's questions to the user.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_client::ElicitationResponse;
+    /// let server = McpServerStdio::new("server").elicitation_handler(async |_question| Ok(ElicitationResponse::Decline));
+    /// ```
     pub fn elicitation_handler(mut self, handler: impl ElicitationHandler) -> Self {
         self.settings.handlers.elicitation = Some(Arc::new(handler));
         self
@@ -426,13 +377,47 @@ impl<T> ServerBuilder<T> {
     ///
     /// let server = McpServerStdio::new("server").roots([Root::new("file:///home/me/project")]);
     /// ```
-    pub fn roots(mut self, roots: impl IntoIterator<Item = Root>) -> Self {
-        self.settings.handlers.roots = Some(roots.into_iter().collect());
+    pub fn roots(self, roots: impl IntoIterator<Item = Root>) -> Self {
+        let roots: Vec<Root> = roots.into_iter().collect();
+        self.roots_handler(move || std::future::ready(Ok(roots.clone())))
+    }
+
+    /// As [`roots`](Self::roots), asked for anew whenever the server wants to know. Call
+    /// [`notify_roots_changed`](McpServer::notify_roots_changed) when the answer would be another.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_client::Root;
+    /// let server = McpServerStdio::new("server").roots_handler(async || Ok(vec![Root::new("file:///tmp")]));
+    /// ```
+    pub fn roots_handler(mut self, handler: impl RootsHandler) -> Self {
+        self.settings.handlers.roots = Some(Arc::new(handler));
+        self
+    }
+
+    /// Tells the server that the program shows pages of [MCP Apps](https://modelcontextprotocol.io/extensions/apps/overview),
+    /// without which some servers offer none. Off unless told.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").shows_apps(true);
+    /// ```
+    pub fn shows_apps(mut self, shows: bool) -> Self {
+        self.settings.handlers.shows_apps = shows;
         self
     }
 
     /// How to connect anew when a connection over HTTP is lost while it is in use. A call that was under way fails all the
     /// same: only the program knows whether it may be repeated.
+    ///
+    /// ```
+    /// # use belljar_client::{McpServerStreamableHttp, ReconnectPolicy};
+    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// let never = ReconnectPolicy { attempts: 0, ..Default::default() };
+    /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.reconnect(never);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reconnect(mut self, policy: ReconnectPolicy) -> Self {
         self.settings.reconnect = policy;
         self
