@@ -174,10 +174,11 @@ impl McpServer {
         Ok(definitions)
     }
 
-    /// Whether a model may call a tool of this name, as far as it is known without asking the server.
+    /// Whether a model may call a tool of this name, as far as it is known from the list that models were shown.
     pub(super) fn is_callable(&self, session: &Session, name: &str) -> bool {
-        let known = session.caches.tools.get(session.changes(Kind::Tools)).unwrap_or_default();
-        self.is_enabled(name) && known.iter().find(|tool| tool.name == name).is_none_or(is_for_model)
+        let shown = session.caches.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_hidden = |tools: &Vec<Tool>| tools.iter().any(|tool| tool.name == name && !is_for_model(tool));
+        self.is_enabled(name) && !shown.as_ref().is_some_and(|(tools, _)| is_hidden(tools))
     }
 
     fn is_enabled(&self, name: &str) -> bool {

@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_cannot_be_read_is_an_error_for_who_asked() {
-        let broken = br#"{"jsonrpc": "2.0", "id": 7, "result": {"content": [{"type": "hologram"}]}}"#;
+        let broken = br#"{"jsonrpc": "2.0", "id": 7, "outcome": {"content": []}}"#;
         let JsonRpcMessage::Error(error) = read(broken).unwrap() else { panic!("no error") };
         assert_eq!(error.id, Some(RequestId::Number(7)));
         assert!(error.error.message.starts_with(UNREADABLE));

@@ -1,11 +1,12 @@
 //! Servers for the tests: fetched once, by npm and pip, into the build folder; started on ports of their own.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use belljar_client::{McpServerStdio, ToolOutcome, ToolOutput};
@@ -172,9 +173,15 @@ fn drain(stream: impl std::io::Read + Send + 'static) {
     });
 }
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on now, and that no other test was given.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
 }
 
 /// The output of a call, which must be one.

@@ -135,10 +135,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.event(json.dumps(response(message, "done")))
             case "wrong_id":
                 self.answer_json(response({"id": 4711}, "for another"))
-            case "wrong_ids_in_events":
+            case "wrong_id_in_events":
                 self.start_events()
                 self.event(json.dumps(response({"id": 4711}, "for another")))
-                self.event(json.dumps(response(message, "done")))
             case "huge":
                 self.answer_json(response(message, "x" * HUGE))
             case "huge_event":
