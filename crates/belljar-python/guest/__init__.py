@@ -12,6 +12,7 @@ The host calls the functions below; each takes one JSON text and returns one JSO
 None of them raises because of what the user's code did: whatever happens is an outcome.
 """
 
+import sys
 from collections.abc import Callable
 from json import dumps, loads
 from typing import Any
@@ -57,7 +58,8 @@ def run(request: str) -> str:
 
     Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every
     statement's value as Python's prompt does); ``globals`` (names to set first); ``argv``; ``env``; ``file``
-    (becomes ``__file__``); ``fresh`` (true for the first call after a restore); ``max_value_bytes``.
+    (becomes ``__file__``); ``absent`` (what to say, by module, to code that fails for want of it); ``fresh`` (true for
+    the first call after a restore); ``max_value_bytes``.
 
     Outcome, by ``kind``:
 
@@ -87,7 +89,7 @@ def _prepare() -> Outcome:
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
         run(dumps({"code": code, "fresh": True}))
     interactive.status("1")
-    return {"kind": "value", "immortals": image.settle()}
+    return {"kind": "value", "immortals": image.settle(), "standard_library": sorted(sys.stdlib_module_names)}
 
 
 def _preload(request: Request) -> Outcome:
@@ -104,6 +106,7 @@ def _run(request: Request) -> Outcome:
     if request.get("fresh"):
         restored.refresh()
     restored.set_process(request.get("argv"), request.get("env"), request.get("file"))
+    tracebacks.set_absent(request.get("absent", {}))
     runner = interactive.run if request.get("mode") == "interactive" else cell.run
     return runner(request)
 

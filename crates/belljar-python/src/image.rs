@@ -1,5 +1,6 @@
 //! An image: the memory and files of an interpreter that is ready to run. Interpreters are copies of one.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub struct LeftOut {
 #[derive(Clone)]
 pub struct Image {
     shared: Arc<Shared>,
+    absent: Arc<BTreeMap<String, String>>,
 }
 
 struct Shared {
@@ -43,6 +45,8 @@ struct Shared {
 pub(crate) struct Extra {
     pub(crate) functions: Functions,
     pub(crate) left_out: Vec<LeftOut>,
+    /// Modules of the standard library that the table of `belljar-packages` lacks.
+    pub(crate) further_modules: Vec<String>,
 }
 
 /// What the guest answers when it has made itself ready to be copied.
@@ -51,6 +55,8 @@ struct Prepared {
     /// Addresses of objects that are to live as long as the interpreter. Counting references to them would make
     /// each copy write to, and so own, the pages that they lie on.
     immortals: Vec<u32>,
+    /// `sys.stdlib_module_names`.
+    standard_library: Vec<String>,
 }
 
 impl Image {
@@ -68,7 +74,7 @@ impl Image {
         let snapshot = Snapshot::open(file, program, layers)?;
         let extra = serde_json::from_slice(snapshot.extra())
             .map_err(|_| InstanceError::Snapshot("it was made by another build of belljar".into()))?;
-        Ok(Self { shared: Arc::new(Shared { snapshot, extra, packages }) })
+        Ok(Self { shared: Arc::new(Shared { snapshot, extra, packages }), absent: Arc::default() })
     }
 
     /// The packages that are installed in it.
@@ -81,6 +87,16 @@ impl Image {
         &self.shared.extra.left_out
     }
 
+    /// The same image for code that imports modules which no package provides: by module, what is said to code that
+    /// fails for want of it.
+    pub(crate) fn with_absent(self, absent: BTreeMap<String, String>) -> Self {
+        Self { absent: Arc::new(absent), ..self }
+    }
+
+    pub(crate) fn absent(&self) -> &Arc<BTreeMap<String, String>> {
+        &self.absent
+    }
+
     /// Bytes of memory in it; an interpreter shares them with others until it writes to them.
     pub fn memory_size(&self) -> u64 {
         self.shared.snapshot.memory_size()
@@ -88,6 +104,11 @@ impl Image {
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.shared.snapshot
+    }
+
+    /// Modules of this Python's standard library that were new in it.
+    pub(crate) fn further_modules(&self) -> &[String] {
+        &self.shared.extra.further_modules
     }
 
     pub(crate) fn functions(&self) -> Functions {
@@ -102,7 +123,8 @@ pub(crate) fn create(path: &Path) -> Result<File, CacheError> {
 }
 
 /// Makes a booted interpreter ready to be copied: its own modules imported, everything warmed up, objects immortal.
-pub(crate) fn prepare(instance: &mut Instance) -> Result<(), InteropError> {
+/// Gives the names of the standard library's modules.
+pub(crate) fn prepare(instance: &mut Instance) -> Result<Vec<String>, InteropError> {
     let prepare = interop::import(instance, "_belljar", "prepare")?;
     let answer = interop::call(instance, prepare, "prepare", "{}")?;
     let prepared: Prepared =
@@ -110,7 +132,7 @@ pub(crate) fn prepare(instance: &mut Instance) -> Result<(), InteropError> {
     for object in prepared.immortals {
         instance.memory().write_u32(object, IMMORTAL)?;
     }
-    Ok(())
+    Ok(prepared.standard_library)
 }
 
 /// Writes an interpreter that [`prepare`] made ready into `file`. A copy of it runs `code` before, so that the image

@@ -86,6 +86,8 @@ pub struct Interpreter {
     instance: Instance,
     functions: Functions,
     limits: Limits,
+    /// What is said to code that fails for want of a module, by module.
+    absent: Arc<BTreeMap<String, String>>,
     fresh: bool,
     /// Whether our own part inside stopped answering as agreed, though CPython lives on.
     broken: bool,
@@ -105,6 +107,8 @@ struct GuestRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a str>,
     env: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    absent: &'a BTreeMap<String, String>,
     /// Whether this is the first call since the image was restored: seeds are to be drawn anew.
     fresh: bool,
     max_value_bytes: u64,
@@ -142,8 +146,8 @@ impl Interpreter {
             limits: machine_limits(&limits),
         };
         let instance = program.restore(image.snapshot(), setup)?;
-        let functions = image.functions();
-        Ok(Self { instance, functions, limits, fresh: true, broken: false, start: begin.elapsed() })
+        let (functions, absent) = (image.functions(), image.absent().clone());
+        Ok(Self { instance, functions, limits, absent, fresh: true, broken: false, start: begin.elapsed() })
     }
 
     /// Runs a piece of code to its end, or to a limit.
@@ -156,6 +160,7 @@ impl Interpreter {
             argv: request.argv.as_deref(),
             file: request.file.as_deref(),
             env: &request.env,
+            absent: &self.absent,
             fresh: std::mem::take(&mut self.fresh),
             max_value_bytes: self.limits.value,
         };

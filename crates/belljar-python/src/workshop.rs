@@ -129,8 +129,10 @@ impl Workshop<'_> {
             let file = image::create(&new.path().join(IMAGE))?;
             self.build("the base image", program, layers, |instance| {
                 boot::install_host_call(instance)?;
-                image::prepare(instance)?;
-                let extra = Extra { functions: Functions::import(instance)?, left_out: Vec::new() };
+                let mut further_modules = image::prepare(instance)?;
+                further_modules.retain(|module| !belljar_packages::needs::in_standard_library(module));
+                let functions = Functions::import(instance)?;
+                let extra = Extra { functions, left_out: Vec::new(), further_modules };
                 image::write(instance, &file, &extra, "1 + 1")
             })?;
             step.finish();

@@ -213,7 +213,7 @@ impl Job {
             limits,
         };
         let prepared = place.python.needs(&code, &given, &*place.source).and_then(|needs| {
-            report.dependencies = names(&needs.requirements);
+            report.dependencies = names(needs.required());
             place.python.image_for(&needs, &given, &*place.source, &self.listener)
         });
         let image = match prepared {
@@ -289,8 +289,8 @@ impl Drop for Live {
 }
 
 /// Names, each once, in their order.
-fn names(requirements: &[Requirement]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::with_capacity(requirements.len());
+fn names<'a>(requirements: impl Iterator<Item = &'a Requirement>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
     for requirement in requirements {
         if !names.iter().any(|name| name == requirement.name()) {
             names.push(requirement.name().to_owned());

@@ -75,7 +75,8 @@ impl Preloader<'_> {
             let step = self.progress.start(Step::unmeasured("building the image of these packages"));
             let file = image::create(&new.path().join(IMAGE))?;
             let (mut instance, left_out) = self.build(set, modules)?;
-            let extra = Extra { functions: self.base.functions(), left_out };
+            let further_modules = self.base.further_modules().to_vec();
+            let extra = Extra { functions: self.base.functions(), left_out, further_modules };
             let imported = modules.iter().filter(|module| extra.left_out.iter().all(|left| left.module != **module));
             let code: String = imported.map(|module| format!("import {module}\n")).collect();
             image::write(&mut instance, &file, &extra, &format!("{code}1 + 1")).map_err(failed)?;

@@ -11,8 +11,22 @@ fn reason(options: &[&str], code: &str) -> String {
 
 #[test]
 fn a_package_that_does_not_exist_is_named() {
-    let reason = reason(&[], "import belljar_has_no_such_package_anywhere");
+    let reason = reason(&["--deps", "belljar-has-no-such-package-anywhere"], "1");
     assert!(reason.contains("belljar-has-no-such-package-anywhere"), "{reason}");
+}
+
+#[test]
+fn a_module_that_no_package_provides_may_be_one_that_the_code_makes() {
+    let code =
+        "open('belljar_made_here.py', 'w').write('x = 6 * 7')\nimport belljar_made_here\nprint(belljar_made_here.x)";
+    let run = Belljar::run_with(["-c", code]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "42\n"), "{run:?}");
+    // Where it does not, the code fails at its import and is told why.
+    let run = Belljar::run_with(["-c", "print('begun')\nimport belljar_made_nowhere.part"]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), "begun\n"), "{run:?}");
+    let error =
+        "ModuleNotFoundError: No module named 'belljar_made_nowhere'\nbelljar-made-nowhere: there is no package";
+    assert!(run.stderr.contains(error), "{run:?}");
 }
 
 #[test]
