@@ -42,19 +42,22 @@ impl Checker {
 
 /// Checkers of tools' arguments. To make one takes longer than to use it, so they are kept until a tool's schema changes.
 #[derive(Default)]
-pub(crate) struct Checkers(Mutex<HashMap<String, (Arc<JsonObject>, Arc<Checker>)>>);
+pub(crate) struct Checkers(Mutex<HashMap<String, OfSchema>>);
+
+struct OfSchema {
+    schema: Arc<JsonObject>,
+    checker: Arc<Checker>,
+}
 
 impl Checkers {
     /// The checker of a tool with this schema.
     pub(crate) fn of(&self, tool: &str, schema: &Arc<JsonObject>) -> Arc<Checker> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, checker)) = kept.get(tool)
-            && Arc::ptr_eq(of, schema)
-        {
-            return checker.clone();
+        if let Some(kept) = kept.get(tool).filter(|kept| Arc::ptr_eq(&kept.schema, schema)) {
+            return kept.checker.clone();
         }
         let checker = Arc::new(Checker::new(&Value::Object((**schema).clone())));
-        kept.insert(tool.to_owned(), (schema.clone(), checker.clone()));
+        kept.insert(tool.to_owned(), OfSchema { schema: schema.clone(), checker: checker.clone() });
         checker
     }
 }

@@ -249,6 +249,7 @@ fn response_of_rig(choice: Vec<AssistantContent>, finish: Option<FinishReason>) 
         Some(FinishReason::ToolCalls) => StopReason::ToolUse,
         Some(FinishReason::ContentFilter) => StopReason::Other("contentFilter".to_owned()),
         Some(FinishReason::Other(reason)) => StopReason::Other(reason),
+        Some(_) => StopReason::Other("unknown".to_owned()),
     };
     SamplingResponse { content: content.collect(), stop_reason, model: None }
 }
@@ -298,7 +299,7 @@ mod tests {
         assert!(matches!(content.as_slice(), [UserContent::Text(_), UserContent::Image(_)]), "{content:?}");
         assert_eq!(turn.tool_calls().next().unwrap().function.arguments["n"], 1);
         let [UserContent::ToolResult(result)] = results.as_slice() else { panic!("{results:?}") };
-        assert!(result.is_error && result.name.to_string() == "add" && result.call.wire() == "c1", "{result:?}");
+        assert!(result.is_error && result.name == "add" && result.call.wire() == "c1", "{result:?}");
     }
 
     #[test]

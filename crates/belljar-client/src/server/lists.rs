@@ -10,7 +10,7 @@ use rmcp::model::{
 use tokio::time::Instant;
 
 use super::connection::{Connection, RequestOptions};
-use super::session::{Cache, Kind, Session};
+use super::session::{Cache, Kind, Session, Shown};
 use super::{Audience, McpServer, is_visible_to};
 use crate::error::McpError;
 use crate::toolset::ToolDefinition;
@@ -162,23 +162,21 @@ impl McpServer {
     pub(crate) async fn definitions(&self) -> Result<Arc<Vec<ToolDefinition>>, McpError> {
         let session = self.session().await?;
         let tools = self.tools_in(&session).await?;
-        let cache = &session.caches.definitions;
-        if let Some((of, definitions)) = &*cache.lock().unwrap_or_else(PoisonError::into_inner)
-            && Arc::ptr_eq(of, &tools)
-        {
-            return Ok(definitions.clone());
+        let shown = || session.caches.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shown) = shown().as_ref().filter(|shown| Arc::ptr_eq(&shown.tools, &tools)) {
+            return Ok(shown.definitions.clone());
         }
         let for_model = tools.iter().filter(|tool| self.is_enabled(&tool.name) && is_for_model(tool));
         let definitions: Arc<Vec<ToolDefinition>> = Arc::new(for_model.map(|tool| self.define(tool)).collect());
-        *cache.lock().unwrap_or_else(PoisonError::into_inner) = Some((tools, definitions.clone()));
+        *shown() = Some(Shown { tools, definitions: definitions.clone() });
         Ok(definitions)
     }
 
     /// Whether a model may call a tool of this name, as far as it is known from the list that models were shown.
     pub(super) fn is_callable(&self, session: &Session, name: &str) -> bool {
-        let shown = session.caches.definitions.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_hidden = |tools: &Vec<Tool>| tools.iter().any(|tool| tool.name == name && !is_for_model(tool));
-        self.is_enabled(name) && !shown.as_ref().is_some_and(|(tools, _)| is_hidden(tools))
+        let shown = session.caches.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = shown.iter().flat_map(|shown| shown.tools.iter());
+        self.is_enabled(name) && !tools.any(|tool| tool.name == name && !is_for_model(tool))
     }
 
     fn is_enabled(&self, name: &str) -> bool {

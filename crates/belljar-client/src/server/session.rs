@@ -48,8 +48,7 @@ pub(super) struct Session {
 #[derive(Default)]
 pub(super) struct Caches {
     pub(super) tools: Cache<Tool>,
-    /// Definitions, with the list that they are made of.
-    pub(super) definitions: Mutex<Option<(Arc<Vec<Tool>>, Arc<Vec<ToolDefinition>>)>>,
+    pub(super) shown: Mutex<Option<Shown>>,
     pub(super) resources: Cache<Resource>,
     pub(super) templates: Cache<ResourceTemplate>,
     pub(super) prompts: Cache<WirePrompt>,
@@ -62,6 +61,12 @@ impl Caches {
         self.templates.clear();
         self.prompts.clear();
     }
+}
+
+/// What models were shown last, and the list that it was made of.
+pub(super) struct Shown {
+    pub(super) tools: Arc<Vec<Tool>>,
+    pub(super) definitions: Arc<Vec<ToolDefinition>>,
 }
 
 /// A list that may be kept.
