@@ -71,7 +71,7 @@ impl RunContext {
     ///
     /// [`McpError::Config`] if the name or value is none of HTTP, or the name is the protocol's own.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
-        let (name, value) = crate::transport::http::header(name, value)?;
+        let (name, value) = crate::transport::endpoint::header(name, value)?;
         self.headers.insert(name, value);
         Ok(self)
     }

@@ -5,7 +5,8 @@ use rmcp::model::{CallToolResult, ErrorCode, Tool};
 use serde_json::{Map, Value};
 
 use super::McpServer;
-use super::calls::{CallOptions, CallTool, Kept};
+use super::hook::{CallTool, Kept};
+use super::options::CallOptions;
 use crate::error::McpError;
 use crate::run::RunContext;
 use crate::toolset::ToolOutcome;

@@ -1,249 +1,27 @@
-//! Calling tools: hooks, options, rounds that want input, and what becomes of the result.
+//! Calling tools: what a server wants before it answers, and what becomes of the result.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
 
-use async_trait::async_trait;
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, MetaObject, RequestMetaObject, ServerResult,
-};
+use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult};
 use serde_json::{Map, Value};
 
 use super::McpServer;
-use super::connection::{Connection, RequestOptions};
+use super::connection::Connection;
+use super::hook::{CallTool, Kept};
+use super::options::CallOptions;
 use super::rounds::Rounds;
 use super::session::Session;
 use super::settings::ToolErrorBehavior;
 use super::tasks::wants_task;
 use crate::error::McpError;
-use crate::handlers::{Progress, ProgressHandler};
 use crate::output::{self, Mapped, Part};
 use crate::run::RunContext;
 use crate::toolset::{Retry, ToolOutcome};
-use crate::transport::http::RunHeaders;
 
 /// The code of an error that says which pages must be visited before a call, and how often one call may lead to visits: a
 /// server that is never content must not keep the user busy.
 const URL_ELICITATION_REQUIRED: i32 = -32042;
 const MAX_VISITS: usize = 3;
-
-/// A hook around every call of a server's tools.
-///
-/// ```
-/// use async_trait::async_trait;
-/// use belljar_client::{CallTool, McpError, McpServerStdio, ProcessToolCall, RunContext, ToolOutcome};
-/// use serde_json::{Map, Value, json};
-///
-/// /// Tells the server who asks.
-/// struct Signed;
-///
-/// #[async_trait]
-/// impl ProcessToolCall for Signed {
-///     async fn process(
-///         &self,
-///         run: &RunContext,
-///         call: CallTool<'_>,
-///         name: &str,
-///         mut arguments: Map<String, Value>,
-///     ) -> Result<ToolOutcome, McpError> {
-///         arguments.insert("user".into(), json!(run.get_deps::<String>()));
-///         let metadata = Map::from_iter([("signature".to_owned(), json!("…"))]);
-///         call.call_with_metadata(name, arguments, metadata).await
-///     }
-/// }
-///
-/// let server = McpServerStdio::new("server").process_tool_call(Signed).build();
-/// ```
-#[async_trait]
-pub trait ProcessToolCall: Send + Sync + 'static {
-    /// Makes the call, or does not. The name is the bare one, without a prefix.
-    ///
-    /// # Errors
-    ///
-    /// Those of the call, or the hook's own ([`McpError::Hook`]).
-    async fn process(
-        &self,
-        run: &RunContext,
-        call: CallTool<'_>,
-        name: &str,
-        arguments: Map<String, Value>,
-    ) -> Result<ToolOutcome, McpError>;
-}
-
-/// The call itself, as a hook gets it. It may be made more than once.
-///
-/// ```
-/// # use belljar_client::{CallTool, McpError, ToolOutcome};
-/// # use serde_json::{Map, Value, json};
-/// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-/// // Once more, if it did not work.
-/// match call.call(name, arguments.clone()).await? {
-///     ToolOutcome::Retry(_) => call.call(name, arguments).await,
-///     outcome => Ok(outcome),
-/// }
-/// # }
-/// ```
-#[derive(Clone, Copy)]
-pub struct CallTool<'a> {
-    server: &'a McpServer,
-    run: &'a RunContext,
-    /// Keeps the result of this tool.
-    kept: Option<(&'a str, &'a Kept)>,
-}
-
-/// The last result of a tool, as the server gave it, with what was made of it.
-pub(super) type Kept = Mutex<Option<(CallToolResult, ToolOutcome)>>;
-
-impl<'a> CallTool<'a> {
-    pub(super) fn new(server: &'a McpServer, run: &'a RunContext, kept: Option<(&'a str, &'a Kept)>) -> Self {
-        Self { server, run, kept }
-    }
-}
-
-impl CallTool<'_> {
-    /// Calls a tool by its bare name.
-    ///
-    /// ```
-    /// # use belljar_client::{CallTool, McpError, ToolOutcome};
-    /// # use serde_json::{Map, Value, json};
-    /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-    /// call.call(name, arguments).await
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`McpServer::direct_call_tool`].
-    pub async fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-        self.call_with_metadata(name, arguments, Map::new()).await
-    }
-
-    /// Calls a tool by its bare name, with metadata that goes into `_meta` beside the run's.
-    ///
-    /// ```
-    /// # use belljar_client::{CallTool, McpError, ToolOutcome};
-    /// # use serde_json::{Map, Value, json};
-    /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-    /// call.call_with_metadata(name, arguments, Map::from_iter([("trace".into(), json!("abc"))])).await
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`McpServer::direct_call_tool`].
-    pub async fn call_with_metadata(
-        &self,
-        name: &str,
-        arguments: Map<String, Value>,
-        metadata: Map<String, Value>,
-    ) -> Result<ToolOutcome, McpError> {
-        let mut options = CallOptions::of_run(self.run);
-        options.metadata.extend(metadata);
-        let kept = self.kept.filter(|(tool, _)| *tool == name).map(|(_, kept)| kept);
-        self.server.call_tool_keeping(name, Value::Object(arguments), options, kept).await
-    }
-}
-
-impl std::fmt::Debug for CallTool<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("CallTool").field("server", self.server).finish_non_exhaustive()
-    }
-}
-
-/// What a single call goes out with.
-///
-/// ```
-/// use std::time::Duration;
-/// use belljar_client::CallOptions;
-/// use serde_json::json;
-///
-/// let options = CallOptions::new()
-///     .metadata("trace", json!("abc"))
-///     .timeout(Duration::from_secs(30))
-///     .progress_handler(|step| eprintln!("{:?}", step.message));
-/// ```
-#[derive(Clone, Default)]
-pub struct CallOptions {
-    metadata: Map<String, Value>,
-    headers: Option<RunHeaders>,
-    progress: Option<ProgressHandler>,
-    timeout: Option<Duration>,
-}
-
-impl CallOptions {
-    /// A call that adds nothing.
-    ///
-    /// ```
-    /// # use belljar_client::CallOptions;
-    /// let options = CallOptions::new();
-    /// ```
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn of_run(run: &RunContext) -> Self {
-        Self {
-            metadata: run.metadata.clone(),
-            headers: (!run.headers.is_empty()).then(|| RunHeaders(run.headers.clone())),
-            progress: run.progress.clone(),
-            timeout: None,
-        }
-    }
-
-    /// Adds to the call's `_meta`.
-    ///
-    /// ```
-    /// # use belljar_client::CallOptions;
-    /// let options = CallOptions::new().metadata("trace", "abc".into());
-    /// ```
-    pub fn metadata(mut self, name: impl Into<String>, value: Value) -> Self {
-        self.metadata.insert(name.into(), value);
-        self
-    }
-
-    /// Gets the call's progress. It must not block.
-    ///
-    /// ```
-    /// # use belljar_client::CallOptions;
-    /// let options = CallOptions::new().progress_handler(|step| eprintln!("{:?}", step.fraction()));
-    /// ```
-    pub fn progress_handler(mut self, handler: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(handler));
-        self
-    }
-
-    /// The longest that a request of the call may take, whether the server is silent or not. No bound unless told.
-    ///
-    /// ```
-    /// # use belljar_client::CallOptions;
-    /// let options = CallOptions::new().timeout(std::time::Duration::from_secs(30));
-    /// ```
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    pub(super) fn request_options(&self, server: &McpServer) -> RequestOptions {
-        let meta = (!self.metadata.is_empty()).then(|| RequestMetaObject(MetaObject(self.metadata.clone())));
-        RequestOptions {
-            meta,
-            headers: self.headers.clone(),
-            progress: self.progress.clone(),
-            silence: server.inner.settings.read_timeout,
-            total: self.timeout,
-        }
-    }
-}
-
-impl std::fmt::Debug for CallOptions {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("CallOptions")
-            .field("metadata", &self.metadata)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
 
 impl McpServer {
     /// Calls a tool by its bare name. Neither prefix nor hook take part.
@@ -292,7 +70,7 @@ impl McpServer {
     }
 
     /// As [`call_tool_with`](Self::call_tool_with), and keeps the answer itself where it is asked for.
-    async fn call_tool_keeping(
+    pub(super) async fn call_tool_keeping(
         &self,
         name: &str,
         arguments: Value,
@@ -375,18 +153,6 @@ impl McpServer {
             return self.call_with_app(run, bare, arguments, resource).await;
         }
         self.call_through_hook(CallTool::new(self, run, None), bare, arguments).await
-    }
-
-    pub(super) async fn call_through_hook(
-        &self,
-        call: CallTool<'_>,
-        name: &str,
-        arguments: Map<String, Value>,
-    ) -> Result<ToolOutcome, McpError> {
-        match &self.inner.settings.process_tool_call {
-            Some(hook) => hook.process(call.run, call, name, arguments).await,
-            None => call.call(name, arguments).await,
-        }
     }
 
     fn fails_softly(&self) -> bool {

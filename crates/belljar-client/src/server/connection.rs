@@ -22,7 +22,7 @@ use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
 use crate::handlers::{Handlers, LogLevel, ProgressHandler};
-use crate::transport::http::{RunHeaders, SentHeaders};
+use crate::transport::endpoint::{RunHeaders, SentHeaders};
 use crate::transport::message::UNREADABLE;
 use crate::transport::observed::Observed;
 use crate::transport::{Connected, Diagnosis};

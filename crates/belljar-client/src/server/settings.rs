@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rmcp::model::Implementation;
 
-use super::calls::ProcessToolCall;
+use super::hook::ProcessToolCall;
 use crate::handlers::{Handlers, LogLevel};
 
 /// Which era of the protocol to speak.

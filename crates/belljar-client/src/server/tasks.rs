@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::McpServer;
-use super::calls::CallOptions;
 use super::connection::{Connection, RequestOptions};
+use super::options::CallOptions;
 use crate::error::McpError;
 use crate::handlers::notifications::CallWatch;
 use crate::handlers::{Progress, respond};

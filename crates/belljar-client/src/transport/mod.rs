@@ -1,5 +1,6 @@
 //! How messages reach a server: the ways that come with the crate, and the trait by which others plug in.
 
+pub(crate) mod endpoint;
 pub(crate) mod http;
 pub(crate) mod message;
 pub(crate) mod observed;
@@ -15,7 +16,8 @@ use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
-pub use self::http::{HeaderProvider, StreamableHttp};
+pub use self::http::StreamableHttp;
+pub use endpoint::HeaderProvider;
 pub use sse::Sse;
 pub use stdio::ChildProcess;
 

@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError
 use sse_stream::{Sse as Event, SseStream};
 use url::Url;
 
-use super::http::{HttpEndpoint, NO_CHALLENGE, RunHeaders, bearer, run_headers};
+use super::endpoint::{HttpEndpoint, NO_CHALLENGE, RunHeaders, bearer, run_headers};
 use super::{BoxTransport, Connected, Connector, Diagnosis, Incoming, MAX_MESSAGE_BYTES, Outgoing, message};
 use crate::error::McpError;
 use crate::oauth::{Authorizer, RequestTokens};

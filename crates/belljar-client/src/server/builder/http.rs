@@ -7,7 +7,8 @@ use http::HeaderMap;
 use super::{ServerBuilder, Settings};
 use crate::error::McpError;
 use crate::oauth::OAuth;
-use crate::transport::http::{HeaderProvider, HttpEndpoint, StreamableHttp};
+use crate::transport::endpoint::{HeaderProvider, HttpEndpoint};
+use crate::transport::http::StreamableHttp;
 use crate::transport::sse::Sse;
 
 /// A server behind a URL that speaks streamable HTTP.
@@ -125,7 +126,7 @@ impl<T: OverHttp> ServerBuilder<T> {
     /// [`McpError::Config`] if the name or value is none of HTTP, or the name is the protocol's own (`accept`,
     /// `mcp-session-id`, …).
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
-        let (name, value) = crate::transport::http::header(name, value)?;
+        let (name, value) = crate::transport::endpoint::header(name, value)?;
         self.transport.endpoint().add_header(name, value)?;
         Ok(self)
     }

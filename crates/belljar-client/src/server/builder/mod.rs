@@ -11,7 +11,7 @@ use rmcp::model::{Implementation, ServerNotification};
 pub use self::http::{McpServerSse, McpServerStreamableHttp, OverHttp};
 pub use stdio::McpServerStdio;
 
-use super::calls::ProcessToolCall;
+use super::hook::ProcessToolCall;
 use super::settings::{ProtocolEra, ReconnectPolicy, Settings, ToolErrorBehavior};
 use super::{CustomTransport, McpServer};
 use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root, RootsHandler};
