@@ -7,6 +7,7 @@ mod loopback;
 mod store;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use rmcp::transport::auth::{
@@ -82,6 +83,8 @@ pub struct OAuth {
     grant: Grant,
     store: Option<Arc<dyn TokenStore>>,
     allow_private_addresses: bool,
+    /// Visits of the user that are under way.
+    asking: AtomicUsize,
 }
 
 enum Grant {
@@ -103,7 +106,7 @@ impl OAuth {
     /// ```
     pub fn new(redirect_uri: impl Into<String>, visit: impl Visit) -> Self {
         let request = AuthorizationRequest::new(redirect_uri).with_client_name("belljar");
-        Self { grant: Grant::Code { request, visit: Arc::new(visit) }, store: None, allow_private_addresses: false }
+        Self::of(Grant::Code { request, visit: Arc::new(visit) })
     }
 
     /// No user is asked: the program itself has an account (the client credentials grant).
@@ -117,8 +120,16 @@ impl OAuth {
         scopes: impl IntoIterator<Item = S>,
     ) -> Self {
         let scopes = scopes.into_iter().map(Into::into).collect();
-        let grant = Grant::Client { id: id.into(), secret: secret.into(), scopes };
-        Self { grant, store: None, allow_private_addresses: false }
+        Self::of(Grant::Client { id: id.into(), secret: secret.into(), scopes })
+    }
+
+    fn of(grant: Grant) -> Self {
+        Self { grant, store: None, allow_private_addresses: false, asking: AtomicUsize::new(0) }
+    }
+
+    /// Whether the user is being asked for consent.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asking.load(Ordering::Relaxed) > 0
     }
 
     fn request(mut self, change: impl FnOnce(AuthorizationRequest) -> AuthorizationRequest) -> Self {
@@ -258,6 +269,22 @@ impl<'a> RequestTokens<'a> {
     }
 }
 
+/// Counts a visit while it is under way, also one that is given up.
+struct Asking<'a>(&'a AtomicUsize);
+
+impl<'a> Asking<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Tokens of one connection.
 pub(crate) struct Authorizer {
     oauth: Arc<OAuth>,
@@ -334,7 +361,9 @@ impl Authorizer {
         };
         let agreed = async {
             let url = session.get_authorization_url().to_owned();
+            let asking = Asking::new(&self.oauth.asking);
             let came_back = visit.visit(url).await.map_err(AuthError::AuthorizationFailed)?;
+            drop(asking);
             session.handle_callback_url(&came_back).await?;
             session.auth_manager.get_access_token().await
         };

@@ -61,6 +61,7 @@ pub type McpServerHttp = McpServerSse;
 /// match server.direct_call_tool("echo", json!({"message": "hi"})).await? {
 ///     ToolOutcome::Output(output) => println!("{}", output.to_text()),
 ///     ToolOutcome::Retry(retry) => println!("the model should try again: {}", retry.message),
+///     ToolOutcome::Failed(message) => println!("it failed: {message}"),
 ///     ToolOutcome::Denied(reason) => println!("not allowed: {reason}"),
 /// }
 /// running.close().await?;

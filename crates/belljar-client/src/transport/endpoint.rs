@@ -104,6 +104,11 @@ impl HttpEndpoint {
         Ok(())
     }
 
+    /// Whether a user is being asked for consent.
+    pub(crate) fn waits_for_user(&self) -> bool {
+        self.oauth.as_ref().is_some_and(|oauth| oauth.is_asking())
+    }
+
     /// The client that was given, or one that sends nothing to another origin.
     pub(crate) fn client(&self) -> Result<reqwest::Client, McpError> {
         if let Some(client) = &self.client {

@@ -74,6 +74,10 @@ impl Connector for StreamableHttp {
     fn reconnects(&self) -> bool {
         true
     }
+
+    fn waits_for_user(&self) -> bool {
+        self.endpoint.waits_for_user()
+    }
 }
 
 type HttpError = StreamableHttpError<reqwest::Error>;

@@ -100,6 +100,12 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
         self.identity()
     }
 
+    /// Whether a user is being asked to agree to something, in a browser for one. The time that it takes does not count as
+    /// the server's.
+    fn waits_for_user(&self) -> bool {
+        false
+    }
+
     /// Whether a lost connection may be made anew while it is in use. Not so for a child process: its state went with it.
     fn reconnects(&self) -> bool {
         false

@@ -144,6 +144,10 @@ impl Connector for Sse {
     fn reconnects(&self) -> bool {
         true
     }
+
+    fn waits_for_user(&self) -> bool {
+        self.endpoint.waits_for_user()
+    }
 }
 
 impl Sse {

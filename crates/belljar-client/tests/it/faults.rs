@@ -60,6 +60,17 @@ async fn a_server_that_ignores_the_modern_era_is_spoken_to_in_the_legacy_one() {
 }
 
 #[tokio::test]
+async fn a_server_of_the_modern_era_may_be_slow_to_say_so() {
+    let notes = tempfile::NamedTempFile::new().unwrap();
+    let server = faulty("slow_modern").env("NOTES", notes.path().display().to_string()).timeout(Duration::from_secs(6));
+    let server = server.build();
+    let running = server.connect().await.unwrap();
+    assert_eq!(server.info().await.unwrap().protocol_version.as_str(), "2026-07-28");
+    assert_eq!(server.direct_call_tool("fine", json!({})).await.unwrap().to_text(), "fine");
+    running.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_silent_call_is_given_up_and_the_server_told() {
     let notes = tempfile::NamedTempFile::new().unwrap();
     let server = faulty("hangs")

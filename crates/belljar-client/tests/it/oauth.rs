@@ -2,6 +2,8 @@
 //!
 //! The suite of [`conformance`](crate::conformance) goes through the protocol itself.
 
+use std::time::Duration;
+
 use belljar_client::oauth::{FileTokenStore, Loopback, OAuth, TokenStore};
 use belljar_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp};
 use serde_json::json;
@@ -77,6 +79,20 @@ async fn a_token_that_expires_in_the_middle_is_refreshed() {
     assert_eq!(ask(&server).await, "for your eyes");
     assert_eq!(seen(&listening).await, ["registration", "consent", "token", "refresh"]);
     running.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_user_may_take_longer_than_a_server() {
+    let listening = private_server();
+    let oauth = OAuth::new("http://127.0.0.1:1/callback", async |url: String| {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        let response = client.get(url).send().await.unwrap();
+        Ok(response.headers()["location"].to_str().unwrap().to_owned())
+    });
+    let server =
+        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(Duration::from_secs(5)).oauth(oauth);
+    assert_eq!(ask(&server.build()).await, "for your eyes");
 }
 
 #[tokio::test]

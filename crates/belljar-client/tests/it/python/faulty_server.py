@@ -97,6 +97,18 @@ for line in sys.stdin:
     match message.get("method"):
         case "server/discover" if FAULT == "ignores_discover":
             continue
+        case "server/discover" if FAULT == "slow_modern" and not os.path.getsize(os.environ["NOTES"]):
+            # Slow the first time it is started, so that the client gives up and tries what is no longer possible.
+            with open(os.environ["NOTES"], "a") as notes:
+                notes.write("was slow\n")
+            continue
+        case "server/discover" if FAULT == "slow_modern":
+            info = {"name": "slow", "version": "1"}
+            versions = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private"}
+            answer(message, {**versions, "capabilities": {"tools": {}}, "serverInfo": info})
+        case "initialize" if FAULT == "slow_modern":
+            error = {"code": -32022, "message": "initialize is not accepted", "data": {"supported": ["2026-07-28"]}}
+            send({"jsonrpc": "2.0", "id": message["id"], "error": error})
         case "initialize":
             if FAULT == "never_initializes":
                 continue
