@@ -301,7 +301,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // The store's memories are unmapped after this; nobody may close the safepoint page from then on.
+        // The store's memories are unmapped, or used by others, after this; nobody may close the safepoint page from then on.
         self.store.data().stop.disarm();
     }
 }

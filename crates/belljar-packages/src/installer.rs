@@ -14,7 +14,7 @@ use crate::needs::{Known, Needs};
 use crate::outage::Outage;
 use crate::platform::Platform;
 use crate::requirement::Requirement;
-use crate::resolution::{Pinned, Resolution, Source};
+use crate::resolution::{Absent, Pinned, Resolution, Source};
 use crate::settings::Settings;
 use crate::uv::{Demand, Worker};
 use crate::wheel::Wheel;
@@ -193,16 +193,11 @@ impl Installer {
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<Resolution, InstallError> {
-        let nothing_required = request.required().next().is_none();
-        if nothing_required && request.optional.is_empty() {
+        if request.required().next().is_none() && request.optional.is_empty() {
             return Ok(Resolution::new(&self.platform, Vec::new()));
         }
         if self.settings.no_install {
-            if nothing_required {
-                return Ok(Resolution::new(&self.platform, Vec::new()));
-            }
-            let packages = request.required().map(ToString::to_string).collect();
-            return Err(InstallError::NoInstall { packages });
+            return self.resolve_nothing(request);
         }
         for requirement in request.required() {
             if let Some(rule) = self.settings.policy.objection(requirement.name()) {
@@ -218,6 +213,23 @@ impl Installer {
         let resolution = self.resolve_afresh(demand, progress, deadline)?;
         self.memo.put(&question, &resolution);
         Ok(resolution)
+    }
+
+    /// The answer where installing is switched off. What is only inferred from imports may be there all the same, in a
+    /// directory that was mounted or as a file that the code makes.
+    fn resolve_nothing(&self, request: &Request) -> Result<Resolution, InstallError> {
+        let refusal = |requirements: &[Requirement]| InstallError::NoInstall {
+            packages: requirements.iter().map(ToString::to_string).collect(),
+        };
+        if !request.requirements.is_empty() {
+            return Err(refusal(&request.requirements));
+        }
+        let absent = |inferred: &Requirement| Absent {
+            name: inferred.name().to_owned(),
+            reason: refusal(std::slice::from_ref(inferred)).to_string(),
+        };
+        let absent = request.inferred.iter().map(absent).collect();
+        Ok(Resolution::new(&self.platform, Vec::new()).without(absent))
     }
 
     fn resolve_afresh(

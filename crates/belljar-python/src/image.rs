@@ -93,7 +93,9 @@ impl Image {
         Self { absent: Arc::new(absent), ..self }
     }
 
-    pub(crate) fn absent(&self) -> &Arc<BTreeMap<String, String>> {
+    /// Modules that the code imports and that no package provides: by module, what is said to code that fails for
+    /// want of it.
+    pub fn absent(&self) -> &Arc<BTreeMap<String, String>> {
         &self.absent
     }
 

@@ -13,8 +13,10 @@
 //! | `runner`, `pool` | code run on guest threads, a fresh interpreter each time |
 //! | `listener`, `lines` | what a client hears while code runs |
 //! | `images` | pictures that code shows |
-//! | `stdio`, `http`, `sse` | the transports |
-//! | `guard` | who may talk to the server over HTTP |
+//! | `stdio`, `http`, `sse`, `served` | the transports, and what they carry |
+//! | `guard`, `oauth`, `cors` | who may talk to the server over HTTP |
+//! | `tls` | TLS |
+//! | `resumable`, `events` | sessions of streamable HTTP, and streams that clients come back to |
 //! | `metrics` | numbers about the server |
 //!
 //! tokio runs the edges only: Python runs on plain threads with stacks of their own.
@@ -23,6 +25,8 @@
 
 mod answer;
 mod arguments;
+mod cors;
+mod events;
 mod guard;
 mod handler;
 mod http;
@@ -30,16 +34,23 @@ mod images;
 mod lines;
 mod listener;
 mod metrics;
+mod oauth;
 mod pool;
+mod resumable;
 mod runner;
+mod served;
 mod sse;
 mod stdio;
+mod tls;
 mod tool;
 
 pub use answer::ReturnMode;
 pub use guard::{Admission, Tokens};
 pub use handler::Server;
 pub use http::{HttpOptions, HttpTransport, serve_http};
+pub use oauth::{OAuth, OAuthError};
 pub use pool::Capacity;
 pub use runner::{Runner, Workplace};
+pub use served::Served;
 pub use stdio::{serve_stdio, serve_streams};
+pub use tls::{Tls, TlsError};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::progress::{NoProgress, Progress};
 use belljar_core::{Limits, Outcome, Request};
-use belljar_packages::Requirement;
+use belljar_packages::{Inferred, Requirement};
 use belljar_python::install::{Given, InstallerSource, LiveInstaller};
 use belljar_python::{Interpreter, Interrupter, Python, Streams};
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,7 +17,7 @@ use crate::arguments::Arguments;
 use crate::images::Images;
 use crate::listener::{Listener, Output};
 use crate::metrics::Metrics;
-use crate::pool::{Busy, Capacity, Pool};
+use crate::pool::{Busy, Capacity, Place, Pool};
 
 /// Why code was not run.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ impl Runner {
         let shared = Shared { pool: Pool::new(capacity), limits, open, workplace: Mutex::default(), metrics };
         let runner = Self { shared: Arc::new(shared) };
         let opening = Arc::downgrade(&runner.shared);
-        let submitted = runner.shared.pool.submit(move || {
+        let submitted = runner.shared.pool.submit(move |_place| {
             if let Some(shared) = opening.upgrade()
                 && let Err(error) = shared.workplace(&NoProgress)
             {
@@ -111,7 +111,7 @@ impl Runner {
         let stop = Stop::default();
         let (answer, answered) = oneshot::channel();
         let job = Job { shared: self.shared.clone(), arguments, listener, stop: stop.clone() };
-        self.shared.pool.submit(move || job.run(answer))?;
+        self.shared.pool.submit(move |place| job.run(answer, place))?;
         let _guard = StopOnDrop(stop);
         answered.await.unwrap_or_else(|_| Err(RunError::Failed("the call failed by a fault of Belljar".into())))
     }
@@ -183,7 +183,7 @@ struct Job {
 }
 
 impl Job {
-    fn run(mut self, answer: oneshot::Sender<Result<Report, RunError>>) {
+    fn run(mut self, answer: oneshot::Sender<Result<Report, RunError>>, place: Place) {
         if self.stop.stopped() {
             return;
         }
@@ -192,6 +192,8 @@ impl Job {
             Err(error) => (Err(RunError::Failed(error)), None),
         };
         self.listener.end();
+        // Who has the answer may call again.
+        drop(place);
         // Nobody waits any more, perhaps.
         let _ = answer.send(report);
         // The answer does not wait for the memory to be given back.
@@ -214,10 +216,17 @@ impl Job {
         };
         let prepared = place.python.needs(&code, &given, &*place.source).and_then(|needs| {
             report.dependencies = names(needs.required());
-            place.python.image_for(&needs, &given, &*place.source, &self.listener)
+            let image = place.python.image_for(&needs, &given, &*place.source, &self.listener)?;
+            let is_there = |inferred: &&Inferred| !image.absent().contains_key(&inferred.module);
+            let inferred = needs.inferred.iter().filter(is_there).map(|inferred| &inferred.requirement);
+            let installed = names(needs.requirements.iter().chain(inferred));
+            Ok((image, installed))
         });
         let image = match prepared {
-            Ok(image) => image,
+            Ok((image, installed)) => {
+                report.dependencies = installed;
+                image
+            }
             Err(error) if error.is_about_packages() => {
                 self.listener.log(LoggingLevel::Error, "belljar", error.to_string());
                 report.outcome = Outcome::InstallError(error.to_string());

@@ -30,6 +30,17 @@ fn a_module_that_no_package_provides_may_be_one_that_the_code_makes() {
 }
 
 #[test]
+fn without_installing_imports_are_the_codes_own() {
+    let code = "open('rich.py', 'w').write('x = 1')\nimport rich\nprint(rich.x)\nimport numpy";
+    let run = Belljar::run_with(["--no-install", "-c", code]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), "1\n"), "{run:?}");
+    assert!(
+        run.stderr.contains("No module named 'numpy'\npackages are needed, and installing is switched off"),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn a_package_without_a_wheel_for_the_platform_says_so() {
     let reason = reason(&["--deps", "psycopg2"], "1");
     assert!(reason.contains("psycopg2") && reason.contains("wheel"), "{reason}");
@@ -39,7 +50,7 @@ fn a_package_without_a_wheel_for_the_platform_says_so() {
 fn policies_hold_for_what_code_imports() {
     assert!(reason(&["--deny-packages", "rich"], "import rich").contains("`rich` is denied"));
     assert!(reason(&["--allow-packages", "pydantic*"], "import rich").contains("only pydantic* are allowed"));
-    assert!(reason(&["--no-install"], "import rich").contains("--no-install"));
+    assert!(reason(&["--no-install", "--deps", "rich"], "1").contains("--no-install"));
 }
 
 #[test]
@@ -52,7 +63,7 @@ fn addresses_in_code_are_refused() {
 
 #[test]
 fn without_json_the_words_are_on_standard_error_and_nothing_ran() {
-    let run = Belljar::new().args(["run", "--no-install", "-c", "print('begun'); import rich"]).run();
+    let run = Belljar::new().args(["run", "--no-install", "--deps", "rich", "-c", "print('begun')"]).run();
     assert_eq!((run.status, run.stdout.as_str()), (Some(126), ""), "{run:?}");
     assert!(run.stderr.starts_with("belljar: ") && run.stderr.contains("\nhint: "), "{run:?}");
 }

@@ -2,11 +2,20 @@
 
 mod answers;
 mod clients;
+mod configurations;
+mod conformance;
 mod faults;
+mod fetched;
 mod http;
+mod inspector;
 mod isolation;
 mod limits;
 mod notifications;
+mod oauth;
 mod own_client;
+mod packaging;
+mod pages;
+mod resuming;
 mod stdio;
+mod tls;
 mod wire;

@@ -25,12 +25,17 @@ impl Wire {
     /// `belljar stdio` with these arguments, after the handshake of the legacy era.
     pub(super) fn start<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wire = Self::silent(arguments);
+        wire.greet();
+        wire
+    }
+
+    /// The handshake of the legacy era.
+    pub(super) fn greet(&mut self) {
         let client = json!({ "name": "tests", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
-        let answer = wire.ask("initialize", hello);
+        let answer = self.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "belljar", "{answer}");
-        wire.tell("notifications/initialized", json!({}));
-        wire
+        self.tell("notifications/initialized", json!({}));
     }
 
     /// `belljar stdio` without any handshake.
@@ -38,7 +43,8 @@ impl Wire {
         Self::spawn(Belljar::new().arg("stdio").args(arguments).into_command())
     }
 
-    fn spawn(mut command: Command) -> Self {
+    /// This process.
+    pub(super) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
