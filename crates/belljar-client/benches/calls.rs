@@ -1,5 +1,5 @@
 //! Calls per second against the Python SDK's client, on the same server in the same run; and what a call costs beyond the
-//! bare exchange of lines.
+//! exchange alone.
 //!
 //! ```sh
 //! cargo bench -p belljar-client
@@ -34,11 +34,12 @@ use serde_json::json;
 mod harness;
 
 /// Calls of one measurement, one after another.
-const CALLS: usize = 2_000;
+const CALLS: usize = 500;
 /// Calls at a time, where many are made at once.
 const CONCURRENT: usize = 1_000;
-/// Measurements, of which the median counts.
+/// Measurements, of which the median counts. Python's take longest by far.
 const ROUNDS: usize = 5;
+const PYTHON_ROUNDS: usize = 3;
 
 /// Gives back what it gets.
 #[derive(Clone)]
@@ -97,66 +98,70 @@ fn main() {
     // One thread, as the Python client has.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
-    println!("median of {ROUNDS} rounds of {CALLS} calls\n");
-    let bare = median(|| bare_exchange(&me));
-    println!("bare exchange of lines over stdio        {:>9.1} µs per exchange", per_call(bare));
+    println!(
+        "medians of {ROUNDS} rounds ({PYTHON_ROUNDS} of Python's): {CALLS} calls one after another, then {CONCURRENT} at once\n"
+    );
+    println!("{:<7}{:<28}{:>10}{:>10}{:>10}{:>13}", "", "", "µs/call", "CPU µs", "calls/s", "at once, /s");
     let stdio = McpServerStdio::new(&me).args(["--serve", "stdio"]).era(ProtocolEra::Legacy).build();
     let over_http = McpServerStreamableHttp::new(&url).unwrap().era(ProtocolEra::Legacy).build();
-    for (name, server, target) in [("stdio", &stdio, vec![me.clone()]), ("HTTP", &over_http, vec![url.clone()])] {
-        let ours = median(|| runtime.block_on(sequential(server)));
-        let many = median(|| runtime.block_on(concurrent(server)));
-        let (python, python_many) = python_client(&target);
-        println!(
-            "{name}: belljar-client                    {:>9.1} µs per call, {:.0} calls/s",
-            per_call(ours),
-            rate(CALLS, ours)
-        );
-        println!(
-            "{name}: Python SDK client                 {:>9.1} µs per call, {:.0} calls/s",
-            per_call(python),
-            rate(CALLS, python)
-        );
-        println!("{name}: ratio, one after another          {:>9.1}", python.as_secs_f64() / ours.as_secs_f64());
-        println!("{name}: belljar-client, {CONCURRENT} at once      {:>9.0} calls/s, no error", rate(CONCURRENT, many));
-        println!("{name}: Python SDK client, {CONCURRENT} at once   {:>9.0} calls/s", rate(CONCURRENT, python_many));
-        println!(
-            "{name}: ratio, {CONCURRENT} at once               {:>9.1}",
-            python_many.as_secs_f64() / many.as_secs_f64()
-        );
-        if name == "stdio" {
-            println!("stdio: beyond the bare exchange          {:>9.1} µs per call", per_call(ours) - per_call(bare));
+    for (name, server, target) in [("stdio", &stdio, &me), ("HTTP", &over_http, &url)] {
+        let bare = median(ROUNDS, || match name {
+            "stdio" => [bare_exchange(&me), Duration::ZERO, Duration::ZERO],
+            _ => [runtime.block_on(bare_posts(&url)), Duration::ZERO, Duration::ZERO],
+        });
+        let ours = median(ROUNDS, || runtime.block_on(measured(server)));
+        let python = python_client(target);
+        for (what, [one_by_one, cpu, at_once]) in
+            [("the exchange alone, by hand", bare), ("belljar-client", ours), ("Python SDK client", python)]
+        {
+            let or_nothing = |value: f64, is_known: bool| if is_known { format!("{value:.0}") } else { String::new() };
+            println!(
+                "{name:<7}{what:<28}{:>10.1}{:>10}{:>10.0}{:>13}",
+                per_call(one_by_one),
+                or_nothing(per_call(cpu), !cpu.is_zero()),
+                CALLS as f64 / one_by_one.as_secs_f64(),
+                or_nothing(CONCURRENT as f64 / at_once.as_secs_f64(), !at_once.is_zero())
+            );
         }
+        let [one_by_one, cpu, at_once]: [f64; 3] =
+            std::array::from_fn(|which| python[which].as_secs_f64() / ours[which].as_secs_f64());
+        println!("{name:<7}{:<28}{one_by_one:>10.1}{cpu:>10.1}{:>10}{at_once:>13.1}", "times as fast as Python", "");
+        let beyond = per_call(ours[0]) - per_call(bare[0]);
+        println!("{name:<7}{:<28}{beyond:>10.1}\n", "beyond the exchange alone");
     }
 }
 
-fn median(mut measure: impl FnMut() -> Duration) -> Duration {
-    let mut times: Vec<Duration> = (0..ROUNDS).map(|_| measure()).collect();
-    times.sort();
-    times[ROUNDS / 2]
+/// Time one after another, the client's processor time meanwhile, and time at once. Zero stands for what is not known.
+type Times = [Duration; 3];
+
+/// The medians of each.
+fn median(rounds: usize, mut measure: impl FnMut() -> Times) -> Times {
+    let rounds: Vec<Times> = (0..rounds).map(|_| measure()).collect();
+    std::array::from_fn(|which| {
+        let mut times: Vec<Duration> = rounds.iter().map(|times| times[which]).collect();
+        times.sort();
+        times[times.len() / 2]
+    })
 }
 
 fn per_call(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6 / CALLS as f64
 }
 
-fn rate(calls: usize, time: Duration) -> f64 {
-    calls as f64 / time.as_secs_f64()
+/// Processor time of this thread, on which everything of the client runs; zero where the system does not tell.
+fn processor_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    Duration::from_nanos(text.split(' ').next().and_then(|nanoseconds| nanoseconds.parse().ok()).unwrap_or(0))
 }
 
-async fn sequential(server: &McpServer) -> Duration {
+async fn measured(server: &McpServer) -> Times {
     let running = server.connect().await.unwrap();
     call(server, 0).await;
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), processor_time());
     for number in 0..CALLS {
         call(server, number).await;
     }
-    let time = started.elapsed();
-    running.close().await.unwrap();
-    time
-}
-
-async fn concurrent(server: &McpServer) -> Duration {
-    let running = server.connect().await.unwrap();
+    let (one_by_one, cpu) = (started.elapsed(), processor_time() - before);
     let started = Instant::now();
     let calls = (0..CONCURRENT).map(|number| {
         let server = server.clone();
@@ -165,9 +170,9 @@ async fn concurrent(server: &McpServer) -> Duration {
     for call in futures::future::join_all(calls).await {
         call.unwrap();
     }
-    let time = started.elapsed();
+    let at_once = started.elapsed();
     running.close().await.unwrap();
-    time
+    [one_by_one, cpu, at_once]
 }
 
 async fn call(server: &McpServer, number: usize) {
@@ -204,16 +209,44 @@ fn bare_exchange(server: &str) -> Duration {
     time
 }
 
-/// The Python SDK's client, which measures itself: calls one after another, and many at once.
-fn python_client(target: &[String]) -> (Duration, Duration) {
+/// The same messages, posted and read by hand over a connection that is kept: what server and HTTP take of a call.
+async fn bare_posts(url: &str) -> Duration {
+    let client = reqwest::Client::new();
+    let post = async |session: Option<&str>, message: serde_json::Value| {
+        let mut request = client.post(url).header("accept", "application/json, text/event-stream").json(&message);
+        if let Some(session) = session {
+            request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25");
+        }
+        let response = request.send().await.unwrap().error_for_status().unwrap();
+        let session = response.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        let text = response.text().await.unwrap();
+        assert!(message.get("id").is_none() || text.contains("\"result\""), "{text}");
+        session
+    };
+    let info = json!({"name": "bare", "version": "1"});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info});
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let session = post(None, hello).await;
+    post(session.as_deref(), json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    let started = Instant::now();
+    for number in 0..CALLS {
+        let params = json!({"name": "echo", "arguments": {"number": number}});
+        let call = json!({"jsonrpc": "2.0", "id": number + 1, "method": "tools/call", "params": params});
+        post(session.as_deref(), call).await;
+    }
+    started.elapsed()
+}
+
+/// The Python SDK's client, which measures itself.
+fn python_client(target: &str) -> Times {
     let output = Command::new(harness::legacy_python())
         .arg(harness::script("client_benchmark.py"))
-        .args([CALLS, CONCURRENT, ROUNDS].map(|number| number.to_string()))
-        .args(target)
+        .args([CALLS, CONCURRENT, PYTHON_ROUNDS].map(|number| number.to_string()))
+        .arg(target)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     let mut seconds = text.split_whitespace().map(|number| Duration::from_secs_f64(number.parse().unwrap()));
-    (seconds.next().unwrap(), seconds.next().unwrap())
+    std::array::from_fn(|_| seconds.next().unwrap())
 }

@@ -89,6 +89,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .sampling_model(Echo)
         .elicitation_handler(accept)
         .cache_tools(false)
+        // What is tested is the protocol, on however busy a machine.
+        .timeout(std::time::Duration::from_secs(60))
         .build();
     let running = server.connect().await?;
     let rounds = if scenario == REPEATED { 3 } else { 1 };

@@ -3,6 +3,11 @@
 use serde_json::Value;
 
 /// A boxed cause, as `std::error::Error::source` hands it on.
+///
+/// ```
+/// let error: belljar_client::BoxError = std::io::Error::other("no").into();
+/// assert_eq!(error.to_string(), "no");
+/// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error of a server or of the way to it.

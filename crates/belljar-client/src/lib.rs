@@ -58,17 +58,17 @@ pub use config::{load_mcp_servers, parse_mcp_servers};
 pub use error::{BoxError, McpError};
 pub use handlers::{
     Elicitation, ElicitationHandler, ElicitationResponse, LogHandler, LogLevel, LogMessage, MessageHandler, Model,
-    ModelError, ModelPreferences, Progress, ProgressHandler, Root, SamplingContent, SamplingMessage, SamplingRequest,
-    SamplingResponse, SamplingRole, SamplingTool, StopReason, ToolChoice,
+    ModelError, ModelPreferences, Progress, ProgressHandler, Root, RootsHandler, SamplingContent, SamplingMessage,
+    SamplingRequest, SamplingResponse, SamplingRole, SamplingTool, StopReason, ToolChoice,
 };
 pub use output::{Binary, ToolOutput};
 pub use run::RunContext;
 #[expect(deprecated, reason = "the old name is offered to those who know it")]
 pub use server::McpServerHttp;
 pub use server::{
-    Argument, CallOptions, CallTool, CustomTransport, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp,
-    ProcessToolCall, Prompt, PromptContent, PromptMessage, ProtocolEra, ReconnectPolicy, ResourceUpdates, Running,
-    ServerBuilder, ToolErrorBehavior,
+    AppResult, Argument, CallOptions, CallTool, CustomTransport, McpServer, McpServerSse, McpServerStdio,
+    McpServerStreamableHttp, OverHttp, ProcessToolCall, Prompt, PromptContent, PromptMessage, ProtocolEra,
+    ReconnectPolicy, ResourceUpdates, Running, ServerBuilder, ToolErrorBehavior,
 };
 pub use toolset::{
     Approval, ApprovalRequest, Approve, ApprovedToolset, CombinedToolset, Enter, FilteredToolset, PrefixedToolset,

@@ -46,21 +46,42 @@ pub struct Binary {
 
 impl Binary {
     /// Whether the media type is that of an image.
+    ///
+    /// ```
+    /// # use belljar_client::Binary;
+    /// assert!(Binary { data: vec![], media_type: "image/png".into() }.is_image());
+    /// ```
     pub fn is_image(&self) -> bool {
         self.media_type.starts_with("image/")
     }
 
     /// Whether the media type is that of a sound.
+    ///
+    /// ```
+    /// # use belljar_client::Binary;
+    /// assert!(Binary { data: vec![], media_type: "audio/wav".into() }.is_audio());
+    /// ```
     pub fn is_audio(&self) -> bool {
         self.media_type.starts_with("audio/")
     }
 
     /// The bytes in base64.
+    ///
+    /// ```
+    /// # use belljar_client::Binary;
+    /// assert_eq!(Binary { data: vec![1, 2, 3], media_type: "image/png".into() }.base64(), "AQID");
+    /// ```
     pub fn base64(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(&self.data)
     }
 
     /// A `data:` URL, as language models' APIs take images.
+    ///
+    /// ```
+    /// # use belljar_client::Binary;
+    /// let image = Binary { data: vec![1, 2, 3], media_type: "image/png".into() };
+    /// assert_eq!(image.data_url(), "data:image/png;base64,AQID");
+    /// ```
     pub fn data_url(&self) -> String {
         format!("data:{};base64,{}", self.media_type, self.base64())
     }
@@ -68,6 +89,11 @@ impl Binary {
 
 impl ToolOutput {
     /// The text, if this is one.
+    ///
+    /// ```
+    /// # use belljar_client::ToolOutput;
+    /// assert_eq!(ToolOutput::Text("hi".into()).as_text(), Some("hi"));
+    /// ```
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -76,6 +102,11 @@ impl ToolOutput {
     }
 
     /// The JSON value, if this is one.
+    ///
+    /// ```
+    /// # use belljar_client::ToolOutput;
+    /// assert_eq!(ToolOutput::Json(1.into()).as_json(), Some(&1.into()));
+    /// ```
     pub fn as_json(&self) -> Option<&Value> {
         match self {
             Self::Json(value) => Some(value),
@@ -102,6 +133,12 @@ impl ToolOutput {
 
     /// One text for a model that reads nothing else: JSON on one line, parts on lines of their own, and for binary parts a
     /// note of type and size.
+    ///
+    /// ```
+    /// # use belljar_client::{Binary, ToolOutput};
+    /// let image = ToolOutput::Binary(Binary { data: vec![1, 2, 3], media_type: "image/png".into() });
+    /// assert_eq!(image.to_text(), "[image/png, 3 bytes]");
+    /// ```
     pub fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

@@ -9,8 +9,8 @@ use std::time::Duration;
 use belljar_client::oauth::{Loopback, OAuth};
 use belljar_client::protocol::Tool;
 use belljar_client::{
-    CallOptions, LogLevel, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
-    ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
+    CallOptions, LogLevel, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, OverHttp,
+    ProtocolEra, ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
 };
 use clap::Args;
 use serde_json::Value;
@@ -124,7 +124,7 @@ async fn attempt(global: &Global, arguments: &Arguments) -> Result<ExitCode, Str
                 show(&output, tool, &arguments.save)?;
                 ExitCode::SUCCESS
             }
-            failure @ (ToolOutcome::Retry(_) | ToolOutcome::Denied(_)) => {
+            failure => {
                 eprintln!("{}", for_people(&failure.to_text()));
                 ExitCode::from(FAILED)
             }
@@ -151,22 +151,13 @@ fn server(global: &Global, arguments: &Arguments) -> Result<McpServer, String> {
     let words = |error: McpError| error.to_string();
     if target.starts_with("http://") || target.starts_with("https://") {
         let path = target.split(['?', '#']).next().unwrap_or(target);
-        if path.ends_with("/sse") && !arguments.oauth {
-            let mut server = McpServerSse::new(target).map_err(words)?;
-            for (name, value) in &arguments.headers {
-                server = server.header(name, value).map_err(words)?;
-            }
-            return Ok(configured(server, global, arguments).build());
-        }
-        let mut server = McpServerStreamableHttp::new(target).map_err(words)?;
-        for (name, value) in &arguments.headers {
-            server = server.header(name, value).map_err(words)?;
-        }
-        if arguments.oauth {
-            let visit = Loopback::new(arguments.oauth_port, |url| eprintln!("Visit {url}"));
-            server = server.oauth(OAuth::new(visit.redirect_uri(), visit));
-        }
-        return Ok(configured(server, global, arguments).build());
+        return if path.ends_with("/sse") {
+            let server = over_http(McpServerSse::new(target).map_err(words)?, arguments).map_err(words)?;
+            Ok(configured(server, global, arguments).build())
+        } else {
+            let server = over_http(McpServerStreamableHttp::new(target).map_err(words)?, arguments).map_err(words)?;
+            Ok(configured(server, global, arguments).build())
+        };
     }
     if let Some((file, name)) = target.rsplit_once('#').filter(|(file, _)| Path::new(file).is_file()) {
         let servers = load_mcp_servers(file).map_err(words)?;
@@ -185,6 +176,18 @@ fn server(global: &Global, arguments: &Arguments) -> Result<McpServer, String> {
     let program = command.remove(0);
     let server = McpServerStdio::new(program).args(command).envs(arguments.env.iter().cloned());
     Ok(configured(server, global, arguments).build())
+}
+
+/// A server with what the command line says about HTTP.
+fn over_http<T: OverHttp>(mut server: ServerBuilder<T>, arguments: &Arguments) -> Result<ServerBuilder<T>, McpError> {
+    for (name, value) in &arguments.headers {
+        server = server.header(name, value)?;
+    }
+    if arguments.oauth {
+        let visit = Loopback::new(arguments.oauth_port, |url| eprintln!("Visit {url}"));
+        server = server.oauth(OAuth::new(visit.redirect_uri(), visit));
+    }
+    Ok(server)
 }
 
 fn configured<T>(server: ServerBuilder<T>, global: &Global, arguments: &Arguments) -> ServerBuilder<T> {

@@ -27,12 +27,25 @@ pub struct OpenAiModel {
 
 impl OpenAiModel {
     /// The model of this name behind this URL, which as a rule ends in `/v1`.
+    ///
+    /// ```
+    /// # use belljar_client::adapters::openai::OpenAiModel;
+    /// let model = OpenAiModel::new("https://api.example.org/v1", "the key", "the model");
+    /// ```
     pub fn new(url: impl Into<String>, key: impl Into<String>, model: impl Into<String>) -> Self {
         let config = OpenAIConfig::new().with_api_base(url).with_api_key(key);
         Self { client: Client::with_config(config), model: model.into() }
     }
 
     /// A model by a client that is configured already.
+    ///
+    /// ```
+    /// # use belljar_client::adapters::openai::OpenAiModel;
+    /// use async_openai::{Client, config::OpenAIConfig};
+    ///
+    /// let client = Client::with_config(OpenAIConfig::new().with_api_base("http://localhost:11434/v1"));
+    /// let model = OpenAiModel::with_client(client, "llama3.2");
+    /// ```
     pub fn with_client(client: Client<OpenAIConfig>, model: impl Into<String>) -> Self {
         Self { client, model: model.into() }
     }
@@ -111,6 +124,7 @@ fn messages(message: &SamplingMessage) -> Vec<Value> {
         let role = if message.role == SamplingRole::Assistant { "assistant" } else { "user" };
         // Plain text as plain text: not every endpoint takes parts.
         let content = match parts.as_slice() {
+            [] => Value::Null,
             [only] if only["type"] == "text" => only["text"].clone(),
             _ => json!(parts),
         };
@@ -146,4 +160,82 @@ fn read(response: &Value) -> Result<SamplingResponse, ModelError> {
         Some(other) => StopReason::Other(other.to_owned()),
     };
     Ok(SamplingResponse { content, stop_reason, model: response["model"].as_str().map(str::to_owned) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::SamplingTool;
+    use crate::output::Binary;
+
+    fn turn(role: SamplingRole, content: Vec<SamplingContent>) -> SamplingMessage {
+        SamplingMessage { role, content }
+    }
+
+    #[test]
+    fn a_request_keeps_everything_that_the_endpoint_has_a_place_for() {
+        let binary = |media_type: &str| Binary { data: vec![1], media_type: media_type.into() };
+        let call = SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input: Map::new() };
+        let result = vec![SamplingContent::Text("2".into())];
+        let result = SamplingContent::ToolResult { id: "c1".into(), content: result, is_error: false };
+        let parts = vec![
+            SamplingContent::Text("What is it?".into()),
+            SamplingContent::Image(binary("image/png")),
+            SamplingContent::Audio(binary("audio/x-wav")),
+        ];
+        let tool = SamplingTool { name: "add".into(), description: Some("Adds.".into()), input_schema: Map::new() };
+        let request = SamplingRequest {
+            system_prompt: Some("Be kind.".into()),
+            messages: vec![
+                turn(SamplingRole::User, parts),
+                turn(SamplingRole::Assistant, vec![call]),
+                turn(SamplingRole::User, vec![result, SamplingContent::Text("Go on.".into())]),
+            ],
+            max_tokens: 7,
+            temperature: Some(0.5),
+            stop_sequences: vec!["END".into()],
+            tools: vec![tool],
+            tool_choice: ToolChoice::Required,
+            ..Default::default()
+        };
+        let body = body("m", &request);
+        let function = json!({"name": "add", "description": "Adds.", "parameters": {}});
+        let expected = json!({
+            "model": "m",
+            "max_tokens": 7,
+            "temperature": 0.5,
+            "stop": ["END"],
+            "tools": [{"type": "function", "function": function}],
+            "tool_choice": "required",
+            "messages": [
+                {"role": "system", "content": "Be kind."},
+                {"role": "user", "content": [
+                    {"type": "text", "text": "What is it?"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQ=="}},
+                    {"type": "input_audio", "input_audio": {"data": "AQ==", "format": "wav"}},
+                ]},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}},
+                ]},
+                {"role": "tool", "tool_call_id": "c1", "content": "2"},
+                {"role": "user", "content": "Go on."},
+            ],
+        });
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn calls_of_tools_and_the_reason_come_back() {
+        let call = json!({"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"n\": 1}"}});
+        let answer = |call: Value| {
+            let message = json!({"content": null, "tool_calls": [call]});
+            json!({"model": "m-1", "choices": [{"message": message, "finish_reason": "tool_calls"}]})
+        };
+        let response = read(&answer(call)).unwrap();
+        let input = Map::from_iter([("n".to_owned(), json!(1))]);
+        assert_eq!(response.content, [SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input }]);
+        assert_eq!((response.stop_reason, response.model.as_deref()), (StopReason::ToolUse, Some("m-1")));
+        read(&answer(json!({"function": {"name": "add", "arguments": "no JSON"}}))).unwrap_err();
+        read(&json!({"error": "busy"})).unwrap_err();
+    }
 }

@@ -1,18 +1,23 @@
 //! `rig`: its agents get a toolset's tools, and servers get its models.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use rig_core::DynModel;
-use rig_core::completion::CompletionRequest;
-use rig_core::message::{AssistantContent, ImageMediaType, Message, MimeType, ToolResultContent, UserContent};
+use rig_core::completion::{CompletionRequest, FinishReason, ToolDefinition};
+use rig_core::message::{
+    AssistantContent, AssistantMessage, ImageMediaType, Message, MimeType, ToolCall, ToolChoice as RigToolChoice,
+    ToolFunction, ToolName, ToolResultContent, UserContent,
+};
 use rig_core::operation::Completion;
 use rig_core::tool::{DynamicTool, ToolErrorKind, ToolExecutionError, ToolOutput as RigOutput};
 use serde_json::Value;
 
 use crate::error::McpError;
 use crate::handlers::{
-    Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole,
+    Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole, StopReason,
+    ToolChoice,
 };
 use crate::output::ToolOutput;
 use crate::run::RunContext;
@@ -53,7 +58,12 @@ pub async fn rig_tools(toolset: Arc<dyn Toolset>, run: RunContext) -> Result<Vec
                 let (toolset, run, name) = (toolset.clone(), run.clone(), name.clone());
                 Box::pin(async move { called(&*toolset, &run, &name, arguments).await })
             };
-            Ok(DynamicTool::new(rig_name, tool.description.unwrap_or_default(), tool.input_schema, call))
+            Ok(DynamicTool::new(
+                rig_name,
+                tool.description.unwrap_or_default(),
+                Arc::unwrap_or_clone(tool.input_schema),
+                call,
+            ))
         })
         .collect()
 }
@@ -76,6 +86,9 @@ async fn called(
         Ok(ToolOutcome::Retry(retry)) => Err(ToolExecutionError::new(ToolErrorKind::Other, retry.message.clone())
             .with_retryable(true)
             .with_model_feedback(retry.message)),
+        Ok(ToolOutcome::Failed(message)) => {
+            Err(ToolExecutionError::new(ToolErrorKind::Other, message.clone()).with_model_feedback(message))
+        }
         Ok(ToolOutcome::Denied(reason)) => Err(ToolExecutionError::refused(reason)),
         Err(error) => Err(ToolExecutionError::from_error(error)),
     }
@@ -103,7 +116,17 @@ fn parts(output: ToolOutput) -> Vec<ToolResultContent> {
     }
 }
 
-/// A model of `rig`, for servers to use. It is given text and images, and answers in text.
+/// A model of `rig`, for servers to use. It is given text, images and tools, and answers in text and calls of tools.
+///
+/// ```no_run
+/// use belljar_client::McpServerStdio;
+/// use belljar_client::adapters::rig::RigModel;
+/// # use rig_core::{DynModel, operation::Completion};
+///
+/// # fn build(model: DynModel<Completion>) {
+/// let server = McpServerStdio::new("server").sampling_model(RigModel::new(model, "the model's name")).build();
+/// # }
+/// ```
 pub struct RigModel {
     model: DynModel<Completion>,
     name: String,
@@ -111,6 +134,13 @@ pub struct RigModel {
 
 impl RigModel {
     /// This model, which servers are told is called so.
+    ///
+    /// ```
+    /// # use belljar_client::adapters::rig::RigModel;
+    /// # fn wrap(model: rig_core::DynModel<rig_core::operation::Completion>) -> RigModel {
+    /// RigModel::new(model, "the model's name")
+    /// # }
+    /// ```
     pub fn new(model: DynModel<Completion>, name: impl Into<String>) -> Self {
         Self { model, name: name.into() }
     }
@@ -122,29 +152,60 @@ impl Model for RigModel {
         self.name.clone()
     }
 
+    fn supports_tools(&self) -> bool {
+        true
+    }
+
     async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
-        let mut wanted = CompletionRequest::new("");
-        let system = request.system_prompt.into_iter().map(|content| Message::System { content });
-        let turns = request.messages.iter().map(message).collect::<Result<Vec<_>, _>>()?;
-        wanted.chat_history = system.chain(turns).collect();
-        wanted.max_tokens = Some(u64::from(request.max_tokens));
-        wanted.temperature = request.temperature.map(f64::from);
+        let wanted = request_for_rig(request)?;
         let response = self.model.call(wanted).await.map_err(|error| ModelError::new(error.to_string()))?;
-        let texts: Vec<String> = response
-            .choice
-            .into_iter()
-            .filter_map(|part| match part {
-                AssistantContent::Text(text) => Some(text.text),
-                _ => None,
-            })
-            .collect();
-        Ok(SamplingResponse::text(texts.join("")))
+        let finish = response.finish_reason();
+        Ok(response_of_rig(response.choice, finish))
     }
 }
 
-fn message(turn: &SamplingMessage) -> Result<Message, ModelError> {
+fn request_for_rig(request: SamplingRequest) -> Result<CompletionRequest, ModelError> {
+    let mut wanted = CompletionRequest::new("");
+    let system = request.system_prompt.into_iter().map(|content| Message::System { content });
+    let mut names = HashMap::new();
+    let turns = request.messages.iter().map(|turn| message(turn, &mut names)).collect::<Result<Vec<_>, _>>()?;
+    wanted.chat_history = system.chain(turns).collect();
+    wanted.max_tokens = Some(u64::from(request.max_tokens));
+    wanted.temperature = request.temperature.map(f64::from);
+    wanted.options.stop = request.stop_sequences;
+    let tools = request.tools.into_iter().map(|tool| {
+        let name = tool_name(&tool.name)?;
+        Ok(ToolDefinition::new(name, tool.description.unwrap_or_default(), Value::Object(tool.input_schema)))
+    });
+    wanted.tools = tools.collect::<Result<_, ModelError>>()?;
+    if !wanted.tools.is_empty() {
+        wanted.tool_choice = Some(match request.tool_choice {
+            ToolChoice::Auto => RigToolChoice::Auto,
+            ToolChoice::Required => RigToolChoice::Required,
+            ToolChoice::None => RigToolChoice::None,
+        });
+    }
+    Ok(wanted)
+}
+
+fn tool_name(name: &str) -> Result<ToolName, ModelError> {
+    name.to_owned().try_into().map_err(|_| ModelError::new("a tool has no name"))
+}
+
+/// A turn. Results of tools name the tool, which only the call that they answer says.
+fn message(turn: &SamplingMessage, names: &mut HashMap<String, ToolName>) -> Result<Message, ModelError> {
+    let unknown = || ModelError::new("this model is given text, images, and calls of tools with their results only");
     if turn.role == SamplingRole::Assistant {
-        return Ok(Message::assistant(turn.text()));
+        let content = turn.content.iter().map(|part| match part {
+            SamplingContent::Text(text) => Ok(AssistantContent::text(text)),
+            SamplingContent::ToolUse { id, name, input } => {
+                let name = tool_name(name)?;
+                names.insert(id.clone(), name.clone());
+                Ok(AssistantContent::tool_call(id, name, Value::Object(input.clone())))
+            }
+            _ => Err(unknown()),
+        });
+        return Ok(Message::Assistant(AssistantMessage::new(content.collect::<Result<_, _>>()?)));
     }
     let content = turn.content.iter().map(|part| match part {
         SamplingContent::Text(text) => Ok(UserContent::text(text)),
@@ -152,7 +213,115 @@ fn message(turn: &SamplingMessage) -> Result<Message, ModelError> {
             let kind = ImageMediaType::from_mime_type(&image.media_type);
             Ok(UserContent::image_base64(image.base64(), kind, None))
         }
-        _ => Err(ModelError::new("this model is given text and images only")),
+        SamplingContent::ToolResult { id, content, is_error } => {
+            let name = names.get(id).cloned().ok_or_else(|| ModelError::new("a result answers no call of a tool"))?;
+            let content = content.iter().map(|part| match part {
+                SamplingContent::Text(text) => Ok(ToolResultContent::text(text)),
+                SamplingContent::Image(image) => {
+                    let kind = ImageMediaType::from_mime_type(&image.media_type);
+                    Ok(ToolResultContent::image_base64(image.base64(), kind, None))
+                }
+                _ => Err(unknown()),
+            });
+            let mut result = ToolCall::from_wire(id, ToolFunction::new(name, Value::Null))
+                .result(content.collect::<Result<_, _>>()?);
+            result.is_error = *is_error;
+            Ok(UserContent::ToolResult(result))
+        }
+        _ => Err(unknown()),
     });
     Ok(Message::User { content: content.collect::<Result<_, _>>()? })
+}
+
+fn response_of_rig(choice: Vec<AssistantContent>, finish: Option<FinishReason>) -> SamplingResponse {
+    let content = choice.into_iter().filter_map(|part| match part {
+        AssistantContent::Text(text) => Some(SamplingContent::Text(text.text)),
+        AssistantContent::ToolCall(call) => Some(SamplingContent::ToolUse {
+            id: call.id.wire().into_owned(),
+            name: call.function.name.to_string(),
+            input: call.function.arguments,
+        }),
+        _ => None,
+    });
+    let stop_reason = match finish {
+        None | Some(FinishReason::Stop) => StopReason::EndTurn,
+        Some(FinishReason::Length) => StopReason::MaxTokens,
+        Some(FinishReason::ToolCalls) => StopReason::ToolUse,
+        Some(FinishReason::ContentFilter) => StopReason::Other("contentFilter".to_owned()),
+        Some(FinishReason::Other(reason)) => StopReason::Other(reason),
+        Some(_) => StopReason::Other("unknown".to_owned()),
+    };
+    SamplingResponse { content: content.collect(), stop_reason, model: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handlers::SamplingTool;
+    use crate::output::Binary;
+    use serde_json::{Map, json};
+
+    fn user(content: Vec<SamplingContent>) -> SamplingMessage {
+        SamplingMessage { role: SamplingRole::User, content }
+    }
+
+    #[test]
+    fn a_request_keeps_everything_that_rig_has_a_place_for() {
+        let image = SamplingContent::Image(Binary { data: vec![1, 2, 3], media_type: "image/png".into() });
+        let input = Map::from_iter([("n".to_owned(), json!(1))]);
+        let call = SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input };
+        let result = vec![SamplingContent::Text("2".into())];
+        let result = SamplingContent::ToolResult { id: "c1".into(), content: result, is_error: true };
+        let request = SamplingRequest {
+            system_prompt: Some("Be kind.".into()),
+            messages: vec![
+                user(vec![SamplingContent::Text("What is it?".into()), image]),
+                SamplingMessage { role: SamplingRole::Assistant, content: vec![call] },
+                user(vec![result]),
+            ],
+            max_tokens: 7,
+            temperature: Some(0.5),
+            stop_sequences: vec!["END".into()],
+            tools: vec![SamplingTool { name: "add".into(), description: None, input_schema: Map::new() }],
+            tool_choice: ToolChoice::Required,
+            ..Default::default()
+        };
+        let wanted = request_for_rig(request).unwrap();
+        assert_eq!(wanted.system_instructions(), Some("Be kind."));
+        assert_eq!((wanted.max_tokens, wanted.temperature), (Some(7), Some(0.5)));
+        assert_eq!(wanted.options.stop, ["END"]);
+        assert_eq!((wanted.tools.len(), wanted.tool_choice), (1, Some(RigToolChoice::Required)));
+        let [_, Message::User { content }, Message::Assistant(turn), Message::User { content: results }] =
+            wanted.chat_history.as_slice()
+        else {
+            panic!("{:?}", wanted.chat_history)
+        };
+        assert!(matches!(content.as_slice(), [UserContent::Text(_), UserContent::Image(_)]), "{content:?}");
+        assert_eq!(turn.tool_calls().next().unwrap().function.arguments["n"], 1);
+        let [UserContent::ToolResult(result)] = results.as_slice() else { panic!("{results:?}") };
+        assert!(result.is_error && result.name == "add" && result.call.wire() == "c1", "{result:?}");
+    }
+
+    #[test]
+    fn what_rig_has_no_place_for_is_an_error() {
+        let sound = SamplingContent::Audio(Binary { data: vec![1], media_type: "audio/wav".into() });
+        let orphan = SamplingContent::ToolResult { id: "c".into(), content: Vec::new(), is_error: false };
+        for part in [sound, orphan] {
+            let request = SamplingRequest { messages: vec![user(vec![part])], ..Default::default() };
+            request_for_rig(request).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn calls_of_tools_and_the_reason_come_back() {
+        let call = AssistantContent::tool_call("c1", tool_name("add").unwrap(), json!({"n": 1}));
+        let response =
+            response_of_rig(vec![AssistantContent::text("Let me see."), call], Some(FinishReason::ToolCalls));
+        assert_eq!(response.stop_reason, StopReason::ToolUse);
+        let input = Map::from_iter([("n".to_owned(), json!(1))]);
+        let call = SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input };
+        assert_eq!(response.content, [SamplingContent::Text("Let me see.".into()), call]);
+        let response = response_of_rig(vec![AssistantContent::text("a")], Some(FinishReason::Length));
+        assert_eq!(response.stop_reason, StopReason::MaxTokens);
+    }
 }

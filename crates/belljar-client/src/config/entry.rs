@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::expand::{Variables, from_environment};
@@ -17,18 +17,18 @@ pub(super) struct Entry {
     #[serde(rename = "type")]
     kind: Option<String>,
     command: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     args: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     env: BTreeMap<String, Scalar>,
     #[serde(rename = "envFile")]
     env_file: Option<String>,
     /// Codex: variables that are handed on.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     env_vars: Vec<String>,
     cwd: Option<PathBuf>,
     url: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     headers: BTreeMap<String, String>,
     /// Codex: headers, and headers whose values are in variables.
     #[serde(default)]
@@ -41,9 +41,18 @@ pub(super) struct Entry {
     /// pydantic-ai's, in seconds.
     timeout: Option<f64>,
     read_timeout: Option<f64>,
+    /// Codex: tools that are shown to the model, and tools that are not.
+    enabled_tools: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "or_nothing")]
+    disabled_tools: Vec<String>,
     enabled: Option<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_nothing")]
     disabled: bool,
+}
+
+/// What is there and `null` counts as left out.
+fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// A value of a variable: people write numbers there, too.
@@ -86,11 +95,11 @@ impl Entry {
                 if is_sse {
                     let server = McpServerSse::new(url).map_err(words)?;
                     let server = self.with_headers(server, |server, name, value| server.header(name, value))?;
-                    Ok(self.with_timeouts(server, name).build())
+                    Ok(self.configured(server, name).build())
                 } else {
                     let server = McpServerStreamableHttp::new(url).map_err(words)?;
                     let server = self.with_headers(server, |server, name, value| server.header(name, value))?;
-                    Ok(self.with_timeouts(server, name).build())
+                    Ok(self.configured(server, name).build())
                 }
             }
             (None, Some(command)) => {
@@ -107,14 +116,14 @@ impl Entry {
                 if let Some(cwd) = &self.cwd {
                     server = server.cwd(cwd);
                 }
-                let server = self.with_timeouts(server, name);
+                let server = self.configured(server, name);
                 Ok(server.envs(self.env.into_iter().map(|(name, value)| (name, value.into_text()))).build())
             }
             (None, None) => Err("it has neither a `command` nor a `url`".to_owned()),
         }
     }
 
-    fn with_timeouts<T>(&self, mut server: ServerBuilder<T>, name: &str) -> ServerBuilder<T> {
+    fn configured<T>(&self, mut server: ServerBuilder<T>, name: &str) -> ServerBuilder<T> {
         let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).ok();
         if let Some(timeout) = self.startup_timeout_sec.or(self.timeout).and_then(seconds) {
             server = server.timeout(timeout);
@@ -122,7 +131,10 @@ impl Entry {
         if let Some(timeout) = self.tool_timeout_sec.or(self.read_timeout).and_then(seconds) {
             server = server.read_timeout(timeout);
         }
-        server.id(name).tool_prefix(name)
+        if let Some(enabled) = &self.enabled_tools {
+            server = server.enabled_tools(enabled);
+        }
+        server.disabled_tools(&self.disabled_tools).id(name).tool_prefix(name)
     }
 
     fn with_headers<T>(

@@ -74,7 +74,7 @@ impl Variables {
             "workspaceFolderBasename" => {
                 return Ok(Some(self.workspace.file_name().unwrap_or_default().to_string_lossy().into_owned()));
             }
-            "userHome" => return from_environment("HOME").map(Some),
+            "userHome" => return from_environment(if cfg!(windows) { "USERPROFILE" } else { "HOME" }).map(Some),
             "pathSeparator" | "/" => return Ok(Some(std::path::MAIN_SEPARATOR.to_string())),
             _ => {}
         }

@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// | pydantic-ai's, Claude Desktop's, Claude Code's `.mcp.json` | `mcpServers` | |
 /// | Cursor's `mcp.json` | `mcpServers` | `envFile` |
 /// | VS Code's `mcp.json`, or `settings.json` | `servers`, or `mcp.servers` | comments, `envFile`, `inputs` with a default |
-/// | Codex's `config.toml` | `[mcp_servers.NAME]` | `bearer_token_env_var`, `env_vars`, `http_headers`, `env_http_headers`, `enabled`, timeouts |
+/// | Codex's `config.toml` | `[mcp_servers.NAME]` | `bearer_token_env_var`, `env_vars`, `http_headers`, `env_http_headers`, `enabled`, `enabled_tools`, `disabled_tools`, timeouts |
 ///
 /// A server with a `command` is a child process, one with a `url` speaks streamable HTTP, or HTTP with server-sent events
 /// if `type` says `sse` or, without a `type`, the URL ends in `/sse`. In every text `${NAME}` stands for a variable of the

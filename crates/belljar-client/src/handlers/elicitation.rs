@@ -4,6 +4,19 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 /// What a server wants of the user.
+///
+/// ```
+/// use belljar_client::{Elicitation, ElicitationResponse};
+///
+/// fn ask(question: &Elicitation) -> ElicitationResponse {
+///     match question {
+///         Elicitation::Form { message, schema, .. } => println!("{message} {}", schema["properties"]),
+///         Elicitation::Url { message, url, .. } => println!("{message} {url}"),
+///         _ => {}
+///     }
+///     ElicitationResponse::Cancel
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Elicitation {
@@ -18,7 +31,8 @@ pub enum Elicitation {
     Url {
         /// What to tell the user.
         message: String,
-        /// The page. Show it whole and ask before it is opened.
+        /// The page. Show it whole and ask before it is opened. Some servers refuse a call until the user was there: to
+        /// accept makes the call again, so accept when the user is back.
         url: String,
         /// The server's name for this visit; empty where it gave none.
         id: String,
@@ -27,6 +41,12 @@ pub enum Elicitation {
 
 impl Elicitation {
     /// What to tell the user.
+    ///
+    /// ```
+    /// # fn show(question: belljar_client::Elicitation) {
+    /// println!("The server asks: {}", question.message());
+    /// # }
+    /// ```
     pub fn message(&self) -> &str {
         match self {
             Self::Form { message, .. } | Self::Url { message, .. } => message,
@@ -35,6 +55,13 @@ impl Elicitation {
 }
 
 /// What the user did.
+///
+/// ```
+/// # use belljar_client::ElicitationResponse;
+/// # use serde_json::{Map, json};
+/// let filled_in = ElicitationResponse::Accept(Some(Map::from_iter([("name".into(), json!("Ada"))])));
+/// let agreed_to_visit = ElicitationResponse::Accept(None);
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum ElicitationResponse {
     /// Filled in the form (the values, by name), or agreed to visit the page (`None`).

@@ -38,6 +38,10 @@ pub enum LogLevel {
 
 impl LogLevel {
     /// The protocol's word for it.
+    ///
+    /// ```
+    /// assert_eq!(belljar_client::LogLevel::Warning.name(), "warning");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -83,6 +87,15 @@ impl From<LogLevel> for LoggingLevel {
 }
 
 /// A line of a server's log.
+///
+/// ```
+/// # use belljar_client::{LogLevel, McpServerStdio};
+/// let server = McpServerStdio::new("server").log_handler(|message| {
+///     if message.level >= LogLevel::Warning {
+///         eprintln!("{}: {}", message.logger.as_deref().unwrap_or("server"), message.text());
+///     }
+/// });
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LogMessage {
@@ -110,6 +123,14 @@ impl LogMessage {
 }
 
 /// A step of a call's progress.
+///
+/// ```
+/// # use belljar_client::CallOptions;
+/// let options = CallOptions::new().progress_handler(|step| match step.total {
+///     Some(total) => eprintln!("{} of {total}", step.progress),
+///     None => eprintln!("{} so far", step.progress),
+/// });
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -133,6 +154,10 @@ impl Progress {
     }
 
     /// How much is done, between 0 and 1, if the total is known.
+    ///
+    /// ```
+    /// assert_eq!(belljar_client::Progress::new(1.0, None, None).fraction(), None);
+    /// ```
     pub fn fraction(&self) -> Option<f64> {
         self.total.filter(|total| *total > 0.0).map(|total| (self.progress / total).clamp(0.0, 1.0))
     }

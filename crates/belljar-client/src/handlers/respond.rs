@@ -10,10 +10,18 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ClientHandler, RoleClient};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use super::{Elicitation, ElicitationResponse, Handlers, elicitation, sampling};
-use crate::schema;
+use crate::schema::Checker;
+
+/// Pages that one error may want visited.
+const MAX_PAGES: usize = 8;
+
+/// The extension of pages that come with tools, and the kind of page that there is.
+const APPS_EXTENSION_ID: &str = "io.modelcontextprotocol/ui";
+const APP_PAGE: &str = "text/html;profile=mcp-app";
 
 /// Answers a server with the program's handlers.
 #[derive(Clone)]
@@ -58,7 +66,7 @@ impl Responder {
             (ElicitationResponse::Accept(values), Some(schema)) => {
                 let values = elicitation::with_defaults(values.unwrap_or_default(), &schema);
                 let values = Value::Object(values);
-                schema::check(&schema, &values).map_err(|problems| {
+                Checker::new(&schema).check(&values).map_err(|problems| {
                     ErrorData::internal_error(format!("the user's answer does not fit the schema: {problems}"), None)
                 })?;
                 ElicitResult::new(ElicitationAction::Accept).with_content(values)
@@ -69,12 +77,29 @@ impl Responder {
         })
     }
 
-    fn roots(&self) -> Result<ListRootsResult, ErrorData> {
-        let roots = self.handlers.roots.as_ref().ok_or_else(|| unsupported("roots"))?;
-        let roots = roots.iter().map(|root| {
-            let wire = rmcp::model::Root::new(root.uri.clone());
-            match &root.name {
-                Some(name) => wire.with_name(name.clone()),
+    /// Puts the pages to the user that an error says must be visited first; whether the user agreed to all.
+    pub(crate) async fn visit_all(&self, error_data: &Value) -> bool {
+        let pages = error_data.get("elicitations").and_then(Value::as_array);
+        let Some(pages) = pages.filter(|pages| (1..=MAX_PAGES).contains(&pages.len())) else { return false };
+        for page in pages {
+            let Ok(page @ ElicitRequestParams::UrlElicitationParams { .. }) = ElicitRequestParams::deserialize(page)
+            else {
+                return false;
+            };
+            if !matches!(self.elicit(page).await, Ok(result) if result.action == ElicitationAction::Accept) {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn roots(&self) -> Result<ListRootsResult, ErrorData> {
+        let handler = self.handlers.roots.as_ref().ok_or_else(|| unsupported("roots"))?;
+        let roots = handler.roots().await.map_err(|message| ErrorData::internal_error(message, None))?;
+        let roots = roots.into_iter().map(|root| {
+            let wire = rmcp::model::Root::new(root.uri);
+            match root.name {
+                Some(name) => wire.with_name(name),
                 None => wire,
             }
         });
@@ -86,7 +111,7 @@ impl Responder {
         let answer = match request {
             InputRequest::CreateMessage(request) => serde_json::to_value(self.sample(request.params).await?),
             InputRequest::Elicitation(request) => serde_json::to_value(self.elicit(request.params).await?),
-            InputRequest::ListRoots(_) => serde_json::to_value(self.roots()?),
+            InputRequest::ListRoots(_) => serde_json::to_value(self.roots().await?),
             _ => return Err(unsupported("this kind of input")),
         };
         answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))
@@ -117,7 +142,12 @@ fn capabilities(handlers: &Handlers) -> ClientCapabilities {
         roots.list_changed = Some(true);
         capabilities.roots = Some(roots);
     }
-    capabilities.extensions.get_or_insert_default().insert(TASKS_EXTENSION_ID.to_owned(), Map::new());
+    let extensions = capabilities.extensions.get_or_insert_default();
+    extensions.insert(TASKS_EXTENSION_ID.to_owned(), Map::new());
+    if handlers.shows_apps {
+        let settings = Map::from_iter([("mimeTypes".to_owned(), json!([APP_PAGE]))]);
+        extensions.insert(APPS_EXTENSION_ID.to_owned(), settings);
+    }
     capabilities
 }
 
@@ -138,8 +168,8 @@ impl ClientHandler for Responder {
         until_cancelled(&context, self.elicit(params)).await
     }
 
-    async fn list_roots(&self, _context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
-        self.roots()
+    async fn list_roots(&self, context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+        until_cancelled(&context, self.roots()).await
     }
 
     fn get_info(&self) -> ClientConfig {

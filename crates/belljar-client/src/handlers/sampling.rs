@@ -46,6 +46,13 @@ pub trait Model: Send + Sync + 'static {
 }
 
 /// A model could not, or would not, answer.
+///
+/// ```
+/// # use belljar_client::{ModelError, SamplingResponse};
+/// fn refuse() -> Result<SamplingResponse, ModelError> {
+///     Err(ModelError::new("the user does not want this"))
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
@@ -65,6 +72,14 @@ impl ModelError {
 }
 
 /// What a server wants completed.
+///
+/// ```
+/// # use belljar_client::{SamplingRequest, SamplingResponse};
+/// fn answer(request: &SamplingRequest) -> SamplingResponse {
+///     let system = request.system_prompt.as_deref().unwrap_or("");
+///     SamplingResponse::text(format!("{system}: {} turns, {} tools", request.messages.len(), request.tools.len()))
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct SamplingRequest {
@@ -91,6 +106,13 @@ pub struct SamplingRequest {
 }
 
 /// Which model a server would like. All of it is advice.
+///
+/// ```
+/// # use belljar_client::ModelPreferences;
+/// fn choose(wish: &ModelPreferences) -> &str {
+///     if wish.speed > wish.intelligence { "small" } else { wish.hints.first().map_or("large", String::as_str) }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct ModelPreferences {
@@ -105,6 +127,10 @@ pub struct ModelPreferences {
 }
 
 /// Whether a model must use tools.
+///
+/// ```
+/// assert_eq!(belljar_client::ToolChoice::default(), belljar_client::ToolChoice::Auto);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ToolChoice {
@@ -118,6 +144,14 @@ pub enum ToolChoice {
 }
 
 /// A tool that a server offers to the model.
+///
+/// ```
+/// # fn show(request: belljar_client::SamplingRequest) {
+/// for tool in &request.tools {
+///     println!("{}: {}", tool.name, tool.description.as_deref().unwrap_or_default());
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SamplingTool {
@@ -130,6 +164,12 @@ pub struct SamplingTool {
 }
 
 /// Who speaks.
+///
+/// ```
+/// # fn show(message: belljar_client::SamplingMessage) {
+/// let is_ours = message.role == belljar_client::SamplingRole::Assistant;
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SamplingRole {
     /// The user, or a tool.
@@ -139,6 +179,15 @@ pub enum SamplingRole {
 }
 
 /// A turn of the conversation.
+///
+/// ```
+/// use belljar_client::{Binary, SamplingContent, SamplingMessage, SamplingRole};
+///
+/// let image = Binary { data: vec![0x89, b'P', b'N', b'G'], media_type: "image/png".into() };
+/// let content = vec![SamplingContent::Text("What is this?".into()), SamplingContent::Image(image)];
+/// let message = SamplingMessage { role: SamplingRole::User, content };
+/// assert_eq!(message.text(), "What is this?");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingMessage {
     /// Who speaks.
@@ -170,6 +219,18 @@ impl SamplingMessage {
 }
 
 /// A part of a turn.
+///
+/// ```
+/// # use belljar_client::SamplingContent;
+/// fn words(part: &SamplingContent) -> String {
+///     match part {
+///         SamplingContent::Text(text) => text.clone(),
+///         SamplingContent::Image(image) | SamplingContent::Audio(image) => format!("[{}]", image.media_type),
+///         SamplingContent::ToolUse { name, .. } => format!("calls {name}"),
+///         _ => String::new(),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum SamplingContent {
@@ -200,6 +261,12 @@ pub enum SamplingContent {
 }
 
 /// Why a model stopped.
+///
+/// ```
+/// # use belljar_client::{SamplingResponse, StopReason};
+/// let mut response = SamplingResponse::text("Once upon a");
+/// response.stop_reason = StopReason::MaxTokens;
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StopReason {
@@ -217,6 +284,15 @@ pub enum StopReason {
 }
 
 /// A model's answer.
+///
+/// ```
+/// # use belljar_client::{SamplingContent, SamplingResponse, StopReason};
+/// let response = SamplingResponse {
+///     content: vec![SamplingContent::Text("yes".into())],
+///     stop_reason: StopReason::EndTurn,
+///     model: Some("the one that answered".into()),
+/// };
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingResponse {
     /// What it says.

@@ -35,11 +35,21 @@ pub struct Loopback {
 
 impl Loopback {
     /// Listens on this port, while a visit is under way; shows pages with this function, which may open a browser.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::Loopback;
+    /// let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// ```
     pub fn new(port: u16, show: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { port, show: Arc::new(show) }
     }
 
     /// Where browsers are sent back to.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::Loopback;
+    /// assert_eq!(Loopback::new(80, |_| {}).redirect_uri(), "http://127.0.0.1:80/callback");
+    /// ```
     pub fn redirect_uri(&self) -> String {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }

@@ -7,6 +7,7 @@ mod loopback;
 mod store;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use rmcp::transport::auth::{
@@ -23,6 +24,24 @@ use crate::error::McpError;
 /// Sends the user to a page, and learns where the page sent the user.
 ///
 /// Closures are such, and [`Loopback`] is one that listens on a port of this machine.
+///
+/// ```
+/// use async_trait::async_trait;
+/// use belljar_client::oauth::Visit;
+///
+/// /// Asks the user to paste where the browser was sent.
+/// struct Paste;
+///
+/// #[async_trait]
+/// impl Visit for Paste {
+///     async fn visit(&self, url: String) -> Result<String, String> {
+///         println!("visit {url}");
+///         let mut answer = String::new();
+///         std::io::stdin().read_line(&mut answer).map_err(|error| error.to_string())?;
+///         Ok(answer.trim().to_owned())
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait Visit: Send + Sync + 'static {
     /// Opens the page; the answer is the URL, query and all, that the authorization server then redirected to.
@@ -64,6 +83,8 @@ pub struct OAuth {
     grant: Grant,
     store: Option<Arc<dyn TokenStore>>,
     allow_private_addresses: bool,
+    /// Visits of the user that are under way.
+    asking: AtomicUsize,
 }
 
 enum Grant {
@@ -77,9 +98,15 @@ impl OAuth {
     /// The user agrees in a browser, which is then sent to this URI.
     ///
     /// The program makes itself known by dynamic registration, unless one of the other ways is set.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit);
+    /// ```
     pub fn new(redirect_uri: impl Into<String>, visit: impl Visit) -> Self {
         let request = AuthorizationRequest::new(redirect_uri).with_client_name("belljar");
-        Self { grant: Grant::Code { request, visit: Arc::new(visit) }, store: None, allow_private_addresses: false }
+        Self::of(Grant::Code { request, visit: Arc::new(visit) })
     }
 
     /// No user is asked: the program itself has an account (the client credentials grant).
@@ -93,8 +120,16 @@ impl OAuth {
         scopes: impl IntoIterator<Item = S>,
     ) -> Self {
         let scopes = scopes.into_iter().map(Into::into).collect();
-        let grant = Grant::Client { id: id.into(), secret: secret.into(), scopes };
-        Self { grant, store: None, allow_private_addresses: false }
+        Self::of(Grant::Client { id: id.into(), secret: secret.into(), scopes })
+    }
+
+    fn of(grant: Grant) -> Self {
+        Self { grant, store: None, allow_private_addresses: false, asking: AtomicUsize::new(0) }
+    }
+
+    /// Whether the user is being asked for consent.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asking.load(Ordering::Relaxed) > 0
     }
 
     fn request(mut self, change: impl FnOnce(AuthorizationRequest) -> AuthorizationRequest) -> Self {
@@ -105,17 +140,35 @@ impl OAuth {
     }
 
     /// What the user is told the program is called.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).client_name("my agent");
+    /// ```
     pub fn client_name(self, name: impl Into<String>) -> Self {
         self.request(|request| request.with_client_name(name))
     }
 
     /// Where the program's metadata document is, whose URL then is its client id: an `https` URL with a path. Used where the
     /// authorization server takes such.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).client_metadata_url("https://example.org/agent.json");
+    /// ```
     pub fn client_metadata_url(self, url: impl Into<String>) -> Self {
         self.request(|request| request.with_client_metadata_url(url))
     }
 
     /// The id, and the secret if there is one, that the program was registered with by hand.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).registered("the id", Some("the secret".into()));
+    /// ```
     pub fn registered(self, id: impl Into<String>, secret: Option<String>) -> Self {
         self.request(|request| {
             let request = request.with_preregistered_client(id);
@@ -127,11 +180,23 @@ impl OAuth {
     }
 
     /// What to ask for. Unless told, what the server says it needs.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).scopes(["read", "write"]);
+    /// ```
     pub fn scopes<S: Into<String>>(self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.request(|request| request.with_scopes(scopes))
     }
 
     /// Where tokens are kept. Unless told, in memory, as long as the server is there.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{FileTokenStore, Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).store(FileTokenStore::new("tokens.json"));
+    /// ```
     pub fn store(mut self, store: impl TokenStore) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -139,6 +204,12 @@ impl OAuth {
 
     /// Lets a server's metadata name hosts with private addresses, as within a company. Addresses of this machine are
     /// allowed if the server itself is on it.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::{Loopback, OAuth};
+    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(visit.redirect_uri(), visit).allow_private_addresses();
+    /// ```
     pub fn allow_private_addresses(mut self) -> Self {
         self.allow_private_addresses = true;
         self
@@ -166,6 +237,54 @@ impl std::fmt::Debug for OAuth {
     }
 }
 
+/// The tokens that one request is sent with: the one that there is and, where the server refuses it, one that it takes.
+pub(crate) struct RequestTokens<'a> {
+    authorizer: Option<&'a Authorizer>,
+    current: Option<String>,
+    left: usize,
+}
+
+impl<'a> RequestTokens<'a> {
+    /// How often one request may lead to an authorization: a server that is never content must not keep the user busy.
+    const MOST: usize = 3;
+
+    pub(crate) async fn of(authorizer: Option<&'a Authorizer>) -> Result<Self, AuthError> {
+        let current = match authorizer {
+            Some(authorizer) => authorizer.token().await?,
+            None => None,
+        };
+        Ok(Self { authorizer, current, left: Self::MOST })
+    }
+
+    pub(crate) fn current(&self) -> Option<String> {
+        self.current.clone()
+    }
+
+    /// Gets another token, which meets a challenge; whether there is one, so that the request may be sent again.
+    pub(crate) async fn renew(&mut self, challenge: &str) -> Result<bool, AuthError> {
+        let Some(authorizer) = self.authorizer.filter(|_| self.left > 0) else { return Ok(false) };
+        self.left -= 1;
+        self.current = Some(authorizer.authorize(challenge, self.current.as_deref()).await?);
+        Ok(true)
+    }
+}
+
+/// Counts a visit while it is under way, also one that is given up.
+struct Asking<'a>(&'a AtomicUsize);
+
+impl<'a> Asking<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Tokens of one connection.
 pub(crate) struct Authorizer {
     oauth: Arc<OAuth>,
@@ -175,11 +294,8 @@ pub(crate) struct Authorizer {
 }
 
 impl Authorizer {
-    /// How often one request may lead to an authorization: a server that is never content must not keep the user busy.
-    pub(crate) const MAX_PER_REQUEST: usize = 3;
-
     /// The token that there is, refreshed if it is old.
-    pub(crate) async fn token(&self) -> Result<Option<String>, AuthError> {
+    async fn token(&self) -> Result<Option<String>, AuthError> {
         let manager = self.manager.lock().await;
         let Some(manager) = manager.as_ref() else { return Ok(None) };
         match manager.get_access_token().await {
@@ -190,7 +306,7 @@ impl Authorizer {
     }
 
     /// Gets a token that meets a challenge, in place of the one that did not.
-    pub(crate) async fn authorize(&self, challenge: &str, refused: Option<&str>) -> Result<String, AuthError> {
+    async fn authorize(&self, challenge: &str, refused: Option<&str>) -> Result<String, AuthError> {
         let mut slot = self.manager.lock().await;
         let manager = slot.take().ok_or_else(|| AuthError::InternalError("no authorization is possible".to_owned()))?;
         let (manager, token) = self.authorize_with(manager, challenge, refused).await;
@@ -245,7 +361,9 @@ impl Authorizer {
         };
         let agreed = async {
             let url = session.get_authorization_url().to_owned();
+            let asking = Asking::new(&self.oauth.asking);
             let came_back = visit.visit(url).await.map_err(AuthError::AuthorizationFailed)?;
+            drop(asking);
             session.handle_callback_url(&came_back).await?;
             session.auth_manager.get_access_token().await
         };

@@ -69,6 +69,10 @@ pub struct FileTokenStore {
 
 impl FileTokenStore {
     /// Keeps them in this file, which need not be there; nor need its directory.
+    ///
+    /// ```
+    /// let store = belljar_client::oauth::FileTokenStore::new("tokens/example.org.json");
+    /// ```
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }

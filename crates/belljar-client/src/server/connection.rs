@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientNotification, ClientRequest, GetExtensions, ProtocolVersion, RequestMetaObject, ServerPeerInfo, ServerResult,
-    SetLevelRequestParams,
+    ClientNotification, ClientRequest, ErrorCode, GetExtensions, ProtocolVersion, RequestMetaObject, ServerPeerInfo,
+    ServerResult, SetLevelRequestParams,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService,
@@ -15,6 +15,7 @@ use rmcp::service::{
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, InsufficientScopeError};
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 use super::Inner;
 use super::settings::ProtocolEra;
@@ -22,13 +23,13 @@ use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
 use crate::handlers::{Handlers, LogLevel, ProgressHandler};
-use crate::transport::http::{RunHeaders, SentHeaders};
+use crate::transport::endpoint::{RunHeaders, SentHeaders};
+use crate::transport::message::UNREADABLE;
 use crate::transport::observed::Observed;
-use crate::transport::stdio::UNREADABLE;
 use crate::transport::{Connected, Diagnosis};
 
-/// How long a server may take to answer `server/discover` before it is tried with `initialize`, as part of the timeout.
-const DISCOVER_SHARE: u32 = 3;
+/// How much of the timeout a server has to start and to answer `server/discover`, before it is tried with `initialize`.
+const DISCOVER_SHARE: f64 = 2.0 / 3.0;
 
 /// An open, initialized connection.
 pub(super) struct Connection {
@@ -58,6 +59,24 @@ impl Connection {
         changes: Arc<Changes>,
         updates: broadcast::Sender<String>,
     ) -> Result<Self, McpError> {
+        let era = inner.settings.era;
+        match Self::open_in(era, inner, changes.clone(), updates.clone()).await {
+            // It knew the modern era after all, and was only slow to say so: now it speaks no other.
+            Err(McpError::Protocol { code, .. })
+                if era == ProtocolEra::Auto && code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION.0 =>
+            {
+                Self::open_in(ProtocolEra::Modern, inner, changes, updates).await
+            }
+            result => result,
+        }
+    }
+
+    async fn open_in(
+        era: ProtocolEra,
+        inner: &Inner,
+        changes: Arc<Changes>,
+        updates: broadcast::Sender<String>,
+    ) -> Result<Self, McpError> {
         let label = inner.label();
         let settings = &inner.settings;
         let mut handlers: Handlers = settings.handlers.clone();
@@ -66,25 +85,22 @@ impl Connection {
         }
         let router = Arc::new(Router::new(&handlers, changes, updates));
         let responder = Arc::new(Responder::new(handlers, settings.client_info.clone()));
-        let deadline = tokio::time::Instant::now() + settings.timeout;
+        let deadline = Instant::now() + settings.timeout;
         let slow = |hint: String| McpError::Timeout {
             server: label.clone(),
             method: "initialize".to_owned(),
             seconds: settings.timeout.as_secs_f64(),
             hint,
         };
-        let Connected { transport, diagnosis } =
-            tokio::time::timeout_at(deadline, inner.connector.connect()).await.map_err(|_| slow(String::new()))??;
-        let patience = (settings.era == ProtocolEra::Auto).then_some(settings.timeout / DISCOVER_SHARE);
+        let connecting = within(deadline, inner, inner.connector.connect());
+        let Connected { transport, diagnosis } = connecting.await.ok_or_else(|| slow(String::new()))??;
+        let patience = (era == ProtocolEra::Auto).then(|| settings.timeout.mul_f64(DISCOVER_SHARE));
         let transport = Observed::new(transport, router.clone(), patience);
-        let started = tokio::time::timeout_at(
-            deadline,
-            responder.clone().serve_with_lifecycle(transport, lifecycle(settings.era)),
-        );
-        let service = match started.await {
-            Ok(Ok(service)) => service,
-            Ok(Err(error)) => return Err(connect_error(&label, error, &*diagnosis).await),
-            Err(_) => return Err(slow(hint(diagnosis.silent()))),
+        let starting = responder.clone().serve_with_lifecycle(transport, lifecycle(era));
+        let service = match within(deadline, inner, starting).await {
+            Some(Ok(service)) => service,
+            Some(Err(error)) => return Err(connect_error(&label, error, &*diagnosis).await),
+            None => return Err(slow(hint(diagnosis.silent()))),
         };
         let info = service.peer().peer_info().ok_or_else(|| McpError::BadAnswer {
             server: label.clone(),
@@ -173,7 +189,7 @@ impl Connection {
         };
         let watch = self.router.watch(&handle.progress_token, options.progress);
         let cancel = CancelOnDrop { peer: self.peer(), id: Some(handle.id.clone()) };
-        let started = tokio::time::Instant::now();
+        let started = Instant::now();
         let total = options.total.map(|total| started + total);
         loop {
             let quiet = started.max(watch.last_heard()) + options.silence;
@@ -187,7 +203,7 @@ impl Connection {
                     };
                 }
                 Err(_)
-                    if total.is_none_or(|total| tokio::time::Instant::now() < total)
+                    if total.is_none_or(|total| Instant::now() < total)
                         && started.max(watch.last_heard()) + options.silence > deadline => {}
                 Err(_) => {
                     return Err(McpError::Timeout {
@@ -254,6 +270,19 @@ impl Drop for CancelOnDrop<'_> {
                 tracing::debug!(%error, "a cancellation could not be sent");
             }
         });
+    }
+}
+
+/// Waits for a step of the start until the deadline. While a user is asked to agree to something, the clock stands still: that
+/// has bounds of its own.
+async fn within<T>(mut deadline: Instant, inner: &Inner, step: impl Future<Output = T>) -> Option<T> {
+    let mut step = std::pin::pin!(step);
+    loop {
+        match tokio::time::timeout_at(deadline, &mut step).await {
+            Ok(done) => return Some(done),
+            Err(_) if inner.connector.waits_for_user() => deadline = Instant::now() + inner.settings.timeout,
+            Err(_) => return None,
+        }
     }
 }
 

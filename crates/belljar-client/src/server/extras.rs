@@ -4,21 +4,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
-    ArgumentInfo, ClientNotification, ClientRequest, CompleteRequest, CompleteRequestParams, CompletionContext,
-    CompletionInfo, ContentBlock, GetPromptRequest, GetPromptRequestParams, PingRequest, ReadResourceRequest,
-    ReadResourceRequestParams, Reference, Resource, ResourceContents, Role, RootsListChangedNotification, ServerResult,
+    Annotations, ArgumentInfo, ClientNotification, ClientRequest, CompleteRequest, CompleteRequestParams,
+    CompletionContext, CompletionInfo, ContentBlock, GetPromptRequest, GetPromptRequestParams, PingRequest,
+    PromptMessage as WirePromptMessage, ReadResourceRequest, ReadResourceRequestParams, Reference, Resource,
+    ResourceContents, Role, RootsListChangedNotification, ServerResult,
 };
 use serde_json::{Map, Value};
 
 use super::McpServer;
-use super::calls::Rounds;
 use super::connection::RequestOptions;
+use super::rounds::Rounds;
 use super::session::Session;
 use crate::error::McpError;
 use crate::handlers::SamplingRole;
 use crate::output::{self, Binary, ToolOutput};
 
 /// A prompt, filled in.
+///
+/// ```no_run
+/// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+/// let prompt = server.get_prompt("greet", [("name", "Ada")]).await?;
+/// println!("{}: {} messages", prompt.description.unwrap_or_default(), prompt.messages.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Prompt {
@@ -31,6 +40,15 @@ pub struct Prompt {
 }
 
 /// A message of a prompt.
+///
+/// ```no_run
+/// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+/// for message in server.get_prompt("greet", [("name", "Ada")]).await?.messages {
+///     println!("{:?} says {:?} ({:?})", message.role, message.content, message.annotations);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PromptMessage {
@@ -38,9 +56,26 @@ pub struct PromptMessage {
     pub role: SamplingRole,
     /// What is said.
     pub content: PromptContent,
+    /// For whom it is, and how much it matters, if the server says.
+    pub annotations: Option<Annotations>,
+    /// What the server adds for programs.
+    pub metadata: Option<Map<String, Value>>,
 }
 
 /// What a message of a prompt says.
+///
+/// ```
+/// # use belljar_client::PromptContent;
+/// fn words(content: &PromptContent) -> String {
+///     match content {
+///         PromptContent::Text(text) => text.clone(),
+///         PromptContent::Binary(binary) => format!("[{}]", binary.media_type),
+///         PromptContent::Embedded { contents, .. } => contents.to_text(),
+///         PromptContent::Link(resource) => resource.uri.clone(),
+///         _ => String::new(),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum PromptContent {
@@ -52,6 +87,8 @@ pub enum PromptContent {
     Embedded {
         /// Where they are from.
         uri: String,
+        /// Their media type, if the server says.
+        media_type: Option<String>,
         /// The contents.
         contents: ToolOutput,
     },
@@ -77,18 +114,30 @@ pub struct Argument {
 
 impl Argument {
     /// An argument of a prompt, with what is typed so far.
+    ///
+    /// ```
+    /// let city = belljar_client::Argument::of_prompt("weather", "city", "Par");
+    /// ```
     pub fn of_prompt(prompt: impl Into<String>, name: impl Into<String>, value: impl Into<String>) -> Self {
         let reference = Reference::for_prompt(prompt);
         Self { reference, name: name.into(), value: value.into(), known: Vec::new() }
     }
 
     /// A variable of a resource template, with what is typed so far.
+    ///
+    /// ```
+    /// let path = belljar_client::Argument::of_template("file:///{path}", "path", "src/");
+    /// ```
     pub fn of_template(template: impl Into<String>, name: impl Into<String>, value: impl Into<String>) -> Self {
         let reference = Reference::for_resource(template);
         Self { reference, name: name.into(), value: value.into(), known: Vec::new() }
     }
 
     /// Another argument that is known already.
+    ///
+    /// ```
+    /// let city = belljar_client::Argument::of_prompt("weather", "city", "Par").knowing("country", "France");
+    /// ```
     pub fn knowing(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.known.push((name.into(), value.into()));
         self
@@ -211,20 +260,10 @@ impl McpServer {
             let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params.clone()));
             match connection.request(request, self.plain_options()).await? {
                 ServerResult::GetPromptResult(result) => {
-                    let messages = result.messages.into_iter().map(|message| {
-                        Ok(PromptMessage {
-                            role: match message.role {
-                                Role::Assistant => SamplingRole::Assistant,
-                                _ => SamplingRole::User,
-                            },
-                            content: prompt_content(message.content)?,
-                        })
-                    });
+                    let messages: Result<_, _> = result.messages.into_iter().map(prompt_message).collect();
                     return Ok(Prompt {
                         description: result.description,
-                        messages: messages
-                            .collect::<Result<_, _>>()
-                            .map_err(|error: output::BadBase64| self.bad_answer(&error))?,
+                        messages: messages.map_err(|error| self.bad_answer(&error))?,
                         metadata: result.meta.map(|meta| meta.0),
                     });
                 }
@@ -312,24 +351,30 @@ impl McpServer {
     }
 }
 
-fn prompt_content(content: ContentBlock) -> Result<PromptContent, output::BadBase64> {
-    Ok(match content {
-        ContentBlock::Text(text) => PromptContent::Text(text.text),
-        ContentBlock::Image(image) => {
-            PromptContent::Binary(Binary { data: output::decode(&image.data)?, media_type: image.mime_type })
+fn prompt_message(message: WirePromptMessage) -> Result<PromptMessage, output::BadBase64> {
+    let binary = |data: &str, media_type| Ok(PromptContent::Binary(Binary { data: output::decode(data)?, media_type }));
+    let (content, annotations, metadata) = match message.content {
+        ContentBlock::Text(text) => (PromptContent::Text(text.text), text.annotations, text.meta),
+        ContentBlock::Image(image) => (binary(&image.data, image.mime_type)?, image.annotations, image.meta),
+        ContentBlock::Audio(audio) => (binary(&audio.data, audio.mime_type)?, audio.annotations, audio.meta),
+        ContentBlock::Resource(embedded) => {
+            let (uri, media_type) = match &embedded.resource {
+                ResourceContents::TextResourceContents { uri, mime_type, .. }
+                | ResourceContents::BlobResourceContents { uri, mime_type, .. } => (uri.clone(), mime_type.clone()),
+                _ => Default::default(),
+            };
+            let contents = output::map_resource(embedded.resource)?;
+            (PromptContent::Embedded { uri, media_type, contents }, embedded.annotations, embedded.meta)
         }
-        ContentBlock::Audio(audio) => {
-            PromptContent::Binary(Binary { data: output::decode(&audio.data)?, media_type: audio.mime_type })
+        ContentBlock::ResourceLink(link) => {
+            let (annotations, metadata) = (link.annotations.clone(), link.meta.clone());
+            (PromptContent::Link(link), annotations, metadata)
         }
-        ContentBlock::Resource(embedded) => PromptContent::Embedded {
-            uri: match &embedded.resource {
-                ResourceContents::TextResourceContents { uri, .. }
-                | ResourceContents::BlobResourceContents { uri, .. } => uri.clone(),
-                _ => String::new(),
-            },
-            contents: output::map_resource(embedded.resource)?,
-        },
-        ContentBlock::ResourceLink(link) => PromptContent::Link(link),
-        _ => PromptContent::Text(String::new()),
-    })
+        _ => (PromptContent::Text(String::new()), None, None),
+    };
+    let role = match message.role {
+        Role::Assistant => SamplingRole::Assistant,
+        _ => SamplingRole::User,
+    };
+    Ok(PromptMessage { role, content, annotations, metadata: metadata.map(|meta| meta.0) })
 }

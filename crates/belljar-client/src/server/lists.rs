@@ -1,6 +1,6 @@
 //! What a server has: tools, resources, templates, prompts. Every page of it, kept until it changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
@@ -9,10 +9,11 @@ use rmcp::model::{
 };
 use tokio::time::Instant;
 
-use super::McpServer;
 use super::connection::{Connection, RequestOptions};
-use super::session::{Kind, Session};
+use super::session::{Cache, Kind, Session, Shown};
+use super::{Audience, McpServer, is_visible_to};
 use crate::error::McpError;
+use crate::toolset::ToolDefinition;
 
 /// Pages that one list may have, and entries. A server that gives more is broken, or means harm.
 const MAX_PAGES: usize = 1_000;
@@ -83,6 +84,10 @@ where
     })
 }
 
+fn is_for_model(tool: &Tool) -> bool {
+    tool.meta.as_ref().is_none_or(|meta| is_visible_to(&meta.0, Audience::Model))
+}
+
 impl McpServer {
     /// The server's tools, by their bare names.
     ///
@@ -103,21 +108,92 @@ impl McpServer {
         Ok(self.tools_in(&session).await?.to_vec())
     }
 
-    pub(super) async fn tools_in(&self, session: &Arc<Session>) -> Result<Arc<Vec<Tool>>, McpError> {
-        let changes = session.changes(Kind::Tools);
+    pub(super) async fn tools_in(&self, session: &Session) -> Result<Arc<Vec<Tool>>, McpError> {
+        let page = page!("tools/list", ListToolsRequest, ListToolsResult, tools);
+        self.list(session, Kind::Tools, &session.caches.tools, page).await
+    }
+
+    /// A list: the one that is kept, or every page of a new one; an empty one where the server has no such capability.
+    async fn list<T, R>(
+        &self,
+        session: &Session,
+        kind: Kind,
+        cache: &Cache<T>,
+        page: impl Fn(Option<String>) -> (&'static str, ClientRequest, R),
+    ) -> Result<Arc<Vec<T>>, McpError>
+    where
+        R: FnOnce(ServerResult) -> Option<Page<T>>,
+    {
+        // Counted before the server is asked: a change meanwhile makes the list an old one.
+        let changes = session.changes(kind);
         let settings = &self.inner.settings;
-        if let Some(tools) = session.caches.tools.get(changes).filter(|_| settings.cache_tools) {
-            return Ok(tools);
+        let is_kept = match kind {
+            Kind::Tools => settings.cache_tools,
+            Kind::Resources => settings.cache_resources,
+            Kind::Prompts => settings.cache_prompts,
+        };
+        if let Some(list) = cache.get(changes).filter(|_| is_kept) {
+            return Ok(list);
         }
         let connection = session.connection().await?;
-        if connection.info().capabilities.tools.is_none() {
+        let capabilities = &connection.info().capabilities;
+        let (is_there, tells) = match kind {
+            Kind::Tools => (capabilities.tools.is_some(), capabilities.tools.as_ref().and_then(|it| it.list_changed)),
+            Kind::Resources => {
+                (capabilities.resources.is_some(), capabilities.resources.as_ref().and_then(|it| it.list_changed))
+            }
+            Kind::Prompts => {
+                (capabilities.prompts.is_some(), capabilities.prompts.as_ref().and_then(|it| it.list_changed))
+            }
+        };
+        if !is_there {
             return Ok(Arc::default());
         }
-        let page = page!("tools/list", ListToolsRequest, ListToolsResult, tools);
-        let (tools, until) = all_pages(&connection, settings.read_timeout, page).await?;
-        let tools = Arc::new(tools);
-        session.caches.tools.set(changes, self.fresh_until(&connection, Kind::Tools, until), tools.clone());
-        Ok(tools)
+        let (list, until) = all_pages(&connection, settings.read_timeout, page).await?;
+        // A server that tells of changes is believed; another of the modern era says for how long its list is fresh. One of
+        // the legacy era says nothing, and its list is kept, as `pydantic_ai` does.
+        let until = until.filter(|_| connection.is_modern() && tells != Some(true));
+        let list = Arc::new(list);
+        cache.set(changes, until, list.clone());
+        Ok(list)
+    }
+
+    /// The tools as a model gets to know them: by their prefixed names, without those that are not for it.
+    pub(crate) async fn definitions(&self) -> Result<Arc<Vec<ToolDefinition>>, McpError> {
+        let session = self.session().await?;
+        let tools = self.tools_in(&session).await?;
+        let shown = || session.caches.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shown) = shown().as_ref().filter(|shown| Arc::ptr_eq(&shown.tools, &tools)) {
+            return Ok(shown.definitions.clone());
+        }
+        let for_model = tools.iter().filter(|tool| self.is_enabled(&tool.name) && is_for_model(tool));
+        let definitions: Arc<Vec<ToolDefinition>> = Arc::new(for_model.map(|tool| self.define(tool)).collect());
+        *shown() = Some(Shown { tools, definitions: definitions.clone() });
+        Ok(definitions)
+    }
+
+    /// Whether a model may call a tool of this name, as far as it is known from the list that models were shown.
+    pub(super) fn is_callable(&self, session: &Session, name: &str) -> bool {
+        let shown = session.caches.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = shown.iter().flat_map(|shown| shown.tools.iter());
+        self.is_enabled(name) && !tools.any(|tool| tool.name == name && !is_for_model(tool))
+    }
+
+    fn is_enabled(&self, name: &str) -> bool {
+        let settings = &self.inner.settings;
+        settings.enabled_tools.as_ref().is_none_or(|enabled| enabled.iter().any(|one| one == name))
+            && !settings.disabled_tools.iter().any(|one| one == name)
+    }
+
+    fn define(&self, tool: &Tool) -> ToolDefinition {
+        let settings = &self.inner.settings;
+        let mut definition = ToolDefinition::from(tool);
+        if let Some(prefix) = &settings.tool_prefix {
+            definition.name = format!("{prefix}_{}", definition.name);
+        }
+        definition.max_retries = settings.max_retries;
+        definition.include_return_schema = settings.include_return_schema;
+        definition
     }
 
     /// The server's resources; none if it has no such capability.
@@ -136,20 +212,8 @@ impl McpServer {
     /// Those of the connection, and [`McpError::Protocol`].
     pub async fn list_resources(&self) -> Result<Vec<Resource>, McpError> {
         let session = self.session().await?;
-        let changes = session.changes(Kind::Resources);
-        let settings = &self.inner.settings;
-        if let Some(resources) = session.caches.resources.get(changes).filter(|_| settings.cache_resources) {
-            return Ok(resources.to_vec());
-        }
-        let connection = session.connection().await?;
-        if connection.info().capabilities.resources.is_none() {
-            return Ok(Vec::new());
-        }
         let page = page!("resources/list", ListResourcesRequest, ListResourcesResult, resources);
-        let (resources, until) = all_pages(&connection, settings.read_timeout, page).await?;
-        let until = self.fresh_until(&connection, Kind::Resources, until);
-        session.caches.resources.set(changes, until, Arc::new(resources.clone()));
-        Ok(resources)
+        Ok(self.list(&session, Kind::Resources, &session.caches.resources, page).await?.to_vec())
     }
 
     /// Patterns of URIs that the server can read; none if it has no such capability.
@@ -168,25 +232,13 @@ impl McpServer {
     /// Those of the connection, and [`McpError::Protocol`].
     pub async fn list_resource_templates(&self) -> Result<Vec<ResourceTemplate>, McpError> {
         let session = self.session().await?;
-        let changes = session.changes(Kind::Resources);
-        let settings = &self.inner.settings;
-        if let Some(templates) = session.caches.templates.get(changes).filter(|_| settings.cache_resources) {
-            return Ok(templates.to_vec());
-        }
-        let connection = session.connection().await?;
-        if connection.info().capabilities.resources.is_none() {
-            return Ok(Vec::new());
-        }
         let page = page!(
             "resources/templates/list",
             ListResourceTemplatesRequest,
             ListResourceTemplatesResult,
             resource_templates
         );
-        let (templates, until) = all_pages(&connection, settings.read_timeout, page).await?;
-        let until = self.fresh_until(&connection, Kind::Resources, until);
-        session.caches.templates.set(changes, until, Arc::new(templates.clone()));
-        Ok(templates)
+        Ok(self.list(&session, Kind::Resources, &session.caches.templates, page).await?.to_vec())
     }
 
     /// The server's prompts; none if it has no such capability.
@@ -205,31 +257,7 @@ impl McpServer {
     /// Those of the connection, and [`McpError::Protocol`].
     pub async fn list_prompts(&self) -> Result<Vec<WirePrompt>, McpError> {
         let session = self.session().await?;
-        let changes = session.changes(Kind::Prompts);
-        let settings = &self.inner.settings;
-        if let Some(prompts) = session.caches.prompts.get(changes).filter(|_| settings.cache_prompts) {
-            return Ok(prompts.to_vec());
-        }
-        let connection = session.connection().await?;
-        if connection.info().capabilities.prompts.is_none() {
-            return Ok(Vec::new());
-        }
         let page = page!("prompts/list", ListPromptsRequest, ListPromptsResult, prompts);
-        let (prompts, until) = all_pages(&connection, settings.read_timeout, page).await?;
-        let until = self.fresh_until(&connection, Kind::Prompts, until);
-        session.caches.prompts.set(changes, until, Arc::new(prompts.clone()));
-        Ok(prompts)
-    }
-
-    /// How long a list is kept. A server that tells of changes is believed; another of the modern era says for how long its
-    /// list is fresh. One of the legacy era says nothing, and its list is kept, as `pydantic_ai` does.
-    fn fresh_until(&self, connection: &Connection, kind: Kind, until: Option<Instant>) -> Option<Instant> {
-        let capabilities = &connection.info().capabilities;
-        let tells = match kind {
-            Kind::Tools => capabilities.tools.as_ref().and_then(|tools| tools.list_changed),
-            Kind::Resources => capabilities.resources.as_ref().and_then(|resources| resources.list_changed),
-            Kind::Prompts => capabilities.prompts.as_ref().and_then(|prompts| prompts.list_changed),
-        };
-        until.filter(|_| connection.is_modern() && tells != Some(true))
+        Ok(self.list(&session, Kind::Prompts, &session.caches.prompts, page).await?.to_vec())
     }
 }

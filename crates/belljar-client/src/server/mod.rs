@@ -1,20 +1,28 @@
 //! A server that an agent is attached to.
 
+mod apps;
 mod builder;
 mod calls;
 mod connection;
 mod extras;
+mod hook;
 mod lists;
+mod options;
+mod rounds;
 mod session;
 mod settings;
 mod subscription;
+mod tasks;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use builder::{McpServerSse, McpServerStdio, McpServerStreamableHttp, ServerBuilder};
-pub use calls::{CallOptions, CallTool, ProcessToolCall};
+pub use apps::AppResult;
+pub(crate) use apps::{Audience, is_visible_to, resource_uri};
+pub use builder::{McpServerSse, McpServerStdio, McpServerStreamableHttp, OverHttp, ServerBuilder};
 pub use extras::{Argument, Prompt, PromptContent, PromptMessage};
+pub use hook::{CallTool, ProcessToolCall};
+pub use options::CallOptions;
 pub use session::Running;
 pub use settings::{ProtocolEra, ReconnectPolicy, ToolErrorBehavior};
 pub use subscription::ResourceUpdates;
@@ -26,6 +34,11 @@ use crate::error::McpError;
 use crate::transport::Connector;
 
 /// The old name of [`McpServerSse`], as `pydantic_ai.mcp.MCPServerHTTP` is of `MCPServerSSE`.
+///
+/// ```
+/// #![allow(deprecated)]
+/// let server = belljar_client::McpServerHttp::new("http://localhost:8000/sse").unwrap();
+/// ```
 #[deprecated(note = "use `McpServerSse`, or `McpServerStreamableHttp` for the transport that replaced it")]
 pub type McpServerHttp = McpServerSse;
 
@@ -48,6 +61,7 @@ pub type McpServerHttp = McpServerSse;
 /// match server.direct_call_tool("echo", json!({"message": "hi"})).await? {
 ///     ToolOutcome::Output(output) => println!("{}", output.to_text()),
 ///     ToolOutcome::Retry(retry) => println!("the model should try again: {}", retry.message),
+///     ToolOutcome::Failed(message) => println!("it failed: {message}"),
 ///     ToolOutcome::Denied(reason) => println!("not allowed: {reason}"),
 /// }
 /// running.close().await?;
@@ -72,7 +86,13 @@ impl McpServer {
 
     /// A server behind a transport of your own.
     ///
-    /// See [`Connector`] for an example.
+    /// ```
+    /// use belljar_client::{McpServer, transport::Connector};
+    ///
+    /// fn over(way: impl Connector) -> McpServer {
+    ///     McpServer::custom(way).build()
+    /// }
+    /// ```
     pub fn custom(connector: impl Connector) -> ServerBuilder<CustomTransport> {
         ServerBuilder::over(CustomTransport(Arc::new(connector)))
     }
@@ -97,27 +117,43 @@ impl McpServer {
     }
 
     /// Whether somebody keeps a connection open.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// assert!(!McpServerStdio::new("server").build().is_running());
+    /// ```
     pub fn is_running(&self) -> bool {
         self.inner.slot.is_occupied()
     }
 
-    /// The id that was given, if one was.
+    /// The id that was given, or else the prefix, if there is one.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// assert_eq!(McpServerStdio::new("server").tool_prefix("files").build().id(), Some("files"));
+    /// ```
     pub fn id(&self) -> Option<&str> {
-        self.inner.settings.id.as_deref()
+        self.inner.settings.id.as_deref().or_else(|| self.tool_prefix())
     }
 
     /// The prefix of this server's tools, without the underscore that follows it.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// assert_eq!(McpServerStdio::new("server").id("files").build().tool_prefix(), None);
+    /// ```
     pub fn tool_prefix(&self) -> Option<&str> {
         self.inner.settings.tool_prefix.as_deref()
     }
 
     /// How errors call this server: its id, else its command or URL.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// assert_eq!(McpServerStdio::new("server").build().label(), "server");
+    /// ```
     pub fn label(&self) -> String {
-        self.inner.settings.id.clone().unwrap_or_else(|| self.inner.connector.label())
-    }
-
-    pub(crate) fn include_return_schema(&self) -> Option<bool> {
-        self.inner.settings.include_return_schema
+        self.inner.label()
     }
 
     pub(crate) fn includes_instructions(&self) -> bool {
@@ -125,12 +161,24 @@ impl McpServer {
     }
 
     /// How often a model may try a failed tool again.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// assert_eq!(McpServerStdio::new("server").build().max_retries(), 1);
+    /// ```
     pub fn max_retries(&self) -> u32 {
         self.inner.settings.max_retries
     }
 }
 
 /// A transport of the program's own, as a builder holds it.
+///
+/// ```
+/// # use belljar_client::{CustomTransport, ServerBuilder};
+/// fn patient(server: ServerBuilder<CustomTransport>) -> ServerBuilder<CustomTransport> {
+///     server.timeout(std::time::Duration::from_secs(60))
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct CustomTransport(Arc<dyn Connector>);
 
@@ -145,7 +193,7 @@ impl fmt::Debug for McpServer {
     }
 }
 
-/// Equal are servers of the same id, prefix, and command or URL.
+/// Equal are servers of the same id, prefix, transport, and command or URL.
 ///
 /// ```
 /// use belljar_client::McpServerStdio;

@@ -1,7 +1,8 @@
 //! The life of a server's connection: shared by all who hold a guard, made anew where it may be, closed by the last to go.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rmcp::model::{Prompt as WirePrompt, Resource, ResourceTemplate, ServerPeerInfo, SubscriptionFilter, Tool};
 use tokio::sync::{RwLock, broadcast};
@@ -11,6 +12,8 @@ use super::connection::Connection;
 use super::{Inner, McpServer};
 use crate::error::McpError;
 use crate::handlers::notifications::Changes;
+use crate::schema::Checkers;
+use crate::toolset::ToolDefinition;
 
 /// Updates of resources that a slow subscriber may fall behind by.
 const UPDATES_KEPT: usize = 256;
@@ -36,12 +39,16 @@ pub(super) struct Session {
     changes: Arc<Changes>,
     pub(super) updates: broadcast::Sender<String>,
     pub(super) caches: Caches,
+    pub(super) checkers: Checkers,
+    /// Tools that refused an ordinary call, as they want to be called as tasks.
+    task_tools: Mutex<HashSet<String>>,
 }
 
 /// The lists that are kept.
 #[derive(Default)]
 pub(super) struct Caches {
     pub(super) tools: Cache<Tool>,
+    pub(super) shown: Mutex<Option<Shown>>,
     pub(super) resources: Cache<Resource>,
     pub(super) templates: Cache<ResourceTemplate>,
     pub(super) prompts: Cache<WirePrompt>,
@@ -54,6 +61,12 @@ impl Caches {
         self.templates.clear();
         self.prompts.clear();
     }
+}
+
+/// What models were shown last, and the list that it was made of.
+pub(super) struct Shown {
+    pub(super) tools: Arc<Vec<Tool>>,
+    pub(super) definitions: Arc<Vec<ToolDefinition>>,
 }
 
 /// A list that may be kept.
@@ -104,7 +117,15 @@ impl Session {
         let updates = broadcast::Sender::new(UPDATES_KEPT);
         let connection = Arc::new(Connection::open(&server, changes.clone(), updates.clone()).await?);
         listen(&connection);
-        Ok(Arc::new(Self { server, current: RwLock::new(connection), changes, updates, caches: Caches::default() }))
+        Ok(Arc::new(Self {
+            server,
+            current: RwLock::new(connection),
+            changes,
+            updates,
+            caches: Caches::default(),
+            checkers: Checkers::default(),
+            task_tools: Mutex::default(),
+        }))
     }
 
     /// The connection: the one that there is, or a new one where it was lost and may be made anew.
@@ -139,6 +160,18 @@ impl Session {
             }
         }
         Err(last)
+    }
+
+    fn task_tools(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.task_tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wants_task(&self, tool: &str) -> bool {
+        self.task_tools().contains(tool)
+    }
+
+    pub(super) fn remember_task(&self, tool: &str) {
+        self.task_tools().insert(tool.to_owned());
     }
 
     /// How often the server said that its list changed.
@@ -183,6 +216,7 @@ fn listen(connection: &Arc<Connection>) {
 }
 
 impl Inner {
+    /// How errors call the server. A prefix alone says less than command or URL.
     pub(super) fn label(&self) -> String {
         self.settings.id.clone().unwrap_or_else(|| self.connector.label())
     }
@@ -229,11 +263,27 @@ impl Running {
     }
 
     /// The server.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// let running = server.connect().await?;
+    /// println!("{} is open", running.server().label());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn server(&self) -> &McpServer {
         &self.server
     }
 
     /// Lets go of the connection and, if nobody else holds it, waits until it is over: three seconds at most for a child.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// let running = server.connect().await?;
+    /// running.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

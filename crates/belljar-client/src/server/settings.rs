@@ -5,10 +5,15 @@ use std::time::Duration;
 
 use rmcp::model::Implementation;
 
-use super::calls::ProcessToolCall;
+use super::hook::ProcessToolCall;
 use crate::handlers::{Handlers, LogLevel};
 
 /// Which era of the protocol to speak.
+///
+/// ```
+/// # use belljar_client::{McpServerStdio, ProtocolEra};
+/// let server = McpServerStdio::new("server").era(ProtocolEra::Modern);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ProtocolEra {
@@ -23,11 +28,19 @@ pub enum ProtocolEra {
 }
 
 /// What becomes of a tool that says it failed.
+///
+/// ```
+/// # use belljar_client::{McpServerStdio, ToolErrorBehavior};
+/// let server = McpServerStdio::new("server").tool_error_behavior(ToolErrorBehavior::Failed);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolErrorBehavior {
     /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry), for the model to mend.
     #[default]
     Retry,
+    /// [`ToolOutcome::Failed`](crate::ToolOutcome::Failed): the model is told, and no retry is counted. What the protocol
+    /// itself refuses (wrong arguments, for one) stays a retry.
+    Failed,
     /// [`McpError::ToolFailed`](crate::McpError::ToolFailed).
     Error,
 }
@@ -84,6 +97,8 @@ pub(crate) struct Settings {
     pub(crate) include_instructions: bool,
     pub(crate) include_return_schema: Option<bool>,
     pub(crate) validate_arguments: bool,
+    pub(crate) enabled_tools: Option<Vec<String>>,
+    pub(crate) disabled_tools: Vec<String>,
     pub(crate) tool_error_behavior: ToolErrorBehavior,
     pub(crate) client_info: Implementation,
     pub(crate) process_tool_call: Option<Arc<dyn ProcessToolCall>>,
@@ -108,6 +123,8 @@ impl Default for Settings {
             include_instructions: false,
             include_return_schema: None,
             validate_arguments: false,
+            enabled_tools: None,
+            disabled_tools: Vec::new(),
             tool_error_behavior: ToolErrorBehavior::Retry,
             client_info: Implementation::new("belljar", env!("CARGO_PKG_VERSION")),
             process_tool_call: None,

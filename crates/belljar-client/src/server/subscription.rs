@@ -19,6 +19,15 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Changes of one resource, from [`McpServer::subscribe_resource`]. It holds the connection open; dropping it ends the
 /// subscription.
+///
+/// ```no_run
+/// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+/// let mut updates = server.subscribe_resource("file:///log.txt").await?;
+/// updates.changed().await;
+/// println!("the log has grown");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ResourceUpdates {
     uri: String,
@@ -43,6 +52,16 @@ impl std::fmt::Debug for Held {
 impl ResourceUpdates {
     /// Waits for the next change; `None` when the connection is over. Changes that come faster than they are waited for
     /// count as one.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// let mut updates = server.subscribe_resource("file:///log.txt").await?;
+    /// while updates.changed().await.is_some() {
+    ///     println!("the log has grown");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn changed(&mut self) -> Option<()> {
         loop {
             match tokio::time::timeout(LOOK, self.updates.recv()).await {

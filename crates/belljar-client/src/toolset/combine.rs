@@ -28,11 +28,22 @@ pub struct CombinedToolset {
 
 impl CombinedToolset {
     /// No tools.
+    ///
+    /// ```
+    /// # use belljar_client::{CombinedToolset, Toolset};
+    /// assert_eq!(CombinedToolset::new().label(), "");
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a toolset.
+    ///
+    /// ```
+    /// # use belljar_client::{CombinedToolset, McpServerStdio, Toolset};
+    /// let all = CombinedToolset::new().with(McpServerStdio::new("git").build()).with(McpServerStdio::new("mail").build());
+    /// assert_eq!(all.label(), "git + mail");
+    /// ```
     pub fn with(mut self, toolset: impl Toolset) -> Self {
         self.toolsets.push(Arc::new(toolset));
         self
@@ -103,6 +114,16 @@ impl Toolset for CombinedToolset {
 }
 
 /// Keeps a toolset's connections open, as [`Running`] does for one server.
+///
+/// ```no_run
+/// # use belljar_client::{Enter, McpError, RunContext, Toolset};
+/// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
+/// let connections: Enter = toolset.enter().await?;
+/// let tools = toolset.tools(&RunContext::new()).await?;
+/// connections.close().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "connections close when this is dropped"]
 pub struct Enter {
@@ -111,6 +132,10 @@ pub struct Enter {
 
 impl Enter {
     /// For a toolset that needs nothing to be open.
+    ///
+    /// ```
+    /// let guard = belljar_client::Enter::nothing();
+    /// ```
     pub fn nothing() -> Self {
         Self { running: Vec::new() }
     }
@@ -120,6 +145,14 @@ impl Enter {
     }
 
     /// Lets go of the connections and waits until those that nobody else holds are over.
+    ///
+    /// ```no_run
+    /// # use belljar_client::{McpError, Toolset};
+    /// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
+    /// toolset.enter().await?.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -30,6 +30,13 @@ macro_rules! over_inner {
 }
 
 /// See [`ToolsetExt::prefixed`](super::ToolsetExt::prefixed).
+///
+/// ```
+/// # use belljar_client::{McpServer, PrefixedToolset, ToolsetExt};
+/// fn of_git(server: McpServer) -> PrefixedToolset<McpServer> {
+///     server.prefixed("git")
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PrefixedToolset<T> {
     inner: T,
@@ -60,6 +67,13 @@ over_inner! {[T: Toolset] PrefixedToolset<T> {
 }}
 
 /// See [`ToolsetExt::filtered`](super::ToolsetExt::filtered).
+///
+/// ```
+/// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
+/// fn safe(server: McpServer) -> impl Toolset {
+///     server.filtered(|_run: &RunContext, tool: &ToolDefinition| tool.name != "delete")
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct FilteredToolset<T, F> {
     inner: T,
@@ -90,6 +104,13 @@ over_inner! {[T: Toolset, F: Fn(&RunContext, &ToolDefinition) -> bool + Send + S
 }}
 
 /// See [`ToolsetExt::renamed`](super::ToolsetExt::renamed).
+///
+/// ```
+/// # use belljar_client::{McpServer, RenamedToolset, ToolsetExt};
+/// fn shorter(server: McpServer) -> RenamedToolset<McpServer> {
+///     server.renamed([("read_text_file", "read")])
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct RenamedToolset<T> {
     inner: T,
@@ -125,6 +146,13 @@ over_inner! {[T: Toolset] RenamedToolset<T> {
 }}
 
 /// See [`ToolsetExt::prepared`](super::ToolsetExt::prepared).
+///
+/// ```
+/// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
+/// fn first_ten(server: McpServer) -> impl Toolset {
+///     server.prepared(|_run: &RunContext, tools: Vec<ToolDefinition>| tools.into_iter().take(10).collect())
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PreparedToolset<T, F> {
     inner: T,
@@ -151,6 +179,13 @@ over_inner! {[
 }}
 
 /// Whether a call may be made.
+///
+/// ```
+/// # use belljar_client::Approval;
+/// # use serde_json::{Map, json};
+/// let carefully = Approval::AllowWith(Map::from_iter([("dry_run".into(), json!(true))]));
+/// let never = Approval::Deny("the user said no".into());
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Approval {
     /// It may.
@@ -162,6 +197,14 @@ pub enum Approval {
 }
 
 /// A call that waits for approval.
+///
+/// ```
+/// # use belljar_client::{Approval, ApprovalRequest};
+/// async fn decide(request: ApprovalRequest) -> Approval {
+///     println!("{} with {:?}?", request.name, request.arguments);
+///     Approval::Allow
+/// }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ApprovalRequest {
@@ -174,6 +217,21 @@ pub struct ApprovalRequest {
 }
 
 /// Decides on calls. Closures do, too: see [`ToolsetExt`](super::ToolsetExt).
+///
+/// ```
+/// use async_trait::async_trait;
+/// use belljar_client::{Approval, ApprovalRequest, Approve};
+///
+/// /// Lets nothing but reading happen.
+/// struct ReadOnly;
+///
+/// #[async_trait]
+/// impl Approve for ReadOnly {
+///     async fn approve(&self, request: ApprovalRequest) -> Approval {
+///         if request.name.starts_with("read") { Approval::Allow } else { Approval::Deny("reading only".into()) }
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait Approve: Send + Sync + 'static {
     /// Decides on one, as a rule by asking the user.
@@ -192,6 +250,13 @@ where
 }
 
 /// See [`ToolsetExt::approved`](super::ToolsetExt::approved).
+///
+/// ```
+/// # use belljar_client::{Approval, ApprovalRequest, McpServer, Toolset, ToolsetExt};
+/// fn asked(server: McpServer) -> impl Toolset {
+///     server.approved(async |_request: ApprovalRequest| Approval::Deny("nobody is there to ask".into()))
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct ApprovedToolset<T, A> {
     inner: T,

@@ -3,6 +3,8 @@
 mod combine;
 mod compose;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use rmcp::model::{Icon, Tool, ToolAnnotations};
 use serde_json::{Map, Value};
@@ -19,6 +21,16 @@ use crate::run::RunContext;
 use crate::server::McpServer;
 
 /// A tool, as a model gets to know it.
+///
+/// ```no_run
+/// # use belljar_client::{McpError, RunContext, Toolset};
+/// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
+/// for tool in toolset.tools(&RunContext::new()).await? {
+///     println!("{}: takes {}, gives {:?}", tool.name, tool.input_schema, tool.output_schema);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ToolDefinition {
@@ -29,9 +41,9 @@ pub struct ToolDefinition {
     /// What it does. It is text from outside.
     pub description: Option<String>,
     /// JSON schema of its arguments.
-    pub input_schema: Value,
+    pub input_schema: Arc<Value>,
     /// JSON schema of its structured output, if it has one.
-    pub output_schema: Option<Value>,
+    pub output_schema: Option<Arc<Value>>,
     /// What the server says about the tool's ways (read-only, destructive, …). Advice, not a promise.
     pub annotations: Option<ToolAnnotations>,
     /// Pictures of it.
@@ -59,7 +71,7 @@ impl ToolDefinition {
             name: name.into(),
             title: None,
             description: None,
-            input_schema,
+            input_schema: Arc::new(input_schema),
             output_schema: None,
             annotations: None,
             icons: Vec::new(),
@@ -70,27 +82,63 @@ impl ToolDefinition {
     }
 
     /// Sets what it does.
+    ///
+    /// ```
+    /// # use belljar_client::ToolDefinition;
+    /// # use serde_json::json;
+    /// let tool = ToolDefinition::new("now", json!({"type": "object"})).with_description("The time.");
+    /// ```
     pub fn with_description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
+
+    /// The page that the tool comes with, if it is one of
+    /// [MCP Apps](https://modelcontextprotocol.io/extensions/apps/overview).
+    ///
+    /// ```
+    /// use belljar_client::ToolDefinition;
+    /// use serde_json::json;
+    ///
+    /// let mut tool = ToolDefinition::new("map", json!({"type": "object"}));
+    /// assert_eq!(tool.app_resource(), None);
+    /// tool.metadata.insert("ui".into(), json!({"resourceUri": "ui://map.html"}));
+    /// assert_eq!(tool.app_resource(), Some("ui://map.html"));
+    /// ```
+    pub fn app_resource(&self) -> Option<&str> {
+        crate::server::resource_uri(&self.metadata)
+    }
 }
 
-impl From<Tool> for ToolDefinition {
-    fn from(tool: Tool) -> Self {
+impl From<&Tool> for ToolDefinition {
+    fn from(tool: &Tool) -> Self {
         Self {
-            title: tool.title,
-            description: tool.description.map(|text| text.into_owned()),
-            output_schema: tool.output_schema.map(|schema| Value::Object((*schema).clone())),
-            annotations: tool.annotations,
-            icons: tool.icons.unwrap_or_default(),
-            metadata: tool.meta.map(|meta| meta.0).unwrap_or_default(),
-            ..Self::new(tool.name, Value::Object((*tool.input_schema).clone()))
+            title: tool.title.clone(),
+            description: tool.description.as_deref().map(str::to_owned),
+            output_schema: tool.output_schema.as_ref().map(|schema| Arc::new(Value::Object((**schema).clone()))),
+            annotations: tool.annotations.clone(),
+            icons: tool.icons.clone().unwrap_or_default(),
+            metadata: tool.meta.as_ref().map(|meta| meta.0.clone()).unwrap_or_default(),
+            ..Self::new(&*tool.name, Value::Object((*tool.input_schema).clone()))
         }
     }
 }
 
 /// What a call came to.
+///
+/// ```
+/// use belljar_client::{ToolOutcome, ToolOutput};
+///
+/// fn to_model(outcome: ToolOutcome) -> String {
+///     match outcome {
+///         ToolOutcome::Output(ToolOutput::Json(value)) => value.to_string(),
+///         ToolOutcome::Output(output) => output.to_text(),
+///         ToolOutcome::Retry(retry) => format!("{}; try again", retry.message),
+///         ToolOutcome::Failed(message) => format!("it failed: {message}"),
+///         ToolOutcome::Denied(reason) => format!("it is not allowed: {reason}"),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolOutcome {
     /// It gave this.
@@ -98,6 +146,9 @@ pub enum ToolOutcome {
     /// It failed in a way that the model may mend: hand it the message, and let it try again
     /// [`max_retries`](ToolDefinition::max_retries) times.
     Retry(Retry),
+    /// It failed, and so says the server. The model is told, and goes on without it. It is this instead of a retry if the
+    /// server is configured with [`ToolErrorBehavior::Failed`](crate::ToolErrorBehavior::Failed).
+    Failed(String),
     /// It was not allowed, for this reason. The model may be told; it must not try again.
     Denied(String),
 }
@@ -117,24 +168,42 @@ impl ToolOutcome {
     }
 
     /// The output, if there is one.
+    ///
+    /// ```
+    /// # use belljar_client::{ToolOutcome, ToolOutput};
+    /// assert!(ToolOutcome::Output(ToolOutput::Text("yes".into())).output().is_some());
+    /// assert!(ToolOutcome::Denied("no".into()).output().is_none());
+    /// ```
     pub fn output(&self) -> Option<&ToolOutput> {
         match self {
             Self::Output(output) => Some(output),
-            Self::Retry(_) | Self::Denied(_) => None,
+            Self::Retry(_) | Self::Failed(_) | Self::Denied(_) => None,
         }
     }
 
     /// What to tell a model that reads text.
+    ///
+    /// ```
+    /// # use belljar_client::ToolOutcome;
+    /// assert_eq!(ToolOutcome::Denied("not today".into()).to_text(), "not today");
+    /// ```
     pub fn to_text(&self) -> String {
         match self {
             Self::Output(output) => output.to_text(),
             Self::Retry(retry) => retry.message.clone(),
+            Self::Failed(message) => message.clone(),
             Self::Denied(reason) => reason.clone(),
         }
     }
 }
 
 /// Why a model should try again.
+///
+/// ```
+/// # use belljar_client::{Retry, ToolOutcome};
+/// let outcome = ToolOutcome::Retry(Retry { message: "no such city".into() });
+/// assert_eq!(outcome, ToolOutcome::retry("no such city"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
     /// What the server, or a hook, said.
@@ -213,7 +282,7 @@ pub trait Toolset: Send + Sync + 'static {
 }
 
 #[async_trait]
-impl<T: Toolset + ?Sized> Toolset for std::sync::Arc<T> {
+impl<T: Toolset + ?Sized> Toolset for Arc<T> {
     fn label(&self) -> String {
         (**self).label()
     }
@@ -250,19 +319,7 @@ impl Toolset for McpServer {
     }
 
     async fn tools(&self, _run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
-        let tools = self.list_tools().await?;
-        Ok(tools
-            .into_iter()
-            .map(|tool| {
-                let mut definition = ToolDefinition::from(tool);
-                if let Some(prefix) = self.tool_prefix() {
-                    definition.name = format!("{prefix}_{}", definition.name);
-                }
-                definition.max_retries = self.max_retries();
-                definition.include_return_schema = self.include_return_schema();
-                definition
-            })
-            .collect())
+        Ok(self.definitions().await?.to_vec())
     }
 
     async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {

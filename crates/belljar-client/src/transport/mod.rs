@@ -1,6 +1,8 @@
 //! How messages reach a server: the ways that come with the crate, and the trait by which others plug in.
 
+pub(crate) mod endpoint;
 pub(crate) mod http;
+pub(crate) mod message;
 pub(crate) mod observed;
 pub(crate) mod sse;
 pub(crate) mod stdio;
@@ -14,14 +16,37 @@ use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
+pub use self::http::StreamableHttp;
+pub use endpoint::HeaderProvider;
+pub use sse::Sse;
+pub use stdio::ChildProcess;
+
 use crate::error::{BoxError, McpError};
 
 /// A message from the server.
+///
+/// ```
+/// # use belljar_client::transport::Incoming;
+/// fn read(line: &str) -> serde_json::Result<Incoming> {
+///     serde_json::from_str(line)
+/// }
+/// ```
 pub type Incoming = RxJsonRpcMessage<RoleClient>;
 /// A message to the server.
+///
+/// ```
+/// # use belljar_client::transport::Outgoing;
+/// fn write(message: &Outgoing) -> serde_json::Result<String> {
+///     serde_json::to_string(message)
+/// }
+/// ```
 pub type Outgoing = TxJsonRpcMessage<RoleClient>;
 
 /// Bytes that one message may have, whichever way it comes: 16 MiB.
+///
+/// ```
+/// assert_eq!(belljar_client::transport::MAX_MESSAGE_BYTES, 16 << 20);
+/// ```
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Makes connections to one server.
@@ -75,6 +100,12 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
         self.identity()
     }
 
+    /// Whether a user is being asked to agree to something, in a browser for one. The time that it takes does not count as
+    /// the server's.
+    fn waits_for_user(&self) -> bool {
+        false
+    }
+
     /// Whether a lost connection may be made anew while it is in use. Not so for a child process: its state went with it.
     fn reconnects(&self) -> bool {
         false
@@ -82,6 +113,14 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
 }
 
 /// An open way to a server.
+///
+/// ```
+/// use belljar_client::transport::Connected;
+///
+/// async fn through(path: &str) -> std::io::Result<Connected> {
+///     Ok(Connected::new(tokio::net::UnixStream::connect(path).await?))
+/// }
+/// ```
 pub struct Connected {
     pub(crate) transport: BoxTransport,
     pub(crate) diagnosis: Arc<dyn Diagnosis>,

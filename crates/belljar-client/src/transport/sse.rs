@@ -9,21 +9,30 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use http::HeaderMap;
 use rmcp::RoleClient;
 use rmcp::transport::Transport;
+use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError};
 use sse_stream::{Sse as Event, SseStream};
 use url::Url;
 
-use super::http::{HttpEndpoint, run_headers};
-use super::stdio::unreadable_answer;
-use super::{BoxTransport, Connected, Connector, Diagnosis, Incoming, MAX_MESSAGE_BYTES, Outgoing};
+use super::endpoint::{HttpEndpoint, NO_CHALLENGE, RunHeaders, bearer, run_headers};
+use super::{BoxTransport, Connected, Connector, Diagnosis, Incoming, MAX_MESSAGE_BYTES, Outgoing, message};
 use crate::error::McpError;
+use crate::oauth::{Authorizer, RequestTokens};
 
 /// How long a server may take to answer a POST, which it does before it works on the message.
 const POST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server that speaks HTTP with server-sent events.
+///
+/// ```
+/// # use belljar_client::{McpServerSse, ServerBuilder, transport::Sse};
+/// fn patient(server: McpServerSse) -> ServerBuilder<Sse> {
+///     server.timeout(std::time::Duration::from_secs(60))
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Sse {
     pub(crate) endpoint: HttpEndpoint,
@@ -43,11 +52,33 @@ enum SseError {
     #[error(transparent)]
     Auth(#[from] AuthRequiredError),
     #[error(transparent)]
+    Token(#[from] AuthError),
+    #[error(transparent)]
     Status(#[from] HttpStatusError),
     #[error("{0}")]
     Headers(String),
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+}
+
+/// Sends a request, with a token where that is wanted.
+async fn send_authorized(
+    authorizer: Option<&Authorizer>,
+    headers: HeaderMap,
+    request: impl Fn(HeaderMap) -> reqwest::RequestBuilder,
+) -> Result<reqwest::Response, SseError> {
+    let mut tokens = RequestTokens::of(authorizer).await?;
+    loop {
+        let mut headers = headers.clone();
+        if let Some(token) = tokens.current() {
+            headers.insert(http::header::AUTHORIZATION, bearer(&token).map_err(SseError::Headers)?);
+        }
+        let sending = request(headers).send();
+        match check(sending.await?) {
+            Err(SseError::Auth(challenge)) if tokens.renew(&challenge.www_authenticate_header).await? => {}
+            result => return result,
+        }
+    }
 }
 
 #[async_trait]
@@ -56,19 +87,17 @@ impl Connector for Sse {
         let label = self.label();
         let broken = |reason: String| McpError::Connect { server: label.clone(), reason, source: None };
         let client = self.endpoint.client()?;
+        let authorizer = self.endpoint.authorizer().await?;
         let headers = self.endpoint.headers_for(None).await.map_err(&broken)?;
-        let response = client
-            .get(self.endpoint.url.clone())
-            .headers(headers)
-            .header(http::header::ACCEPT, "text/event-stream")
-            .send()
-            .await
-            .map_err(SseError::from)
-            .and_then(check);
+        let response = send_authorized(authorizer.as_deref(), headers, |headers| {
+            client.get(self.endpoint.url.clone()).headers(headers).header(http::header::ACCEPT, "text/event-stream")
+        })
+        .await;
         let response = response.map_err(|error| match error {
             SseError::Auth(challenge) => {
                 McpError::Unauthorized { server: label.clone(), reason: challenge.www_authenticate_header }
             }
+            SseError::Token(error) => McpError::Unauthorized { server: label.clone(), reason: error.to_string() },
             other => broken(words(&other)),
         })?;
         let kind = response.headers().get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -95,13 +124,15 @@ impl Connector for Sse {
             client,
             messages: endpoint,
             endpoint: Arc::new(self.endpoint.clone()),
+            authorizer,
             ended: ended.clone(),
         };
         Ok(Connected { transport: BoxTransport::new(transport), diagnosis: ended })
     }
 
     fn identity(&self) -> String {
-        self.endpoint.url.to_string()
+        // Of the same URL, it is another server than one of streamable HTTP.
+        format!("sse {}", self.endpoint.url)
     }
 
     fn label(&self) -> String {
@@ -112,6 +143,10 @@ impl Connector for Sse {
 
     fn reconnects(&self) -> bool {
         true
+    }
+
+    fn waits_for_user(&self) -> bool {
+        self.endpoint.waits_for_user()
     }
 }
 
@@ -138,7 +173,7 @@ fn check(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
     }
     if status == http::StatusCode::UNAUTHORIZED {
         let challenge = response.headers().get(http::header::WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
-        return Err(AuthRequiredError::new(challenge.unwrap_or("no challenge").to_owned()).into());
+        return Err(AuthRequiredError::new(challenge.unwrap_or(NO_CHALLENGE).to_owned()).into());
     }
     Err(HttpStatusError::new(status.as_u16(), None).into())
 }
@@ -192,6 +227,7 @@ struct SseTransport {
     client: reqwest::Client,
     messages: Url,
     endpoint: Arc<HttpEndpoint>,
+    authorizer: Option<Arc<Authorizer>>,
     ended: Arc<Ended>,
 }
 
@@ -199,37 +235,24 @@ impl Transport<RoleClient> for SseTransport {
     type Error = SseErrorBox;
 
     fn send(&mut self, message: Outgoing) -> impl Future<Output = Result<(), SseErrorBox>> + Send + 'static {
-        let (client, url, endpoint) = (self.client.clone(), self.messages.clone(), self.endpoint.clone());
-        async move {
-            let run = run_headers(&message);
-            let headers = endpoint
-                .headers_for(run.as_deref().map(|run| &run.0))
-                .await
-                .map_err(|reason| SseErrorBox(SseError::Headers(reason)))?;
-            let post = client
-                .post(url)
-                .headers(headers)
-                .header(http::header::CONTENT_TYPE, "application/json")
-                .timeout(POST_TIMEOUT)
-                .body(serde_json::to_vec(&message).map_err(|error| SseErrorBox(error.into()))?);
-            let response = post.send().await.map_err(|error| SseErrorBox(error.into()))?;
-            check(response).map(drop).map_err(SseErrorBox)
-        }
+        let post = post(
+            self.client.clone(),
+            self.messages.clone(),
+            self.endpoint.clone(),
+            self.authorizer.clone(),
+            run_headers(&message),
+            serde_json::to_vec(&message),
+        );
+        async move { post.await.map_err(SseErrorBox) }
     }
 
     async fn receive(&mut self) -> Option<Incoming> {
         loop {
             match self.events.next().await {
                 Some(Ok(event)) if event.event.as_deref().unwrap_or("message") == "message" => {
-                    let data = event.data.unwrap_or_default();
-                    match serde_json::from_str(&data) {
+                    match message::read(event.data.unwrap_or_default().as_bytes()) {
                         Ok(message) => return Some(message),
-                        Err(error) => {
-                            tracing::debug!(%error, "an event is no message");
-                            if let Some(answer) = unreadable_answer(&data, &error) {
-                                return Some(answer);
-                            }
-                        }
+                        Err(error) => tracing::debug!(%error, "an event is no message"),
                     }
                 }
                 Some(Ok(_)) => {}
@@ -250,6 +273,28 @@ impl Transport<RoleClient> for SseTransport {
         self.events = futures::stream::empty().boxed();
         Ok(())
     }
+}
+
+/// Posts a message.
+async fn post(
+    client: reqwest::Client,
+    url: Url,
+    endpoint: Arc<HttpEndpoint>,
+    authorizer: Option<Arc<Authorizer>>,
+    run: Option<Arc<RunHeaders>>,
+    message: serde_json::Result<Vec<u8>>,
+) -> Result<(), SseError> {
+    let message = Bytes::from(message?);
+    let headers = endpoint.headers_for(run.as_deref().map(|run| &run.0)).await.map_err(SseError::Headers)?;
+    let request = |headers| {
+        client
+            .post(url.clone())
+            .headers(headers)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .timeout(POST_TIMEOUT)
+            .body(message.clone())
+    };
+    send_authorized(authorizer.as_deref(), headers, request).await.map(drop)
 }
 
 /// The error as `rmcp` sees it.

@@ -1,6 +1,6 @@
 //! A server as a child process: lines of JSON on its standard input and output, its last words kept from standard error.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop};
 use rmcp::RoleClient;
-use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Notify;
-use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
+use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 
-use super::{BoxTransport, Connected, Connector, Diagnosis, Incoming, MAX_MESSAGE_BYTES, Outgoing};
+use super::{BoxTransport, Connected, Connector, Diagnosis, Incoming, MAX_MESSAGE_BYTES, Outgoing, message};
 use crate::error::McpError;
 
 /// How long a child may take to go by itself once its standard input is closed, and then once it is asked to.
@@ -52,6 +52,13 @@ const INHERITED: &[&str] = &[
 ];
 
 /// A server that is started as a child process.
+///
+/// ```
+/// # use belljar_client::{McpServerStdio, ServerBuilder, transport::ChildProcess};
+/// fn patient(server: McpServerStdio) -> ServerBuilder<ChildProcess> {
+///     server.timeout(std::time::Duration::from_secs(60))
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct ChildProcess {
     pub(crate) command: String,
@@ -99,17 +106,21 @@ impl Connector for ChildProcess {
         let stderr = child.stderr().take().ok_or_else(missing)?;
         let words = Arc::new(LastWords::default());
         tokio::spawn(LastWords::collect(words.clone(), stderr));
+        // Bytes and not text: a line that is not UTF-8 is one that is passed over.
+        let lines = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), MAX_MESSAGE_BYTES);
         let transport = ChildTransport {
             child: Some(child),
-            lines: FramedRead::with_capacity(stdout, LinesCodec::new_with_max_length(MAX_MESSAGE_BYTES), 64 * 1024),
-            stdin: Arc::new(tokio::sync::Mutex::new(Some(stdin))),
+            lines: FramedRead::with_capacity(stdout, lines, 64 * 1024),
+            input: Arc::new(Input::new(stdin)),
             words: words.clone(),
         };
         Ok(Connected { transport: BoxTransport::new(transport), diagnosis: words })
     }
 
     fn identity(&self) -> String {
-        format!("{:?} {:?} {:?} {:?}", self.command, self.args, self.env, self.cwd)
+        // A later value of a variable replaces an earlier one, whatever the order of the others.
+        let env: BTreeMap<&str, &str> = self.env.iter().map(|(name, value)| (&**name, &**value)).collect();
+        format!("{:?} {:?} {env:?} {:?}", self.command, self.args, self.cwd)
     }
 
     fn label(&self) -> String {
@@ -128,27 +139,80 @@ fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
 
 struct ChildTransport {
     child: Option<Box<dyn ChildWrapper>>,
-    lines: FramedRead<ChildStdout, LinesCodec>,
-    stdin: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
+    lines: FramedRead<ChildStdout, AnyDelimiterCodec>,
+    input: Arc<Input>,
     words: Arc<LastWords>,
+}
+
+/// A child's standard input. Lines go out in the order in which they were given; those that wait go together.
+struct Input {
+    waiting: Mutex<Waiting>,
+    pipe: tokio::sync::Mutex<Option<ChildStdin>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    /// How many lines were given, and how many of them are out.
+    given: u64,
+    written: u64,
+    /// Why no more can be written.
+    failed: Option<io::ErrorKind>,
+}
+
+impl Input {
+    fn new(pipe: ChildStdin) -> Self {
+        Self { waiting: Mutex::default(), pipe: tokio::sync::Mutex::new(Some(pipe)) }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a line, and says how many were given with it.
+    fn give(&self, message: &Outgoing) -> Result<u64, io::Error> {
+        let line = serde_json::to_vec(message)?;
+        let mut waiting = self.waiting();
+        waiting.lines.extend_from_slice(&line);
+        waiting.lines.push(b'\n');
+        waiting.given += 1;
+        Ok(waiting.given)
+    }
+
+    /// Waits until this many lines are out. Whoever comes first writes for all; `rmcp` waits in a task of its own, so that a
+    /// caller that stops waiting leaves no half line behind.
+    async fn written(&self, count: u64) -> Result<(), io::Error> {
+        let mut pipe = self.pipe.lock().await;
+        let (lines, given) = {
+            let mut waiting = self.waiting();
+            if let Some(kind) = waiting.failed {
+                return Err(kind.into());
+            }
+            if waiting.written >= count {
+                return Ok(());
+            }
+            (std::mem::take(&mut waiting.lines), waiting.given)
+        };
+        let result = match pipe.as_mut() {
+            Some(pipe) => pipe.write_all(&lines).await,
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        let mut waiting = self.waiting();
+        match &result {
+            Ok(()) => waiting.written = given,
+            Err(error) => waiting.failed = Some(error.kind()),
+        }
+        result
+    }
 }
 
 impl Transport<RoleClient> for ChildTransport {
     type Error = io::Error;
 
     fn send(&mut self, message: Outgoing) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        let stdin = self.stdin.clone();
-        async move {
-            let mut line = serde_json::to_vec(&message)?;
-            line.push(b'\n');
-            // `rmcp` sends from a task of its own: a caller that stops waiting leaves no half line behind.
-            let mut stdin = stdin.lock().await;
-            let Some(stdin) = stdin.as_mut() else {
-                return Err(io::Error::from(io::ErrorKind::BrokenPipe));
-            };
-            stdin.write_all(&line).await?;
-            stdin.flush().await
-        }
+        let given = self.input.give(&message);
+        let input = self.input.clone();
+        async move { input.written(given?).await }
     }
 
     async fn receive(&mut self) -> Option<Incoming> {
@@ -159,12 +223,11 @@ impl Transport<RoleClient> for ChildTransport {
                         return Some(message);
                     }
                 }
-                Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
+                Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
                     self.words.set_reason(format!("it sent a message of more than {MAX_MESSAGE_BYTES} bytes"));
                     return None;
                 }
-                Some(Err(LinesCodecError::Io(error))) => {
-                    // A line that is not UTF-8 ends here too; the codec cannot go on after it.
+                Some(Err(AnyDelimiterCodecError::Io(error))) => {
                     self.words.set_reason(format!("its output could not be read: {error}"));
                     return None;
                 }
@@ -184,7 +247,7 @@ impl Transport<RoleClient> for ChildTransport {
     async fn close(&mut self) -> Result<(), io::Error> {
         self.words.set_reason("it was closed".to_owned());
         // A writer that a child does not read holds the lock; the child is then ended without being asked to.
-        let closed = tokio::time::timeout(GRACE_AFTER_SIGNAL, self.stdin.lock()).await.map(|mut stdin| stdin.take());
+        let closed = tokio::time::timeout(GRACE_AFTER_SIGNAL, self.input.pipe.lock()).await.map(|mut pipe| pipe.take());
         let Some(mut child) = self.child.take() else { return Ok(()) };
         if closed.is_ok() && tokio::time::timeout(GRACE, child.wait()).await.is_ok() {
             return Ok(());
@@ -201,39 +264,19 @@ impl Transport<RoleClient> for ChildTransport {
     }
 }
 
-/// Reads a line. What is no JSON is passed over, as servers print there by mistake; an answer that has an id and cannot be
-/// understood becomes an error for the one who waits for it.
-fn parse_line(line: &str, words: &LastWords) -> Option<Incoming> {
-    let line = line.trim_start_matches('\u{feff}').trim();
+/// Reads a line. What is no message is passed over, as servers print there by mistake.
+fn parse_line(line: &Bytes, words: &LastWords) -> Option<Incoming> {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if line.is_empty() {
         return None;
     }
-    match serde_json::from_str::<Incoming>(line) {
-        Ok(message) => Some(message),
-        Err(error) => {
+    message::read(line)
+        .inspect_err(|error| {
             tracing::debug!(%error, "a line of standard output is no message");
-            let answer = unreadable_answer(line, &error);
-            if answer.is_none() {
-                words.set_stray(line);
-            }
-            answer
-        }
-    }
+            words.set_stray(line);
+        })
+        .ok()
 }
-
-/// An error in place of an answer that is JSON and has an id, but not the shape of an answer.
-pub(crate) fn unreadable_answer(text: &str, error: &serde_json::Error) -> Option<Incoming> {
-    let value: serde_json::Value = serde_json::from_str(text).ok()?;
-    if value.get("method").is_some() {
-        return None;
-    }
-    let id: RequestId = serde_json::from_value(value.get("id")?.clone()).ok()?;
-    let data = ErrorData::new(ErrorCode::PARSE_ERROR, format!("{UNREADABLE}{error}"), None);
-    Some(JsonRpcMessage::error(data, Some(id)))
-}
-
-/// How the message of [`unreadable_answer`] begins.
-pub(crate) const UNREADABLE: &str = "the answer is not what the protocol says: ";
 
 /// What a child said last, and how it ended.
 #[derive(Default)]
@@ -261,9 +304,9 @@ impl LastWords {
         self.state().reason.get_or_insert(reason);
     }
 
-    fn set_stray(&self, line: &str) {
+    fn set_stray(&self, line: &[u8]) {
         const SHOWN: usize = 200;
-        self.state().stray = Some(line.chars().take(SHOWN).collect());
+        self.state().stray = Some(String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned());
     }
 
     /// Keeps the end of standard error, and passes each piece to the log.

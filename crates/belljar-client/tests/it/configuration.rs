@@ -102,6 +102,26 @@ fn codexs_file_is_read() {
 }
 
 #[test]
+fn null_counts_as_left_out() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "args": null, "env": null, "cwd": null, "disabled": null,
+        "headers": null, "timeout": null}, "b": {"url": "http://h/mcp", "headers": null, "command": null}}}"#;
+    let servers = parse(text, "mcp.json").unwrap();
+    assert_eq!(servers[0], McpServerStdio::new("x").id("a").tool_prefix("a").build());
+    assert_eq!(servers[1].id(), Some("b"));
+}
+
+#[tokio::test]
+async fn codexs_file_says_which_tools_a_model_sees() {
+    let text = format!(
+        "[mcp_servers.it]\ncommand = \"python3\"\nargs = [\"-u\", {:?}, \"none\"]\nstartup_timeout_sec = 60\ndisabled_tools = [\"act\"]",
+        script("faulty_server.py")
+    );
+    let server = parse(&text, "config.toml").unwrap().remove(0);
+    let tools = server.tools(&belljar_client::RunContext::new()).await.unwrap();
+    assert_eq!(tools.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["it_fine"]);
+}
+
+#[test]
 fn what_is_wrong_with_a_file_is_said() {
     let cases = [
         (

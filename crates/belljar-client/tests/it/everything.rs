@@ -30,6 +30,11 @@ impl Model for Parrot {
 
 async fn answer(question: Elicitation) -> Result<ElicitationResponse, String> {
     match question {
+        Elicitation::Form { schema, .. } if !schema["properties"]["interpretation"].is_null() => {
+            let values = Map::from_iter([("interpretation".to_owned(), json!("snake"))]);
+            Ok(ElicitationResponse::Accept(Some(values)))
+        }
+        Elicitation::Url { url, .. } if !url.starts_with("https://refuse.") => Ok(ElicitationResponse::Accept(None)),
         Elicitation::Form { .. } => {
             let values = Map::from_iter([("name".to_owned(), json!("Ada")), ("check".to_owned(), json!(true))]);
             Ok(ElicitationResponse::Accept(Some(values)))
@@ -101,6 +106,13 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     let elicited = call(&server, "trigger-elicitation-request", json!({})).await.to_text();
     // A value that was left out has its default.
     assert!(elicited.contains("Ada") && elicited.contains("It was a dark and stormy night"), "{elicited}");
+    let page = json!({"url": "https://example.org/agree", "message": "Agree?"});
+    assert!(call(&server, "trigger-url-elicitation", page).await.to_text().contains("completed"));
+    // The page is wanted first: the call is made again when the user was there.
+    let page = json!({"url": "https://example.org/agree", "errorPath": true});
+    assert!(call(&server, "trigger-url-elicitation", page).await.to_text().contains("completed"));
+    let page = json!({"url": "https://refuse.example.org/"});
+    assert!(call(&server, "trigger-url-elicitation", page).await.to_text().contains("declined"));
     assert!(call(&server, "get-roots-list", json!({})).await.to_text().contains("file:///work/project"));
 
     let failed = server.direct_call_tool("get-sum", json!({"a": "x", "b": 1})).await.unwrap();
@@ -136,6 +148,62 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     server.notify_roots_changed().await.unwrap();
     running.close().await.unwrap();
     assert!(!server.is_running());
+}
+
+/// Calls the tool that wants to be called as a task, and asks a question in the middle of it.
+async fn research<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServer) {
+    let server = build(equipped(server, &Arc::default()));
+    let running = server.connect().await.unwrap();
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let seen = steps.clone();
+    let options = CallOptions::new().progress_handler(move |step| seen.lock().unwrap().push(step.message.unwrap()));
+    let arguments = json!({"topic": "python", "ambiguous": true});
+    let report = output(server.call_tool_with("simulate-research-query", arguments, options).await.unwrap()).to_text();
+    assert!(report.contains("Research Report: python (snake)"), "{report}");
+    let steps = steps.lock().unwrap().clone();
+    assert!(steps.iter().any(|step| step.contains("Gathering")), "{steps:?}");
+    // What the tool wants is known now. Dropped, the task is cancelled; the server is none the worse.
+    let call = server.direct_call_tool("simulate-research-query", json!({"topic": "rust"}));
+    tokio::time::timeout(Duration::from_millis(500), call).await.unwrap_err();
+    assert_eq!(call_echo(&server).await, "Echo: hello");
+    running.close().await.unwrap();
+}
+
+async fn call_echo(server: &McpServer) -> String {
+    call(server, "echo", json!({"message": "hello"})).await.to_text()
+}
+
+#[tokio::test]
+async fn a_tool_that_wants_to_be_a_task_is_one_on_every_transport() {
+    research(everything(), |server| server.build()).await;
+    let listening = Listening::start("node", &[&npm_server("server-everything"), "streamableHttp"]);
+    research(McpServerStreamableHttp::new(listening.url("/mcp")).unwrap(), |server| server.build()).await;
+    let listening = Listening::start("node", &[&npm_server("server-everything"), "sse"]);
+    research(McpServerSse::new(listening.url("/sse")).unwrap(), |server| server.build()).await;
+}
+
+#[tokio::test]
+async fn roots_that_change_are_asked_for_again() {
+    let root = Arc::new(Mutex::new("file:///one".to_owned()));
+    let current = root.clone();
+    let server = everything().roots_handler(move || {
+        let root = current.lock().unwrap().clone();
+        async move { Ok(vec![Root::new(root)]) }
+    });
+    let server = server.build();
+    let running = server.connect().await.unwrap();
+    let shows = async |root: &str| {
+        let started = std::time::Instant::now();
+        while !server.direct_call_tool("get-roots-list", json!({})).await.unwrap().to_text().contains(root) {
+            assert!(started.elapsed() < PATIENT, "{root} is never shown");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    shows("file:///one").await;
+    *root.lock().unwrap() = "file:///two".to_owned();
+    server.notify_roots_changed().await.unwrap();
+    shows("file:///two").await;
+    running.close().await.unwrap();
 }
 
 #[tokio::test]

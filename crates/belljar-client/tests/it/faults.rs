@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_client::{
-    CallOptions, McpError, McpServerSse, McpServerStdio, McpServerStreamableHttp, ToolErrorBehavior, ToolOutcome,
+    CallOptions, ElicitationResponse, McpError, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
+    ToolErrorBehavior, ToolOutcome,
 };
 use serde_json::json;
 
@@ -56,6 +57,17 @@ async fn a_server_that_never_initializes_is_given_up() {
 async fn a_server_that_ignores_the_modern_era_is_spoken_to_in_the_legacy_one() {
     let server = faulty("ignores_discover").timeout(Duration::from_secs(6)).build();
     assert_eq!(server.info().await.unwrap().protocol_version.as_str(), "2025-11-25");
+}
+
+#[tokio::test]
+async fn a_server_of_the_modern_era_may_be_slow_to_say_so() {
+    let notes = tempfile::NamedTempFile::new().unwrap();
+    let server = faulty("slow_modern").env("NOTES", notes.path().display().to_string()).timeout(Duration::from_secs(6));
+    let server = server.build();
+    let running = server.connect().await.unwrap();
+    assert_eq!(server.info().await.unwrap().protocol_version.as_str(), "2026-07-28");
+    assert_eq!(server.direct_call_tool("fine", json!({})).await.unwrap().to_text(), "fine");
+    running.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -130,6 +142,7 @@ async fn a_flood_of_log_messages_arrives_whole_in_order_and_before_the_result() 
 async fn lines_that_are_no_messages_are_passed_over() {
     assert_eq!(act(faulty("babbles")).await.unwrap(), "done");
     assert_eq!(act(faulty("malformed")).await.unwrap(), "done");
+    assert_eq!(act(faulty("not_text")).await.unwrap(), "done");
 }
 
 #[tokio::test]
@@ -169,6 +182,22 @@ async fn a_child_that_closes_its_output_is_ended() {
 #[tokio::test]
 async fn a_question_that_nobody_can_answer_is_refused() {
     assert!(act(faulty("asks")).await.unwrap().contains("sampling"));
+}
+
+#[tokio::test]
+async fn a_user_is_not_sent_to_pages_for_ever() {
+    let visits = Arc::new(AtomicUsize::new(0));
+    let counter = visits.clone();
+    let server = faulty("visits").elicitation_handler(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { Ok(ElicitationResponse::Accept(None)) }
+    });
+    assert_eq!(act(server).await.unwrap(), "You must agree first.");
+    assert_eq!(visits.load(Ordering::SeqCst), 3);
+    // Without anybody to ask, and with one who declines, the refusal stands.
+    assert_eq!(act(faulty("visits")).await.unwrap(), "You must agree first.");
+    let decline = async |_| Ok(ElicitationResponse::Decline);
+    assert_eq!(act(faulty("visits").elicitation_handler(decline)).await.unwrap(), "You must agree first.");
 }
 
 #[tokio::test]
@@ -230,6 +259,79 @@ async fn a_server_that_wants_authorization_says_so() {
     assert!(matches!(error, McpError::Unauthorized { .. }), "{error:?}");
     let error = McpServerSse::new(listening.url("/private")).unwrap().build().connect().await.err().unwrap();
     assert!(matches!(error, McpError::Unauthorized { .. }), "{error:?}");
+    // Some say nothing about what they want.
+    for path in ["/locked", "/locked/sse"] {
+        let error = McpServerStreamableHttp::new(listening.url(path)).unwrap().build().connect().await.err().unwrap();
+        assert!(matches!(error, McpError::Unauthorized { .. }), "{error:?}");
+        let error = McpServerSse::new(listening.url(path)).unwrap().build().connect().await.err().unwrap();
+        assert!(matches!(error, McpError::Unauthorized { .. }), "{error:?}");
+    }
+}
+
+/// A server that is well until its tool `act` is called.
+fn acts(listening: &Listening, fault: &str) -> McpServerStreamableHttp {
+    McpServerStreamableHttp::new(listening.url(&format!("/acts/{fault}"))).unwrap().era(ProtocolEra::Legacy)
+}
+
+#[tokio::test]
+async fn faults_over_http_are_errors_at_once_and_the_connection_lives() {
+    let listening = faulty_http();
+    let faults =
+        ["dies", "dies_in_the_body", "breaks", "malformed", "wrong_id", "wrong_id_in_events", "huge", "huge_event"];
+    for fault in faults {
+        let server = acts(&listening, fault).build();
+        let running = server.connect().await.unwrap();
+        let started = Instant::now();
+        let error = match server.direct_call_tool("act", json!({})).await {
+            Ok(ToolOutcome::Retry(retry)) => retry.message,
+            Err(error) => error.to_string(),
+            other => panic!("{fault}: {other:?}"),
+        };
+        assert!(started.elapsed() < Duration::from_secs(20), "{fault}: {:?}", started.elapsed());
+        assert!(!error.is_empty(), "{fault}");
+        assert_eq!(server.direct_call_tool("fine", json!({})).await.unwrap().to_text(), "fine", "{fault}");
+        running.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn events_that_are_no_messages_are_passed_over() {
+    let listening = faulty_http();
+    let outcome = acts(&listening, "malformed_events").build().direct_call_tool("act", json!({})).await.unwrap();
+    assert_eq!(outcome.to_text(), "done");
+}
+
+#[tokio::test]
+async fn a_silent_call_over_http_is_given_up() {
+    let listening = faulty_http();
+    let server = acts(&listening, "hangs").read_timeout(Duration::from_millis(300)).build();
+    let running = server.connect().await.unwrap();
+    let outcome = server.direct_call_tool("act", json!({})).await.unwrap();
+    assert!(matches!(&outcome, ToolOutcome::Retry(retry) if retry.message.contains("did not answer")), "{outcome:?}");
+    assert_eq!(server.direct_call_tool("fine", json!({})).await.unwrap().to_text(), "fine");
+    running.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_flood_over_http_arrives_whole_and_in_order() {
+    let listening = faulty_http();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counter = seen.clone();
+    let server = acts(&listening, "floods").log_handler(move |message| {
+        let expected = format!("line {} ", counter.fetch_add(1, Ordering::SeqCst));
+        assert!(message.text().starts_with(&expected), "{} instead of {expected}", message.text());
+    });
+    assert_eq!(server.build().direct_call_tool("act", json!({})).await.unwrap().to_text(), "done");
+    assert_eq!(seen.load(Ordering::SeqCst), 5_000);
+}
+
+#[tokio::test]
+async fn a_stream_that_broke_is_resumed_where_it_was() {
+    let listening = faulty_http();
+    let outcome = acts(&listening, "resumes").build().direct_call_tool("act", json!({})).await.unwrap();
+    assert_eq!(outcome.to_text(), "resumed");
+    let seen = reqwest::get(listening.url("/seen")).await.unwrap().text().await.unwrap();
+    assert!(seen.contains("\"last-event-id\": \"event-"), "{seen}");
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! Servers for the tests: fetched once, by npm and pip, into the build folder; started on ports of their own.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use belljar_client::{McpServerStdio, ToolOutcome, ToolOutput};
@@ -116,11 +117,21 @@ impl Listening {
         Self::start_on(free_port(), program, arguments)
     }
 
+    /// As [`start`](Self::start), with these variables.
+    pub(crate) fn start_with(program: &str, arguments: &[&str], variables: &[(&str, String)]) -> Self {
+        Self::spawn(free_port(), program, arguments, variables)
+    }
+
     /// As [`start`](Self::start), on this port.
     pub(crate) fn start_on(port: u16, program: &str, arguments: &[&str]) -> Self {
+        Self::spawn(port, program, arguments, &[])
+    }
+
+    fn spawn(port: u16, program: &str, arguments: &[&str], variables: &[(&str, String)]) -> Self {
         let mut child = Command::new(program)
             .args(arguments)
             .env("PORT", port.to_string())
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -162,9 +173,15 @@ fn drain(stream: impl std::io::Read + Send + 'static) {
     });
 }
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on now, and that no other test was given.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
 }
 
 /// The output of a call, which must be one.

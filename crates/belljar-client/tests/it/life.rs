@@ -17,6 +17,20 @@ async fn environment(server: &McpServer) -> Value {
     output(server.direct_call_tool("environment", json!({})).await.unwrap()).as_json().unwrap().clone()
 }
 
+#[test]
+fn servers_are_equal_by_id_prefix_and_where_they_are() {
+    let stdio = || faulty("none");
+    assert_eq!(stdio().tool_prefix("a").build().id(), Some("a"));
+    assert_eq!(stdio().tool_prefix("a").build(), stdio().tool_prefix("a").id("a").build());
+    assert_ne!(stdio().tool_prefix("a").build(), stdio().build());
+    assert_ne!(stdio().id("a").build(), stdio().build());
+    assert_eq!(stdio().env("a", "1").env("b", "2").build(), stdio().env("b", "2").env("a", "1").build());
+    assert_ne!(stdio().env("a", "1").build(), stdio().env("a", "2").build());
+    assert_ne!(stdio().cwd("/").build(), stdio().build());
+    let url = "http://localhost:1/sse";
+    assert_ne!(McpServerSse::new(url).unwrap().build(), McpServerStreamableHttp::new(url).unwrap().build());
+}
+
 #[tokio::test]
 async fn guards_share_a_connection_and_the_last_closes_it() {
     let server = faulty("none").build();

@@ -5,13 +5,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod adapters;
+mod apps;
 mod configuration;
 mod conformance;
+mod documentation;
 mod everything;
 mod faults;
 mod harness;
 mod life;
 mod modern;
+mod oauth;
 mod oracle;
 mod servers;
 mod tasks;

@@ -209,4 +209,17 @@ async fn a_dropped_call_ends_the_servers_work_on_both_transports() {
     tokio::time::timeout(Duration::from_millis(500), call).await.unwrap_err();
     eventually("the work ends", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
     running.close().await.unwrap();
+
+    for era in [ProtocolEra::Modern, ProtocolEra::Legacy] {
+        let notes = tempfile::NamedTempFile::new().unwrap();
+        let script = script("modern_server.py");
+        let noting = [("NOTES", notes.path().display().to_string())];
+        let listening = Listening::start_with(&modern_python(), &[&script, "streamable-http"], &noting);
+        let server = equipped(McpServerStreamableHttp::new(listening.url("/mcp")).unwrap()).era(era).build();
+        let running = server.connect().await.unwrap();
+        let call = server.direct_call_tool("sleep", json!({}));
+        tokio::time::timeout(Duration::from_millis(500), call).await.unwrap_err();
+        eventually("the work ends", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
+        running.close().await.unwrap();
+    }
 }

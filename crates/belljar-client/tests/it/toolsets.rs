@@ -89,6 +89,28 @@ async fn failures_are_retries_or_errors_as_one_likes() {
     let error = server.direct_call_tool("protocol_error_params", json!({})).await.unwrap_err();
     let McpError::Protocol { code, data, .. } = error else { panic!("{error:?}") };
     assert_eq!((code, data), (-32602, Some(json!({"why": "x"}))));
+
+    let server = results().tool_error_behavior(ToolErrorBehavior::Failed).build();
+    let _running = server.connect().await.unwrap();
+    let outcome = server.direct_call_tool("error", json!({})).await.unwrap();
+    assert_eq!(outcome, ToolOutcome::Failed("went wrong".to_owned()));
+    // What the protocol refuses can still be mended.
+    let outcome = server.direct_call_tool("protocol_error_params", json!({})).await.unwrap();
+    assert!(matches!(outcome, ToolOutcome::Retry(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn models_see_the_tools_that_are_enabled() {
+    let server = faulty("none").tool_prefix("p").enabled_tools(["fine", "act"]).disabled_tools(["act"]).build();
+    let _running = server.connect().await.unwrap();
+    assert_eq!(names(&server).await, ["p_fine"]);
+    assert_eq!(call(&server, "p_fine").await.unwrap().to_text(), "fine");
+    for hidden in ["p_act", "p_received"] {
+        let error = call(&server, hidden).await.unwrap_err();
+        assert!(matches!(error, McpError::UnknownTool { .. }) && error.to_string().contains("`p_fine`"), "{error:?}");
+    }
+    // The program itself may.
+    assert_eq!(server.direct_call_tool("act", json!({})).await.unwrap().to_text(), "done");
 }
 
 #[tokio::test]

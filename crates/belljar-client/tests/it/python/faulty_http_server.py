@@ -1,10 +1,21 @@
-"""A server over HTTP that misbehaves, in the way that the path names. It uses nothing but the standard library."""
+"""A server over HTTP that misbehaves, in the way that the path names. It uses nothing but the standard library.
+
+`/acts/FAULT` is a server of streamable HTTP that is well until its tool is called; the other paths are none.
+"""
 
 import json
 import os
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 SEEN: list[dict[str, str]] = []
+HUGE = 17 * 1024 * 1024
+
+
+def response(message: dict[str, Any], words: str) -> dict[str, Any]:
+    result = {"content": [{"type": "text", "text": words}]}
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -18,13 +29,33 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def answer_json(self, value: Any) -> None:
+        self.answer(200, {"content-type": "application/json"}, json.dumps(value).encode())
+
+    def start_events(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.close_connection = True
+
+    def event(self, data: str, id: str | None = None) -> None:
+        text = (f"id: {id}\nretry: 10\n" if id else "") + f"data: {data}\n\n"
+        self.wfile.write(text.encode())
+        self.wfile.flush()
+
     def handle_any(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         path = self.path
         if path == "/seen":
-            return self.answer(200, {"content-type": "application/json"}, json.dumps(SEEN).encode())
-        SEEN.append({name.lower(): value for name, value in self.headers.items()})
+            return self.answer_json(SEEN)
+        SEEN.append({"method": self.command, **{name.lower(): value for name, value in self.headers.items()}})
         match path.split("/")[1]:
+            case "acts":
+                try:
+                    self.handle_message(path.split("/")[2], json.loads(body) if body else {})
+                except OSError:
+                    self.close_connection = True
             case "other-origin":
                 body = b"event: endpoint\ndata: http://example.org/messages\n\n"
                 self.answer(200, {"content-type": "text/event-stream"}, body)
@@ -38,11 +69,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(200, {})
             case "private":
                 self.answer(401, {"www-authenticate": 'Bearer realm="private"'})
+            case "locked":
+                self.answer(401, {"content-type": "application/json"}, b'{"error": "who are you?"}')
             case "endless":
-                self.send_response(200)
-                self.send_header("content-type", "text/event-stream")
-                self.send_header("connection", "close")
-                self.end_headers()
+                self.start_events()
                 piece = b"data: " + b"x" * 65_530 + b"\n"
                 try:
                     while True:
@@ -51,6 +81,76 @@ class Handler(BaseHTTPRequestHandler):
                     self.close_connection = True
             case _:
                 self.answer(404, {"content-type": "text/plain"}, b"not here")
+
+    def handle_message(self, fault: str, message: dict[str, Any]) -> None:
+        match message.get("method"):
+            case "initialize":
+                result = {
+                    "protocolVersion": message["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "faulty", "version": "1"},
+                }
+                self.answer_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            case "tools/call" if message["params"]["name"] == "fine":
+                self.answer_json(response(message, "fine"))
+            case "tools/call":
+                self.act(fault, message)
+            case None if self.command == "GET" and (last := self.headers.get("last-event-id")):
+                # The answer to the request whose stream broke: its id is in that of the event.
+                self.start_events()
+                self.event(json.dumps(response({"id": int(last.split("-")[1])}, "resumed")), f"{last}-2")
+            case None:
+                self.answer(405, {})
+            case _ if "id" in message:
+                error = {"code": -32601, "message": "Method not found"}
+                self.answer_json({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            case _:
+                self.answer(202, {})
+
+    def act(self, fault: str, message: dict[str, Any]) -> None:
+        match fault:
+            case "dies":
+                self.close_connection = True
+            case "dies_in_the_body":
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", "1000")
+                self.end_headers()
+                self.wfile.write(b'{"jsonrpc":')
+                self.close_connection = True
+            case "breaks":
+                self.start_events()
+                self.wfile.write(b'data: {"jsonrpc": "2.0", ')
+            case "resumes":
+                self.start_events()
+                self.event("", f"event-{message['id']}")
+            case "hangs":
+                time.sleep(60)
+            case "malformed":
+                self.answer(200, {"content-type": "application/json"}, b'{"jsonrpc": "2.0", "id": ')
+            case "malformed_events":
+                self.start_events()
+                for data in ["not JSON", "[1, 2]", '{"jsonrpc": "2.0"}']:
+                    self.event(data)
+                self.event(json.dumps(response(message, "done")))
+            case "wrong_id":
+                self.answer_json(response({"id": 4711}, "for another"))
+            case "wrong_id_in_events":
+                self.start_events()
+                self.event(json.dumps(response({"id": 4711}, "for another")))
+            case "huge":
+                self.answer_json(response(message, "x" * HUGE))
+            case "huge_event":
+                self.start_events()
+                self.event(json.dumps(response(message, "x" * HUGE)))
+            case "floods":
+                self.start_events()
+                for count in range(5_000):
+                    params = {"level": "info", "data": f"line {count} " + "x" * 80}
+                    self.event(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
+                self.event(json.dumps(response(message, "done")))
+            case _:
+                self.answer_json(response(message, "done"))
 
     do_GET = do_POST = do_DELETE = handle_any
 

@@ -51,6 +51,14 @@ def act(request: dict) -> None:
             sys.stdout.write('{"jsonrpc": "2.0", "id": %d, "result": {"content": [\n' % request["id"])
             sys.stdout.write('[1, 2, 3]\n"text"\n{}\n{"jsonrpc": "2.0"}\n{"id": 77}\n\xff\n\n')
             answer(request, text("done"))
+        case "not_text":
+            sys.stdout.buffer.write(b"\xff\xfe\x80 bytes that are no text\n{\"jsonrpc\": \"\xff\"}\n")
+            sys.stdout.flush()
+            answer(request, text("done"))
+        case "visits":
+            page = {"mode": "url", "url": "https://example.org/agree", "message": "Agree first.", "elicitationId": "e1"}
+            error = {"code": -32042, "message": "You must agree first.", "data": {"elicitations": [page]}}
+            send({"jsonrpc": "2.0", "id": request["id"], "error": error})
         case "malformed_result":
             answer(request, {"content": [{"type": "text"}, 7]})
         case "wrong_ids":
@@ -89,6 +97,18 @@ for line in sys.stdin:
     match message.get("method"):
         case "server/discover" if FAULT == "ignores_discover":
             continue
+        case "server/discover" if FAULT == "slow_modern" and not os.path.getsize(os.environ["NOTES"]):
+            # Slow the first time it is started, so that the client gives up and tries what is no longer possible.
+            with open(os.environ["NOTES"], "a") as notes:
+                notes.write("was slow\n")
+            continue
+        case "server/discover" if FAULT == "slow_modern":
+            info = {"name": "slow", "version": "1"}
+            versions = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private"}
+            answer(message, {**versions, "capabilities": {"tools": {}}, "serverInfo": info})
+        case "initialize" if FAULT == "slow_modern":
+            error = {"code": -32022, "message": "initialize is not accepted", "data": {"supported": ["2026-07-28"]}}
+            send({"jsonrpc": "2.0", "id": message["id"], "error": error})
         case "initialize":
             if FAULT == "never_initializes":
                 continue

@@ -12,6 +12,7 @@ mod isolation;
 mod limits;
 mod notifications;
 mod oauth;
+mod own_client;
 mod packaging;
 mod pages;
 mod resuming;

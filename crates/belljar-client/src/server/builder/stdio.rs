@@ -1,0 +1,97 @@
+//! Builders of servers that are child processes.
+
+use std::path::PathBuf;
+
+use super::{ServerBuilder, Settings};
+use crate::transport::stdio::ChildProcess;
+
+/// A server that is a child process and speaks on its standard streams.
+///
+/// The child does not inherit the environment, but for `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER` (on Windows
+/// what programs cannot do without); [`env`](ServerBuilder::env) adds to these. It is ended together with what it started: its standard
+/// input is closed, after two seconds it gets SIGTERM, after one more SIGKILL.
+///
+/// ```
+/// use belljar_client::McpServerStdio;
+///
+/// let server = McpServerStdio::new("uvx")
+///     .args(["mcp-server-git", "--repository", "."])
+///     .env("GIT_AUTHOR_NAME", "agent")
+///     .tool_prefix("git")
+///     .build();
+/// assert_eq!(server.tool_prefix(), Some("git"));
+/// ```
+pub type McpServerStdio = ServerBuilder<ChildProcess>;
+
+impl ServerBuilder<ChildProcess> {
+    /// A server that is started by this command: a program on `PATH`, or a path.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server");
+    /// ```
+    pub fn new(command: impl Into<String>) -> Self {
+        let process = ChildProcess { command: command.into(), args: Vec::new(), env: Vec::new(), cwd: None };
+        Self { transport: process, settings: Settings::default() }
+    }
+
+    /// Adds an argument.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").arg("--verbose");
+    /// ```
+    pub fn arg(mut self, argument: impl Into<String>) -> Self {
+        self.transport.args.push(argument.into());
+        self
+    }
+
+    /// Adds arguments.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").args(["--root", "/tmp"]);
+    /// ```
+    pub fn args<I: IntoIterator<Item = impl Into<String>>>(mut self, arguments: I) -> Self {
+        self.transport.args.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable of the child's environment.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").env("API_KEY", "secret");
+    /// ```
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.transport.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets variables of the child's environment.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").envs([("API_KEY", "secret"), ("LANG", "C.UTF-8")]);
+    /// ```
+    pub fn envs<I, N, V>(mut self, variables: I) -> Self
+    where
+        I: IntoIterator<Item = (N, V)>,
+        N: Into<String>,
+        V: Into<String>,
+    {
+        self.transport.env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        self
+    }
+
+    /// The directory to start the child in; else that of the program.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").cwd("/tmp");
+    /// ```
+    pub fn cwd(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.transport.cwd = Some(directory.into());
+        self
+    }
+}

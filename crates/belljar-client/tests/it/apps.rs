@@ -1,0 +1,151 @@
+//! Tools that come with pages, with `rmcp`'s server in this process, over a transport that is plugged in.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use belljar_client::transport::{Connected, Connector};
+use belljar_client::{
+    CallTool, McpError, McpServer, ProcessToolCall, ProtocolEra, RunContext, ToolOutcome, ToolOutput, Toolset,
+};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, MetaObject,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
+use serde_json::{Map, Value, json};
+
+use crate::harness::{PATIENT, output};
+
+/// A server with a map, which is for both, a tool that only the map's page calls, and one that only the model calls.
+#[derive(Clone, Debug)]
+struct Maps;
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+impl ServerHandler for Maps {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let tool = |name: &'static str, ui: Value| {
+            let mut tool = Tool::new(name, "…", object(json!({"type": "object"})));
+            tool.meta = Some(MetaObject(object(json!({"ui": ui}))));
+            tool
+        };
+        let mut tools = vec![
+            tool("map", json!({"resourceUri": "ui://map.html"})),
+            tool("tiles", json!({"visibility": ["app"]})),
+            tool("words", json!({"visibility": ["model"]})),
+        ];
+        // As servers do that have pages only for those who show them.
+        let extensions = context.peer.peer_info().and_then(|info| info.capabilities.extensions.clone());
+        if extensions.is_some_and(|extensions| extensions.contains_key("io.modelcontextprotocol/ui")) {
+            tools.push(tool("globe", json!({"resourceUri": "ui://globe.html"})));
+        }
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let mut result = CallToolResult::success(vec![ContentBlock::text(format!("{:?}", request.arguments))]);
+        result.meta = Some(MetaObject(object(json!({"zoom": 3}))));
+        Ok(result.into())
+    }
+}
+
+#[async_trait]
+impl Connector for Maps {
+    async fn connect(&self) -> Result<Connected, McpError> {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(async move { Maps.serve(theirs).await.unwrap().waiting().await });
+        Ok(Connected::new(ours))
+    }
+
+    fn identity(&self) -> String {
+        "maps".to_owned()
+    }
+}
+
+fn names(tools: &[belljar_client::ToolDefinition]) -> Vec<&str> {
+    tools.iter().map(|tool| tool.name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn tools_that_are_for_pages_alone_are_hidden_from_models() {
+    let server = McpServer::custom(Maps).timeout(PATIENT).build();
+    let _running = server.connect().await.unwrap();
+    let run = RunContext::new();
+    let tools = server.tools(&run).await.unwrap();
+    assert_eq!(names(&tools), ["map", "words"]);
+    assert_eq!(tools[0].app_resource(), Some("ui://map.html"));
+    assert_eq!(server.list_tools().await.unwrap().len(), 3);
+    let error = server.call(&run, "tiles", Map::new()).await.unwrap_err();
+    assert!(matches!(error, McpError::UnknownTool { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn servers_are_told_that_pages_are_shown() {
+    let server = McpServer::custom(Maps).era(ProtocolEra::Legacy).timeout(PATIENT).shows_apps(true).build();
+    assert_eq!(names(&server.tools(&RunContext::new()).await.unwrap()), ["map", "words", "globe"]);
+}
+
+#[tokio::test]
+async fn pages_call_the_tools_that_are_for_them() {
+    let server = McpServer::custom(Maps).timeout(PATIENT).build();
+    let _running = server.connect().await.unwrap();
+    let result = server.call_tool_for_app("tiles", json!({"x": 1})).await.unwrap();
+    assert_eq!(result.meta.unwrap().0["zoom"], 3);
+    for refused in ["words", "no-such-tool"] {
+        let error = server.call_tool_for_app(refused, json!({})).await.unwrap_err();
+        assert!(matches!(error, McpError::Protocol { code: -32602, .. }), "{error:?}");
+    }
+    server.call_tool_for_app("map", json!([1])).await.unwrap_err();
+}
+
+/// Adds a key that pages must not see, and answers `words` itself.
+struct Keyed;
+
+#[async_trait]
+impl ProcessToolCall for Keyed {
+    async fn process(
+        &self,
+        _run: &RunContext,
+        call: CallTool<'_>,
+        name: &str,
+        mut arguments: Map<String, Value>,
+    ) -> Result<ToolOutcome, McpError> {
+        let is_secret = arguments.contains_key("secret");
+        arguments.insert("key".to_owned(), json!("k"));
+        let outcome = call.call(name, arguments).await?;
+        Ok(if is_secret { ToolOutcome::Output(ToolOutput::Text("redacted".to_owned())) } else { outcome })
+    }
+}
+
+#[tokio::test]
+async fn the_result_of_a_tool_with_a_page_reaches_the_program_whole() {
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    let log = shown.clone();
+    let run = RunContext::new().app_handler(move |app| log.lock().unwrap().push(app));
+    let server = McpServer::custom(Maps).id("maps").timeout(PATIENT).process_tool_call(Keyed).build();
+    let _running = server.connect().await.unwrap();
+    output(server.call(&run, "words", Map::new()).await.unwrap());
+    output(server.call(&run, "map", object(json!({"place": "Ulm"}))).await.unwrap());
+    // The hook made another result of it.
+    assert_eq!(server.call(&run, "map", object(json!({"secret": 1}))).await.unwrap().to_text(), "redacted");
+    let shown = shown.lock().unwrap();
+    assert_eq!(shown.len(), 1);
+    assert_eq!((shown[0].resource_uri.as_str(), shown[0].server_id.as_deref()), ("ui://map.html", Some("maps")));
+    assert_eq!(Value::Object(shown[0].arguments.clone()), json!({"place": "Ulm"}));
+    assert_eq!(shown[0].result.meta.as_ref().unwrap().0["zoom"], 3);
+}

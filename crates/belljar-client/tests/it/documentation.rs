@@ -1,0 +1,56 @@
+//! Every public item shows how it is used. `cargo test --doc` compiles what is shown.
+
+use std::path::{Path, PathBuf};
+
+/// Every file of Rust under this directory.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
+}
+
+/// The public items of a file whose documentation has no example.
+fn without_example(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let (mut has_example, mut is_hidden) = (false, false);
+    let own = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    for line in own.lines().map(str::trim) {
+        if line.starts_with("///") {
+            has_example |= line.contains("```");
+        } else if line.starts_with("#[") {
+            is_hidden |= line.contains("doc(hidden)");
+        } else {
+            let item = line.strip_prefix("pub ").map(|item| item.trim_start_matches("async "));
+            let is_item = item.is_some_and(|item| {
+                ["fn ", "struct ", "enum ", "trait ", "type ", "const "].iter().any(|kind| item.starts_with(kind))
+            });
+            if is_item && !has_example && !is_hidden {
+                found.push(line);
+            }
+            (has_example, is_hidden) = (false, false);
+        }
+    }
+    found
+}
+
+#[test]
+fn every_public_item_has_an_example() {
+    let files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(files.len() > 30, "{files:?}");
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let found = without_example(&text);
+        assert!(found.is_empty(), "{}: no example for {found:#?}", path.display());
+    }
+}
+
+#[test]
+fn an_item_without_an_example_is_found() {
+    assert_eq!(without_example("/// Does.\npub fn does() {}\n"), ["pub fn does() {}"]);
+    assert!(
+        without_example("/// ```\n/// does();\n/// ```\n#[must_use]\npub fn does() {}\npub(crate) fn x() {}")
+            .is_empty()
+    );
+}

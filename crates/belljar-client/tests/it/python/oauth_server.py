@@ -1,0 +1,147 @@
+"""A server that wants a token, and the authorization server that gives it: OAuth 2.1 with registration, PKCE and refresh.
+
+It uses nothing but the standard library. `/mcp` speaks streamable HTTP and `/sse` the transport before it. `/seen` lists what was
+asked of the authorization server, and `/expire` makes every access token one that is no longer taken.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import queue
+import secrets
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+BASE = f"http://127.0.0.1:{os.environ['PORT']}"
+SEEN: list[str] = []
+CHALLENGES: dict[str, str] = {}
+ACCESS: set[str] = set()
+REFRESH: set[str] = set()
+STREAMS: dict[str, queue.Queue[str]] = {}
+
+
+def grant(kind: str) -> dict[str, Any]:
+    SEEN.append(kind)
+    access, refresh = secrets.token_hex(8), secrets.token_hex(8)
+    ACCESS.add(access)
+    REFRESH.add(refresh)
+    return {"access_token": access, "refresh_token": refresh, "token_type": "Bearer", "expires_in": 3600, "scope": "read"}
+
+
+def reply(message: dict[str, Any]) -> dict[str, Any] | None:
+    if "id" not in message:
+        return None
+    match message["method"]:
+        case "initialize":
+            version = message["params"]["protocolVersion"]
+            info = {"name": "private", "version": "1"}
+            result: dict[str, Any] = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        case "tools/call":
+            result = {"content": [{"type": "text", "text": "for your eyes"}]}
+        case _:
+            error = {"code": -32601, "message": "Method not found"}
+            return {"jsonrpc": "2.0", "id": message["id"], "error": error}
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status: int, body: Any = None, headers: dict[str, str] | None = None) -> None:
+        text = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def is_authorized(self) -> bool:
+        if self.headers.get("authorization", "").removeprefix("Bearer ") in ACCESS:
+            return True
+        metadata = f"{BASE}/.well-known/oauth-protected-resource"
+        self.answer(401, None, {"www-authenticate": f'Bearer resource_metadata="{metadata}"'})
+        return False
+
+    def handle_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        url = urlsplit(self.path)
+        match url.path:
+            case "/seen":
+                self.answer(200, SEEN)
+            case "/expire":
+                ACCESS.clear()
+                self.answer(200)
+            case path if path.startswith("/.well-known/oauth-protected-resource"):
+                resource = f"{BASE}{path.removeprefix('/.well-known/oauth-protected-resource') or '/'}"
+                self.answer(200, {"resource": resource, "authorization_servers": [BASE], "scopes_supported": ["read"]})
+            case "/.well-known/oauth-authorization-server":
+                self.answer(200, {
+                    "issuer": BASE,
+                    "authorization_endpoint": f"{BASE}/authorize",
+                    "token_endpoint": f"{BASE}/token",
+                    "registration_endpoint": f"{BASE}/register",
+                    "response_types_supported": ["code"],
+                    "grant_types_supported": ["authorization_code", "refresh_token"],
+                    "code_challenge_methods_supported": ["S256"],
+                    "token_endpoint_auth_methods_supported": ["none"],
+                })  # fmt: skip
+            case "/register":
+                SEEN.append("registration")
+                self.answer(201, {**json.loads(body), "client_id": "the-client"})
+            case "/authorize":
+                query = {name: values[0] for name, values in parse_qs(url.query).items()}
+                assert query["code_challenge_method"] == "S256" and query["client_id"] == "the-client", query
+                code = secrets.token_hex(8)
+                CHALLENGES[code] = query["code_challenge"]
+                target = f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
+                SEEN.append("consent")
+                self.answer(302, None, {"location": target})
+            case "/token":
+                form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+                if form["grant_type"] == "refresh_token" and form["refresh_token"] in REFRESH:
+                    return self.answer(200, grant("refresh"))
+                digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
+                challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+                if CHALLENGES.pop(form.get("code", ""), None) == challenge:
+                    return self.answer(200, grant("token"))
+                self.answer(400, {"error": "invalid_grant"})
+            case "/mcp" if self.command == "POST":
+                if self.is_authorized():
+                    answer = reply(json.loads(body))
+                    self.answer(202 if answer is None else 200, answer)
+            case "/sse":
+                if self.is_authorized():
+                    self.stream()
+            case "/messages":
+                if self.is_authorized():
+                    if answer := reply(json.loads(body)):
+                        STREAMS[url.query].put(json.dumps(answer))
+                    self.answer(202)
+            case _:
+                self.answer(405 if url.path == "/mcp" else 404)
+
+    def stream(self) -> None:
+        session = secrets.token_hex(8)
+        messages = STREAMS[session] = queue.Queue()
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            self.wfile.write(f"event: endpoint\ndata: /messages?{session}\n\n".encode())
+            while True:
+                self.wfile.write(f"event: message\ndata: {messages.get()}\n\n".encode())
+        except OSError:
+            del STREAMS[session]
+
+    do_GET = do_POST = do_DELETE = handle_any
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
