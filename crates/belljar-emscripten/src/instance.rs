@@ -18,7 +18,7 @@ use crate::memory::{MemoryImage, safepoint_page, with_image};
 use crate::program::{Program, ProgramError};
 use crate::stop::{SafepointPage, Stop, Trigger};
 use crate::thread::is_guest_thread;
-use crate::working_set::WorkingSet;
+use crate::working_set::{WorkingSet, own_pages};
 
 /// What an instance is given at its start.
 pub struct Setup {
@@ -226,6 +226,13 @@ impl Instance {
     /// The pages of memory that were written to since this instance was restored.
     pub(crate) fn written_pages(&self) -> std::io::Result<WorkingSet> {
         WorkingSet::observed(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
+    }
+
+    /// Which pages of memory may have been written to since this instance was restored; `None` where the system does not
+    /// tell.
+    pub(crate) fn may_have_written(&self) -> Option<Vec<bool>> {
+        let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
+        own_pages(base, length).ok().flatten()
     }
 
     /// What an error of the engine means for this instance.

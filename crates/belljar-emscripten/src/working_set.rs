@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 
 /// Unit of a working set, in bytes: the page of most systems. Where pages are larger, nothing is seen or prepared.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Pages between two runs that are prepared along with them, since another call costs more.
 const GAP: usize = 1;
@@ -27,19 +27,7 @@ impl WorkingSet {
     ///
     /// Linux tells in `/proc/self/pagemap`; elsewhere the answer is an error.
     pub(crate) fn observed(base: *const u8, length: usize) -> std::io::Result<Self> {
-        /// Bits of an entry, by the kernel's Documentation/admin-guide/mm/pagemap.rst.
-        const PRESENT: u64 = 1 << 63;
-        const OF_A_FILE: u64 = 1 << 61;
-        if page_size() != PAGE {
-            return Ok(Self::default());
-        }
-        let mut entries = vec![0; length / PAGE * 8];
-        File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (base.addr() / PAGE * 8) as u64)?;
-        let own = entries.as_chunks().0.iter().map(|entry| {
-            let entry = u64::from_ne_bytes(*entry);
-            entry & PRESENT != 0 && entry & OF_A_FILE == 0
-        });
-        Ok(Self::of(own))
+        Ok(own_pages(base, length)?.map(|own| Self::of(own.into_iter())).unwrap_or_default())
     }
 
     fn of(pages: impl Iterator<Item = bool>) -> Self {
@@ -75,6 +63,25 @@ impl WorkingSet {
             unsafe { libc::madvise(base.add(start).cast(), bytes, libc::MADV_POPULATE_WRITE) };
         }
     }
+}
+
+/// Which pages of the memory at `base` are this process's own by now, and not the image's: those written to. `None` where
+/// pages have another size.
+pub(crate) fn own_pages(base: *const u8, length: usize) -> std::io::Result<Option<Vec<bool>>> {
+    /// Bits of an entry, by the kernel's Documentation/admin-guide/mm/pagemap.rst.
+    const PRESENT: u64 = 1 << 63;
+    const SWAPPED: u64 = 1 << 62;
+    const OF_A_FILE: u64 = 1 << 61;
+    if page_size() != PAGE {
+        return Ok(None);
+    }
+    let mut entries = vec![0; length / PAGE * 8];
+    File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (base.addr() / PAGE * 8) as u64)?;
+    let own = entries.as_chunks().0.iter().map(|entry| {
+        let entry = u64::from_ne_bytes(*entry);
+        entry & (PRESENT | SWAPPED) != 0 && entry & OF_A_FILE == 0
+    });
+    Ok(Some(own.collect()))
 }
 
 fn page_size() -> usize {

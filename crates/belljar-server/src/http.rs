@@ -75,6 +75,8 @@ pub async fn serve_http(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let ending = CancellationToken::new();
+    server.begin();
+    let last = server.clone();
     let routes = routes(&server, &options, &ending);
     let told = CancellationToken::new();
     let tell = told.clone();
@@ -92,10 +94,12 @@ pub async fn serve_http(
     let serving = axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>())
         .with_graceful_shutdown(async move { stopped.cancelled().await })
         .into_future();
-    tokio::select! {
+    let result = tokio::select! {
         result = serving => result,
         () = async { told.cancelled().await; tokio::time::sleep(GRACE + Duration::from_secs(1)).await } => Ok(()),
-    }
+    };
+    last.end().await;
+    result
 }
 
 fn routes(server: &Server, options: &HttpOptions, ending: &CancellationToken) -> Router {

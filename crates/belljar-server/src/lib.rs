@@ -1,4 +1,4 @@
-//! The MCP server: the tool `run_python_code`, and the transports that agents reach it by.
+//! The MCP server: the tool `run_python_code`, those of stateful sessions, and the transports that agents reach it by.
 //!
 //! ```text
 //!  stdio ─┐                 ┌─ notifications while it runs ─▶ client
@@ -10,7 +10,8 @@
 //! | --- | --- |
 //! | `handler` | what the server answers to each request of the protocol |
 //! | `tool`, `arguments`, `answer` | the tool: what it is, what it is given, what it gives |
-//! | `runner`, `pool` | code run on guest threads, a fresh interpreter each time |
+//! | `runner` | code run on guest threads, a fresh interpreter each time |
+//! | `interpreter` | cells run in sessions that keep their variables, and files as resources |
 //! | `listener`, `lines` | what a client hears while code runs |
 //! | `images` | pictures that code shows |
 //! | `stdio`, `http`, `sse` | the transports |
@@ -27,10 +28,10 @@ mod guard;
 mod handler;
 mod http;
 mod images;
+mod interpreter;
 mod lines;
 mod listener;
 mod metrics;
-mod pool;
 mod runner;
 mod sse;
 mod stdio;
@@ -39,7 +40,7 @@ mod tool;
 pub use answer::ReturnMode;
 pub use guard::{Admission, Tokens};
 pub use handler::Server;
+pub use belljar_sessions::{Capacity, Workplace};
 pub use http::{HttpOptions, HttpTransport, serve_http};
-pub use pool::Capacity;
-pub use runner::{Runner, Workplace};
+pub use runner::Runner;
 pub use stdio::{serve_stdio, serve_streams};

@@ -76,3 +76,8 @@ fn the_python_sdk_of_the_second_generation_works() {
 fn an_agent_of_pydantic_ai_works() {
     on_all_transports(&generation_1(), "pydantic_ai_client.py");
 }
+
+/// Runs a script with the SDK of the first generation, which finds `argument` in `sys.argv`.
+pub(crate) fn run_script(script: &str, argument: &str) {
+    run(Command::new(generation_1()).arg(script).arg(argument));
+}

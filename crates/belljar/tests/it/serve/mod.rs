@@ -1,11 +1,11 @@
 //! The MCP server, spoken to as clients do: raw messages, and clients that others wrote.
 
 mod answers;
-mod clients;
+pub(crate) mod clients;
 mod faults;
-mod http;
+pub(crate) mod http;
 mod isolation;
 mod limits;
 mod notifications;
 mod stdio;
-mod wire;
+pub(crate) mod wire;

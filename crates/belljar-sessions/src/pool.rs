@@ -24,7 +24,7 @@ impl Default for Capacity {
 /// Everybody is at work, and the queue is full.
 #[derive(Debug, thiserror::Error)]
 #[error("the server is busy: {running} pieces of code run and {waiting} wait; try again in a moment")]
-pub(crate) struct Busy {
+pub struct Busy {
     running: usize,
     waiting: usize,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Busy {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads. They start when they are first needed and end when the pool is dropped.
-pub(crate) struct Pool {
+pub struct Pool {
     capacity: Capacity,
     shared: Arc<Shared>,
 }
@@ -51,12 +51,16 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(capacity: Capacity) -> Self {
+    /// A pool that has no threads yet.
+    pub fn new(capacity: Capacity) -> Self {
         Self { capacity, shared: Arc::new(Shared { state: Mutex::default(), work: Condvar::new() }) }
     }
 
     /// Has `job` done by the next thread that is free.
-    pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
+    ///
+    /// # Errors
+    /// When all threads are at work and the queue is full.
+    pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
         let mut state = self.shared.lock();
         // Idle threads have not yet taken what is in the queue already.
         let waiting = state.queue.len().saturating_sub(state.idle);
