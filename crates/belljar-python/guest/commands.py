@@ -140,7 +140,7 @@ def _cat(arguments: list[str], out: TextIO, err: TextIO) -> int:
 
 
 def _ls(arguments: list[str], out: TextIO, err: TextIO) -> int:
-    parsed = _options("ls", arguments, "1AahlrRStF", err)
+    parsed = _options("ls", arguments, "1AahlrRStFGo", err)
     if parsed is None:
         return 2
     letters, paths = parsed

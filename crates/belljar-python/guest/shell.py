@@ -169,7 +169,7 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     interrupts.deliver()
     _show_open_figures()
     error = result.error_before_exec or result.error_in_exec
-    outcome = {"kind": "cell", "count": result.execution_count, "error": None, "traceback": []}
+    outcome = {"kind": "cell", "count": shell.execution_count - 1, "error": None, "traceback": []}
     if error is not None:
         outcome["error"] = _in_a_line(error)
         outcome["traceback"] = _shortened(shell.traceback_lines)

@@ -44,7 +44,7 @@ pub struct CellRequest<'a> {
 /// How a cell ended that the shell has run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// Its number, from 1 on.
+    /// Its number, from 1 on; an empty one has the number of the one before.
     pub count: u64,
     /// `ZeroDivisionError: division by zero`; `None` when it ran to its end.
     pub error: Option<String>,

@@ -142,7 +142,10 @@ pub fn mime_of(path: &str) -> String {
 /// Whether a file of this type, with these contents, is passed on as text.
 pub fn is_text(mime: &str, bytes: &[u8]) -> bool {
     let binary = ["image/", "audio/", "video/", "font/"].iter().any(|kind| mime.starts_with(kind)) && !mime.ends_with("+xml");
-    !binary && !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok()
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    // Parts of binary files may happen to be UTF-8.
+    let odd = |c: char| c == '\0' || (!mime.starts_with("text/") && c.is_control() && !c.is_ascii_whitespace());
+    !binary && !text.contains(odd)
 }
 
 #[cfg(test)]

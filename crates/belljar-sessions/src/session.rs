@@ -111,7 +111,11 @@ pub(crate) struct Shop {
 }
 
 /// What is done to a session, on a guest thread.
-pub(crate) type Job = Box<dyn FnOnce(&mut State) + Send>;
+/// The answer is whoever waits for it: told when the session is free for the next call.
+pub(crate) type Job = Box<dyn FnOnce(&mut State) -> Answered + Send>;
+
+/// Tells whoever waits for a job.
+pub(crate) type Answered = Box<dyn FnOnce() + Send>;
 
 /// One session.
 pub(crate) struct Session {
@@ -191,20 +195,15 @@ impl Session {
 
     /// Does what waits, until nothing does.
     pub(crate) fn work(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let job = {
-                let mut queue = self.queue();
-                queue.running = None;
-                match queue.jobs.pop_front() {
-                    Some(job) => job,
-                    None => {
-                        queue.busy = false;
-                        return;
-                    }
-                }
-            };
-            job(&mut state);
+        let mut next = self.queue().jobs.pop_front();
+        while let Some(job) = next {
+            let answered = job(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut queue = self.queue();
+            queue.running = None;
+            next = queue.jobs.pop_front();
+            queue.busy = next.is_some();
+            drop(queue);
+            answered();
         }
     }
 

@@ -11,7 +11,7 @@ use crate::files::{FileAddress, FileInfo};
 use crate::id::SessionId;
 use crate::kernel::{Audience, Backend, CellRequest, Interrupt};
 use crate::pool::Pool;
-use crate::session::{Queued, Report, Session, SessionError, Shop, State};
+use crate::session::{Answered, Queued, Report, Session, SessionError, Shop, State};
 use crate::store::{Store, StoreError};
 
 /// Time between the interrupt of a cell whose caller is gone, and its end.
@@ -207,8 +207,9 @@ impl Sessions {
         self.shared.table().remove(id);
         let (shared, (done, answer)) = (self.shared.clone(), oneshot::channel());
         let last = Box::new(move |state: &mut State| {
+            let destroyed = state.destroy(&shared.shop);
             // Nobody waits any more, perhaps.
-            let _ = done.send(state.destroy(&shared.shop));
+            Box::new(move || drop(done.send(destroyed))) as Answered
         });
         if session.close(last) {
             self.shared.pool.submit(move || session.work())?;
@@ -295,7 +296,8 @@ impl Sessions {
         let here = place.clone();
         let mut job: crate::session::Job = Box::new(move |state| {
             let session = here.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let _ = done.send(work(state, &session));
+            let result = work(state, &session);
+            Box::new(move || drop(done.send(result)))
         });
         loop {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = session.clone();
@@ -373,7 +375,10 @@ impl Shared {
         if let Some(Slot::Open(session)) = slot {
             let shop = Shop { backend: self.shop.backend.clone(), store: None };
             // Only memory is given back here; the disk's part follows.
-            if session.close(Box::new(move |state: &mut State| drop(state.destroy(&shop)))) {
+            if session.close(Box::new(move |state: &mut State| {
+                drop(state.destroy(&shop));
+                Box::new(|| ()) as Answered
+            })) {
                 session.work();
             }
         }

@@ -236,7 +236,6 @@ impl WasmKernel {
 
 impl Kernel for WasmKernel {
     fn execute(&mut self, cell: &CellRequest, audience: Arc<dyn Audience>) -> Executed {
-        self.count += 1;
         let outputs = Collector::new(audience.clone());
         let Workplace { python, source, .. } = &self.ready.place;
         let progress: Arc<dyn Progress> = audience.clone();
@@ -263,6 +262,8 @@ impl Kernel for WasmKernel {
         for name in ["install", "show", "input"] {
             self.interpreter.answer(name, Arc::new(Nobody));
         }
+        // A cell that the shell did not finish has no number of its own.
+        self.count = result.as_ref().map_or(self.count + 1, |cell| cell.count);
         let end = match result {
             Ok(cell) => match (cell.error, late) {
                 (None, _) => End::Success,

@@ -34,7 +34,7 @@ fn magics() {
     check(&mut session, &[
         ("alpha = 1; beta = 'two'", ""),
         ("%who", "alpha\t beta"),
-        ("%whos", "alpha      int    1"),
+        ("%whos", "alpha      int     1"),
         ("%timeit -n 2 -r 2 sum(range(10))", "loops each"),
         ("%%time\ntotal = sum(range(10))\ntotal", "45"),
         ("%load_ext autoreload\n%autoreload 2", ""),

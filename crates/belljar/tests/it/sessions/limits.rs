@@ -65,7 +65,8 @@ fn a_flood_of_output_ends_the_cell_only() {
 #[test]
 fn a_flood_of_files_meets_the_quota() {
     let mut session = with_state(&["--session-disk", "4MB"]);
-    let error = session.error("for n in range(1000): open(f'flood{n:04}', 'wb').write(bytes(100_000))");
+    let error = session.error("for n in range(1000): 
+    with open(f'flood{n:04}', 'wb') as file: file.write(bytes(100_000))");
     assert!(error.starts_with("OSError: [Errno "), "{error}");
     let answer = session.run("import glob, os\nfor path in glob.glob('flood*'): os.remove(path)\nx");
     assert_eq!(answer["result"], "1", "{answer:#}");

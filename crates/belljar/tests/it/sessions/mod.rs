@@ -79,7 +79,7 @@ fn serve<'a>(options: impl IntoIterator<Item = &'a str>) -> Wire {
 
 /// A new session's name.
 fn open(wire: &mut Wire) -> String {
-    let answer = fields(&wire.tool("execute_code", json!({ "code": "" })));
+    let answer = fields(&wire.tool("execute_code", json!({ "code": "pass" })));
     match answer["session_info"]["session_id"].as_str() {
         Some(id) => id.to_owned(),
         None => panic!("no session: {answer:#}"),
