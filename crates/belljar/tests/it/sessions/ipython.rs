@@ -23,7 +23,7 @@ fn history_of_inputs_and_outputs() {
         ("_i", "In[2]"),
         ("__", "'40 + 2'"),
         ("5;", ""),
-        ("%history -l 2", "5;"),
+        ("%history", "Out[2]"),
     ]);
     assert_eq!(session.run("7;")["result"], serde_json::Value::Null);
 }

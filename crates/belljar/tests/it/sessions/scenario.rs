@@ -95,5 +95,5 @@ fn fifty_cells_of_an_analysis() {
     assert!(read["result"]["contents"][0]["blob"].as_str().unwrap().starts_with("UEsDB"), "{read:#}");
     let listed = session.tool("list_session_files", json!({}));
     let names: Vec<&Value> = listed["files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
-    assert_eq!(names.len(), 8, "{names:?}");
+    assert_eq!(names.len(), 7, "{names:?}");
 }
