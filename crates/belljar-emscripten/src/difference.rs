@@ -14,9 +14,10 @@ use crate::dylink;
 use crate::fs::Layer;
 use crate::instance::{Instance, InstanceError, Setup};
 use crate::memory::WASM_PAGE;
+use crate::pagemap::PAGE;
 use crate::program::Program;
 use crate::snapshot::{Description, MAX_DESCRIPTION, Snapshot, invalid, unusable};
-use crate::working_set::{PAGE, WorkingSet};
+use crate::working_set::WorkingSet;
 
 /// Version of the form in which [`Difference::to_bytes`] writes.
 const VERSION: u32 = 1;
@@ -51,11 +52,9 @@ impl Instance {
         let image = snapshot.memory();
         let (mut pages, mut contents) = (Vec::new(), Vec::new());
         let mut original = [0; PAGE];
-        for (number, page) in (0u32..).zip(memory.chunks(PAGE)) {
-            if !written.as_ref().is_none_or(|written| written.get(number as usize) == Some(&true)) {
-                continue;
-            }
+        for number in written.into_iter().flat_map(|(first, count)| first..first + count) {
             let at = number as usize * PAGE;
+            let Some(page) = memory.get(at..at + PAGE) else { break };
             original.fill(0);
             if at < image.len() {
                 image.file().read_exact_at(&mut original, image.offset() + at as u64).map_err(unusable)?;
@@ -65,7 +64,8 @@ impl Instance {
                 contents.extend_from_slice(page);
             }
         }
-        let memory = u32::try_from(memory.len() / WASM_PAGE).map_err(|_| unusable(invalid("its memory is too large")))?;
+        let memory =
+            u32::try_from(memory.len() / WASM_PAGE).map_err(|_| unusable(invalid("its memory is too large")))?;
         Ok(Difference { description, memory, pages, contents })
     }
 }

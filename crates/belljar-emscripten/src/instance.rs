@@ -15,10 +15,11 @@ use crate::guest::GuestMemory;
 use crate::host::{Host, MainModule, Termination};
 use crate::limits::{Limits, MemoryBudget};
 use crate::memory::{MemoryImage, safepoint_page, with_image};
+use crate::pagemap::{PAGE, own_pages};
 use crate::program::{Program, ProgramError};
 use crate::stop::{SafepointPage, Stop, Trigger};
 use crate::thread::is_guest_thread;
-use crate::working_set::{WorkingSet, own_pages};
+use crate::working_set::WorkingSet;
 
 /// What an instance is given at its start.
 pub struct Setup {
@@ -228,11 +229,12 @@ impl Instance {
         WorkingSet::observed(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
     }
 
-    /// Which pages of memory may have been written to since this instance was restored; `None` where the system does not
-    /// tell.
-    pub(crate) fn may_have_written(&self) -> Option<Vec<bool>> {
+    /// First page and length of each run of pages that may have been written to since this instance was restored; all of
+    /// them where the system does not tell.
+    pub(crate) fn may_have_written(&self) -> Vec<(u32, u32)> {
         let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
-        own_pages(base, length).ok().flatten()
+        let all = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
+        own_pages(base, length).unwrap_or_else(|_| vec![(0, all)])
     }
 
     /// What an error of the engine means for this instance.
@@ -308,7 +310,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // The store's memories are unmapped after this; nobody may close the safepoint page from then on.
+        // The store's memories are unmapped, or used by others, after this; nobody may close the safepoint page from then on.
         self.store.data().stop.disarm();
     }
 }

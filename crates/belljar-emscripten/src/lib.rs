@@ -20,6 +20,7 @@ pub mod host;
 pub mod instance;
 pub mod limits;
 mod memory;
+mod pagemap;
 pub mod program;
 pub mod reentry;
 pub mod snapshot;

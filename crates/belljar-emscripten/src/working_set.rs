@@ -4,16 +4,12 @@
 //! pages each time, and having the kernel copy them in a few calls is cheaper than as many faults. (Known from virtual
 //! machines as "record and prefetch".) All of this is a matter of speed alone: what fails is left undone.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use serde::{Deserialize, Serialize};
 
-/// Unit of a working set, in bytes: the page of most systems. Where pages are larger, nothing is seen or prepared.
-pub(crate) const PAGE: usize = 4096;
+use crate::pagemap::{PAGE, own_pages, page_size};
 
 /// Pages between two runs that are prepared along with them, since another call costs more.
-const GAP: usize = 1;
+const GAP: u32 = 1;
 
 /// Runs of pages of a linear memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,19 +19,19 @@ pub struct WorkingSet {
 }
 
 impl WorkingSet {
-    /// The pages of the memory at `base`, `length` bytes long, that are this process's own by now: those written to.
-    ///
-    /// Linux tells in `/proc/self/pagemap`; elsewhere the answer is an error.
+    /// The pages of the memory at `base`, `length` bytes long, that were written to; an error where the system does not
+    /// tell.
     pub(crate) fn observed(base: *const u8, length: usize) -> std::io::Result<Self> {
-        Ok(own_pages(base, length)?.map(|own| Self::of(own.into_iter())).unwrap_or_default())
+        Ok(Self::of(&own_pages(base, length)?))
     }
 
-    fn of(pages: impl Iterator<Item = bool>) -> Self {
+    /// Runs of pages, with small gaps between them closed.
+    fn of(own: &[(u32, u32)]) -> Self {
         let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (page, _) in (0u32..).zip(pages).filter(|(_, own)| *own) {
+        for &(page, pages) in own {
             match runs.last_mut() {
-                Some((first, count)) if page - (*first + *count) <= GAP as u32 => *count = page + 1 - *first,
-                _ => runs.push((page, 1)),
+                Some((first, count)) if page - (*first + *count) <= GAP => *count = page + pages - *first,
+                _ => runs.push((page, pages)),
             }
         }
         Self { runs }
@@ -65,38 +61,14 @@ impl WorkingSet {
     }
 }
 
-/// Which pages of the memory at `base` are this process's own by now, and not the image's: those written to. `None` where
-/// pages have another size.
-pub(crate) fn own_pages(base: *const u8, length: usize) -> std::io::Result<Option<Vec<bool>>> {
-    /// Bits of an entry, by the kernel's Documentation/admin-guide/mm/pagemap.rst.
-    const PRESENT: u64 = 1 << 63;
-    const SWAPPED: u64 = 1 << 62;
-    const OF_A_FILE: u64 = 1 << 61;
-    if page_size() != PAGE {
-        return Ok(None);
-    }
-    let mut entries = vec![0; length / PAGE * 8];
-    File::open("/proc/self/pagemap")?.read_exact_at(&mut entries, (base.addr() / PAGE * 8) as u64)?;
-    let own = entries.as_chunks().0.iter().map(|entry| {
-        let entry = u64::from_ne_bytes(*entry);
-        entry & (PRESENT | SWAPPED) != 0 && entry & OF_A_FILE == 0
-    });
-    Ok(Some(own.collect()))
-}
-
-fn page_size() -> usize {
-    // SAFETY: asks for a constant of the system.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{PAGE, WorkingSet};
+    use super::WorkingSet;
+    use crate::pagemap::PAGE;
 
     #[test]
     fn pages_become_runs_and_small_gaps_are_closed() {
-        let own = [true, true, false, true, false, false, true];
-        let set = WorkingSet::of(own.into_iter());
+        let set = WorkingSet::of(&[(0, 2), (3, 1), (6, 1)]);
         assert_eq!(set, WorkingSet { runs: vec![(0, 4), (6, 1)] });
         assert_eq!(set.pages(), 5);
     }

@@ -11,9 +11,10 @@ use futures::FutureExt;
 use crate::error::InstallError;
 use crate::memo::{Memo, Question};
 use crate::needs::{Known, Needs};
+use crate::outage::Outage;
 use crate::platform::Platform;
 use crate::requirement::Requirement;
-use crate::resolution::{Pinned, Resolution, Source};
+use crate::resolution::{Absent, Pinned, Resolution, Source};
 use crate::settings::Settings;
 use crate::uv::{Demand, Worker};
 use crate::wheel::Wheel;
@@ -28,6 +29,8 @@ pub struct Installer {
     settings: Settings,
     memo: Memo,
     worker: Worker,
+    /// Whether Pyodide's server answers.
+    outage: Option<Outage>,
     /// The settings' part of every [`Question`].
     fingerprint: Vec<String>,
 }
@@ -37,6 +40,8 @@ pub struct Installer {
 pub struct Request {
     /// What must be there.
     pub requirements: Vec<Requirement>,
+    /// What must be there if a package of that name exists at all.
+    pub inferred: Vec<Requirement>,
     /// What is taken along if it can be had.
     pub optional: Vec<Requirement>,
     /// Versions to keep to, beside those of the settings.
@@ -56,7 +61,19 @@ pub struct Installed {
 
 impl From<&Needs> for Request {
     fn from(needs: &Needs) -> Self {
-        Request { requirements: needs.requirements.clone(), optional: needs.optional.clone(), ..Request::default() }
+        Request {
+            requirements: needs.requirements.clone(),
+            inferred: needs.inferred.iter().map(|inferred| inferred.requirement.clone()).collect(),
+            optional: needs.optional.clone(),
+            ..Request::default()
+        }
+    }
+}
+
+impl Request {
+    /// What must be there, or must if it exists.
+    fn required(&self) -> impl Iterator<Item = &Requirement> {
+        self.requirements.iter().chain(&self.inferred)
     }
 }
 
@@ -67,6 +84,7 @@ impl Installer {
         Installer {
             memo: Memo::new(&settings.cache),
             worker: Worker::new(platform.clone(), settings.clone()),
+            outage: settings.pyodide.as_ref().map(|source| Outage::of(&source.base_url, &settings.cache)),
             fingerprint,
             platform,
             settings,
@@ -110,17 +128,25 @@ impl Installer {
     ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
         let deadline = self.deadline();
         let resolution = self.resolve_until(request, progress, deadline)?;
+        let wants_pyodide = self.lacks_files_of_pyodide(&resolution)?;
+        let outage = self.outage.as_ref().filter(|_| wants_pyodide);
+        if outage.is_some_and(Outage::is_known) {
+            // What only the server has, it must be asked for all the same.
+            if let Ok(installed) = self.install_from_index(request, progress, deadline) {
+                return Ok(installed);
+            }
+        }
         match self.fetch_until(&resolution, progress, deadline) {
-            Ok(wheels) => Ok((resolution, wheels)),
-            Err(error) if is_unreachable(&error) && has_pyodide_files(&resolution) => {
-                tracing::info!(%error, "Pyodide's wheels cannot be had; the index is asked");
-                let question = self.question(request);
-                let mut demand = demand(request)?;
-                demand.without_pyodide = true;
-                let resolution = self.resolve_afresh(demand, progress, deadline)?;
-                let wheels = self.fetch_until(&resolution, progress, deadline)?;
-                self.memo.put(&question, &resolution);
+            Ok(wheels) => {
+                outage.inspect(|outage| outage.end());
                 Ok((resolution, wheels))
+            }
+            Err(error) if is_unreachable(&error) && wants_pyodide => {
+                tracing::info!(%error, "Pyodide's wheels cannot be had; the index is asked");
+                if matches!(error, InstallError::Network { .. }) {
+                    outage.inspect(|outage| outage.begin());
+                }
+                self.install_from_index(request, progress, deadline)
             }
             Err(error) => {
                 // What cannot be fetched had better be resolved anew.
@@ -130,6 +156,31 @@ impl Installer {
                 Err(error)
             }
         }
+    }
+
+    /// Resolves and fetches without Pyodide's files. The request has this answer from now on.
+    fn install_from_index(
+        &self,
+        request: &Request,
+        progress: &dyn Progress,
+        deadline: Instant,
+    ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
+        let mut demand = demand(request)?;
+        demand.without_pyodide = true;
+        let resolution = self.resolve_afresh(demand, progress, deadline)?;
+        let wheels = self.fetch_until(&resolution, progress, deadline)?;
+        self.memo.put(&self.question(request), &resolution);
+        Ok((resolution, wheels))
+    }
+
+    /// Whether a file must be fetched from Pyodide's server.
+    fn lacks_files_of_pyodide(&self, resolution: &Resolution) -> Result<bool, InstallError> {
+        for pinned in resolution.pinned().iter().filter(|pinned| pinned.source == Source::Pyodide) {
+            if self.settings.cache.get(&key(pinned))?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn deadline(&self) -> Instant {
@@ -142,17 +193,13 @@ impl Installer {
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<Resolution, InstallError> {
-        if request.requirements.is_empty() && request.optional.is_empty() {
+        if request.required().next().is_none() && request.optional.is_empty() {
             return Ok(Resolution::new(&self.platform, Vec::new()));
         }
         if self.settings.no_install {
-            if request.requirements.is_empty() {
-                return Ok(Resolution::new(&self.platform, Vec::new()));
-            }
-            let packages = request.requirements.iter().map(ToString::to_string).collect();
-            return Err(InstallError::NoInstall { packages });
+            return self.resolve_nothing(request);
         }
-        for requirement in &request.requirements {
+        for requirement in request.required() {
             if let Some(rule) = self.settings.policy.objection(requirement.name()) {
                 return Err(InstallError::Refused { name: requirement.name().to_owned(), rule, required_by: None });
             }
@@ -168,13 +215,30 @@ impl Installer {
         Ok(resolution)
     }
 
+    /// The answer where installing is switched off. What is only inferred from imports may be there all the same, in a
+    /// directory that was mounted or as a file that the code makes.
+    fn resolve_nothing(&self, request: &Request) -> Result<Resolution, InstallError> {
+        let refusal = |requirements: &[Requirement]| InstallError::NoInstall {
+            packages: requirements.iter().map(ToString::to_string).collect(),
+        };
+        if !request.requirements.is_empty() {
+            return Err(refusal(&request.requirements));
+        }
+        let absent = |inferred: &Requirement| Absent {
+            name: inferred.name().to_owned(),
+            reason: refusal(std::slice::from_ref(inferred)).to_string(),
+        };
+        let absent = request.inferred.iter().map(absent).collect();
+        Ok(Resolution::new(&self.platform, Vec::new()).without(absent))
+    }
+
     fn resolve_afresh(
         &self,
         demand: Demand,
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<Resolution, InstallError> {
-        let names: Vec<_> = demand.requirements.iter().chain(&demand.optional).map(Requirement::name).collect();
+        let names: Vec<_> = demand.named().map(Requirement::name).collect();
         let doing = format!("resolving {}", names.join(", "));
         let step = progress.start(Step::unmeasured(doing.clone()));
         let resolution = self.worker.run(&doing, remaining(deadline), move |engine| {
@@ -258,6 +322,7 @@ impl Installer {
         parts.extend(self.settings.find_links.iter().map(|place| listing(place)));
         for (what, list) in [
             ("requirements", &request.requirements),
+            ("inferred", &request.inferred),
             ("optional", &request.optional),
             ("constraints", &request.constraints),
         ] {
@@ -278,6 +343,7 @@ fn demand(request: &Request) -> Result<Demand, InstallError> {
     }
     Ok(Demand {
         requirements: request.requirements.clone(),
+        inferred: request.inferred.clone(),
         optional: request.optional.clone(),
         constraints,
         without_pyodide: false,
@@ -291,10 +357,6 @@ fn remaining(deadline: Instant) -> Duration {
 /// Whether the server of a file, rather than the file, is at fault.
 fn is_unreachable(error: &InstallError) -> bool {
     matches!(error, InstallError::Network { .. } | InstallError::Absent { .. } | InstallError::Offline { .. })
-}
-
-fn has_pyodide_files(resolution: &Resolution) -> bool {
-    resolution.pinned().iter().any(|pinned| pinned.source == Source::Pyodide)
 }
 
 /// The key of a file in the cache.

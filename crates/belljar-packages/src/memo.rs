@@ -18,7 +18,7 @@ const BELIEVED: Duration = Duration::from_secs(600);
 /// Files that were not used for so long are deleted.
 const KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Raised when the meaning of the files changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The directory of remembered resolutions.
 #[derive(Debug, Clone)]

@@ -10,6 +10,16 @@ use crate::platform::Platform;
 pub struct Resolution {
     pinned: Vec<Pinned>,
     key: String,
+    absent: Vec<Absent>,
+}
+
+/// A package that imports seemed to ask for, and that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// Its normalised name.
+    pub name: String,
+    /// What was found instead, in words to act on.
+    pub reason: String,
 }
 
 /// One file of a resolution.
@@ -67,7 +77,16 @@ impl Resolution {
             digest.update(&file.sha256);
         }
         let key = hexadecimal(&digest.finalize());
-        Resolution { pinned, key }
+        Resolution { pinned, key, absent: Vec::new() }
+    }
+
+    pub(crate) fn without(self, absent: Vec<Absent>) -> Self {
+        Resolution { absent, ..self }
+    }
+
+    /// What was left out because no package has that name.
+    pub fn absent(&self) -> &[Absent] {
+        &self.absent
     }
 
     /// The files, sorted by package name.

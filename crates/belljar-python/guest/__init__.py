@@ -14,6 +14,7 @@ None of them raises because of what the user's code did: whatever happens is an 
 """
 
 import importlib
+import sys
 from collections.abc import Callable
 from json import dumps, loads
 from types import ModuleType
@@ -61,7 +62,8 @@ def run(request: str) -> str:
 
     Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every
     statement's value as Python's prompt does); ``globals`` (names to set first); ``argv``; ``env``; ``file``
-    (becomes ``__file__``); ``fresh`` (true for the first call after a restore); ``max_value_bytes``.
+    (becomes ``__file__``); ``absent`` (what to say, by module, to code that fails for want of it); ``fresh`` (true for
+    the first call after a restore); ``max_value_bytes``.
 
     Outcome, by ``kind``:
 
@@ -106,7 +108,7 @@ def _prepare(request: Request) -> Outcome:
     if request.get("shell"):
         _the_shell().install()
         _the_shell().warm_up(_WARM_UPS)
-    return {"kind": "value", "immortals": image.settle()}
+    return {"kind": "value", "immortals": image.settle(), "standard_library": sorted(sys.stdlib_module_names)}
 
 
 def _preload(request: Request) -> Outcome:
@@ -123,6 +125,7 @@ def _run(request: Request) -> Outcome:
     if request.get("fresh"):
         restored.refresh()
     restored.set_process(request.get("argv"), request.get("env"), request.get("file"))
+    tracebacks.set_absent(request.get("absent", {}))
     runner = interactive.run if request.get("mode") == "interactive" else cell.run
     return runner(request)
 

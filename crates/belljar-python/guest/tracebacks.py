@@ -25,6 +25,16 @@ _NO_SITE = (
 """CPython 3.15's advice after a failed import. It is wrong here: what `site` would do, the host has done."""
 
 
+_absent: dict[str, str] = {}
+"""Modules that no package provides, and what is said about that."""
+
+
+def set_absent(absent: dict[str, str]) -> None:
+    """Tell what to say, by module, to code that fails for want of it."""
+    _absent.clear()
+    _absent.update(absent)
+
+
 def outcome(error: BaseException) -> dict[str, Any]:
     """The outcome of code that ended with ``error``."""
     if isinstance(error, SystemExit):
@@ -66,6 +76,7 @@ def release(errors: list[BaseException]) -> None:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
+    _explain_absence(error)
     described, text = _describe(error)
     return {
         "kind": "error",
@@ -73,6 +84,14 @@ def _error(error: BaseException) -> dict[str, Any]:
         "message": _printable(_shorten(_message(error), _MAX_MESSAGE)),
         "traceback": _printable(_shorten(text, _MAX_TEXT)),
     }
+
+
+def _explain_absence(error: BaseException) -> None:
+    if not _absent or not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
+        return
+    for module, reason in _absent.items():
+        if f"{module}.".startswith(f"{error.name}."):
+            error.add_note(reason)
 
 
 def _exit(error: SystemExit) -> dict[str, Any]:

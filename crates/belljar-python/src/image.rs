@@ -1,5 +1,6 @@
 //! An image: the memory and files of an interpreter that is ready to run. Interpreters are copies of one.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub struct LeftOut {
 #[derive(Clone)]
 pub struct Image {
     shared: Arc<Shared>,
+    absent: Arc<BTreeMap<String, String>>,
 }
 
 struct Shared {
@@ -43,6 +45,8 @@ struct Shared {
 pub(crate) struct Extra {
     pub(crate) functions: Functions,
     pub(crate) left_out: Vec<LeftOut>,
+    /// Modules of the standard library that the table of `belljar-packages` lacks.
+    pub(crate) further_modules: Vec<String>,
     /// Drawn when the image was made. Another one of the same parts has other contents: a difference from this one means
     /// nothing to it.
     pub(crate) id: String,
@@ -51,8 +55,11 @@ pub(crate) struct Extra {
 /// An [`Image::id`] that no other image has.
 pub(crate) fn new_id() -> Result<String, OpenError> {
     let mut bytes = [0; 16];
-    let failed =
-        |error: getrandom::Error| OpenError::Build { what: "an image", reason: error.to_string(), output: String::new() };
+    let failed = |error: getrandom::Error| OpenError::Build {
+        what: "an image",
+        reason: error.to_string(),
+        output: String::new(),
+    };
     getrandom::fill(&mut bytes).map_err(failed)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -63,6 +70,8 @@ struct Prepared {
     /// Addresses of objects that are to live as long as the interpreter. Counting references to them would make
     /// each copy write to, and so own, the pages that they lie on.
     immortals: Vec<u32>,
+    /// `sys.stdlib_module_names`.
+    standard_library: Vec<String>,
 }
 
 impl Image {
@@ -80,7 +89,7 @@ impl Image {
         let snapshot = Snapshot::open(file, program, layers)?;
         let extra = serde_json::from_slice(snapshot.extra())
             .map_err(|_| InstanceError::Snapshot("it was made by another build of belljar".into()))?;
-        Ok(Self { shared: Arc::new(Shared { snapshot, extra, packages }) })
+        Ok(Self { shared: Arc::new(Shared { snapshot, extra, packages }), absent: Arc::default() })
     }
 
     /// The packages that are installed in it.
@@ -91,6 +100,18 @@ impl Image {
     /// The modules that could not be imported ahead of time.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.shared.extra.left_out
+    }
+
+    /// The same image for code that imports modules which no package provides: by module, what is said to code that
+    /// fails for want of it.
+    pub(crate) fn with_absent(self, absent: BTreeMap<String, String>) -> Self {
+        Self { absent: Arc::new(absent), ..self }
+    }
+
+    /// Modules that the code imports and that no package provides: by module, what is said to code that fails for
+    /// want of it.
+    pub fn absent(&self) -> &Arc<BTreeMap<String, String>> {
+        &self.absent
     }
 
     /// Bytes of memory in it; an interpreter shares them with others until it writes to them.
@@ -105,6 +126,11 @@ impl Image {
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.shared.snapshot
+    }
+
+    /// Modules of this Python's standard library that were new in it.
+    pub(crate) fn further_modules(&self) -> &[String] {
+        &self.shared.extra.further_modules
     }
 
     pub(crate) fn functions(&self) -> Functions {
@@ -128,7 +154,8 @@ pub(crate) enum Runs {
 }
 
 /// Makes a booted interpreter ready to be copied: its own modules imported, everything warmed up, objects immortal.
-pub(crate) fn prepare(instance: &mut Instance, runs: Runs) -> Result<(), InteropError> {
+/// Gives the names of the standard library's modules.
+pub(crate) fn prepare(instance: &mut Instance, runs: Runs) -> Result<Vec<String>, InteropError> {
     let prepare = interop::import(instance, "_belljar", "prepare")?;
     let request = serde_json::json!({ "shell": runs == Runs::Sessions }).to_string();
     let answer = interop::call(instance, prepare, "prepare", &request)?;
@@ -137,7 +164,7 @@ pub(crate) fn prepare(instance: &mut Instance, runs: Runs) -> Result<(), Interop
     for object in prepared.immortals {
         instance.memory().write_u32(object, IMMORTAL)?;
     }
-    Ok(())
+    Ok(prepared.standard_library)
 }
 
 /// Writes an interpreter that [`prepare`] made ready into `file`. A copy of it runs `code` before, so that the image

@@ -98,6 +98,8 @@ pub struct Interpreter {
     instance: Instance,
     functions: Functions,
     limits: Limits,
+    /// What is said to code that fails for want of a module, by module.
+    absent: Arc<BTreeMap<String, String>>,
     fresh: bool,
     /// Whether our own part inside stopped answering as agreed, though CPython lives on.
     broken: bool,
@@ -117,6 +119,8 @@ struct GuestRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a str>,
     env: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    absent: &'a BTreeMap<String, String>,
     /// Whether this is the first call since the image was restored: seeds are to be drawn anew.
     fresh: bool,
     max_value_bytes: u64,
@@ -154,14 +158,14 @@ impl Interpreter {
             limits: machine_limits(&limits),
         };
         let instance = program.restore(image.snapshot(), setup)?;
-        let functions = image.functions();
-        Ok(Self { instance, functions, limits, fresh: true, broken: false, start: begin.elapsed() })
+        let (functions, absent) = (image.functions(), image.absent().clone());
+        Ok(Self { instance, functions, limits, absent, fresh: true, broken: false, start: begin.elapsed() })
     }
 
     /// One that goes on from where another copy of `image` was.
     pub(crate) fn woken(instance: Instance, image: &Image, limits: Limits) -> Self {
-        let functions = image.functions();
-        Self { instance, functions, limits, fresh: false, broken: false, start: Duration::ZERO }
+        let (functions, absent) = (image.functions(), image.absent().clone());
+        Self { instance, functions, limits, absent, fresh: false, broken: false, start: Duration::ZERO }
     }
 
     /// Runs a piece of code to its end, or to a limit.
@@ -174,6 +178,7 @@ impl Interpreter {
             argv: request.argv.as_deref(),
             file: request.file.as_deref(),
             env: &request.env,
+            absent: &self.absent,
             fresh: std::mem::take(&mut self.fresh),
             max_value_bytes: self.limits.value,
         };
@@ -284,11 +289,9 @@ impl Interpreter {
 
     fn ask(&mut self, function: Object, name: &str, request: &str) -> Outcome {
         match self.call_guest(function, name, request) {
-            Ok(GuestAnswer::Value { value, text, strict }) => Outcome::Success(value.map(|json| Value {
-                text: text.unwrap_or_else(|| json.clone()),
-                json,
-                strict,
-            })),
+            Ok(GuestAnswer::Value { value, text, strict }) => {
+                Outcome::Success(value.map(|json| Value { text: text.unwrap_or_else(|| json.clone()), json, strict }))
+            }
             Ok(GuestAnswer::Error(error)) => Outcome::Error(error),
             Ok(GuestAnswer::Exit { code }) => Outcome::Exit(code & 0xff),
             Err(outcome) => outcome,

@@ -60,13 +60,11 @@ impl Python {
     ///
     /// # Errors
     /// When IPython cannot be installed or does not work.
-    pub fn session_image(
-        &self,
-        source: &dyn InstallerSource,
-        progress: &dyn Progress,
-    ) -> Result<Image, PrepareError> {
+    pub fn session_image(&self, source: &dyn InstallerSource, progress: &dyn Progress) -> Result<Image, PrepareError> {
         let key = EntryKey::new(KIND).part("base", self.base_key().to_string()).part("shell", SHELL);
-        let entry = self.cache().hold_or_make(&key, progress, |new| self.build_session(&*source.installer()?, new, progress))?;
+        let entry = self
+            .cache()
+            .hold_or_make(&key, progress, |new| self.build_session(&*source.installer()?, new, progress))?;
         let path = entry.file(MEMBERS)?;
         let listed = std::fs::read(&path).map_err(|error| OpenError::File { path, error })?;
         let members: Vec<Member> = serde_json::from_slice(&listed)
@@ -122,17 +120,17 @@ impl Python {
         &self,
         code: &str,
         set: &PackageSet,
-        modules: Vec<String>,
+        modules: &[String],
         source: &dyn InstallerSource,
     ) -> Result<Needs, PrepareError> {
-        let installed = || set.wheels().iter().flat_map(|wheel| wheel.modules.iter().cloned());
-        let known = Known::new(&self.platform()).with_modules(installed()).with_modules(modules.iter().cloned());
-        let needs = needs::of_code(code, &known.with_modules(crate::install::PROVIDED))?;
+        let wheels = || set.wheels().iter().flat_map(|wheel| wheel.modules.iter().cloned());
+        let own = || self.base().further_modules().iter().cloned().chain(modules.iter().cloned());
+        let present = || wheels().chain(own()).chain(crate::install::PROVIDED.map(String::from));
+        let needs = needs::of_code(code, &Known::new(&self.platform()).with_modules(present()))?;
         if needs.is_empty() {
             return Ok(needs);
         }
-        let known = source.installer()?.known()?.with_modules(installed()).with_modules(modules);
-        Ok(needs::of_code(code, &known.with_modules(crate::install::PROVIDED))?)
+        Ok(needs::of_code(code, &source.installer()?.known()?.with_modules(present()))?)
     }
 
     /// A copy of the interpreter that `difference` was taken of, with its wheels, `set`.

@@ -130,9 +130,10 @@ impl Workshop<'_> {
             let id = image::new_id()?;
             self.build("the base image", program, layers, |instance| {
                 boot::install_host_call(instance)?;
-                image::prepare(instance, Runs::Programs)?;
+                let mut further_modules = image::prepare(instance, Runs::Programs)?;
+                further_modules.retain(|module| !belljar_packages::needs::in_standard_library(module));
                 let functions = Functions::import(instance)?;
-                let extra = Extra { id: id.clone(), functions, left_out: Vec::new() };
+                let extra = Extra { functions, left_out: Vec::new(), further_modules, id: id.clone() };
                 image::write(instance, &file, &extra, "1 + 1", Runs::Programs)
             })?;
             step.finish();

@@ -107,7 +107,11 @@ impl Server {
     }
 
     /// Does `work`, whose listener passes on to the client what it wants to hear.
-    async fn heard<F: Future>(&self, context: &RequestContext<RoleServer>, work: impl FnOnce(Listener) -> F) -> F::Output {
+    async fn heard<F: Future>(
+        &self,
+        context: &RequestContext<RoleServer>,
+        work: impl FnOnce(Listener) -> F,
+    ) -> F::Output {
         let token = context.meta.get_progress_token();
         let interest = Interest { level: self.level_for(context), progress: token.is_some() };
         let (listener, events) = Listener::new(interest);
@@ -204,11 +208,9 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_logging();
         let capabilities = match &self.interpreter {
-            Some(_) => capabilities
-                .enable_resources()
-                .enable_resources_list_changed()
-                .enable_resources_subscribe()
-                .build(),
+            Some(_) => {
+                capabilities.enable_resources().enable_resources_list_changed().enable_resources_subscribe().build()
+            }
             None => capabilities.build(),
         };
         let instructions = match (&self.interpreter, self.python) {
@@ -246,9 +248,8 @@ impl ServerHandler for Server {
         };
         let _in_flight = InFlight::new(&self.calls);
         if let Some(interpreter) = self.interpreter.as_ref().filter(|_| named.name != tool::NAME) {
-            let call = self.heard(&context, |listener| {
-                interpreter.call(&named.name, request.arguments, listener, &context)
-            });
+            let call =
+                self.heard(&context, |listener| interpreter.call(&named.name, request.arguments, listener, &context));
             // When the future of `call` is dropped, the cell is interrupted.
             let result = tokio::select! {
                 result = call => result,

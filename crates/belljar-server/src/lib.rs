@@ -38,9 +38,9 @@ mod stdio;
 mod tool;
 
 pub use answer::ReturnMode;
+pub use belljar_sessions::{Capacity, Workplace};
 pub use guard::{Admission, Tokens};
 pub use handler::Server;
-pub use belljar_sessions::{Capacity, Workplace};
 pub use http::{HttpOptions, HttpTransport, serve_http};
 pub use runner::Runner;
 pub use stdio::{serve_stdio, serve_streams};

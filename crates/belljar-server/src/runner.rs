@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::progress::{NoProgress, Progress};
 use belljar_core::{Limits, Outcome, Request};
-use belljar_packages::Requirement;
+use belljar_packages::{Inferred, Requirement};
 use belljar_python::install::LiveInstaller;
 use belljar_python::{Interpreter, Interrupter, Streams};
 use belljar_sessions::{Busy, Capacity, Pool, Workplace};
@@ -215,11 +215,18 @@ impl Job {
             limits,
         };
         let prepared = place.python.needs(&code, &given, &*place.source).and_then(|needs| {
-            report.dependencies = names(&needs.requirements);
-            place.python.image_for(&needs, &given, &*place.source, &self.listener)
+            report.dependencies = names(needs.required());
+            let image = place.python.image_for(&needs, &given, &*place.source, &self.listener)?;
+            let is_there = |inferred: &&Inferred| !image.absent().contains_key(&inferred.module);
+            let inferred = needs.inferred.iter().filter(is_there).map(|inferred| &inferred.requirement);
+            let installed = names(needs.requirements.iter().chain(inferred));
+            Ok((image, installed))
         });
         let image = match prepared {
-            Ok(image) => image,
+            Ok((image, installed)) => {
+                report.dependencies = installed;
+                image
+            }
             Err(error) if error.is_about_packages() => {
                 self.listener.log(LoggingLevel::Error, "belljar", error.to_string());
                 report.outcome = Outcome::InstallError(error.to_string());
@@ -291,8 +298,8 @@ impl Drop for Live {
 }
 
 /// Names, each once, in their order.
-fn names(requirements: &[Requirement]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::with_capacity(requirements.len());
+fn names<'a>(requirements: impl Iterator<Item = &'a Requirement>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
     for requirement in requirements {
         if !names.iter().any(|name| name == requirement.name()) {
             names.push(requirement.name().to_owned());

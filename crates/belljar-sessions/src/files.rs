@@ -12,8 +12,18 @@ pub const MAX_READ: u64 = 8 << 20;
 /// Beginning of an address.
 const SCHEME: &str = "kernel://";
 /// What is written as `%XX` in an address: what means something in a URI, and what is not printable ASCII.
-const ESCAPED: &AsciiSet =
-    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}').add(b'\\');
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'\\');
 
 /// What is known of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +121,10 @@ impl FileAddress {
 /// hidden.
 pub(crate) fn check_path(path: &str) -> Result<(), FileError> {
     let plain = |name: &str| {
-        !name.is_empty() && !name.starts_with('.') && name.len() <= 255 && !name.contains(|c: char| c.is_control() || c == '\\')
+        !name.is_empty()
+            && !name.starts_with('.')
+            && name.len() <= 255
+            && !name.contains(|c: char| c.is_control() || c == '\\')
     };
     if path.len() <= MAX_PATH && path.split('/').all(plain) { Ok(()) } else { Err(FileError::Name(shortened(path))) }
 }
@@ -141,7 +154,8 @@ pub fn mime_of(path: &str) -> String {
 
 /// Whether a file of this type, with these contents, is passed on as text.
 pub fn is_text(mime: &str, bytes: &[u8]) -> bool {
-    let binary = ["image/", "audio/", "video/", "font/"].iter().any(|kind| mime.starts_with(kind)) && !mime.ends_with("+xml");
+    let binary =
+        ["image/", "audio/", "video/", "font/"].iter().any(|kind| mime.starts_with(kind)) && !mime.ends_with("+xml");
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     // Parts of binary files may happen to be UTF-8.
     let odd = |c: char| c == '\0' || (!mime.starts_with("text/") && c.is_control() && !c.is_ascii_whitespace());
@@ -170,8 +184,24 @@ mod tests {
     #[test]
     fn nothing_leads_out_of_a_session() {
         for path in [
-            "", "/", "../x", "a/../../x", "%2e%2e/x", "%2E%2E%2Fx", "a/%2e%2e/%2e%2e/x", "..%5cx", "a\\..\\x", "/etc/passwd", "%2fetc/passwd",
-            "a//b", "./a", "a/.", ".hidden", "a%00b", "a?offset=-1", "a?nope=1",
+            "",
+            "/",
+            "../x",
+            "a/../../x",
+            "%2e%2e/x",
+            "%2E%2E%2Fx",
+            "a/%2e%2e/%2e%2e/x",
+            "..%5cx",
+            "a\\..\\x",
+            "/etc/passwd",
+            "%2fetc/passwd",
+            "a//b",
+            "./a",
+            "a/.",
+            ".hidden",
+            "a%00b",
+            "a?offset=-1",
+            "a?nope=1",
         ] {
             assert!(FileAddress::parse(&format!("kernel://{ID}/{path}")).is_err(), "{path}");
         }

@@ -54,7 +54,9 @@ mod tests {
 
     #[test]
     fn what_could_be_a_path_is_no_name() {
-        for text in ["", "0", "../../../etc/pas", "a/b/c/d/e/f/g/h/", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaa.", "aaaaaaaaaaaaaaé"] {
+        for text in
+            ["", "0", "../../../etc/pas", "a/b/c/d/e/f/g/h/", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaa.", "aaaaaaaaaaaaaaé"]
+        {
             assert_eq!(SessionId::parse(text), None, "{text}");
         }
     }

@@ -31,13 +31,14 @@ mod sessions;
 mod store;
 mod wasm;
 
-pub use pool::{Busy, Capacity, Pool};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use files::{FileAddress, FileError, FileInfo, MAX_READ, Range, is_text, mime_of};
 pub use id::SessionId;
 pub use kernel::{
-    Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved, Silent,
+    Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved,
+    Silent,
 };
+pub use pool::{Busy, Capacity, Pool};
 pub use session::{FileChange, Picture, Report, SessionError};
 pub use sessions::{Options, Sessions};
 pub use store::{Store, StoreError, Stored};

@@ -95,7 +95,9 @@ impl Notebook {
     pub fn parse(text: &str) -> Result<Self, String> {
         let whole: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
         if whole["nbformat"].as_u64() != Some(4) {
-            return Err("it is no notebook of format 4; `jupyter nbconvert --to notebook` makes one of older ones".into());
+            return Err(
+                "it is no notebook of format 4; `jupyter nbconvert --to notebook` makes one of older ones".into()
+            );
         }
         let cells = whole["cells"].as_array().ok_or("it has no list of cells")?;
         if cells.len() > MOST_CELLS {
@@ -139,7 +141,6 @@ impl Notebook {
         let text = serde_json::to_string_pretty(&self.whole).unwrap_or_default();
         format!("{text}\n")
     }
-
 }
 
 /// A cell's source: one text, or a list of lines.
@@ -168,7 +169,10 @@ mod tests {
         notebook.set(1, &executed);
         let whole: Value = serde_json::from_str(&notebook.text()).unwrap();
         assert_eq!(whole["cells"][1]["outputs"][0]["data"]["text/plain"], json!(["2"]));
-        assert_eq!((&whole["cells"][1]["execution_count"], &whole["cells"][1]["metadata"]["tags"][0]), (&json!(1), &json!("t")));
+        assert_eq!(
+            (&whole["cells"][1]["execution_count"], &whole["cells"][1]["metadata"]["tags"][0]),
+            (&json!(1), &json!("t"))
+        );
         assert_eq!((&whole["metadata"]["x"], &whole["cells"][0]["source"]), (&json!(1), &json!("# Title")));
     }
 

@@ -96,13 +96,18 @@ fn size_of(value: &Value) -> usize {
 
 /// All text that was written, when that is more than is passed on.
 pub(crate) fn overlong(outputs: &[Output]) -> Option<String> {
-    let texts = || outputs.iter().filter_map(|output| if let Output::Text { text, .. } = output { Some(text.as_str()) } else { None });
+    let texts = || {
+        outputs
+            .iter()
+            .filter_map(|output| if let Output::Text { text, .. } = output { Some(text.as_str()) } else { None })
+    };
     (texts().map(str::len).sum::<usize>() > WHOLE).then(|| texts().collect())
 }
 
 /// Leaves the beginning and the end of the text that was written, and `note` between them.
 pub(crate) fn cut(outputs: &mut Vec<Output>, note: &str) {
-    let total: usize = outputs.iter().map(|output| if let Output::Text { text, .. } = output { text.len() } else { 0 }).sum();
+    let total: usize =
+        outputs.iter().map(|output| if let Output::Text { text, .. } = output { text.len() } else { 0 }).sum();
     let (mut at, mut noted) = (0, false);
     for output in outputs.iter_mut() {
         let Output::Text { text, .. } = output else { continue };
@@ -181,7 +186,10 @@ mod tests {
         let whole = overlong(&outputs).unwrap();
         assert_eq!(whole.matches('<').count(), 30);
         cut(&mut outputs, "[cut]");
-        let joined: String = outputs.iter().filter_map(|output| if let Output::Text { text, .. } = output { Some(text.as_str()) } else { None }).collect();
+        let joined: String = outputs
+            .iter()
+            .filter_map(|output| if let Output::Text { text, .. } = output { Some(text.as_str()) } else { None })
+            .collect();
         assert!(joined.len() <= WHOLE && joined.starts_with("<0>") && joined.contains("<29>"), "{}", joined.len());
         assert_eq!(joined.matches("[cut]").count(), 1);
         assert_eq!(overlong(&outputs), None);

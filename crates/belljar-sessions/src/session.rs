@@ -44,7 +44,9 @@ pub enum SessionError {
         waiting: usize,
     },
     /// There are too many.
-    #[error("TooManySessionsError: {0} sessions are open, and no more can be; clear one that is not needed (--max-sessions)")]
+    #[error(
+        "TooManySessionsError: {0} sessions are open, and no more can be; clear one that is not needed (--max-sessions)"
+    )]
     TooMany(usize),
     /// Too much is being done already.
     #[error("ServerBusyError: {0}")]
@@ -148,7 +150,12 @@ pub(crate) enum Queued {
 
 impl Session {
     pub(crate) fn new(id: SessionId, stored: bool, now: Duration) -> Self {
-        let state = State { id: id.clone(), kernel: if stored { Slot::Stored } else { Slot::New }, files: BTreeMap::new(), lease: None };
+        let state = State {
+            id: id.clone(),
+            kernel: if stored { Slot::Stored } else { Slot::New },
+            files: BTreeMap::new(),
+            lease: None,
+        };
         Self { id, queue: Mutex::default(), state: Mutex::new(state), used: AtomicU64::new(milliseconds(now)) }
     }
 
@@ -256,7 +263,10 @@ enum Slot {
     Stored,
     Awake(Box<dyn Kernel>),
     /// In the store, and cannot be used; these files were in it.
-    Refused { reason: String, files: BTreeMap<String, Vec<u8>> },
+    Refused {
+        reason: String,
+        files: BTreeMap<String, Vec<u8>>,
+    },
 }
 
 /// What a session's jobs work on.
@@ -271,7 +281,8 @@ pub(crate) struct State {
 impl State {
     /// The kernel, made or woken if need be.
     fn awake(&mut self, shop: &Shop, progress: &dyn Progress) -> Result<&mut Box<dyn Kernel>, SessionError> {
-        if let Some(store) = shop.store.as_ref().filter(|store| store.is_lasting() || matches!(self.kernel, Slot::Stored))
+        if let Some(store) =
+            shop.store.as_ref().filter(|store| store.is_lasting() || matches!(self.kernel, Slot::Stored))
             && self.lease.is_none()
         {
             self.lease = Some(store.lease(&self.id, !matches!(self.kernel, Slot::Stored))?);
@@ -321,7 +332,8 @@ impl State {
             kernel.restart()?;
             reason.push_str(". The session's variables are lost; its files are kept, and it can be used on");
         }
-        let record = shop.store.as_ref().is_some_and(Store::is_lasting).then(|| notebook::code_cell(&cell.code, &executed));
+        let record =
+            shop.store.as_ref().is_some_and(Store::is_lasting).then(|| notebook::code_cell(&cell.code, &executed));
         let report = self.report(executed)?;
         self.keep(shop, now)?;
         if let (Some(record), Some(store)) = (record, &shop.store) {
@@ -471,7 +483,13 @@ impl State {
     }
 
     /// Writes an uploaded file.
-    pub(crate) fn upload(&mut self, shop: &Shop, name: &str, bytes: &[u8], now: Duration) -> Result<FileInfo, SessionError> {
+    pub(crate) fn upload(
+        &mut self,
+        shop: &Shop,
+        name: &str,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<FileInfo, SessionError> {
         check_plain_name(name)?;
         if bytes.len() > MAX_UPLOAD {
             let reason = format!("it has {} bytes, and at most {MAX_UPLOAD} are taken", bytes.len());
@@ -518,7 +536,11 @@ fn keep_forms(kernel: &mut dyn Kernel, bundle: &Bundle, count: u64, pictures: &m
     let number = pictures.len() + 1;
     for kind in &KINDS {
         let Some(form) = bundle.get(kind.mime).and_then(Value::as_str) else { continue };
-        let bytes = if kind.extension == "svg" { Ok(form.as_bytes().to_vec()) } else { STANDARD.decode(form.replace('\n', "")) };
+        let bytes = if kind.extension == "svg" {
+            Ok(form.as_bytes().to_vec())
+        } else {
+            STANDARD.decode(form.replace('\n', ""))
+        };
         let Some(bytes) = bytes.ok().filter(|bytes| (kind.is)(bytes)) else { continue };
         let name = format!("inline_{count}_{number}.{}", kind.extension);
         if let Err(error) = kernel.write(&name, &bytes) {

@@ -316,7 +316,9 @@ fn decode(bytes: &[u8]) -> Result<Stored, StoreError> {
     if Sha256::digest(content).as_slice() != digest {
         return Err(StoreError::Damaged("it does not match its checksum"));
     }
-    let (Some(head), Some(packed)) = (content.get(16..16 + length), content.get(16 + length..)) else { return Err(short) };
+    let (Some(head), Some(packed)) = (content.get(16..16 + length), content.get(16 + length..)) else {
+        return Err(short);
+    };
     let head: Head = serde_json::from_slice(head).map_err(|_| StoreError::Damaged("its head cannot be read"))?;
     if head.length > MAX_BODY {
         return Err(StoreError::Damaged("it is too long"));

@@ -98,7 +98,9 @@ impl Wasm {
         let image = place.python.session_image(&*place.source, progress).map_err(|error| failed(&error))?;
         if image.memory_size() > self.shared.limits.memory {
             let needed = image.memory_size().div_ceil(1 << 20);
-            return Err(KernelError::Start(format!("a session needs at least {needed} MB of memory (--session-memory)")));
+            return Err(KernelError::Start(format!(
+                "a session needs at least {needed} MB of memory (--session-memory)"
+            )));
         }
         let mut set = image.packages().clone();
         if !place.given.requirements.is_empty() {
@@ -125,7 +127,13 @@ impl Wasm {
         Ok(WasmKernel { backend: self.clone(), ready, set, interpreter, count: 0 })
     }
 
-    fn woken(&self, ready: Ready, difference: &Difference, set: PackageSet, count: u64) -> Result<WasmKernel, KernelError> {
+    fn woken(
+        &self,
+        ready: Ready,
+        difference: &Difference,
+        set: PackageSet,
+        count: u64,
+    ) -> Result<WasmKernel, KernelError> {
         let interpreter = ready.place.python.wake(&ready.image, difference, &set, self.shared.limits, nowhere());
         let interpreter = interpreter.map_err(|error| KernelError::Refused(error.to_string()))?;
         Ok(WasmKernel { backend: self.clone(), ready, set, interpreter, count })
@@ -165,7 +173,8 @@ impl Backend for Wasm {
                 about.backend, about.python
             )));
         }
-        let difference = Difference::from_bytes(&saved.body).map_err(|error| KernelError::Refused(error.to_string()))?;
+        let difference =
+            Difference::from_bytes(&saved.body).map_err(|error| KernelError::Refused(error.to_string()))?;
         let set = ready.place.python.set_of(&about.members, &*ready.place.source, progress);
         let set = set.map_err(|error| KernelError::Refused(format!("its packages cannot be had: {error}")))?;
         Ok(Box::new(self.woken(ready, &difference, set, about.count)?))
@@ -189,12 +198,18 @@ struct WasmKernel {
 impl WasmKernel {
     /// Installs what the cell is going to import; `false` if nothing was. What cannot be had is told, and the cell runs
     /// all the same: it may not come to that.
-    fn install(&mut self, installer: &LiveInstaller, code: &str, audience: &Arc<dyn Audience>, outputs: &Collector) -> bool {
+    fn install(
+        &mut self,
+        installer: &LiveInstaller,
+        code: &str,
+        audience: &Arc<dyn Audience>,
+        outputs: &Collector,
+    ) -> bool {
         let Workplace { python, source, .. } = &self.ready.place;
         let own = self.interpreter.files().list(SESSION_DIRECTORY, MOST_FILES).map(|listing| listing.files);
         let own = own.unwrap_or_default().into_iter().filter(|file| !file.path.contains('/'));
-        let modules = own.map(|file| file.path.trim_end_matches(".py").to_owned()).collect();
-        let done = python.needs_of_cell(code, &self.set, modules, &**source).and_then(|needs| {
+        let modules: Vec<String> = own.map(|file| file.path.trim_end_matches(".py").to_owned()).collect();
+        let done = python.needs_of_cell(code, &self.set, &modules, &**source).and_then(|needs| {
             if needs.is_empty() {
                 return Ok(false);
             }
@@ -239,8 +254,7 @@ impl Kernel for WasmKernel {
         let outputs = Collector::new(audience.clone());
         let Workplace { python, source, .. } = &self.ready.place;
         let progress: Arc<dyn Progress> = audience.clone();
-        let installer =
-            Arc::new(LiveInstaller::with_packages(python, self.set.clone(), source.clone(), progress));
+        let installer = Arc::new(LiveInstaller::with_packages(python, self.set.clone(), source.clone(), progress));
         let installed = self.install(&installer, &cell.code, &audience, &outputs);
         self.interpreter.redirect(Streams { output: Box::new(outputs.clone()), input: Box::new(std::io::empty()) });
         self.interpreter.answer("install", installer.clone());
@@ -268,7 +282,10 @@ impl Kernel for WasmKernel {
             Ok(cell) => match (cell.error, late) {
                 (None, _) => End::Success,
                 (Some(error), Some(time)) if error.starts_with("KeyboardInterrupt") => End::Raised {
-                    error: format!("TimeoutError: the cell ran longer than {} s and was interrupted", time.as_secs_f64()),
+                    error: format!(
+                        "TimeoutError: the cell ran longer than {} s and was interrupted",
+                        time.as_secs_f64()
+                    ),
                     traceback: cell.traceback,
                 },
                 (Some(error), _) => End::Raised { error, traceback: cell.traceback },
@@ -410,8 +427,8 @@ impl HostCall for Input {
             prompt: String,
             secret: bool,
         }
-        let asked: Asked = serde_json::from_str(request.get())
-            .map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
+        let asked: Asked =
+            serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
         let prompt: String = asked.prompt.chars().take(10_000).collect();
         let answer = self.0.ask(&prompt, asked.secret).map_err(CallError::Refused)?;
         match scene.wait(&answer, PATIENCE)? {

@@ -67,13 +67,16 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
         return prompt::prompt(&start, interpreter, interrupts);
     };
     let interrupter = interpreter.interrupter();
-    let execution = interrupts.during(move || interrupter.interrupt(), || {
-        if arguments.interactive {
-            interpreter.run(&program.request)
-        } else {
-            execute(&mut interpreter, &program.request)
-        }
-    });
+    let execution = interrupts.during(
+        move || interrupter.interrupt(),
+        || {
+            if arguments.interactive {
+                interpreter.run(&program.request)
+            } else {
+                execute(&mut interpreter, &program.request)
+            }
+        },
+    );
     if arguments.stats {
         report_statistics(&execution);
     }

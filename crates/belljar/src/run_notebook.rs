@@ -52,7 +52,9 @@ pub(crate) fn run(
 /// Where the notebook is written to; `None` is standard output.
 fn target(arguments: &RunArguments, rest: &[String]) -> Result<Option<PathBuf>, String> {
     if arguments.interactive || arguments.json || arguments.print || arguments.stats {
-        return Err("a notebook is run without --interactive, --json, --print and --stats: its outputs are its answer".into());
+        return Err(
+            "a notebook is run without --interactive, --json, --print and --stats: its outputs are its answer".into()
+        );
     }
     if !arguments.mount.is_empty() || !arguments.env.is_empty() {
         return Err("a notebook is run without --mount and --env".into());
@@ -101,7 +103,9 @@ fn execute(
 #[expect(clippy::print_stdout, reason = "the notebook is the command's answer")]
 fn write(notebook: &Notebook, output: Option<&Path>) -> Result<(), String> {
     match output {
-        Some(path) => std::fs::write(path, notebook.text()).map_err(|error| format!("cannot write {}: {error}", path.display())),
+        Some(path) => {
+            std::fs::write(path, notebook.text()).map_err(|error| format!("cannot write {}: {error}", path.display()))
+        }
         None => {
             print!("{}", notebook.text());
             Ok(())

@@ -94,7 +94,10 @@ fn named(name: &str, place: &Place) -> Result<SessionId, String> {
 }
 
 fn missing(name: &str, place: &Place) -> String {
-    format!("there is no session {name} in {}\nhint: `belljar sessions list` names those that there are", place.data_dir.display())
+    format!(
+        "there is no session {name} in {}\nhint: `belljar sessions list` names those that there are",
+        place.data_dir.display()
+    )
 }
 
 fn in_words(error: StoreError, id: &SessionId, place: &Place) -> String {
@@ -154,7 +157,8 @@ fn packed(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
 
 #[expect(clippy::print_stdout, reason = "the name is the command's answer")]
 fn import(place: &Place, file: &Path) -> Result<(), String> {
-    let store = Store::open(&place.data_dir).map_err(|error| format!("cannot use {}: {error}", place.data_dir.display()))?;
+    let store =
+        Store::open(&place.data_dir).map_err(|error| format!("cannot use {}: {error}", place.data_dir.display()))?;
     let archive = File::open(file).map_err(|error| format!("cannot open {}: {error}", file.display()))?;
     let (mut state, mut cells) = (None, Vec::new());
     let wrong = |_| format!("{} is no exported session", file.display());

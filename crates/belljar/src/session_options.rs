@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_core::{Limits, parse_size};
-use belljar_sessions::{Options, Sessions, Store, Wasm};
 use belljar_server::Runner;
+use belljar_sessions::{Options, Sessions, Store, Wasm};
 use clap::{Args, ValueEnum};
 
 use crate::cli::seconds;
@@ -66,7 +66,8 @@ impl SessionOptions {
             None => Store::temporary().map_err(|error| format!("cannot make a directory for sessions: {error}"))?,
         };
         let opener = runner.clone();
-        let backend = Wasm::new(limits, self.tracebacks == Tracebacks::Color, move |progress| opener.workplace(progress));
+        let backend =
+            Wasm::new(limits, self.tracebacks == Tracebacks::Color, move |progress| opener.workplace(progress));
         let options = Options {
             timeout: self.session_timeout,
             sleep_after: self.sleep_after,

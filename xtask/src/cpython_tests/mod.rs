@@ -153,11 +153,20 @@ fn target_directory() -> Result<PathBuf, String> {
     program.ancestors().nth(2).map(Path::to_owned).ok_or_else(|| "this program stands outside of a build folder".into())
 }
 
-/// Builds belljar as `cargo build` does, and answers where it is.
+/// Builds belljar as `cargo test` does, and answers where it is.
 fn build_belljar() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--package", "belljar"])
+    let mut command = Command::new(cargo);
+    // What Cargo tells this program of itself would make build scripts that look at it run again, here and in the next
+    // build by hand.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO" {
+            command.env_remove(name);
+        }
+    }
+    let status = command
+        .args(["build", "--workspace", "--bins"])
         .current_dir(workspace()?)
         .status()
         .map_err(|error| format!("cannot start cargo: {error}"))?;

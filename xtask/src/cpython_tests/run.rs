@@ -91,7 +91,16 @@ impl Sandbox {
         mount.push(":");
         mount.push(MOUNT_POINT);
         let mut command = Command::new(&self.belljar);
-        command.args(["--quiet", "run", "--memory", "2GB", "--timeout", &self.timeout.to_string(), "--mount"]);
+        command.args([
+            "--quiet",
+            "run",
+            "--no-install",
+            "--memory",
+            "2GB",
+            "--timeout",
+            &self.timeout.to_string(),
+            "--mount",
+        ]);
         command.arg(mount).arg(&self.program).arg(module).args(left_out);
         command.stdin(Stdio::null());
         command

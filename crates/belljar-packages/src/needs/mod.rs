@@ -22,13 +22,24 @@ const NOT_PACKAGES: [&str; 5] = ["__main__", "_pyodide", "js", "pyodide", "pyodi
 /// What a piece of code needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// What must be there for it to run.
+    /// What it, or whoever runs it, says must be there.
     pub requirements: Vec<Requirement>,
+    /// What its imports tell that it needs. Where no such package exists, a module may be meant that the code makes.
+    pub inferred: Vec<Inferred>,
     /// What it uses if it is there.
     pub optional: Vec<Requirement>,
     /// The modules outside of the standard library that it imports, in dotted form and sorted: what an image for it
     /// may have imported beforehand.
     pub imports: Vec<String>,
+}
+
+/// A package that a module is thought to come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inferred {
+    /// The package, in any version.
+    pub requirement: Requirement,
+    /// The module, in dotted form: the first of those that the code imports.
+    pub module: String,
 }
 
 /// Why the needs of a piece of code cannot be met or told.
@@ -137,7 +148,7 @@ pub fn of_code(source: &str, known: &Known) -> Result<Needs, NeedsError> {
             check_python(required, &known.python)?;
         }
         let requirements = block.dependencies.iter().map(|text| Requirement::parse(text)).collect::<Result<_, _>>()?;
-        return Ok(Needs { requirements, optional: Vec::new(), imports });
+        return Ok(Needs { requirements, imports, ..Needs::default() });
     }
     let mut needed = BTreeMap::new();
     for (module, import) in &found {
@@ -151,15 +162,22 @@ pub fn of_code(source: &str, known: &Known) -> Result<Needs, NeedsError> {
         }
         let Some(distribution) = known.distribution_of(module) else { continue };
         let Some(requirement) = Requirement::any_version(&distribution) else { continue };
-        let entry = needed.entry(distribution).or_insert((requirement, true));
+        let new = || (Inferred { requirement, module: module.clone() }, true);
+        let entry = needed.entry(distribution).or_insert_with(new);
         entry.1 &= import.optional;
     }
-    let (optional, requirements): (Vec<_>, Vec<_>) = needed.into_values().partition(|(_, optional)| *optional);
-    let plain = |list: Vec<(Requirement, bool)>| list.into_iter().map(|(requirement, _)| requirement).collect();
-    Ok(Needs { requirements: plain(requirements), optional: plain(optional), imports })
+    let (optional, inferred): (Vec<_>, Vec<_>) = needed.into_values().partition(|(_, optional)| *optional);
+    Ok(Needs {
+        requirements: Vec::new(),
+        inferred: inferred.into_iter().map(|(inferred, _)| inferred).collect(),
+        optional: optional.into_iter().map(|(inferred, _)| inferred.requirement).collect(),
+        imports,
+    })
 }
 
-fn in_standard_library(module: &str) -> bool {
+/// Whether a module, given by its dotted name, comes with Python 3.14, or is one of those that look like packages and
+/// are none.
+pub fn in_standard_library(module: &str) -> bool {
     let top = module.split('.').next().unwrap_or(module);
     standard_library::MODULES.binary_search(&top).is_ok() || NOT_PACKAGES.contains(&top)
 }
@@ -183,6 +201,7 @@ impl Needs {
         let given: Vec<_> = given.into_iter().collect();
         let names: BTreeSet<_> = given.iter().map(|requirement| requirement.name().to_owned()).collect();
         self.requirements.retain(|requirement| !names.contains(requirement.name()));
+        self.inferred.retain(|inferred| !names.contains(inferred.requirement.name()));
         self.optional.retain(|requirement| !names.contains(requirement.name()));
         self.requirements.extend(given);
         self
@@ -190,7 +209,12 @@ impl Needs {
 
     /// Whether nothing has to be installed.
     pub fn is_empty(&self) -> bool {
-        self.requirements.is_empty() && self.optional.is_empty()
+        self.requirements.is_empty() && self.inferred.is_empty() && self.optional.is_empty()
+    }
+
+    /// What must be there, said or inferred.
+    pub fn required(&self) -> impl Iterator<Item = &Requirement> {
+        self.requirements.iter().chain(self.inferred.iter().map(|inferred| &inferred.requirement))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `sys.stdlib_module_names`: the modules that come with Python and that no package may stand in for.
 
-/// The names as CPython 3.14 has them, sorted. 3.15 has the same ones and more, which are given to
+/// The names as CPython 3.14 has them, sorted. What a later Python has besides is given to
 /// [`Known::with_modules`](super::Known::with_modules) by whoever has that Python at hand.
 #[rustfmt::skip]
 pub(super) static MODULES: &[&str] = &[

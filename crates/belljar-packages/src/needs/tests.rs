@@ -12,8 +12,8 @@ fn needs(source: &str) -> Needs {
     of_code(source, &known()).unwrap()
 }
 
-fn texts(requirements: &[Requirement]) -> Vec<String> {
-    requirements.iter().map(ToString::to_string).collect()
+fn texts<'a>(requirements: impl IntoIterator<Item = &'a Requirement>) -> Vec<String> {
+    requirements.into_iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn the_standard_library_and_what_is_there_need_nothing() {
     assert!(needs("import json, os.path\nfrom compression import zstd\nimport js\n").is_empty());
     let known = known().with_modules(["numpy", "google.protobuf"]);
     let needs = of_code("import numpy.linalg\nfrom google.protobuf import message\nimport google.auth\n", &known);
-    assert_eq!(texts(&needs.unwrap().requirements), ["google-auth"]);
+    assert_eq!(texts(needs.unwrap().required()), ["google-auth"]);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn modules_are_mapped_to_the_packages_that_provide_them() {
     let needs =
         needs("import cv2, PIL.Image, yaml, sklearn.svm\nfrom bs4 import BeautifulSoup\nimport typing_extensions\n");
     assert_eq!(
-        texts(&needs.requirements),
+        texts(needs.required()),
         ["beautifulsoup4", "opencv-python", "pillow", "pyyaml", "scikit-learn", "typing-extensions"]
     );
     assert_eq!(needs.imports, ["PIL.Image", "bs4", "cv2", "sklearn.svm", "typing_extensions", "yaml"]);
@@ -40,13 +40,13 @@ fn parts_of_namespaces_are_told_by_what_is_imported_from_them() {
     let needs = needs(
         "from google.cloud import storage\nfrom google import genai\nimport ruamel.yaml\nimport zope.interface\n",
     );
-    assert_eq!(texts(&needs.requirements), ["google-cloud-storage", "google-genai", "ruamel-yaml", "zope-interface"]);
+    assert_eq!(texts(needs.required()), ["google-cloud-storage", "google-genai", "ruamel-yaml", "zope-interface"]);
 }
 
 #[test]
 fn optional_imports_are_kept_apart() {
     let needs = needs("import rich\ntry:\n    import numpy\nexcept ImportError:\n    numpy = None\n");
-    assert_eq!(texts(&needs.requirements), ["rich"]);
+    assert_eq!(texts(needs.required()), ["rich"]);
     assert_eq!(texts(&needs.optional), ["numpy"]);
 }
 
@@ -54,7 +54,7 @@ fn optional_imports_are_kept_apart() {
 fn a_metadata_block_takes_the_place_of_inference() {
     let source = "# /// script\n# dependencies = [\"rich<13\", \"pydantic[email]\"]\n# ///\nimport numpy\n";
     let needs = needs(source);
-    assert_eq!(texts(&needs.requirements), ["rich<13", "pydantic[email]"]);
+    assert_eq!(texts(needs.required()), ["rich<13", "pydantic[email]"]);
     assert_eq!(needs.imports, ["numpy"]);
 }
 
@@ -100,5 +100,5 @@ fn names_that_no_package_can_have_need_nothing() {
 #[test]
 fn given_requirements_take_the_place_of_inferred_ones() {
     let needs = needs("import rich\nimport attrs\n").with([Requirement::parse("rich<13").unwrap()]);
-    assert_eq!(texts(&needs.requirements), ["attrs", "rich<13"]);
+    assert_eq!(texts(needs.required()), ["attrs", "rich<13"]);
 }

@@ -30,13 +30,15 @@ use super::python_only::StandIns;
 use crate::error::InstallError;
 use crate::pyodide::{Form, PyodideLock};
 use crate::requirement::Requirement;
-use crate::resolution::{Kind, Pinned, Resolution, Source, hexadecimal};
+use crate::resolution::{Absent, Kind, Pinned, Resolution, Source, hexadecimal};
 
 /// What is to be resolved.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Demand {
     /// What must be there.
     pub(crate) requirements: Vec<Requirement>,
+    /// What must be there if a package of that name exists at all.
+    pub(crate) inferred: Vec<Requirement>,
     /// What is taken along if it can be had.
     pub(crate) optional: Vec<Requirement>,
     /// Versions to keep to.
@@ -45,19 +47,47 @@ pub(crate) struct Demand {
     pub(crate) without_pyodide: bool,
 }
 
+impl Demand {
+    /// All that it names.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Requirement> {
+        self.requirements.iter().chain(&self.inferred).chain(&self.optional)
+    }
+}
+
 impl Engine {
-    /// Resolves a demand. Optional requirements that cannot be met, alone or with the rest, are left out.
+    /// Resolves a demand. Inferred requirements of which no package exists are left out, and so are optional ones
+    /// that cannot be met, alone or with the rest.
     pub(crate) async fn resolve(&self, demand: &Demand) -> Result<Resolution, InstallError> {
+        let mut required = demand.requirements.clone();
+        required.extend(demand.inferred.iter().cloned());
+        let mut absent = Vec::new();
+        loop {
+            let error = match self.resolve_required(demand, &required).await {
+                Ok(resolution) => return Ok(resolution.without(absent)),
+                Err(error) => error,
+            };
+            let InstallError::Unknown { name, .. } = &error else { return Err(error) };
+            let count = required.len();
+            required.retain(|requirement| requirement.name() != name || demand.requirements.contains(requirement));
+            if required.len() == count {
+                return Err(error);
+            }
+            absent.push(Absent { name: name.clone(), reason: error.to_string() });
+        }
+    }
+
+    /// Resolves what is required, with those of the optional requirements that can be met beside it.
+    async fn resolve_required(&self, demand: &Demand, required: &[Requirement]) -> Result<Resolution, InstallError> {
         let index = InMemoryIndex::default();
         if demand.optional.is_empty() {
-            return self.attempt(demand, &demand.requirements, &index).await;
+            return self.attempt(demand, required, &index).await;
         }
-        let mut requirements = demand.requirements.clone();
+        let mut requirements = required.to_vec();
         requirements.extend(demand.optional.iter().cloned());
         if let Ok(resolution) = self.attempt(demand, &requirements, &index).await {
             return Ok(resolution);
         }
-        let mut taken = demand.requirements.clone();
+        let mut taken = required.to_vec();
         let mut best = self.attempt(demand, &taken, &index).await?;
         for optional in &demand.optional {
             taken.push(optional.clone());

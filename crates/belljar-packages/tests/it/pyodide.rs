@@ -131,6 +131,27 @@ fn a_server_that_does_not_answer_is_done_without() {
 }
 
 #[test]
+fn a_server_that_did_not_answer_is_asked_last_until_it_does() {
+    let release = Release::new();
+    let failing = Server::start();
+    failing.fail();
+    let directory = tempfile::tempdir().unwrap();
+    let bench = || {
+        Bench::with(|settings| {
+            let lock = release.directory.path().join("pyodide-lock.json");
+            settings.pyodide = Some(PyodideSource { lock, base_url: failing.url() });
+            settings.cache = belljar_cache::Cache::open(Some(directory.path().into())).unwrap();
+        })
+    };
+    assert_eq!(bench().install(&["attrs"]).unwrap().0.get("attrs").unwrap().source, Source::Index);
+    let asked = failing.requests().len();
+    assert!(asked > 0);
+    // Another set that has the same file, in another process: the server is left alone.
+    assert_eq!(bench().install(&["attrs", "six"]).unwrap().0.get("attrs").unwrap().source, Source::Index);
+    assert_eq!(failing.requests().len(), asked);
+}
+
+#[test]
 fn what_only_an_unreachable_server_has_is_an_error_that_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let lock = directory.path().join("pyodide-lock.json");
@@ -154,7 +175,7 @@ fn the_lock_tells_which_package_provides_a_module() {
     let bench = release.bench();
     let known = bench.installer.known().unwrap();
     let needs = belljar_packages::needs::of_code("import attr\n", &known).unwrap();
-    assert_eq!(needs.requirements[0].name(), "attrs");
+    assert_eq!(needs.inferred[0].requirement.name(), "attrs");
 }
 
 #[test]

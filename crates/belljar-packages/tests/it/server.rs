@@ -3,25 +3,31 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Serves files until the test ends. Every request is remembered.
 pub(crate) struct Server {
     address: std::net::SocketAddr,
-    files: Arc<Mutex<HashMap<String, Vec<u8>>>>,
-    requests: Arc<Mutex<Vec<String>>>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    files: Mutex<HashMap<String, Vec<u8>>>,
+    requests: Mutex<Vec<String>>,
+    failing: AtomicBool,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server =
-            Server { address: listener.local_addr().unwrap(), files: Arc::default(), requests: Arc::default() };
-        let (files, requests) = (Arc::clone(&server.files), Arc::clone(&server.requests));
+        let server = Server { address: listener.local_addr().unwrap(), state: Arc::default() };
+        let state = Arc::clone(&server.state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (files, requests) = (Arc::clone(&files), Arc::clone(&requests));
-                std::thread::spawn(move || answer(stream, &files, &requests));
+                let state = Arc::clone(&state);
+                std::thread::spawn(move || answer(stream, &state));
             }
         });
         server
@@ -33,16 +39,21 @@ impl Server {
 
     /// Puts a file under `/full/`.
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
-        self.files.lock().unwrap().insert(format!("/full/{name}"), bytes);
+        self.state.files.lock().unwrap().insert(format!("/full/{name}"), bytes);
     }
 
     /// The paths asked for so far.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
+        self.state.requests.lock().unwrap().clone()
+    }
+
+    /// Answers nothing but errors from now on.
+    pub(crate) fn fail(&self) {
+        self.state.failing.store(true, Ordering::Relaxed);
     }
 }
 
-fn answer(mut stream: TcpStream, files: &Mutex<HashMap<String, Vec<u8>>>, requests: &Mutex<Vec<String>>) {
+fn answer(mut stream: TcpStream, state: &State) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
     let _ = reader.read_line(&mut line);
@@ -53,9 +64,10 @@ fn answer(mut stream: TcpStream, files: &Mutex<HashMap<String, Vec<u8>>>, reques
             break;
         }
     }
-    requests.lock().unwrap().push(path.clone());
-    let file = files.lock().unwrap().get(&path).cloned();
+    state.requests.lock().unwrap().push(path.clone());
+    let file = state.files.lock().unwrap().get(&path).cloned();
     let (status, body) = match file {
+        _ if state.failing.load(Ordering::Relaxed) => ("503 Service Unavailable", b"later".to_vec()),
         Some(bytes) => ("200 OK", bytes),
         None => ("404 Not Found", b"nothing here".to_vec()),
     };

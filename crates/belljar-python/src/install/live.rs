@@ -94,8 +94,7 @@ impl LiveInstaller {
             source: self.source.clone(),
             progress: self.progress.clone(),
             before: before.clone(),
-            requirements: needs.requirements.clone(),
-            optional: needs.optional.clone(),
+            asked: Request::from(needs),
             upgrade: false,
         };
         let after = work.run()?;
@@ -129,8 +128,7 @@ impl HostCall for LiveInstaller {
             source: self.source.clone(),
             progress: self.progress.clone(),
             before: before.clone(),
-            requirements: requirements.clone(),
-            optional: Vec::new(),
+            asked: Request { requirements: requirements.clone(), ..Request::default() },
             upgrade: asked.upgrade,
         };
         let installer = self.source.installer().map_err(|error| CallError::Refused(error.to_string()))?;
@@ -164,9 +162,8 @@ struct Work {
     source: Arc<dyn InstallerSource>,
     progress: Arc<dyn Progress>,
     before: PackageSet,
-    requirements: Vec<Requirement>,
-    /// What is installed if it can be had.
-    optional: Vec<Requirement>,
+    /// What is wanted beside what there is.
+    asked: Request,
     upgrade: bool,
 }
 
@@ -174,19 +171,16 @@ impl Work {
     /// The set that the interpreter is to have.
     fn run(&self) -> Result<PackageSet, PrepareError> {
         let installer = self.source.installer()?;
-        let named = |name: &str| self.requirements.iter().any(|requirement| requirement.name() == name);
+        let all = self.asked.requirements.iter().chain(&self.asked.inferred);
+        let names: Vec<&str> = all.map(Requirement::name).collect();
+        let named = |name: &str| names.contains(&name);
         // As little as possible changes: nothing, or what was named, or whatever must.
         let keeps: [&dyn Fn(&str) -> bool; 3] = [&|_| !self.upgrade, &|name| !named(name), &|_| false];
         let mut outcome = None;
         for keep in keeps {
             let kept = self.before.members().filter(|member| keep(&member.name));
             let installed = kept.map(|member| Installed { name: member.name.clone(), version: member.version.clone() });
-            let request = Request {
-                requirements: self.requirements.clone(),
-                optional: self.optional.clone(),
-                installed: installed.collect(),
-                ..Request::default()
-            };
+            let request = Request { installed: installed.collect(), ..self.asked.clone() };
             match self.python.install(&installer, &request, &*self.progress) {
                 Ok((set, _)) => return Ok(self.before.with(&set)),
                 Err(error @ PrepareError::Install(InstallError::Conflict { .. } | InstallError::NoWheel { .. })) => {

@@ -2,6 +2,7 @@
 
 mod live;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use belljar_core::progress::Progress;
@@ -103,8 +104,9 @@ impl Python {
             return Ok(self.base().clone());
         }
         let request = Request { constraints: given.constraints.clone(), ..Request::from(needs) };
-        let (set, _) = self.install(&*source.installer()?, &request, progress)?;
-        Ok(self.image(&set, if given.preload { &needs.imports } else { &[] }, progress)?)
+        let (set, resolution) = self.install(&*source.installer()?, &request, progress)?;
+        let image = self.image(&set, if given.preload { &needs.imports } else { &[] }, progress)?;
+        Ok(image.with_absent(absent_modules(needs, &resolution)))
     }
 
     /// What has to be resolved for these pieces of code together.
@@ -120,7 +122,8 @@ impl Python {
         let mut all = Request { constraints: given.constraints.clone(), ..Request::default() };
         for code in code {
             let needs = self.needs(code, &Given { requirements: Vec::new(), ..given.clone() }, source)?;
-            all.requirements.extend(needs.requirements);
+            // Asked for beforehand, a package that does not exist is an error.
+            all.requirements.extend(needs.required().cloned());
             all.optional.extend(needs.optional);
         }
         all.requirements.extend(given.requirements.iter().cloned());
@@ -132,13 +135,13 @@ impl Python {
     /// # Errors
     /// When the code says what it needs in a way that cannot be read or met.
     pub fn needs(&self, code: &str, given: &Given, source: &dyn InstallerSource) -> Result<Needs, PrepareError> {
-        let known = Known::new(&self.platform()).with_modules(PROVIDED);
-        let needs = needs::of_code(code, &known)?;
+        let present = || PROVIDED.into_iter().chain(self.base().further_modules().iter().map(String::as_str));
+        let needs = needs::of_code(code, &Known::new(&self.platform()).with_modules(present()))?;
         if needs.is_empty() {
             return Ok(needs.with(given.requirements.iter().cloned()));
         }
         // Only now is it worth reading which package has which module.
-        let known = source.installer()?.known()?.with_modules(PROVIDED);
+        let known = source.installer()?.known()?.with_modules(present());
         Ok(needs::of_code(code, &known)?.with(given.requirements.iter().cloned()))
     }
 
@@ -189,6 +192,13 @@ impl Default for Given {
     fn default() -> Self {
         Self { requirements: Vec::new(), constraints: Vec::new(), preload: true }
     }
+}
+
+/// The modules for which no package exists, and what to tell whoever imports them.
+fn absent_modules(needs: &Needs, resolution: &Resolution) -> BTreeMap<String, String> {
+    let module = |name: &str| needs.inferred.iter().find(|inferred| inferred.requirement.name() == name);
+    let absent = resolution.absent().iter();
+    absent.filter_map(|absent| Some((module(&absent.name)?.module.clone(), absent.reason.clone()))).collect()
 }
 
 fn members(resolution: &Resolution) -> Vec<Member> {

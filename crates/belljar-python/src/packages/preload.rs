@@ -76,7 +76,7 @@ impl Preloader<'_> {
             let step = self.progress.start(Step::unmeasured("building the image of these packages"));
             let file = image::create(&new.path().join(IMAGE))?;
             let (mut instance, left_out) = self.build(set, modules, Runs::Programs)?;
-            let extra = Extra { functions: self.base.functions(), left_out, id: image::new_id()? };
+            let extra = self.extra(left_out)?;
             let imported = modules.iter().filter(|module| extra.left_out.iter().all(|left| left.module != **module));
             let code: String = imported.map(|module| format!("import {module}\n")).collect();
             image::write(&mut instance, &file, &extra, &format!("{code}1 + 1"), Runs::Programs).map_err(failed)?;
@@ -93,8 +93,13 @@ impl Preloader<'_> {
     pub(crate) fn build_shell(&self, set: &PackageSet, modules: &[String], path: &Path) -> Result<(), OpenError> {
         let file = image::create(path)?;
         let (mut instance, left_out) = self.build(set, modules, Runs::Sessions)?;
-        let extra = Extra { functions: self.base.functions(), left_out, id: image::new_id()? };
+        let extra = self.extra(left_out)?;
         image::write(&mut instance, &file, &extra, "x = 1\nprint(x)\nx + 1", Runs::Sessions).map_err(failed)
+    }
+
+    fn extra(&self, left_out: Vec<LeftOut>) -> Result<Extra, OpenError> {
+        let further_modules = self.base.further_modules().to_vec();
+        Ok(Extra { functions: self.base.functions(), left_out, further_modules, id: image::new_id()? })
     }
 
     fn key(&self, set: &PackageSet, modules: &[String]) -> EntryKey {

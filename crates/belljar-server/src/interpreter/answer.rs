@@ -145,7 +145,9 @@ impl Answer {
 fn plain(bundle: &Bundle) -> Option<String> {
     match bundle.get("text/plain").and_then(Value::as_str) {
         Some(text) => Some(text.to_owned()),
-        None => Some(format!("<{}>", bundle.keys().cloned().collect::<Vec<_>>().join(", "))).filter(|_| !bundle.is_empty()),
+        None => {
+            Some(format!("<{}>", bundle.keys().cloned().collect::<Vec<_>>().join(", "))).filter(|_| !bundle.is_empty())
+        }
     }
 }
 

@@ -31,11 +31,14 @@ struct Shared {
 
 impl Ears {
     pub(super) fn new(listener: Listener, context: &RequestContext<RoleServer>) -> Self {
-        let modern =
-            context.protocol_version().is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
+        let modern = context
+            .protocol_version()
+            .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
         let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
         let asked = match elicitation {
-            _ if modern => Err("input() cannot ask anybody over this version of the protocol: set the value in the code instead"),
+            _ if modern => {
+                Err("input() cannot ask anybody over this version of the protocol: set the value in the code instead")
+            }
             Some(modes) if modes.form.is_some() || modes.url.is_none() => {
                 Ok((context.peer.clone(), tokio::runtime::Handle::current()))
             }
@@ -74,7 +77,8 @@ impl Audience for Shared {
             return Err("getpass() asks for a secret, which a client must not be asked for".into());
         }
         let (send, answer) = mpsc::channel();
-        let message = if prompt.trim().is_empty() { "The code asks for a line of input".into() } else { prompt.to_owned() };
+        let message =
+            if prompt.trim().is_empty() { "The code asks for a line of input".into() } else { prompt.to_owned() };
         runtime.spawn(async move {
             // The cell may have been stopped meanwhile.
             let _ = send.send(elicit(&peer, message).await);
@@ -88,7 +92,8 @@ async fn elicit(peer: &Peer<RoleServer>, message: String) -> Answer {
     let mut requested_schema = ElicitationSchema::new([(FIELD.to_owned(), field)].into());
     requested_schema.required = Some(vec![FIELD.into()]);
     let params = ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema };
-    let result = peer.create_elicitation(params).await.map_err(|error| format!("the client did not answer: {error}"))?;
+    let result =
+        peer.create_elicitation(params).await.map_err(|error| format!("the client did not answer: {error}"))?;
     match result.action {
         ElicitationAction::Accept => {
             let content = result.content.unwrap_or_default();

@@ -216,7 +216,9 @@ impl Interpreter {
 
     /// Tells this client that its list of files is another one, and all who subscribed that files have changed.
     async fn tell(&self, id: Option<&SessionId>, list: bool, paths: &[&str], context: &RequestContext<RoleServer>) {
-        let modern = context.protocol_version().is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
+        let modern = context
+            .protocol_version()
+            .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
         if list && !modern {
             // A client that is gone need not hear it.
             let _ = context.peer.notify_resource_list_changed().await;

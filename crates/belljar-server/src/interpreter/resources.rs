@@ -67,7 +67,10 @@ impl Interpreter {
         {
             let mut subscribed = lock(&self.subscribed);
             if subscribed.len() >= MOST_SUBSCRIPTIONS {
-                return Err(ErrorData::invalid_params(format!("at most {MOST_SUBSCRIPTIONS} subscriptions are kept"), None));
+                return Err(ErrorData::invalid_params(
+                    format!("at most {MOST_SUBSCRIPTIONS} subscriptions are kept"),
+                    None,
+                ));
             }
             if !subscribed.insert(uri.clone()) {
                 return Ok(());

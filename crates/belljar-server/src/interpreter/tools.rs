@@ -29,18 +29,38 @@ read as resources, kernel://{session_id}/{filename}.";
 static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     let session = || ("session_id", json!({ "type": "string", "description": "The session" }));
     vec![
-        tool(EXECUTE, "Run code in a session", EXECUTE_DESCRIPTION, Effect::Changes, &["code"], vec![
-            ("code", json!({ "type": "string", "description": "Python code to run" })),
-            ("session_id", json!({
-                "type": "string", "default": "",
-                "description": "Session to run it in; empty or \"0\" for a new one",
-            })),
-            ("timeout", json!({
-                "type": "number", "exclusiveMinimum": 0,
-                "description": "Seconds after which the code is interrupted; the server's own limit holds as well",
-            })),
-        ]),
-        tool(LIST, "List a session's files", "List the files of a session.", Effect::None, &["session_id"], vec![session()]),
+        tool(
+            EXECUTE,
+            "Run code in a session",
+            EXECUTE_DESCRIPTION,
+            Effect::Changes,
+            &["code"],
+            vec![
+                ("code", json!({ "type": "string", "description": "Python code to run" })),
+                (
+                    "session_id",
+                    json!({
+                        "type": "string", "default": "",
+                        "description": "Session to run it in; empty or \"0\" for a new one",
+                    }),
+                ),
+                (
+                    "timeout",
+                    json!({
+                        "type": "number", "exclusiveMinimum": 0,
+                        "description": "Seconds after which the code is interrupted; the server's own limit holds as well",
+                    }),
+                ),
+            ],
+        ),
+        tool(
+            LIST,
+            "List a session's files",
+            "List the files of a session.",
+            Effect::None,
+            &["session_id"],
+            vec![session()],
+        ),
         tool(
             CLEAR,
             "Clear a session",
@@ -59,7 +79,10 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
                 session(),
                 ("name", json!({ "type": "string", "description": "Name of the file, without folders" })),
                 ("content", json!({ "type": "string", "description": "The file's text" })),
-                ("base64", json!({ "type": "string", "description": "The file's bytes in base64, in place of `content`" })),
+                (
+                    "base64",
+                    json!({ "type": "string", "description": "The file's bytes in base64, in place of `content`" }),
+                ),
             ],
         ),
         tool(

@@ -114,6 +114,27 @@ impl Belljar {
         self
     }
 
+    /// In a network namespace of its own, where there is not even a loopback address; `None` where this user cannot
+    /// make one.
+    pub(crate) fn without_network(self) -> Option<Self> {
+        let allowed = Command::new("unshare").args(["-rn", "true"]).output();
+        if !allowed.is_ok_and(|output| output.status.success()) {
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        command.arg("-rn").arg(self.command.get_program()).args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(directory) = self.command.get_current_dir() {
+            command.current_dir(directory);
+        }
+        Some(Self { command, input: self.input })
+    }
+
     /// What the process finds on standard input; nothing unless said.
     pub(crate) fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
         self.input = input.into();

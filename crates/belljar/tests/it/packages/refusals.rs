@@ -11,8 +11,33 @@ fn reason(options: &[&str], code: &str) -> String {
 
 #[test]
 fn a_package_that_does_not_exist_is_named() {
-    let reason = reason(&[], "import belljar_has_no_such_package_anywhere");
+    let reason = reason(&["--deps", "belljar-has-no-such-package-anywhere"], "1");
     assert!(reason.contains("belljar-has-no-such-package-anywhere"), "{reason}");
+}
+
+#[test]
+fn a_module_that_no_package_provides_may_be_one_that_the_code_makes() {
+    let code =
+        "open('belljar_made_here.py', 'w').write('x = 6 * 7')\nimport belljar_made_here\nprint(belljar_made_here.x)";
+    let run = Belljar::run_with(["-c", code]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "42\n"), "{run:?}");
+    // Where it does not, the code fails at its import and is told why.
+    let run = Belljar::run_with(["-c", "print('begun')\nimport belljar_made_nowhere.part"]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), "begun\n"), "{run:?}");
+    let error =
+        "ModuleNotFoundError: No module named 'belljar_made_nowhere'\nbelljar-made-nowhere: there is no package";
+    assert!(run.stderr.contains(error), "{run:?}");
+}
+
+#[test]
+fn without_installing_imports_are_the_codes_own() {
+    let code = "open('rich.py', 'w').write('x = 1')\nimport rich\nprint(rich.x)\nimport numpy";
+    let run = Belljar::run_with(["--no-install", "-c", code]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), "1\n"), "{run:?}");
+    assert!(
+        run.stderr.contains("No module named 'numpy'\npackages are needed, and installing is switched off"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -25,7 +50,7 @@ fn a_package_without_a_wheel_for_the_platform_says_so() {
 fn policies_hold_for_what_code_imports() {
     assert!(reason(&["--deny-packages", "rich"], "import rich").contains("`rich` is denied"));
     assert!(reason(&["--allow-packages", "pydantic*"], "import rich").contains("only pydantic* are allowed"));
-    assert!(reason(&["--no-install"], "import rich").contains("--no-install"));
+    assert!(reason(&["--no-install", "--deps", "rich"], "1").contains("--no-install"));
 }
 
 #[test]
@@ -38,7 +63,7 @@ fn addresses_in_code_are_refused() {
 
 #[test]
 fn without_json_the_words_are_on_standard_error_and_nothing_ran() {
-    let run = Belljar::new().args(["run", "--no-install", "-c", "print('begun'); import rich"]).run();
+    let run = Belljar::new().args(["run", "--no-install", "--deps", "rich", "-c", "print('begun')"]).run();
     assert_eq!((run.status, run.stdout.as_str()), (Some(126), ""), "{run:?}");
     assert!(run.stderr.starts_with("belljar: ") && run.stderr.contains("\nhint: "), "{run:?}");
 }

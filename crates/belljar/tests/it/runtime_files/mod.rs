@@ -5,14 +5,26 @@ mod sources;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use crate::harness::{Belljar, Run, cache as warm_cache, python};
 
-/// A copy of the warm cache that a test may damage. Nothing but its files' stamps differs.
+/// A warm cache to copy from. The one that all tests share does not serve: packages come and go in it meanwhile.
+fn whole() -> &'static Path {
+    static WHOLE: OnceLock<PathBuf> = OnceLock::new();
+    WHOLE.get_or_init(|| {
+        let whole = Path::new(env!("CARGO_TARGET_TMPDIR")).join("belljar-cache-of-python");
+        let run = Belljar::with_cache(&whole).args(["warmup", "--quiet", "--runtime"]).arg(downloads()).run();
+        assert_eq!(run.status, Some(0), "{run:?}");
+        whole
+    })
+}
+
+/// A copy of a whole cache that a test may damage. Nothing but its files' stamps differs.
 fn copy() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("cache");
-    assert!(Command::new("cp").arg("-a").arg(warm_cache()).arg(&path).status().unwrap().success());
+    assert!(Command::new("cp").arg("-a").arg(whole()).arg(&path).status().unwrap().success());
     (directory, path)
 }
 

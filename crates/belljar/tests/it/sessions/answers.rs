@@ -20,7 +20,8 @@ fn plain(traceback: &Value) -> String {
 fn a_new_session_is_told_of_and_later_calls_go_on_in_it() {
     let mut wire = serve([]);
     for new in [json!(""), json!("0"), Value::Null] {
-        let first = fields(&wire.tool("execute_code", json!({ "code": "x = 1\nprint('hi')\n1 + x", "session_id": new })));
+        let first =
+            fields(&wire.tool("execute_code", json!({ "code": "x = 1\nprint('hi')\n1 + x", "session_id": new })));
         let id = first["session_info"]["session_id"].as_str().unwrap().to_owned();
         assert_eq!(id.len(), 16);
         let instructions = first["session_info"]["instructions"].as_str().unwrap().to_owned();
@@ -52,7 +53,10 @@ fn an_error_has_its_traceback_as_ipython_prints_it() {
     let answer = session.run("1/0");
     assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!("ZeroDivisionError: division by zero")));
     assert_eq!(answer["traceback"].as_array().unwrap().len(), 4, "{answer:#}");
-    assert!(answer["traceback"][1].as_str().unwrap().starts_with("\u{1b}[31mZeroDivisionError\u{1b}[39m"), "{answer:#}");
+    assert!(
+        answer["traceback"][1].as_str().unwrap().starts_with("\u{1b}[31mZeroDivisionError\u{1b}[39m"),
+        "{answer:#}"
+    );
     let text = plain(&answer["traceback"]);
     assert!(text.contains("Traceback (most recent call last)\nCell In[2], line 1\n----> 1 1/0"), "{text}");
     assert!(text.ends_with("ZeroDivisionError: division by zero"), "{text}");

@@ -63,7 +63,10 @@ fn objects_with_image_forms_are_shown() {
     session.run(PNG);
     let result = call(&mut session, "class Picture:\n    def _repr_png_(self): return PNG\nPicture()");
     assert_eq!(images(&result)[0]["mimeType"], "image/png");
-    let result = call(&mut session, "from IPython.display import SVG, Image\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))\nImage(PNG)");
+    let result = call(
+        &mut session,
+        "from IPython.display import SVG, Image\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))\nImage(PNG)",
+    );
     let types: Vec<&Value> = images(&result).iter().map(|image| &image["mimeType"]).collect();
     assert_eq!(types, ["image/svg+xml", "image/png"]);
     let result = call(&mut session, "class Liar:\n    def _repr_png_(self): return b'no image'\nLiar()");
@@ -73,9 +76,11 @@ fn objects_with_image_forms_are_shown() {
 #[test]
 fn a_figure_of_plotly_is_a_page_and_its_data() {
     let mut session = Session::start([]);
-    let answer = session.run("import plotly.graph_objects as go\nfigure = go.Figure(go.Scatter(y=[1, 3, 2]))\nfigure.show()\nfigure");
+    let answer = session
+        .run("import plotly.graph_objects as go\nfigure = go.Figure(go.Scatter(y=[1, 3, 2]))\nfigure.show()\nfigure");
     assert_eq!(answer["success"], true, "{answer:#}");
-    let names: Vec<&str> = answer["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        answer["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["plot_2_1.html", "plot_2_1.json", "plot_2_2.html", "plot_2_2.json"], "{answer:#}");
     assert_eq!(session.value("import json; json.load(open('plot_2_1.json'))['data'][0]['y']"), "[1, 3, 2]");
 }

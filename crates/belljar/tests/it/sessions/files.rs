@@ -17,8 +17,11 @@ fn new_and_changed_files_are_reported_and_others_are_not() {
     let file = json!({ "uri": format!("kernel://{id}/a.txt"), "mime_type": "text/plain", "name": "a.txt", "size": 2 });
     assert_eq!((&answer["files"], &answer["result"]), (&json!([file]), &json!("2")));
     assert_eq!(answer["output"], json!(["📊 File created: a.txt (text/plain, 2 bytes)"]));
-    let answer = session.run("import os; os.makedirs('deep/er')\nopen('deep/er/b c.csv', 'w').write('1,2')\nopen('.hidden', 'w').close()");
-    let names: Vec<&str> = answer["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    let answer = session.run(
+        "import os; os.makedirs('deep/er')\nopen('deep/er/b c.csv', 'w').write('1,2')\nopen('.hidden', 'w').close()",
+    );
+    let names: Vec<&str> =
+        answer["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["deep/er/b c.csv"]);
     assert_eq!(answer["files"][0]["uri"], format!("kernel://{id}/deep/er/b%20c.csv"));
     assert_eq!(session.run("1")["files"], json!([]));
@@ -52,7 +55,8 @@ fn resources_are_text_or_base64_and_long_ones_are_read_in_parts() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("?offset=0&length="), "{refused:#}");
     assert_eq!(read(wire, &format!("{long}?offset=258&length=3"))["result"]["contents"][0]["blob"], "AgME");
     let listed = wire.ask("resources/list", json!({}));
-    let names: Vec<&str> = listed["result"]["resources"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        listed["result"]["resources"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a.txt", "b.bin", "c.bin"]);
     let templates = wire.ask("resources/templates/list", json!({}));
     assert_eq!(templates["result"]["resourceTemplates"][0]["uriTemplate"], "kernel://{session_id}/{+filename}");
@@ -66,8 +70,21 @@ fn nothing_leaves_a_sessions_own_files() {
     run(&mut session.wire, &other, "open('secret', 'w').write('s')");
     let id = session.id.clone();
     for path in [
-        "../etc/made", "%2e%2e/etc/made", "%2e%2e%2fetc%2fmade", "/etc/made", "%2fetc/made", "d/../../etc/made", "link", "lib/python314.zip",
-        "lib/belljar/_belljar/host.py", "..%5cetc%5cmade", "d", "", ".", "%00", "none",
+        "../etc/made",
+        "%2e%2e/etc/made",
+        "%2e%2e%2fetc%2fmade",
+        "/etc/made",
+        "%2fetc/made",
+        "d/../../etc/made",
+        "link",
+        "lib/python314.zip",
+        "lib/belljar/_belljar/host.py",
+        "..%5cetc%5cmade",
+        "d",
+        "",
+        ".",
+        "%00",
+        "none",
     ] {
         let answer = read(&mut session.wire, &format!("kernel://{id}/{path}"));
         assert!(answer["error"]["message"].is_string(), "{path}: {answer:#}");

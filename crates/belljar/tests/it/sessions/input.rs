@@ -43,7 +43,10 @@ fn a_cell_that_waits_for_an_answer_can_be_interrupted() {
     let call = json!({ "name": "execute_code", "arguments": { "session_id": id, "code": "input('?')" } });
     let asked = wire.send("tools/call", call);
     assert_eq!(wire.next().unwrap()["method"], "elicitation/create");
-    assert_eq!(fields(&wire.tool("interrupt_session", json!({ "session_id": id })))["message"], "What was running was interrupted");
+    assert_eq!(
+        fields(&wire.tool("interrupt_session", json!({ "session_id": id })))["message"],
+        "What was running was interrupted"
+    );
     let answer = fields(&wire.answer(asked)["result"]);
     assert!(answer["error"].as_str().unwrap().starts_with("KeyboardInterrupt"), "{answer:#}");
 }

@@ -7,8 +7,8 @@ use belljar_core::Limits;
 use belljar_python::install::Given;
 use belljar_server::Capacity;
 use belljar_sessions::{
-    Backend, CellRequest, End, ManualClock, Options, Output, Pool, SessionError, SessionId, Sessions, Silent, Store, Wasm,
-    Workplace,
+    Backend, CellRequest, End, ManualClock, Options, Output, Pool, SessionError, SessionId, Sessions, Silent, Store,
+    Wasm, Workplace,
 };
 use serde_json::json;
 
@@ -97,7 +97,8 @@ fn a_sleeping_session_takes_no_place_in_memory_and_wakes_with_all_it_had() {
             clock.advance(Duration::from_secs(61));
             sessions.sweep().await;
             assert_eq!(sessions.count(), (0, 1));
-            let got = value(&sessions, &id, "c.x.append(1); (len(c.x), opened.read(), json.dumps(c.x), _)").await.unwrap();
+            let got =
+                value(&sessions, &id, "c.x.append(1); (len(c.x), opened.read(), json.dumps(c.x), _)").await.unwrap();
             assert!(got.starts_with(&format!("({}, {}", round + 2, if round == 0 { "'le'" } else { "''" })), "{got}");
         }
         assert_eq!(sessions.list(&id).await.unwrap()[0].path, "f");
@@ -112,7 +113,9 @@ fn calls_to_one_session_run_in_their_order_and_the_queue_has_an_end() {
         value(&sessions, &id, "seen = []").await.unwrap();
         let calls = (0..8).map(|n| {
             let (sessions, id) = (sessions.clone(), id.clone());
-            async move { value(&sessions, &id, &format!("import time; time.sleep(0.05); seen.append({n}); len(seen)")).await }
+            async move {
+                value(&sessions, &id, &format!("import time; time.sleep(0.05); seen.append({n}); len(seen)")).await
+            }
         });
         let results = futures(calls.collect()).await;
         let refused = results.iter().filter(|result| matches!(result, Err(SessionError::Queue { .. }))).count();
@@ -172,7 +175,10 @@ fn interrupting_keeps_variables_and_restarting_keeps_files() {
     assert_eq!((&answer["error"], &answer["output"]), (&json!("KeyboardInterrupt"), &json!(["begun\n"])));
     assert_eq!(session.value("x"), "1");
     assert_eq!(session.tool("restart_session", json!({}))["success"], true);
-    assert_eq!(session.value("('x' in globals(), open('f.txt').read(), In)"), "(False, 'f', ['', \"('x' in globals(), open('f.txt').read(), In)\"])");
+    assert_eq!(
+        session.value("('x' in globals(), open('f.txt').read(), In)"),
+        "(False, 'f', ['', \"('x' in globals(), open('f.txt').read(), In)\"])"
+    );
 }
 
 #[test]

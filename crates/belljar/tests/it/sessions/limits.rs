@@ -47,7 +47,8 @@ fn memory_has_an_end_and_the_session_goes_on() {
 #[test]
 fn a_crash_is_told_and_files_are_kept() {
     let mut session = with_state(&[]);
-    for code in ["import os; os.abort()", "import ctypes; ctypes.string_at(0xfffffff0, 100)", "import os; os._exit(3)"] {
+    for code in ["import os; os.abort()", "import ctypes; ctypes.string_at(0xfffffff0, 100)", "import os; os._exit(3)"]
+    {
         let error = session.error(code);
         lost(&mut session, &error);
         session.run("x = 1");
@@ -65,8 +66,10 @@ fn a_flood_of_output_ends_the_cell_only() {
 #[test]
 fn a_flood_of_files_meets_the_quota() {
     let mut session = with_state(&["--session-disk", "4MB"]);
-    let error = session.error("for n in range(1000): 
-    with open(f'flood{n:04}', 'wb') as file: file.write(bytes(100_000))");
+    let error = session.error(
+        "for n in range(1000): 
+    with open(f'flood{n:04}', 'wb') as file: file.write(bytes(100_000))",
+    );
     assert!(error.starts_with("OSError: [Errno "), "{error}");
     let answer = session.run("import glob, os\nfor path in glob.glob('flood*'): os.remove(path)\nx");
     assert_eq!(answer["result"], "1", "{answer:#}");

@@ -15,12 +15,19 @@ fn notebook(cells: &[&str]) -> String {
 fn a_notebook_is_run_and_its_outputs_written() {
     let directory = tempfile::tempdir().unwrap();
     let (input, output) = (directory.path().join("in.ipynb"), directory.path().join("out.ipynb"));
-    std::fs::write(&input, notebook(&["x = 6", "%who\nprint('six')\nx * 7", "display({'text/html': '<b>'}, raw=True)"])).unwrap();
+    std::fs::write(
+        &input,
+        notebook(&["x = 6", "%who\nprint('six')\nx * 7", "display({'text/html': '<b>'}, raw=True)"]),
+    )
+    .unwrap();
     let run = Belljar::new().arg("run").arg(&input).arg("-o").arg(&output).run();
     assert_eq!(run.status, Some(0), "{run:?}");
     let ran: Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
     assert_eq!(ran["cells"][0]["source"], "# Title");
-    assert_eq!(ran["cells"][2]["outputs"][0], json!({ "output_type": "stream", "name": "stdout", "text": ["x\t \n", "six\n"] }));
+    assert_eq!(
+        ran["cells"][2]["outputs"][0],
+        json!({ "output_type": "stream", "name": "stdout", "text": ["x\t \n", "six\n"] })
+    );
     assert_eq!(ran["cells"][2]["outputs"][1]["data"]["text/plain"], json!(["42"]));
     assert_eq!(ran["cells"][2]["execution_count"], 2);
     assert_eq!(ran["cells"][3]["outputs"][0]["data"]["text/html"], json!(["<b>"]));

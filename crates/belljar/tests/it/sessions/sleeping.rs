@@ -47,10 +47,18 @@ fn a_session_goes_on_in_the_next_server() {
     let data = DataDir::new();
     let mut wire = data.serve();
     let id = open(&mut wire);
-    run(&mut wire, &id, "import json\nx = {'a': [1, 2]}\nopen('f.txt', 'w').write('f')\n%pip install -q inflection\nimport inflection");
+    run(
+        &mut wire,
+        &id,
+        "import json\nx = {'a': [1, 2]}\nopen('f.txt', 'w').write('f')\n%pip install -q inflection\nimport inflection",
+    );
     end(wire);
     let mut wire = data.serve();
-    let answer = run(&mut wire, &id, "x['a'].append(3)\n(json.dumps(x), open('f.txt').read(), inflection.pluralize('day'), len(In))");
+    let answer = run(
+        &mut wire,
+        &id,
+        "x['a'].append(3)\n(json.dumps(x), open('f.txt').read(), inflection.pluralize('day'), len(In))",
+    );
     assert_eq!(answer["result"], "('{\"a\": [1, 2, 3]}', 'f', 'days', 4)", "{answer:#}");
 }
 
@@ -187,7 +195,8 @@ fn a_state_that_lies_is_refused_and_harms_nobody() {
         for at in (0..200).chain((200..whole.body.len()).step_by(whole.body.len() / 150)) {
             let mut lie = whole.clone();
             lie.body[at] ^= 0x55;
-            let result = belljar_python::on_guest_thread(|| backend.wake(&lie, &belljar_core::NoProgress).map(drop)).unwrap();
+            let result =
+                belljar_python::on_guest_thread(|| backend.wake(&lie, &belljar_core::NoProgress).map(drop)).unwrap();
             match result {
                 Ok(()) => woken += 1,
                 Err(KernelError::Refused(_)) => refused += 1,
@@ -197,7 +206,8 @@ fn a_state_that_lies_is_refused_and_harms_nobody() {
         assert!(refused > 20 && woken > 0, "{refused} refused, {woken} woken");
         for length in [0, 10, 24, 100, whole.body.len() - 1] {
             let cut = belljar_sessions::Saved { body: whole.body[..length].to_vec(), about: whole.about.clone() };
-            let result = belljar_python::on_guest_thread(|| backend.wake(&cut, &belljar_core::NoProgress).map(drop)).unwrap();
+            let result =
+                belljar_python::on_guest_thread(|| backend.wake(&cut, &belljar_core::NoProgress).map(drop)).unwrap();
             assert!(matches!(result, Err(KernelError::Refused(_))), "{length} bytes");
         }
     });
