@@ -32,7 +32,8 @@ pub struct Difference {
     memory: u32,
     /// Numbers of the pages that differ, ascending, in units of [`PAGE`].
     pages: Vec<u32>,
-    /// Their contents, in that order.
+    /// What turns the snapshot's page into the instance's, by exclusive or, in that order. A page differs in a few
+    /// counters and pointers mostly, so that this is zeros for the most part, which compress to nothing.
     contents: Vec<u8>,
 }
 
@@ -61,7 +62,7 @@ impl Instance {
             }
             if page != original {
                 pages.push(number);
-                contents.extend_from_slice(page);
+                contents.extend(page.iter().zip(&original).map(|(now, before)| now ^ before));
             }
         }
         let memory =
@@ -115,7 +116,10 @@ impl Program {
         for (&number, page) in difference.pages.iter().zip(difference.contents.chunks(PAGE)) {
             let at = number as usize * PAGE;
             let place = memory.get_mut(at..at + PAGE);
-            place.ok_or_else(|| unusable(invalid("it has a page outside of its memory")))?.copy_from_slice(page);
+            let place = place.ok_or_else(|| unusable(invalid("it has a page outside of its memory")))?;
+            for (byte, change) in place.iter_mut().zip(page) {
+                *byte ^= change;
+            }
         }
         Ok(instance)
     }

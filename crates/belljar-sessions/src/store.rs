@@ -356,7 +356,7 @@ mod tests {
         assert_eq!((read.saved.body, read.used), (saved().body, Duration::from_secs(7)));
         assert_eq!(store.head(&id).unwrap().used, 7000);
         assert!(fs::metadata(directory.path().join(id.as_str()).join(STATE)).unwrap().len() < 2000);
-        assert_eq!(store.list().unwrap(), [id.clone()]);
+        assert_eq!(store.list().unwrap(), std::slice::from_ref(&id));
         store.remove(&id).unwrap();
         assert!(matches!(store.read(&id), Err(StoreError::Missing)));
     }
