@@ -5,6 +5,8 @@ COPY . .
 RUN cargo build --release --locked -p belljar
 
 FROM debian:bookworm-slim
+# For packages, and for the keys of an OAuth issuer.
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home belljar
 COPY --from=build /source/target/release/belljar /usr/local/bin/belljar
 USER belljar

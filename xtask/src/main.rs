@@ -2,6 +2,9 @@
 #![expect(clippy::print_stdout, reason = "a chore's report goes to standard output, like any command's")]
 
 mod cpython_tests;
+mod soak;
+mod wheel;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -9,12 +12,16 @@ const USAGE: &str = "\
 Usage: cargo xtask CHORE [OPTIONS]
 
 Chores:
-  cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md";
+  cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
+  soak            put an MCP server under mixed load with faults, for a while
+  wheel           build the Python wheel of the binary, install and run it";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
         Some("cpython-tests") => cpython_tests::main(arguments),
+        Some("soak") => soak::main(arguments),
+        Some("wheel") => wheel::main(arguments),
         Some("help" | "--help" | "-h") => {
             println!("{USAGE}");
             Ok(true)

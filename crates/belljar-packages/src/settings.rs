@@ -45,7 +45,8 @@ pub struct Settings {
     /// A file of certificates to trust instead of the usual ones, where `SSL_CERT_FILE` and `SSL_CERT_DIR`, which
     /// win, are not set.
     pub certificates: Option<PathBuf>,
-    /// The platform's certificates are trusted instead of Mozilla's.
+    /// The platform's certificates are trusted instead of Mozilla's, if it has any. Not uv's default: agents start
+    /// servers without the variables that would name a company's own authority.
     pub system_certificates: bool,
     /// Hosts (`HOST` or `HOST:PORT`) whose certificates are not checked.
     pub insecure_hosts: Vec<String>,
@@ -85,7 +86,7 @@ impl Settings {
             timeout: Duration::from_secs(180),
             max_file_bytes: 512 << 20,
             certificates: None,
-            system_certificates: false,
+            system_certificates: true,
             insecure_hosts: Vec::new(),
         }
     }
@@ -129,7 +130,7 @@ impl Settings {
             settings.constraints.extend(constraints);
         }
         settings.certificates = first(&["PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"]).map(PathBuf::from);
-        settings.system_certificates = switch(&["UV_SYSTEM_CERTS", "UV_NATIVE_TLS"]);
+        settings.system_certificates = first(&["UV_SYSTEM_CERTS", "UV_NATIVE_TLS"]).is_none_or(|value| is_true(&value));
         settings.insecure_hosts = words(&["UV_INSECURE_HOST", "PIP_TRUSTED_HOST"], SPACE);
         Ok(settings)
     }
@@ -179,6 +180,14 @@ mod tests {
         assert!(settings(&[("UV_OFFLINE", "1")]).offline);
         assert!(settings(&[("PIP_NO_INDEX", "true")]).no_index);
         assert!(!settings(&[("UV_OFFLINE", "0")]).offline);
+    }
+
+    #[test]
+    fn the_machines_certificates_are_trusted_unless_somebody_says_no() {
+        assert!(settings(&[]).system_certificates);
+        assert!(settings(&[("UV_SYSTEM_CERTS", "true")]).system_certificates);
+        assert!(!settings(&[("UV_SYSTEM_CERTS", "false")]).system_certificates);
+        assert!(!settings(&[("UV_NATIVE_TLS", "0")]).system_certificates);
     }
 
     #[test]

@@ -217,8 +217,19 @@ impl Python {
     /// # Errors
     /// When it cannot be built. A module that cannot be imported is no error: see [`Image::left_out`].
     pub fn image(&self, set: &PackageSet, imports: &[String], progress: &dyn Progress) -> Result<Image, OpenError> {
-        let modules = preloadable(set, imports);
-        if set.is_empty() {
+        self.image_with(set, imports, &[], progress)
+    }
+
+    /// As [`Python::image`], with the modules in `named` imported wherever they come from.
+    pub(crate) fn image_with(
+        &self,
+        set: &PackageSet,
+        imports: &[String],
+        named: &[String],
+        progress: &dyn Progress,
+    ) -> Result<Image, OpenError> {
+        let modules = preloadable(set, imports, named);
+        if set.is_empty() && modules.is_empty() {
             return Ok(self.shared.base.clone());
         }
         let name = (set.key().clone(), modules);

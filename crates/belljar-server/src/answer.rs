@@ -1,5 +1,6 @@
 //! What the tool gives back: the outcome as XML or JSON text, and as structured content.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -82,7 +83,8 @@ impl Report {
         content.extend(self.images.iter().map(|image| ContentBlock::image(image.data.clone(), image.mime)));
         let mut result = CallToolResult::success(content);
         if self.images.is_empty() {
-            result.structured_content = serde_json::to_value(self.fields()).ok();
+            let text = serde_json::to_string(&self.fields()).unwrap_or_default();
+            result.structured_content = serde_json::from_str(&exact_integers(&text)).ok();
         }
         result
     }
@@ -130,6 +132,27 @@ impl Report {
         }
         text
     }
+}
+
+/// JSON in which integers that 64 bits do not hold are strings. As numbers they would lose digits: here, since
+/// `serde_json` holds nothing larger (its `arbitrary_precision` breaks the protocol's untagged types), and in most clients.
+fn exact_integers(json: &str) -> Cow<'_, str> {
+    static INTEGER: LazyLock<Option<Regex>> =
+        // A string, which is passed over; or a number, with what would make it a float.
+        LazyLock::new(|| Regex::new(r#""(?:[^"\\]|\\.)*"|-?[0-9]+([.eE][-+.eE0-9]*)?"#).ok());
+    // Most answers have none, and making a pattern takes longer than many a call.
+    if !json.split(|character: char| !character.is_ascii_digit()).any(|digits| digits.len() >= 16) {
+        return json.into();
+    }
+    let Some(integer) = &*INTEGER else { return json.into() };
+    integer.replace_all(json, |found: &Captures<'_>| {
+        let all = &found[0];
+        let large = !all.starts_with('"')
+            && found.get(1).is_none()
+            && all.parse::<i64>().is_err()
+            && all.parse::<u64>().is_err();
+        if large { format!("\"{all}\"") } else { all.to_owned() }
+    })
 }
 
 fn explain(kind: LimitKind, limits: &Limits) -> String {
@@ -189,6 +212,25 @@ mod tests {
             assert!(inside.is_some_and(|inside| !inside.contains("</output") && !inside.contains("<output")), "{xml}");
         }
         assert_eq!(escaped("<b>&amp;</b>", &OUTPUT), "<b>&amp;</b>");
+    }
+
+    #[test]
+    fn integers_keep_their_digits() {
+        for (json, wanted) in [
+            ("[1,12345678901234567890,-9223372036854775808]", "[1,12345678901234567890,-9223372036854775808]"),
+            ("[123456789012345678901]", "[\"123456789012345678901\"]"),
+            ("{\"a\":-9223372036854775809}", "{\"a\":\"-9223372036854775809\"}"),
+            (
+                "[12345678901234567890123.5,1e400,0.12345678901234567890123]",
+                "[12345678901234567890123.5,1e400,0.12345678901234567890123]",
+            ),
+            (
+                r#"["x 123456789012345678901234","\"123456789012345678901234"]"#,
+                r#"["x 123456789012345678901234","\"123456789012345678901234"]"#,
+            ),
+        ] {
+            assert_eq!(exact_integers(json), wanted);
+        }
     }
 
     #[test]

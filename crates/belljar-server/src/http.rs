@@ -1,7 +1,6 @@
 //! The transports over HTTP: streamable HTTP on `/mcp`, with sessions and without, and server-sent events; `/healthz` and
 //! `/metrics` beside them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,18 +11,22 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use axum::serve::{Listener, ListenerExt};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::guard::{Admission, guard};
-use crate::handler::Server;
+use crate::guard::{Admission, Gate, Owner, guard};
+use crate::resumable::ResumableSessions;
+use crate::served::Served;
 use crate::sse;
+use crate::tls::{Tls, TlsListener};
 
 /// How long calls in flight may take to end when the server is told to.
 const GRACE: Duration = Duration::from_secs(5);
+
+const SESSION: &str = "mcp-session-id";
 
 /// Which of the transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct HttpOptions {
     pub max_sessions: usize,
     /// A session in which nothing happens for so long ends.
     pub idle: Duration,
+    /// The server's certificate; without one it speaks plain HTTP.
+    pub tls: Option<Tls>,
 }
 
 impl HttpOptions {
@@ -60,6 +65,7 @@ impl HttpOptions {
             max_body: 16 << 20,
             max_sessions: 1000,
             idle: Duration::from_secs(300),
+            tls: None,
         }
     }
 }
@@ -68,8 +74,8 @@ impl HttpOptions {
 ///
 /// # Errors
 /// When connections cannot be taken.
-pub async fn serve_http(
-    server: Server,
+pub async fn serve_http<S: Served>(
+    server: S,
     listener: TcpListener,
     options: HttpOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -90,25 +96,42 @@ pub async fn serve_http(
         }
         ending.cancel();
     });
-    let stopped = told.clone();
-    let serving = axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>())
-        .with_graceful_shutdown(async move { stopped.cancelled().await })
-        .into_future();
-    let result = tokio::select! {
-        result = serving => result,
-        () = async { told.cancelled().await; tokio::time::sleep(GRACE + Duration::from_secs(1)).await } => Ok(()),
+    let served = match &options.tls {
+        Some(tls) => serve(TlsListener::new(listener, tls)?, routes, told).await,
+        None => {
+            let listener = listener.tap_io(|stream| {
+                // A message is not to wait until the one before it was acknowledged.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "TCP_NODELAY cannot be set");
+                }
+            });
+            serve(listener, routes, told).await
+        }
     };
     last.end().await;
-    result
+    served
 }
 
-fn routes(server: &Server, options: &HttpOptions, ending: &CancellationToken) -> Router {
+/// Serves until `told` is cancelled, and a little longer.
+async fn serve<L: Listener<Addr: std::fmt::Debug>>(
+    listener: L,
+    routes: Router,
+    told: CancellationToken,
+) -> std::io::Result<()> {
+    let stopped = told.clone();
+    let serving =
+        axum::serve(listener, routes).with_graceful_shutdown(async move { stopped.cancelled().await }).into_future();
+    tokio::select! {
+        result = serving => result,
+        () = async { told.cancelled().await; tokio::time::sleep(GRACE + Duration::from_secs(1)).await } => Ok(()),
+    }
+}
+
+fn routes<S: Served>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> Router {
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
-            let mut sessions = LocalSessionManager::default();
-            sessions.session_config.keep_alive = Some(options.idle);
-            let sessions = Arc::new(sessions);
+            let sessions = Arc::new(ResumableSessions::new(options.idle));
             let full = Full { sessions: sessions.clone(), most: options.max_sessions };
             let config = config(options, ending).with_legacy_session_mode(true);
             let factory = server.clone();
@@ -125,6 +148,11 @@ fn routes(server: &Server, options: &HttpOptions, ending: &CancellationToken) ->
             Router::new().route_service("/mcp", service)
         }
     };
+    let gate = Gate {
+        admission: options.admission.clone(),
+        scheme: if options.tls.is_some() { "https" } else { "http" },
+        path: if options.transport == HttpTransport::Sse { "/sse" } else { "/mcp" },
+    };
     let numbers = server.clone();
     let metrics = get(move || async move {
         ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], numbers.metrics())
@@ -132,7 +160,8 @@ fn routes(server: &Server, options: &HttpOptions, ending: &CancellationToken) ->
     protocol
         .route("/metrics", metrics)
         .layer(DefaultBodyLimit::max(options.max_body))
-        .layer(middleware::from_fn_with_state(Arc::new(options.admission.clone()), guard))
+        .fallback(|| async { StatusCode::NOT_FOUND })
+        .layer(middleware::from_fn_with_state(Arc::new(gate), guard))
         .route("/healthz", get(|| async { "ok\n" }))
 }
 
@@ -146,21 +175,34 @@ fn config(options: &HttpOptions, ending: &CancellationToken) -> StreamableHttpSe
 
 #[derive(Clone)]
 struct Full {
-    sessions: Arc<LocalSessionManager>,
+    sessions: Arc<ResumableSessions>,
     most: usize,
 }
 
-/// Refuses requests that would begin a session when there are too many, and answers those that end one.
+/// Refuses requests that would begin a session when there are too many, and those in another's session; answers those
+/// that end one.
 async fn sessions_begin_and_end(State(full): State<Full>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let modern =
         headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
-    let begins = request.method() == Method::POST && !headers.contains_key("mcp-session-id") && !modern;
-    if begins && full.sessions.sessions.read().await.len() >= full.most {
+    let session = headers.get(SESSION).and_then(|session| session.to_str().ok());
+    let begins = request.method() == Method::POST && session.is_none() && !modern;
+    if begins && full.sessions.count().await >= full.most {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
+    }
+    let owner = request.extensions().get::<Owner>().cloned();
+    if let (Some(session), Some(Owner(owner))) = (session, &owner)
+        && !full.sessions.is_of(session, owner)
+    {
+        // Not even that it exists is another's business.
+        return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
     }
     let ends = request.method() == Method::DELETE;
     let mut response = next.run(request).await;
+    let opened = response.headers().get(SESSION).and_then(|session| session.to_str().ok());
+    if let (true, Some(session), Some(Owner(owner))) = (begins, opened, &owner) {
+        full.sessions.opened(session, owner);
+    }
     // A session that was ended has ended; some clients take "accepted" for a failure.
     if ends && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::OK;

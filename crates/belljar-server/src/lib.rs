@@ -14,8 +14,10 @@
 //! | `interpreter` | cells run in sessions that keep their variables, and files as resources |
 //! | `listener`, `lines` | what a client hears while code runs |
 //! | `images` | pictures that code shows |
-//! | `stdio`, `http`, `sse` | the transports |
-//! | `guard` | who may talk to the server over HTTP |
+//! | `stdio`, `http`, `sse`, `served` | the transports, and what they carry |
+//! | `guard`, `oauth`, `cors` | who may talk to the server over HTTP |
+//! | `tls` | TLS |
+//! | `resumable`, `events` | sessions of streamable HTTP, and streams that clients come back to |
 //! | `metrics` | numbers about the server |
 //!
 //! tokio runs the edges only: Python runs on plain threads with stacks of their own.
@@ -24,6 +26,8 @@
 
 mod answer;
 mod arguments;
+mod cors;
+mod events;
 mod guard;
 mod handler;
 mod http;
@@ -32,9 +36,13 @@ mod interpreter;
 mod lines;
 mod listener;
 mod metrics;
+mod oauth;
+mod resumable;
 mod runner;
+mod served;
 mod sse;
 mod stdio;
+mod tls;
 mod tool;
 
 pub use answer::ReturnMode;
@@ -42,5 +50,8 @@ pub use belljar_sessions::{Capacity, Workplace};
 pub use guard::{Admission, Tokens};
 pub use handler::Server;
 pub use http::{HttpOptions, HttpTransport, serve_http};
+pub use oauth::{OAuth, OAuthError};
 pub use runner::Runner;
+pub use served::Served;
 pub use stdio::{serve_stdio, serve_streams};
+pub use tls::{Tls, TlsError};

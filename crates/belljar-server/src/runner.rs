@@ -8,7 +8,7 @@ use belljar_core::{Limits, Outcome, Request};
 use belljar_packages::{Inferred, Requirement};
 use belljar_python::install::LiveInstaller;
 use belljar_python::{Interpreter, Interrupter, Streams};
-use belljar_sessions::{Busy, Capacity, Pool, Workplace};
+use belljar_sessions::{Busy, Capacity, Place, Pool, Workplace};
 use prometheus_client::metrics::gauge::Gauge;
 use rmcp::model::LoggingLevel;
 use tokio::sync::oneshot;
@@ -60,7 +60,7 @@ impl Runner {
         let shared = Shared { pool: Arc::new(Pool::new(capacity)), limits, open, workplace: Mutex::default(), metrics };
         let runner = Self { shared: Arc::new(shared) };
         let opening = Arc::downgrade(&runner.shared);
-        let submitted = runner.shared.pool.submit(move || {
+        let submitted = runner.shared.pool.submit(move |_place| {
             if let Some(shared) = opening.upgrade()
                 && let Err(error) = shared.workplace(&NoProgress)
             {
@@ -113,7 +113,7 @@ impl Runner {
         let stop = Stop::default();
         let (answer, answered) = oneshot::channel();
         let job = Job { shared: self.shared.clone(), arguments, listener, stop: stop.clone() };
-        self.shared.pool.submit(move || job.run(answer))?;
+        self.shared.pool.submit(move |place| job.run(answer, place))?;
         let _guard = StopOnDrop(stop);
         answered.await.unwrap_or_else(|_| Err(RunError::Failed("the call failed by a fault of Belljar".into())))
     }
@@ -185,7 +185,7 @@ struct Job {
 }
 
 impl Job {
-    fn run(mut self, answer: oneshot::Sender<Result<Report, RunError>>) {
+    fn run(mut self, answer: oneshot::Sender<Result<Report, RunError>>, place: Place) {
         if self.stop.stopped() {
             return;
         }
@@ -194,6 +194,8 @@ impl Job {
             Err(error) => (Err(RunError::Failed(error)), None),
         };
         self.listener.end();
+        // Who has the answer may call again.
+        drop(place);
         // Nobody waits any more, perhaps.
         let _ = answer.send(report);
         // The answer does not wait for the memory to be given back.

@@ -8,13 +8,13 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use futures::StreamExt;
 use rmcp::ServiceExt;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
@@ -23,7 +23,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard, PollSender};
 
-use crate::handler::Server;
+use crate::guard::Owner;
+use crate::served::Served;
 
 /// Messages that wait in one direction of a session.
 const QUEUE: usize = 64;
@@ -33,39 +34,46 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The sessions, by their ids.
-struct Sessions {
-    server: Server,
+struct Sessions<S> {
+    server: S,
     most: usize,
-    open: Mutex<HashMap<String, mpsc::Sender<ClientJsonRpcMessage>>>,
+    open: Mutex<HashMap<String, Open>>,
     shutdown: CancellationToken,
 }
 
-impl Sessions {
-    fn open(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<ClientJsonRpcMessage>>> {
+/// A session that is open.
+struct Open {
+    queue: mpsc::Sender<ClientJsonRpcMessage>,
+    /// Who opened it, where that is known.
+    owner: Option<Owner>,
+}
+
+impl<S> Sessions<S> {
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The routes. Sessions end when `shutdown` is cancelled.
-pub(crate) fn routes(server: Server, most: usize, shutdown: CancellationToken) -> Router {
+pub(crate) fn routes<S: Served>(server: S, most: usize, shutdown: CancellationToken) -> Router {
     let sessions = Sessions { server, most, open: Mutex::default(), shutdown };
-    Router::new().route("/sse", get(stream)).route("/messages/", post(message)).with_state(Arc::new(sessions))
+    Router::new().route("/sse", get(stream::<S>)).route("/messages/", post(message::<S>)).with_state(Arc::new(sessions))
 }
 
 /// Ends a session when its stream is dropped.
-struct Session {
+struct Session<S> {
     id: String,
-    sessions: Arc<Sessions>,
+    sessions: Arc<Sessions<S>>,
     _cancel: DropGuard,
 }
 
-impl Drop for Session {
+impl<S> Drop for Session<S> {
     fn drop(&mut self) {
         self.sessions.open().remove(&self.id);
     }
 }
 
-async fn stream(State(sessions): State<Arc<Sessions>>) -> Response {
+async fn stream<S: Served>(State(sessions): State<Arc<Sessions<S>>>, owner: Option<Extension<Owner>>) -> Response {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
@@ -78,7 +86,7 @@ async fn stream(State(sessions): State<Arc<Sessions>>) -> Response {
         if open.len() >= sessions.most {
             return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
         }
-        open.insert(id.clone(), to_server);
+        open.insert(id.clone(), Open { queue: to_server, owner: owner.map(|Extension(owner)| owner) });
     }
     let cancel = sessions.shutdown.child_token();
     let session = Session { id: id.clone(), sessions: sessions.clone(), _cancel: cancel.clone().drop_guard() };
@@ -105,8 +113,17 @@ struct Address {
     session_id: String,
 }
 
-async fn message(State(sessions): State<Arc<Sessions>>, Query(address): Query<Address>, body: Bytes) -> Response {
-    let Some(queue) = sessions.open().get(&address.session_id).cloned() else {
+async fn message<S: Served>(
+    State(sessions): State<Arc<Sessions<S>>>,
+    Query(address): Query<Address>,
+    owner: Option<Extension<Owner>>,
+    body: Bytes,
+) -> Response {
+    let owner = owner.map(|Extension(owner)| owner);
+    let queue =
+        sessions.open().get(&address.session_id).filter(|open| open.owner == owner).map(|open| open.queue.clone());
+    let Some(queue) = queue else {
+        // Not even that it exists is another's business.
         return (StatusCode::NOT_FOUND, "no such session; it may have ended").into_response();
     };
     let message = match serde_json::from_slice(&body) {

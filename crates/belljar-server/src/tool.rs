@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use base64::Engine as _;
+use rmcp::model::{Icon, JsonObject, Tool, ToolAnnotations};
 use serde_json::json;
 
 /// The tool's name.
@@ -23,6 +24,7 @@ static TOOL: LazyLock<Tool> = LazyLock::new(|| {
     let mut tool = Tool::new(NAME, DESCRIPTION, input_schema());
     tool.title = Some("Run Python code".into());
     tool.output_schema = Some(output_schema());
+    tool.icons = Some(icons());
     // Nothing outside of the interpreter changes, and nothing of it is kept.
     tool.annotations = Some(ToolAnnotations::from_raw(
         Some("Run Python code".into()),
@@ -33,6 +35,21 @@ static TOOL: LazyLock<Tool> = LazyLock::new(|| {
     ));
     tool
 });
+
+/// A bell jar, with something that lives in it.
+const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='#3776ab' \
+     stroke-width='2' stroke-linecap='round'><path d='M5 20v-9a7 7 0 0 1 14 0v9M3 21h18M12 2v2'/>\
+     <path d='M15 12c0-3-6-3-6 0s6 1 6 4-6 3-6 0' stroke='#c99700'/></svg>";
+
+/// What clients show beside the server's name and the tool's.
+pub(crate) fn icons() -> Vec<Icon> {
+    let data = base64::engine::general_purpose::STANDARD.encode(ICON);
+    vec![
+        Icon::new(format!("data:image/svg+xml;base64,{data}"))
+            .with_mime_type("image/svg+xml")
+            .with_sizes(vec!["any".into()]),
+    ]
+}
 
 /// The tool's definition.
 pub(crate) fn tool() -> Tool {

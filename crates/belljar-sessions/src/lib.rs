@@ -38,7 +38,7 @@ pub use kernel::{
     Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved,
     Silent,
 };
-pub use pool::{Busy, Capacity, Pool};
+pub use pool::{Busy, Capacity, Place, Pool};
 pub use session::{FileChange, Picture, Report, SessionError};
 pub use sessions::{Options, Sessions};
 pub use store::{Store, StoreError, Stored};

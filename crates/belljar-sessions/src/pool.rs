@@ -31,6 +31,16 @@ pub struct Busy {
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// A job's place among those that run or wait. It is free for the next one when this is dropped: at the latest when the
+/// job is done, or before, when it has only its own leavings to clear away.
+pub struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.lock().taken -= 1;
+    }
+}
+
 /// The threads. They start when they are first needed and end when the pool is dropped.
 pub struct Pool {
     capacity: Capacity,
@@ -47,6 +57,8 @@ struct State {
     queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
+    /// Jobs that run or wait.
+    taken: usize,
     closed: bool,
 }
 
@@ -60,16 +72,17 @@ impl Pool {
     ///
     /// # Errors
     /// When all threads are at work and the queue is full.
-    pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Busy> {
+    pub fn submit(&self, job: impl FnOnce(Place) + Send + 'static) -> Result<(), Busy> {
         let mut state = self.shared.lock();
-        // Idle threads have not yet taken what is in the queue already.
-        let waiting = state.queue.len().saturating_sub(state.idle);
-        let full = state.threads >= self.capacity.running && state.queue.len() >= state.idle;
-        if full && waiting >= self.capacity.waiting {
-            return Err(Busy { running: state.threads, waiting });
+        let Capacity { running, waiting } = self.capacity;
+        if state.taken >= running + waiting {
+            return Err(Busy { running, waiting });
         }
-        state.queue.push_back(Box::new(job));
-        if state.queue.len() > state.idle && state.threads < self.capacity.running {
+        state.taken += 1;
+        let place = Place(self.shared.clone());
+        state.queue.push_back(Box::new(move || job(place)));
+        // Idle threads have not yet taken what is in the queue already.
+        if state.queue.len() > state.idle && state.threads < running {
             state.threads += 1;
             drop(state);
             self.start_thread();
@@ -146,7 +159,7 @@ mod tests {
         let (started, running) = mpsc::channel();
         let submit = || {
             let (gate, started) = (gate.clone(), started.clone());
-            pool.submit(move || {
+            pool.submit(move |_place| {
                 started.send(()).unwrap();
                 gate.lock().unwrap().recv().unwrap();
             })
@@ -167,9 +180,28 @@ mod tests {
     #[test]
     fn a_job_that_panics_leaves_its_thread_alive() {
         let pool = Pool::new(Capacity { running: 1, waiting: 8 });
-        pool.submit(|| std::panic::resume_unwind(Box::new("on purpose"))).unwrap();
+        pool.submit(|_place| std::panic::resume_unwind(Box::new("on purpose"))).unwrap();
         let (done, answer) = mpsc::channel();
-        pool.submit(move || done.send(()).unwrap()).unwrap();
+        pool.submit(move |_place| done.send(()).unwrap()).unwrap();
+        answer.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn a_place_that_was_left_is_free_while_the_thread_clears_up() {
+        let pool = Pool::new(Capacity { running: 1, waiting: 0 });
+        let (left, seen) = mpsc::channel();
+        let (release, gate) = mpsc::channel::<()>();
+        pool.submit(move |place| {
+            drop(place);
+            left.send(()).unwrap();
+            gate.recv().unwrap();
+        })
+        .unwrap();
+        seen.recv_timeout(Duration::from_secs(10)).unwrap();
+        let (done, answer) = mpsc::channel();
+        pool.submit(move |_place| done.send(()).unwrap()).unwrap();
+        assert!(pool.submit(|_place| ()).is_err());
+        release.send(()).unwrap();
         answer.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 }

@@ -212,7 +212,7 @@ impl Sessions {
             Box::new(move || drop(done.send(destroyed))) as Answered
         });
         if session.close(last) {
-            self.shared.pool.submit(move || session.work())?;
+            self.shared.pool.submit(move |_place| session.work())?;
         }
         answer.await.unwrap_or(Err(SessionError::Gone))
     }
@@ -305,7 +305,7 @@ impl Sessions {
                 Queued::Waiting => break,
                 Queued::First => {
                     let worker = session.clone();
-                    if let Err(busy) = self.shared.pool.submit(move || worker.work()) {
+                    if let Err(busy) = self.shared.pool.submit(move |_place| worker.work()) {
                         session.give_up();
                         return Err(busy.into());
                     }

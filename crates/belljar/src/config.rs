@@ -64,10 +64,11 @@ fn snippet(client: Client, path: &str) -> (&'static str, String) {
             ("~/.codex/config.toml", format!("[mcp_servers.belljar]\ncommand = {quoted}\nargs = [\"stdio\"]"))
         }
         Client::PydanticAi => (
-            "in Python",
+            "in Python, with pydantic-ai 2.x (1.x has MCPServerStdio; see docs/clients.md)",
             format!(
-                "from pydantic_ai import Agent\nfrom pydantic_ai.mcp import MCPServerStdio\n\nserver = \
-                 MCPServerStdio({quoted}, args=[\"stdio\"])\nagent = Agent(\"openai:gpt-5\", toolsets=[server])"
+                "from fastmcp.client.transports import StdioTransport\nfrom pydantic_ai import Agent\nfrom pydantic_ai.mcp \
+                 import MCPToolset\n\nserver = MCPToolset(StdioTransport({quoted}, [\"stdio\"]), init_timeout=60)\nagent = \
+                 Agent(\"openai:gpt-5\", toolsets=[server])"
             ),
         ),
     }

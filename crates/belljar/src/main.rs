@@ -1,5 +1,6 @@
 //! The command line: reads it, starts what it names, reports how that ended.
 
+mod access;
 mod call;
 mod cli;
 mod config;

@@ -23,6 +23,10 @@ pub(crate) struct PackageOptions {
     /// Packages to install beside those that the code imports: `rich,httpx[http2]>=0.27,<1`.
     #[arg(long, value_name = "REQUIREMENTS")]
     deps: Vec<String>,
+    /// Modules to import ahead of time, into the image that code starts from: `numpy,pandas.plotting`. Packages that
+    /// have them are installed.
+    #[arg(long, value_name = "MODULES", value_delimiter = ',')]
+    preload: Vec<String>,
     /// File of packages to install.
     #[arg(long, value_name = "FILE")]
     requirements: Vec<PathBuf>,
@@ -74,7 +78,11 @@ impl PackageOptions {
         for file in &self.constraints {
             constraints.extend(read(file, "--constraints")?);
         }
-        Ok(Given { requirements, constraints, ..Given::default() })
+        let imports: Vec<String> = self.preload.iter().map(|name| name.trim().to_owned()).collect();
+        if let Some(name) = imports.iter().find(|name| !is_module(name)) {
+            return Err(format!("--preload: `{name}` is no module's name; write names such as numpy,pandas.plotting"));
+        }
+        Ok(Given { requirements, constraints, imports, ..Given::default() })
     }
 
     /// Where packages come from: these options, and for what they do not say the environment variables of uv and pip.
@@ -100,6 +108,16 @@ impl PackageOptions {
         settings.timeout = self.install_timeout;
         Ok(settings)
     }
+}
+
+/// Whether this is a module's dotted name. It becomes a line of Python.
+fn is_module(name: &str) -> bool {
+    let identifier = |part: &str| {
+        let mut characters = part.chars();
+        characters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+            && characters.all(|character| character.is_alphanumeric() || character == '_')
+    };
+    name.split('.').all(identifier)
 }
 
 fn read(file: &Path, option: &str) -> Result<Vec<Requirement>, String> {
@@ -185,6 +203,19 @@ impl Packages {
         self.python.prepare(code, &given, &*self.source, &*self.progress)
     }
 
+    /// Builds the image that code without needs of its own starts from, when modules are to be imported into it; says
+    /// which one cannot be.
+    pub(crate) fn preload(&self) -> Result<(), String> {
+        if self.given.imports.is_empty() {
+            return Ok(());
+        }
+        let image = self.image("", false).map_err(|error| crate::outcome::words(&error))?;
+        match image.left_out().iter().find(|left| self.given.imports.contains(&left.module)) {
+            Some(left) => Err(format!("--preload: `{}` cannot be imported beforehand: {}", left.module, left.reason)),
+            None => Ok(()),
+        }
+    }
+
     /// What is given, and where packages come from: for a server, which prepares each call's image itself.
     pub(crate) fn into_parts(self) -> (Given, Arc<dyn InstallerSource>) {
         (self.given, self.source)
@@ -199,7 +230,13 @@ impl Packages {
 
 #[cfg(test)]
 mod tests {
-    use super::split_requirements;
+    use super::{is_module, split_requirements};
+
+    #[test]
+    fn what_is_preloaded_are_names_of_modules() {
+        assert!(["numpy", "pandas.plotting", "_x", "größe2"].into_iter().all(is_module));
+        assert!(["", "a.", ".a", "a b", "1a", "a\nimport os", "a;b", "a-b"].into_iter().all(|name| !is_module(name)));
+    }
 
     #[test]
     fn commas_part_requirements_but_not_their_versions_and_extras() {

@@ -1,16 +1,16 @@
 //! The commands that serve MCP: `stdio`, `streamable-http`, `streamable-http-stateless`, `sse`; and `example`.
 
 use std::net::{IpAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::{NoProgress, parse_size};
 use belljar_python::Python;
-use belljar_server::{Capacity, HttpOptions, HttpTransport, ReturnMode, Runner, Server, Tokens, Workplace};
+use belljar_server::{Capacity, HttpOptions, HttpTransport, ReturnMode, Runner, Server, Workplace};
 use clap::{Args, ValueEnum};
 
+use crate::access::AccessOptions;
 use crate::cli::{Global, seconds};
 use crate::limits::LimitOptions;
 use crate::outcome::{fail, fail_with, words};
@@ -90,6 +90,7 @@ impl ServeArguments {
             let python = Python::open(&options, progress).map_err(|error| words(&error))?;
             // What the installer itself fetches belongs to no call.
             let packages = Packages::new(&python, &packages, offline, Arc::new(NoProgress))?;
+            packages.preload()?;
             let (given, source) = packages.into_parts();
             Ok(Workplace { python, given, source })
         })
@@ -106,24 +107,14 @@ pub(crate) struct HttpArguments {
     /// Port to listen on; 0 takes one that is free.
     #[arg(long, default_value_t = 3001)]
     port: u16,
-    /// Name by which requests may address this server (the Host header); needed once for each name behind a proxy.
-    #[arg(long, value_name = "HOST")]
-    allow_host: Vec<String>,
-    /// Web page that may send requests: `https://app.example.org`, `http://localhost:*`.
-    #[arg(long, value_name = "ORIGIN")]
-    allow_origin: Vec<String>,
     /// Longest request.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16MB")]
     max_body: u64,
     /// End a session in which nothing happens for so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300")]
     idle: Duration,
-    /// File of tokens, one on each line; every request must bear one (`Authorization: Bearer TOKEN`).
-    #[arg(long, value_name = "FILE")]
-    auth_token_file: Option<PathBuf>,
-    /// Let everybody in who reaches the port, beyond this machine too.
-    #[arg(long)]
-    insecure_no_auth: bool,
+    #[command(flatten)]
+    access: AccessOptions,
     #[command(flatten)]
     serve: ServeArguments,
 }
@@ -134,24 +125,7 @@ impl HttpArguments {
         options.max_body = usize::try_from(self.max_body).unwrap_or(usize::MAX);
         options.max_sessions = self.serve.sessions.max_sessions;
         options.idle = self.idle;
-        options.admission.hosts.clone_from(&self.allow_host);
-        options.admission.any_host = beyond && self.allow_host.is_empty();
-        options.admission.origins.clone_from(&self.allow_origin);
-        if let Some(file) = &self.auth_token_file {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| format!("--auth-token-file: cannot read {}: {error}", file.display()))?;
-            options.admission.tokens = Tokens::parse(&text);
-            if options.admission.tokens.is_empty() {
-                return Err(format!("--auth-token-file: {} holds no token; write one on a line", file.display()));
-            }
-        }
-        if beyond && options.admission.tokens.is_empty() && !self.insecure_no_auth {
-            return Err(format!(
-                "{} can be reached from other machines, and whoever reaches it may run code\nhint: ask for a token \
-                 with --auth-token-file FILE, or let everybody in with --insecure-no-auth",
-                self.host
-            ));
-        }
+        self.access.apply(&mut options, beyond, &self.host)?;
         Ok(options)
     }
 }
@@ -176,7 +150,8 @@ pub(crate) fn http(global: &Global, arguments: &HttpArguments, transport: HttpTr
         // Only now: who cannot listen need not make Python ready.
         let server = arguments.serve.server(global).map_err(std::io::Error::other)?;
         let path = if transport == HttpTransport::Sse { "sse" } else { "mcp" };
-        eprintln!("listening on http://{}/{path}", listener.local_addr()?);
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        eprintln!("listening on {scheme}://{}/{path}", listener.local_addr()?);
         belljar_server::serve_http(server, listener, options, told_to_end()).await
     })
 }

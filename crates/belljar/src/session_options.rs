@@ -75,7 +75,7 @@ impl SessionOptions {
             ..Options::default()
         };
         let warm = backend.clone();
-        let submitted = runner.pool().submit(move || {
+        let submitted = runner.pool().submit(move |_place| {
             if let Err(error) = warm.warm_up() {
                 tracing::error!("sessions are not ready: {error}");
             }

@@ -23,10 +23,15 @@ pub(crate) fn warmup(global: &Global, options: &PackageOptions) -> ExitCode {
         Ok(python) => python,
         Err(error) => return fail_with(&error),
     };
-    match Packages::new(&python, options, global.offline(), progress).map(|packages| packages.image("", false)) {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => return fail_with(&error),
+    let packages = match Packages::new(&python, options, global.offline(), progress) {
+        Ok(packages) => packages,
         Err(message) => return fail(&message),
+    };
+    if let Err(error) = packages.image("", false) {
+        return fail_with(&error);
+    }
+    if let Err(message) = packages.preload() {
+        return fail(&message);
     }
     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
     let mut interpreter = match python.interpreter(Limits::default(), streams) {

@@ -9,9 +9,10 @@ mod suite;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::workspace::{build_belljar, target_directory, workspace};
 
 use expected::Expected;
 use report::Report;
@@ -139,39 +140,4 @@ fn run_all(
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker panicked")?)
     })?;
     runs.into_inner().map_err(|_| "a worker panicked".into())
-}
-
-/// The root of the workspace.
-fn workspace() -> Result<PathBuf, String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().map(Path::to_owned).ok_or_else(|| "xtask stands outside of a workspace".into())
-}
-
-/// Cargo's target directory, which holds `debug/xtask`, this program.
-fn target_directory() -> Result<PathBuf, String> {
-    let program = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
-    program.ancestors().nth(2).map(Path::to_owned).ok_or_else(|| "this program stands outside of a build folder".into())
-}
-
-/// Builds belljar as `cargo test` does, and answers where it is.
-fn build_belljar() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    // What Cargo tells this program of itself would make build scripts that look at it run again, here and in the next
-    // build by hand.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO" {
-            command.env_remove(name);
-        }
-    }
-    let status = command
-        .args(["build", "--workspace", "--bins"])
-        .current_dir(workspace()?)
-        .status()
-        .map_err(|error| format!("cannot start cargo: {error}"))?;
-    if !status.success() {
-        return Err("belljar does not build".into());
-    }
-    Ok(target_directory()?.join("debug").join(format!("belljar{}", std::env::consts::EXE_SUFFIX)))
 }

@@ -105,7 +105,7 @@ fn base_client(settings: &Settings) -> Result<BaseClientBuilder<'static>, Instal
         .collect::<Result<Vec<_>, _>>()?;
     let base = BaseClientBuilder::default()
         .connectivity(connectivity)
-        .with_system_certs(settings.system_certificates)
+        .with_system_certs(settings.system_certificates && platform_has_certificates())
         .allow_insecure_host(hosts);
     let certificates = match (Certificates::from_env(), &settings.certificates) {
         (Some(certificates), _) => Some(certificates),
@@ -119,6 +119,12 @@ fn base_client(settings: &Settings) -> Result<BaseClientBuilder<'static>, Instal
         Some(certificates) => base.custom_certificates(certificates),
         None => base,
     })
+}
+
+/// Whether the platform has certificates to trust. Small containers often have none.
+fn platform_has_certificates() -> bool {
+    // Elsewhere the platform itself is asked whether it trusts a certificate.
+    !cfg!(target_os = "linux") || !rustls_native_certs::load_native_certs().certs.is_empty()
 }
 
 fn exclude_newer(settings: &Settings) -> Result<ExcludeNewer, InstallError> {

@@ -100,12 +100,13 @@ impl Python {
         source: &dyn InstallerSource,
         progress: &dyn Progress,
     ) -> Result<Image, PrepareError> {
+        let named: &[String] = if given.preload { &given.imports } else { &[] };
         if needs.is_empty() {
-            return Ok(self.base().clone());
+            return Ok(self.image_with(&PackageSet::none(), &[], named, progress)?);
         }
         let request = Request { constraints: given.constraints.clone(), ..Request::from(needs) };
         let (set, resolution) = self.install(&*source.installer()?, &request, progress)?;
-        let image = self.image(&set, if given.preload { &needs.imports } else { &[] }, progress)?;
+        let image = self.image_with(&set, if given.preload { &needs.imports } else { &[] }, named, progress)?;
         Ok(image.with_absent(absent_modules(needs, &resolution)))
     }
 
@@ -136,13 +137,21 @@ impl Python {
     /// When the code says what it needs in a way that cannot be read or met.
     pub fn needs(&self, code: &str, given: &Given, source: &dyn InstallerSource) -> Result<Needs, PrepareError> {
         let present = || PROVIDED.into_iter().chain(self.base().further_modules().iter().map(String::as_str));
-        let needs = needs::of_code(code, &Known::new(&self.platform()).with_modules(present()))?;
-        if needs.is_empty() {
-            return Ok(needs.with(given.requirements.iter().cloned()));
+        let imports: String = given.imports.iter().map(|module| format!("import {module}\n")).collect();
+        let of_both = |known: &Known| -> Result<Needs, NeedsError> {
+            let mut needs = needs::of_code(code, known)?;
+            // Whoever names a module means one that there is.
+            let named = needs::of_code(&imports, known)?;
+            needs.requirements.extend(named.required().cloned());
+            needs.optional.extend(named.optional);
+            Ok(needs)
+        };
+        let mut needs = of_both(&Known::new(&self.platform()).with_modules(present()))?;
+        if !needs.is_empty() {
+            // Only now is it worth reading which package has which module.
+            needs = of_both(&source.installer()?.known()?.with_modules(present()))?;
         }
-        // Only now is it worth reading which package has which module.
-        let known = source.installer()?.known()?.with_modules(present());
-        Ok(needs::of_code(code, &known)?.with(given.requirements.iter().cloned()))
+        Ok(needs.with(given.requirements.iter().cloned()))
     }
 
     /// Resolves, and installs what was never installed on this machine.
@@ -183,14 +192,17 @@ pub struct Given {
     pub requirements: Vec<Requirement>,
     /// Versions to keep to, if the packages are needed.
     pub constraints: Vec<Requirement>,
-    /// Whether what the code imports may have been imported beforehand: not when it is to see environment variables
-    /// that those modules would have read.
+    /// Modules to import beforehand, whether the code imports them or not: dotted names. Packages that have them are
+    /// installed.
+    pub imports: Vec<String>,
+    /// Whether modules may have been imported beforehand: not when the code is to see environment variables that those
+    /// would have read.
     pub preload: bool,
 }
 
 impl Default for Given {
     fn default() -> Self {
-        Self { requirements: Vec::new(), constraints: Vec::new(), preload: true }
+        Self { requirements: Vec::new(), constraints: Vec::new(), imports: Vec::new(), preload: true }
     }
 }
 

@@ -55,10 +55,13 @@ pub(crate) struct Preloader<'a> {
     pub(crate) progress: &'a dyn Progress,
 }
 
-/// The modules among `imports` that an image of `set` would have imported: sorted, each once.
-pub(crate) fn preloadable(set: &PackageSet, imports: &[String]) -> Vec<String> {
-    let plain = |name: &str| name.split('.').all(|part| !part.is_empty() && !part.contains(|c: char| c.is_control()));
-    let mut modules: Vec<String> = imports.iter().filter(|name| set.provides(name) && plain(name)).cloned().collect();
+/// The modules that an image of `set` would have imported: those among `imports` that are the set's, and those that are
+/// `named`. Sorted, each once.
+pub(crate) fn preloadable(set: &PackageSet, imports: &[String], named: &[String]) -> Vec<String> {
+    let plain =
+        |name: &&String| name.split('.').all(|part| !part.is_empty() && !part.contains(|c: char| c.is_control()));
+    let of_set = imports.iter().filter(|name| set.provides(name));
+    let mut modules: Vec<String> = of_set.chain(named).filter(plain).cloned().collect();
     modules.sort();
     modules.dedup();
     modules.truncate(MAX_IMPORTS);

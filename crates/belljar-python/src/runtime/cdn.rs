@@ -6,7 +6,7 @@ use std::time::Duration;
 use belljar_cache::NewEntry;
 use belljar_core::progress::{Progress, Step};
 use ureq::Agent;
-use ureq::tls::{PemItem, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 
 use super::Upstream;
 use super::error::SourceError;
@@ -34,8 +34,8 @@ pub(super) fn fetch(
     Ok(())
 }
 
-/// The proxy comes from `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, trusted certificates from the file that
-/// `SSL_CERT_FILE` names (else Mozilla's), as with other programs.
+/// The proxy comes from `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, as with other programs. Trusted are the
+/// certificates in the file that `SSL_CERT_FILE` names, else the platform's, else, if it has none, Mozilla's.
 fn agent(base: &str, stall_timeout: Duration) -> Result<Agent, SourceError> {
     let mut config = Agent::config_builder()
         .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
@@ -50,14 +50,23 @@ fn agent(base: &str, stall_timeout: Duration) -> Result<Agent, SourceError> {
         // No proxy can reach a mirror on this machine.
         config = config.proxy(None);
     }
-    if let Some(path) = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from) {
-        let roots = certificates(&path).map_err(|reason| SourceError::Unreachable {
+    let roots = match std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from) {
+        Some(path) => Some(certificates(&path).map_err(|reason| SourceError::Unreachable {
             url: base.to_owned(),
             reason: format!("SSL_CERT_FILE ({}) cannot be used: {reason}", path.display()),
-        })?;
+        })?),
+        None => platform_certificates(),
+    };
+    if let Some(roots) = roots {
         config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
     }
     Ok(config.build().new_agent())
+}
+
+fn platform_certificates() -> Option<RootCerts> {
+    let found = rustls_native_certs::load_native_certs().certs;
+    let certificates: Vec<Certificate> = found.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+    (!certificates.is_empty()).then(|| RootCerts::new_with_certs(&certificates))
 }
 
 fn certificates(path: &Path) -> Result<RootCerts, ureq::Error> {

@@ -4,6 +4,35 @@ use super::Wheels;
 use crate::harness::Belljar;
 
 #[test]
+fn modules_that_are_named_are_imported_beforehand() {
+    let wheels = Wheels::new().with("ready", "1.0", &[("ready/__init__.py", ""), ("ready/part.py", "")]);
+    let code = "import sys; print([name in sys.modules for name in ('wave', 'ready.part')])";
+    assert_eq!(wheels.run(&[], code).stdout, "[False, False]\n");
+    assert_eq!(wheels.run(&["--preload", "wave,ready.part"], code).stdout, "[True, True]\n");
+    assert_eq!(wheels.run(&["--preload", "wave"], code).stdout, "[True, False]\n");
+    // They might have looked at it.
+    assert_eq!(wheels.run(&["--preload", "wave,ready.part", "--env", "A=1"], code).stdout, "[False, False]\n");
+    let with_more = "import six, sys; print(six.__name__, 'ready.part' in sys.modules)";
+    let run =
+        Belljar::new().args(["run", "--find-links", wheels.path(), "--preload", "ready.part", "-c", with_more]).run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "six True\n"), "{run:?}");
+    let run = wheels.run(&["--preload", "a;import os"], code);
+    assert!(run.status == Some(2) && run.stderr.contains("--preload: `a;import os` is no module's name"), "{run:?}");
+}
+
+#[test]
+fn what_cannot_be_imported_beforehand_is_said_when_everything_is_made_ready() {
+    let wheels = Wheels::new().with("raises", "1.0", &[("raises.py", "raise ValueError('not here')")]);
+    let arguments = ["warmup", "--quiet", "--find-links", wheels.path(), "--preload", "json,raises"];
+    let run = Belljar::new().env("UV_NO_INDEX", "1").args(arguments).run();
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(
+        run.stderr.contains("`raises` cannot be imported beforehand") && run.stderr.contains("not here"),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn a_module_that_raises_when_it_is_imported_raises_in_the_code() {
     let wheels = Wheels::new().with("raises", "1.0", &[("raises.py", "raise ValueError('not here')")]);
     let run = wheels.run(&[], "try:\n import raises\nexcept ValueError as error: print(error)\nimport raises");
@@ -109,7 +138,7 @@ fn what_is_kept_of_packages_can_be_listed_and_deleted() {
     let cache = tempfile::tempdir().unwrap();
     let wheels = Wheels::new().with("kept", "1.0", &[("kept.py", "x = 1")]);
     // A copy of the warm cache: compiling CPython again would take a while.
-    copy(crate::harness::cache(), cache.path());
+    super::copy_warm_cache(crate::harness::cache(), cache.path());
     let belljar = || Belljar::with_cache(cache.path()).env("UV_NO_INDEX", "1");
     let run = || {
         let run = belljar().args(["run", "--find-links", wheels.path(), "-c", "import kept; print(kept.x)"]).run();
@@ -123,21 +152,4 @@ fn what_is_kept_of_packages_can_be_listed_and_deleted() {
     let listed = belljar().args(["packages", "list"]).run();
     assert!(listed.stdout.contains("0 images, 0 B") && !listed.stdout.contains(".whl"), "{listed:?}");
     run();
-}
-
-/// Copies the entries that every interpreter needs.
-fn copy(from: &std::path::Path, to: &std::path::Path) {
-    std::fs::create_dir_all(to.join("entries")).unwrap();
-    for entry in from.join("entries").read_dir().unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        if ["base-", "program-", "runtime-", "stdlib-"].iter().any(|kind| name.starts_with(kind)) {
-            let target = to.join("entries").join(name);
-            std::fs::create_dir(&target).unwrap();
-            for file in entry.path().read_dir().unwrap() {
-                let file = file.unwrap();
-                std::fs::copy(file.path(), target.join(file.file_name())).unwrap();
-            }
-        }
-    }
 }

@@ -52,3 +52,20 @@ impl Wheels {
         Belljar::new().env("UV_NO_INDEX", "1").args(["run", "--find-links", self.path()])
     }
 }
+
+/// Copies the entries that every interpreter needs.
+pub(crate) fn copy_warm_cache(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.join("entries")).unwrap();
+    for entry in from.join("entries").read_dir().unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if ["base-", "program-", "runtime-", "stdlib-"].iter().any(|kind| name.starts_with(kind)) {
+            let target = to.join("entries").join(name);
+            std::fs::create_dir(&target).unwrap();
+            for file in entry.path().read_dir().unwrap() {
+                let file = file.unwrap();
+                std::fs::copy(file.path(), target.join(file.file_name())).unwrap();
+            }
+        }
+    }
+}

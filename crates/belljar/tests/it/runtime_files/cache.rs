@@ -41,7 +41,7 @@ fn a_copied_cache_serves_without_being_made_again() {
 #[test]
 fn damaged_images_are_made_again() {
     // The image and the standard library take a moment to make, so each of their files is tried in each way.
-    for kind in ["image", "stdlib"] {
+    for kind in ["base", "stdlib"] {
         for (what, damage) in
             [("cut", cut as fn(&Path)), ("changed", flip), ("deleted", |path| fs::remove_file(path).unwrap())]
         {
@@ -69,7 +69,7 @@ fn damaged_code_is_never_loaded() {
     for (number, file) in files(&cache, "program").iter().enumerate() {
         if number % 2 == 0 { cut(file) } else { flip(file) }
     }
-    for file in files(&cache, "image") {
+    for file in files(&cache, "base") {
         flip(&file);
     }
     assert_answers(&cache, "all of the program");
@@ -83,7 +83,7 @@ fn damaged_downloads_are_not_used() {
     }
     // What was built of them is whole.
     assert_answers(&cache, "whole images");
-    for kind in ["image", "stdlib"] {
+    for kind in ["base", "stdlib"] {
         for entry in entries(&cache, kind) {
             fs::remove_dir_all(entry).unwrap();
         }
@@ -96,7 +96,7 @@ fn damaged_downloads_are_not_used() {
 #[test]
 fn leftovers_and_strangers_are_no_entries() {
     let (_directory, cache) = copy();
-    for entry in entries(&cache, "image") {
+    for entry in entries(&cache, "base") {
         let name = entry.file_name().unwrap().to_str().unwrap().to_owned();
         fs::remove_dir_all(&entry).unwrap();
         // A stranger's file where the entry should be, and what an interrupted process left.
@@ -145,7 +145,7 @@ fn a_cache_that_cannot_be_written_serves_what_it_holds() {
 #[test]
 fn two_processes_that_find_nothing_there_both_succeed() {
     let (_directory, cache) = copy();
-    for kind in ["image", "stdlib", "program"] {
+    for kind in ["base", "stdlib", "program"] {
         for entry in entries(&cache, kind) {
             fs::remove_dir_all(entry).unwrap();
         }
@@ -162,7 +162,7 @@ fn two_processes_that_find_nothing_there_both_succeed() {
 #[test]
 fn a_process_that_is_killed_while_it_builds_leaves_nothing_wrong() {
     let (_directory, cache) = copy();
-    for kind in ["image", "stdlib"] {
+    for kind in ["base", "stdlib"] {
         for entry in entries(&cache, kind) {
             fs::remove_dir_all(entry).unwrap();
         }

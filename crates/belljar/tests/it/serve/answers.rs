@@ -90,6 +90,18 @@ fn structured_content_says_what_the_text_says() {
 }
 
 #[test]
+fn big_integers_keep_their_digits() {
+    let mut wire = Wire::start(["--no-install"]);
+    let result = wire.call(json!({ "python_code": "[2 ** 63, 2 ** 64, -(10 ** 30), 1.5]" }));
+    assert!(
+        text(&result).contains("18446744073709551616") && text(&result).contains("-1000000000000000000000000000000")
+    );
+    let wanted =
+        json!([9_223_372_036_854_775_808_u64, "18446744073709551616", "-1000000000000000000000000000000", 1.5]);
+    assert_eq!(result["structuredContent"]["return_value"], wanted, "{result}");
+}
+
+#[test]
 fn the_tool_says_what_it_takes_and_gives() {
     let mut wire = Wire::start([]);
     let tools = wire.ask("tools/list", json!({}))["result"]["tools"].take();
@@ -100,6 +112,7 @@ fn the_tool_says_what_it_takes_and_gives() {
     assert_eq!(tool["inputSchema"]["properties"]["python_code"]["type"], "string");
     assert_eq!(tool["outputSchema"]["type"], "object");
     assert_eq!(tool["annotations"]["destructiveHint"], false);
+    assert!(tool["icons"][0]["src"].as_str().unwrap().starts_with("data:image/svg+xml;base64,"), "{tool}");
     assert!(tool["title"].is_string() && tool["description"].as_str().unwrap().contains("PEP 723"), "{tool}");
 }
 
@@ -137,6 +150,17 @@ fn packages_are_installed_and_named() {
     assert!(missing.starts_with("<status>install-error</status>") && missing.contains("<error>"), "{missing}");
     let while_running = wire.run("import micropip\nawait micropip.install('six')\nimport six\nsix.PY3");
     assert!(while_running.contains("<return_value>\ntrue"), "{while_running}");
+}
+
+#[test]
+fn modules_are_imported_ahead_of_time() {
+    let mut wire = Wire::start(["--no-install", "--preload", "wave,html.parser"]);
+    let code = "import sys\n[name in sys.modules for name in ('wave', 'html.parser', 'turtle')]";
+    assert!(wire.run(code).contains("[\n  true,\n  true,\n  false\n]"));
+    let mut wire = Wire::start(["--no-install", "--preload", "antigravity_zzz"]);
+    let result = wire.call(json!({ "python_code": "1" }));
+    assert_eq!(result["isError"], true, "{result}");
+    assert!(text(&result).contains("antigravity-zzz"), "{result}");
 }
 
 #[test]

@@ -1,42 +1,29 @@
-//! Clients that others wrote: the Python SDK in both its generations, and an agent of pydantic-ai.
-//!
-//! Each generation has an environment of its own, made once under the target directory.
+//! Clients that others wrote: the Python SDK in both its generations, agents of pydantic-ai in both of its own, fastmcp.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
+use super::fetched::{python, run};
 use super::http::Listening;
 use crate::harness::{cache, release};
 
-/// Makes an environment with these packages, or finds it.
-fn environment(name: &str, packages: &[&str]) -> PathBuf {
-    static MAKING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = MAKING.lock();
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(name);
-    let python = directory.join("bin/python");
-    let ready = directory.join("ready");
-    if std::fs::read_to_string(&ready).ok().as_deref() == Some(&packages.join(" ")) {
-        return python;
-    }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&directory));
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages));
-    std::fs::write(ready, packages.join(" ")).unwrap();
-    python
-}
-
 fn generation_1() -> PathBuf {
-    environment("1", &["mcp<2", "pydantic-ai-slim[mcp]==1.107.10"])
+    python("1", &["mcp<2", "pydantic-ai-slim[mcp]==1.107.10"])
 }
 
 fn generation_2() -> PathBuf {
-    environment("2", &["mcp>=2,<3"])
+    python("2", &["mcp>=2,<3"])
 }
 
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&text));
+pub(super) fn newest() -> PathBuf {
+    python("newest", &["pydantic-ai-slim[mcp]==2.68.0", "fastmcp==4.1.2"])
+}
+
+/// The Python SDK, to be run against a server that listens.
+pub(super) fn sdk(url: &str) -> Command {
+    let mut command = Command::new(generation_1());
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/sdk_client.py")).arg("http").arg(url);
+    command
 }
 
 /// Runs a client against the server on each transport.
@@ -75,6 +62,16 @@ fn the_python_sdk_of_the_second_generation_works() {
 #[test]
 fn an_agent_of_pydantic_ai_works() {
     on_all_transports(&generation_1(), "pydantic_ai_client.py");
+}
+
+#[test]
+fn an_agent_of_pydantic_ai_2_works() {
+    on_all_transports(&newest(), "pydantic_ai_toolset.py");
+}
+
+#[test]
+fn fastmcp_works() {
+    on_all_transports(&newest(), "fastmcp_client.py");
 }
 
 /// Runs a script with the SDK of the first generation, which finds `argument` in `sys.argv`.

@@ -1,8 +1,13 @@
 //! Clients that do wrong, and servers that are killed.
 
+use std::io::Read;
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
+use super::http::{Listening, call, hello};
 use super::wire::Wire;
+use crate::harness::{Belljar, cache};
 
 #[test]
 fn what_is_no_message_is_answered_and_the_next_message_is_heard() {
@@ -35,6 +40,90 @@ fn a_killed_server_leaves_the_cache_whole() {
     wire.child.kill().unwrap();
     wire.child.wait().unwrap();
     assert!(Wire::start(["--no-install"]).run("6 * 7").contains("42"));
+}
+
+#[test]
+fn a_server_that_was_killed_while_it_installed_is_none_the_worse() {
+    let own = tempfile::tempdir().unwrap();
+    // A copy of the warm cache: compiling CPython again would take a while.
+    crate::packages::copy_warm_cache(cache(), own.path());
+    let start = || Wire::spawn(Belljar::with_cache(own.path()).arg("stdio").into_command());
+    let code = "import six\nsix.PY3";
+    for milliseconds in [0, 150, 400] {
+        let mut wire = start();
+        wire.greet();
+        wire.send_call(json!({ "python_code": code }));
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        wire.child.kill().unwrap();
+        wire.child.wait().unwrap();
+    }
+    let mut wire = start();
+    wire.greet();
+    assert!(wire.run(code).contains("<return_value>\ntrue"));
+}
+
+#[test]
+fn half_a_message_and_then_nothing_is_the_end() {
+    let mut wire = Wire::start(["--no-install"]);
+    wire.write(b"{\"jsonrpc\": \"2.0\", \"id\": 5, \"method\": \"tools/ca");
+    wire.end_input();
+    assert_eq!(wire.next(), None);
+    assert!(wire.child.wait().unwrap().success());
+}
+
+#[test]
+fn requests_that_break_off_or_are_no_messages_leave_the_server_alive() {
+    for (command, path) in [("streamable-http", "/mcp"), ("streamable-http-stateless", "/mcp"), ("sse", "/messages/")] {
+        let server = Listening::start(command, ["--no-install"]);
+        let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        for body in ["", "[]", "{\"jsonrpc\":\"2.0\"", "42", "{\"jsonrpc\":\"1.0\",\"id\":{}}"] {
+            let (status, text) = server.send("POST", path, &headers, body);
+            assert!((400..500).contains(&status), "{command}: {body}: {text}");
+        }
+        let (status, text) = server.send_bytes("POST", path, &headers, b"{\"\xff\xfe\": 1}");
+        assert!((400..500).contains(&status), "{command}: {text}");
+        drop(server.open_for("POST", path, &headers, b"{\"jsonrpc\":", 5000));
+        let (status, _) = server.send("GET", "/healthz", &[], "");
+        assert_eq!(status, 200);
+    }
+}
+
+#[test]
+fn code_ends_with_the_stream_of_its_client() {
+    let server = Listening::start("sse", ["--no-install"]);
+    let mut stream = server.open("GET", "/sse", &[], "");
+    let mut heard = String::new();
+    let mut wait_for = |text: &str| {
+        let mut piece = [0; 1024];
+        while !heard.contains(text) {
+            let count = stream.read(&mut piece).unwrap();
+            assert_ne!(count, 0, "{heard}");
+            heard.push_str(&String::from_utf8_lossy(&piece[..count]));
+        }
+        heard.clone()
+    };
+    let text = wait_for("\n\n");
+    let endpoint = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap().to_owned();
+    let post = |message: &serde_json::Value| {
+        let (status, text) =
+            server.send("POST", &endpoint, &[("Content-Type", "application/json")], &message.to_string());
+        assert_eq!(status, 202, "{text}");
+    };
+    post(&hello());
+    wait_for("serverInfo");
+    post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let mut message = call("while True: pass");
+    message["params"]["_meta"] = json!({ "progressToken": "t" });
+    post(&message);
+    wait_for("running");
+    assert!(server.send("GET", "/metrics", &[], "").1.contains("belljar_live_interpreters 1"));
+    drop(stream);
+    let begin = Instant::now();
+    while !server.send("GET", "/metrics", &[], "").1.contains("belljar_live_interpreters 0") {
+        // Seen at the next keep-alive, at the latest.
+        assert!(begin.elapsed() < Duration::from_secs(40), "the code still runs");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn resident_kilobytes(process: u32) -> u64 {

@@ -11,10 +11,10 @@ use crate::harness::{Belljar, Run};
 
 /// A server process that listens; killed when dropped.
 pub(crate) struct Listening {
-    child: Child,
+    pub(crate) child: Child,
     /// `http://127.0.0.1:PORT/mcp`, or `/sse`.
     pub(crate) url: String,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Listening {
@@ -26,23 +26,40 @@ impl Listening {
         // Read on, or the server would fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
-        let address = url["http://".len()..].split('/').next().unwrap().to_owned();
+        let address = url.split('/').nth(2).unwrap().to_owned();
         Self { child, url, address }
     }
 
     /// Sends one request with these headers beside the usual ones; the status and the rest.
-    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
-        let mut stream = self.open(method, path, headers, body);
+    pub(super) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        self.send_bytes(method, path, headers, body.as_bytes())
+    }
+
+    pub(super) fn send_bytes(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
+        let mut stream = self.open_for(method, path, headers, body, body.len());
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
         (status.unwrap_or_else(|| panic!("{text}")), text)
     }
 
-    fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+    /// Sends a request and leaves its answer to be read.
+    pub(super) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+        self.open_for(method, path, headers, body.as_bytes(), body.len())
+    }
+
+    /// The same with a body that is to be so many bytes long.
+    pub(super) fn open_for(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        length: usize,
+    ) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n");
         if !headers.iter().any(|(name, _)| *name == "Host") {
             head.push_str(&format!("Host: {}\r\n", self.address));
         }
@@ -50,17 +67,17 @@ impl Listening {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         // A server that refuses a long body does not read it to its end.
-        let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes());
+        let _ = stream.write_all(&[head.as_bytes(), b"\r\n", body].concat());
         stream
     }
 
-    fn post(&self, headers: &[(&str, &str)], message: &Value) -> (u16, String) {
+    pub(super) fn post(&self, headers: &[(&str, &str)], message: &Value) -> (u16, String) {
         let usual = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
         self.send("POST", "/mcp", &[&usual[..], headers].concat(), &message.to_string())
     }
 
     /// Asks it to end, as a service manager does.
-    fn terminate(&self) {
+    pub(super) fn terminate(&self) {
         let status = std::process::Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         assert!(status.success());
     }
@@ -74,13 +91,13 @@ impl Drop for Listening {
     }
 }
 
-fn hello() -> Value {
+pub(super) fn hello() -> Value {
     let client = json!({ "name": "tests", "version": "1" });
     let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
     json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })
 }
 
-fn call(code: &str) -> Value {
+pub(super) fn call(code: &str) -> Value {
     let params = json!({ "name": "run_python_code", "arguments": { "python_code": code } });
     json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params })
 }

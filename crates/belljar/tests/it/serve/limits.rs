@@ -55,8 +55,6 @@ fn code_that_ends_its_process_ends_only_itself() {
 fn who_comes_when_all_are_busy_is_told_so() {
     let mut wire = Wire::start(["--no-install", "--max-concurrency", "1", "--max-queue", "1"]);
     wire.run("1");
-    // The thread gives back what that call took after its answer.
-    std::thread::sleep(std::time::Duration::from_millis(500));
     let ids: Vec<_> =
         (0..4).map(|_| wire.send_call(json!({ "python_code": "import time; time.sleep(0.5)" }))).collect();
     let answers: Vec<_> = ids.into_iter().map(|id| wire.answer(id)).collect();

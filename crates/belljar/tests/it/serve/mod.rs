@@ -2,10 +2,19 @@
 
 mod answers;
 pub(crate) mod clients;
+mod configurations;
+mod conformance;
 mod faults;
+mod fetched;
 pub(crate) mod http;
+mod inspector;
 mod isolation;
 mod limits;
 mod notifications;
+mod oauth;
+mod packaging;
+mod pages;
+mod resuming;
 mod stdio;
+mod tls;
 pub(crate) mod wire;

@@ -30,12 +30,21 @@ impl Wire {
     /// The same for a client with these capabilities.
     pub(crate) fn start_with<'a>(arguments: impl IntoIterator<Item = &'a str>, capabilities: Value) -> Self {
         let mut wire = Self::silent(arguments);
+        wire.greet_with(capabilities);
+        wire
+    }
+
+    /// The handshake of the legacy era.
+    pub(super) fn greet(&mut self) {
+        self.greet_with(json!({}));
+    }
+
+    fn greet_with(&mut self, capabilities: Value) {
         let client = json!({ "name": "tests", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": client });
-        let answer = wire.ask("initialize", hello);
+        let answer = self.ask("initialize", hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "belljar", "{answer}");
-        wire.tell("notifications/initialized", json!({}));
-        wire
+        self.tell("notifications/initialized", json!({}));
     }
 
     /// `belljar stdio` without any handshake.
@@ -45,7 +54,7 @@ impl Wire {
         Self::spawn(command)
     }
 
-    /// What this command starts, without any handshake.
+    /// What this command starts, without any handshake. Its standard error is as the command says.
     pub(crate) fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();

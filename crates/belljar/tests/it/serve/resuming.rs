@@ -1,0 +1,175 @@
+//! Streams that clients come back to after their connection broke (`Last-Event-ID`).
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::http::{Listening, call, hello};
+
+/// A client's session, and its requests' headers.
+struct Session {
+    server: Listening,
+    id: String,
+}
+
+impl Session {
+    fn open(arguments: &[&str]) -> Self {
+        let arguments = [&["--no-install"], arguments].concat();
+        Self::on(Listening::start("streamable-http", arguments))
+    }
+
+    fn on(server: Listening) -> Self {
+        let (_, text) = server.post(&[], &hello());
+        let id = text.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap().to_owned();
+        let session = Self { server, id };
+        let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(session.server.post(&[("Mcp-Session-Id", &session.id)], &ready).0, 202);
+        session
+    }
+
+    /// Sends a request and leaves its stream open.
+    fn begin(&self, message: &Value) -> Events {
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json, text/event-stream"),
+            ("Mcp-Session-Id", &self.id),
+        ];
+        Events::new(self.server.open("POST", "/mcp", &headers, &message.to_string()))
+    }
+
+    /// Comes back for what was sent after an event.
+    fn resume(&self, last: &str) -> Events {
+        let headers = [("Accept", "text/event-stream"), ("Mcp-Session-Id", &self.id), ("Last-Event-ID", last)];
+        Events::new(self.server.open("GET", "/mcp", &headers, ""))
+    }
+}
+
+/// Events of one stream, as they come.
+struct Events {
+    stream: TcpStream,
+    text: String,
+}
+
+impl Events {
+    fn new(stream: TcpStream) -> Self {
+        let mut events = Self { stream, text: String::new() };
+        while !events.text.contains("\r\n\r\n") {
+            assert!(events.read(), "{}", events.text);
+        }
+        assert!(events.text.starts_with("HTTP/1.1 200"), "{}", events.text);
+        events
+    }
+
+    fn read(&mut self) -> bool {
+        let mut piece = [0; 4096];
+        let count = self.stream.read(&mut piece).unwrap();
+        self.text.push_str(&String::from_utf8_lossy(&piece[..count]));
+        count > 0
+    }
+
+    /// Waits until the stream has said this.
+    fn wait_for(&mut self, text: &str) {
+        while !self.text.contains(text) {
+            assert!(self.read(), "the stream ended without {text:?}: {}", self.text);
+        }
+    }
+
+    fn to_its_end(mut self) -> String {
+        while self.read() {}
+        self.text
+    }
+
+    /// The id of the last event so far.
+    fn last_id(&mut self) -> String {
+        let ids =
+            |text: &str| text.lines().filter_map(|line| line.strip_prefix("id:")).last().map(|id| id.trim().to_owned());
+        loop {
+            if let Some(id) = ids(&self.text) {
+                return id;
+            }
+            assert!(self.read(), "no event has an id: {}", self.text);
+        }
+    }
+}
+
+fn slow_call() -> Value {
+    let mut message = call("import time\nprint('begun', flush=True)\ntime.sleep(1.5)\n'the answer'");
+    message["params"]["_meta"] = json!({ "progressToken": "t" });
+    message
+}
+
+#[test]
+fn an_answer_is_had_by_whoever_comes_back_for_it() {
+    let session = Session::open(&[]);
+    let mut stream = session.begin(&slow_call());
+    let first = stream.last_id();
+    stream.wait_for("running");
+    drop(stream);
+    // While the code still runs.
+    let text = session.resume(&first).to_its_end();
+    assert!(text.contains("running") && text.contains("the answer"), "{text}");
+    // And after the answer was sent to somebody: it may not have arrived.
+    let text = session.resume(&first).to_its_end();
+    assert!(text.contains("running") && text.contains("the answer"), "{text}");
+    // What was seen does not come again.
+    let mut again = session.resume(&first);
+    again.wait_for("the answer");
+    let last = again.last_id();
+    let text = session.resume(&last).to_its_end();
+    assert!(!text.contains("the answer") && !text.contains("running"), "{text}");
+}
+
+#[test]
+fn the_stream_of_a_session_is_come_back_to() {
+    let session = Session::open(&[]);
+    let level = json!({ "jsonrpc": "2.0", "id": 7, "method": "logging/setLevel", "params": { "level": "info" } });
+    session.begin(&level).wait_for("\"id\":7");
+    session.begin(&call("print('nobody listens')")).wait_for("\"id\":2");
+    // "0" is where the stream begins.
+    let mut stream = session.resume("0");
+    stream.wait_for("nobody listens");
+    let last = stream.last_id();
+    session.begin(&call("print('while it is open')")).wait_for("\"id\":2");
+    stream.wait_for("while it is open");
+    drop(stream);
+    session.begin(&call("print('gone again')")).wait_for("\"id\":2");
+    let mut stream = session.resume(&last);
+    stream.wait_for("gone again");
+    assert!(!stream.text.contains("nobody listens") && stream.text.contains("while it is open"), "{}", stream.text);
+}
+
+#[test]
+fn what_is_another_sessions_or_unknown_is_an_empty_stream() {
+    let session = Session::open(&[]);
+    let mut stream = session.begin(&call("'mine'"));
+    stream.wait_for("mine");
+    let id = stream.last_id();
+    for last in ["999", "nonsense", "a/1", &id.replace(|c: char| c.is_ascii_hexdigit(), "0")] {
+        let text = session.resume(last).to_its_end();
+        assert!(!text.contains("data: {"), "{last}: {text}");
+    }
+}
+
+#[test]
+fn what_is_kept_for_clients_that_do_not_come_back_is_bounded() {
+    let session = Session::open(&["--max-output", "8MB"]);
+    let resident = || {
+        let (_, text) = session.server.send("GET", "/metrics", &[], "");
+        let line = text.lines().find_map(|line| line.strip_prefix("belljar_resident_memory_bytes ")).unwrap();
+        line.parse::<u64>().unwrap() >> 20
+    };
+    let mut first = session.begin(&call("print('x' * 7_000_000)"));
+    let id = first.last_id();
+    first.wait_for("\"id\":2");
+    let before = resident();
+    for _ in 0..40 {
+        session.begin(&call("print('x' * 7_000_000)")).wait_for("\"id\":2");
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let after = resident();
+    assert!(after < before + 250, "{before} MB before, {after} MB after 560 MB of answers");
+    let text = session.resume(&id).to_its_end();
+    assert!(!text.contains("xxx"), "the oldest goes first");
+}
