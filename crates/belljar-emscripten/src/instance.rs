@@ -15,6 +15,7 @@ use crate::guest::GuestMemory;
 use crate::host::{Host, MainModule, Termination};
 use crate::limits::{Limits, MemoryBudget};
 use crate::memory::{MemoryImage, safepoint_page, with_image};
+use crate::pagemap::{PAGE, own_pages};
 use crate::program::{Program, ProgramError};
 use crate::stop::{SafepointPage, Stop, Trigger};
 use crate::thread::is_guest_thread;
@@ -226,6 +227,14 @@ impl Instance {
     /// The pages of memory that were written to since this instance was restored.
     pub(crate) fn written_pages(&self) -> std::io::Result<WorkingSet> {
         WorkingSet::observed(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
+    }
+
+    /// First page and length of each run of pages that may have been written to since this instance was restored; all of
+    /// them where the system does not tell.
+    pub(crate) fn may_have_written(&self) -> Vec<(u32, u32)> {
+        let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
+        let all = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
+        own_pages(base, length).unwrap_or_else(|_| vec![(0, all)])
     }
 
     /// What an error of the engine means for this instance.

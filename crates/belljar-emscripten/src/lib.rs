@@ -8,6 +8,7 @@
 
 pub mod clock;
 pub mod console;
+mod difference;
 pub mod dylink;
 pub mod engine;
 mod errno;
@@ -33,6 +34,7 @@ mod working_set;
 /// The engine underneath, for embedders that add host functions of their own.
 pub use wasmtime;
 
+pub use difference::Difference;
 pub use engine::{Engine, HardStop};
 pub use errno::Errno;
 pub use instance::{Instance, InstanceError, Setup};

@@ -76,6 +76,16 @@ impl MemoryImage {
         Ok(Self { file: Arc::new(file), offset, length, spares: Arc::default() })
     }
 
+    /// The file that holds it.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Where in the file it begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Length of the memory in bytes.
     pub(crate) fn len(&self) -> usize {
         self.length

@@ -32,26 +32,26 @@ pub const VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"BELLJAR\0";
 const HEADER: usize = 64;
 /// Descriptions are small; a larger one is not ours.
-const MAX_DESCRIPTION: u32 = 64 << 20;
+pub(crate) const MAX_DESCRIPTION: u32 = 64 << 20;
 /// Granularity at which zeroes are left out of the file.
 const HOLE: usize = 4096;
 
 #[derive(Serialize, Deserialize)]
-struct Description {
+pub(crate) struct Description {
     /// [`Program::identity`] of the program it was taken of.
-    identity: String,
-    files: SavedFiles,
-    state: State,
+    pub(crate) identity: String,
+    pub(crate) files: SavedFiles,
+    pub(crate) state: State,
 }
 
 /// The state of an instance, but for its memory and files.
 #[derive(Serialize, Deserialize)]
-struct State {
-    globals: BTreeMap<String, i32>,
-    table_size: u64,
-    link: LinkImage,
-    clock: Duration,
-    environment: Vec<String>,
+pub(crate) struct State {
+    pub(crate) globals: BTreeMap<String, i32>,
+    pub(crate) table_size: u64,
+    pub(crate) link: LinkImage,
+    pub(crate) clock: Duration,
+    pub(crate) environment: Vec<String>,
     /// The pages that a copy is going to write to first.
     working_set: WorkingSet,
     /// The embedder's own.
@@ -102,6 +102,13 @@ impl Instance {
         if self.is_dead() {
             return Err(InstanceError::Dead);
         }
+        let description = self.describe(extra, working_set);
+        let (store, main) = self.parts();
+        write(file, &description, main.memory.data(&*store)).map_err(unusable)
+    }
+
+    /// Everything but the memory.
+    pub(crate) fn describe(&mut self, extra: Vec<u8>, working_set: WorkingSet) -> Description {
         let globals = self.mutable_globals();
         let identity = self.program().identity().to_owned();
         let (store, main) = self.parts();
@@ -115,8 +122,7 @@ impl Instance {
             working_set,
             extra,
         };
-        let description = Description { identity, files: store.data().files.save(), state };
-        write(file, &description, main.memory.data(&*store)).map_err(unusable)
+        Description { identity, files: store.data().files.save(), state }
     }
 
     /// Has a copy of this instance do what copies are likely to do first; answers the pages that it wrote to.
@@ -190,6 +196,10 @@ impl Snapshot {
         self.shared.memory.len() as u64
     }
 
+    pub(crate) fn memory(&self) -> &MemoryImage {
+        &self.shared.memory
+    }
+
     pub(crate) fn restore(&self, program: &Program, setup: Setup) -> Result<Instance, InstanceError> {
         let Shared { identity, state, memory, files, libraries } = &*self.shared;
         if identity != program.identity() {
@@ -215,11 +225,11 @@ impl Snapshot {
     }
 }
 
-fn unusable(error: std::io::Error) -> InstanceError {
+pub(crate) fn unusable(error: std::io::Error) -> InstanceError {
     InstanceError::Snapshot(error.to_string())
 }
 
-fn invalid(message: &str) -> std::io::Error {
+pub(crate) fn invalid(message: &str) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, message)
 }
 

@@ -4,17 +4,20 @@ The host calls the functions below; each takes one JSON text and returns one JSO
 
     preload      while an image with packages is built: import one of their modules
     preload_attributes   then, for modules that import what they offer when it is first used: use it
-    prepare      once an image has all: patch, warm up
+    prepare      once an image has all: patch, warm up; make the shell of sessions
     run          run a cell (or what a user typed at the prompt), answer its outcome
+    execute      run a cell of a session, in IPython's shell
     is_complete  would the prompt's text run, or is more to come?
     finish       the end of a program: pending tasks, atexit callbacks, destructors
 
 None of them raises because of what the user's code did: whatever happens is an outcome.
 """
 
+import importlib
 import sys
 from collections.abc import Callable
 from json import dumps, loads
+from types import ModuleType
 from typing import Any
 
 from . import cell, ending, image, interactive, interrupts, memory, restored, streams, tracebacks
@@ -37,10 +40,11 @@ _WARM_UPS = 20
 def prepare(request: str) -> str:
     """Make this interpreter ready to be copied; the first time, import the base image's modules (`image.PRELOAD`).
 
+    Request: ``shell``, whether cells are going to be run in IPython's shell.
+
     Outcome, if all went well: ``immortals``, the addresses of objects whose reference count need not be kept.
     """
-    del request  # Nothing to say; the host passes "{}".
-    return _answer(_prepare)
+    return _answer(lambda: _prepare(loads(request)))
 
 
 def preload(request: str) -> str:
@@ -71,6 +75,18 @@ def run(request: str) -> str:
     return _answer(lambda: _run(loads(request)))
 
 
+def execute(request: str) -> str:
+    """Run one cell of a session. What it shows, its value among it, is passed to the host's call ``show``.
+
+    Request: ``code``; ``installed``, whether the host has installed something; for the first call after a restore
+    ``fresh``, and ``color``, whether tracebacks have colours.
+
+    Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error`` and ``traceback``, which is a list. The kinds
+    "error" and "exit" are those of `run`: something left the shell itself.
+    """
+    return _answer(lambda: _execute(loads(request)))
+
+
 def is_complete(request: str) -> str:
     """Say whether ``code`` is "complete", "incomplete" or "invalid" as input to the prompt."""
     return dumps({"status": interactive.status(loads(request)["code"])})
@@ -82,13 +98,16 @@ def finish(request: str) -> str:
     return _answer(_finish)
 
 
-def _prepare() -> Outcome:
+def _prepare(request: Request) -> Outcome:
     image.prepare()
     # What a first cell needs, so that its lazily made state is part of the image; so often that the interpreter has
     # specialised its bytecode and does not write to it any more.
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
         run(dumps({"code": code, "fresh": True}))
     interactive.status("1")
+    if request.get("shell"):
+        _the_shell().install()
+        _the_shell().warm_up(_WARM_UPS)
     return {"kind": "value", "immortals": image.settle(), "standard_library": sorted(sys.stdlib_module_names)}
 
 
@@ -109,6 +128,15 @@ def _run(request: Request) -> Outcome:
     tracebacks.set_absent(request.get("absent", {}))
     runner = interactive.run if request.get("mode") == "interactive" else cell.run
     return runner(request)
+
+
+def _execute(request: Request) -> Outcome:
+    return _the_shell().execute(request)
+
+
+def _the_shell() -> ModuleType:
+    """The module `shell`, which stands on IPython: most images have no IPython."""
+    return importlib.import_module(f"{__name__}.shell")
 
 
 def _finish() -> Outcome:

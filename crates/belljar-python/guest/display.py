@@ -69,7 +69,7 @@ def _host_takes_images() -> bool:
 def _image(value: Any) -> tuple[bytes, str] | None:
     """The first of the value's forms that it gives."""
     if _is_figure(type(value)):
-        return _drawn(value), "image/png"
+        return drawn(value), "image/png"
     for method, mime in _FORMS:
         if not hasattr(type(value), method):
             continue
@@ -91,7 +91,8 @@ def _is_figure(kind: type) -> bool:
     return module is not None and issubclass(kind, module.Figure)
 
 
-def _drawn(figure: Any) -> bytes:
+def drawn(figure: Any) -> bytes:
+    """A figure of matplotlib as a PNG file."""
     from io import BytesIO
 
     file = BytesIO()

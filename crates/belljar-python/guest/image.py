@@ -110,6 +110,9 @@ def settle() -> list[int]:
         if name not in ("__builtins__", "__name__"):
             del names[name]
     event_loop.close()
+    # The shell has variables of its own in there.
+    if (shell := sys.modules.get(f"{__package__}.shell")) is not None:
+        shell.begin()
     addresses = immortals.find()
     collector.freeze()
     return addresses

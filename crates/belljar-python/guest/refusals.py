@@ -52,6 +52,11 @@ def _start_thread(self: threading.Thread) -> NoReturn:
     raise RuntimeError(NO_THREADS)
 
 
+def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
+    """Have ``patch`` called with a module when it has been imported."""
+    _LATER[name] = patch
+
+
 def refuse_process(*args: object, **options: object) -> NoReturn:
     """Raise what starting a process raises."""
     raise OSError(errno.ENOTSUP, NO_PROCESSES)

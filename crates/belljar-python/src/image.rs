@@ -47,6 +47,21 @@ pub(crate) struct Extra {
     pub(crate) left_out: Vec<LeftOut>,
     /// Modules of the standard library that the table of `belljar-packages` lacks.
     pub(crate) further_modules: Vec<String>,
+    /// Drawn when the image was made. Another one of the same parts has other contents: a difference from this one means
+    /// nothing to it.
+    pub(crate) id: String,
+}
+
+/// An [`Image::id`] that no other image has.
+pub(crate) fn new_id() -> Result<String, OpenError> {
+    let mut bytes = [0; 16];
+    let failed = |error: getrandom::Error| OpenError::Build {
+        what: "an image",
+        reason: error.to_string(),
+        output: String::new(),
+    };
+    getrandom::fill(&mut bytes).map_err(failed)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// What the guest answers when it has made itself ready to be copied.
@@ -104,6 +119,11 @@ impl Image {
         self.shared.snapshot.memory_size()
     }
 
+    /// Tells this image from all others, those made of the same parts among them.
+    pub fn id(&self) -> &str {
+        &self.shared.extra.id
+    }
+
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.shared.snapshot
     }
@@ -124,11 +144,21 @@ pub(crate) fn create(path: &Path) -> Result<File, CacheError> {
     file.map_err(|error| CacheError::writing(path, None, error))
 }
 
+/// What cells are run in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// Nothing but Python.
+    Programs,
+    /// IPython's shell.
+    Sessions,
+}
+
 /// Makes a booted interpreter ready to be copied: its own modules imported, everything warmed up, objects immortal.
 /// Gives the names of the standard library's modules.
-pub(crate) fn prepare(instance: &mut Instance) -> Result<Vec<String>, InteropError> {
+pub(crate) fn prepare(instance: &mut Instance, runs: Runs) -> Result<Vec<String>, InteropError> {
     let prepare = interop::import(instance, "_belljar", "prepare")?;
-    let answer = interop::call(instance, prepare, "prepare", "{}")?;
+    let request = serde_json::json!({ "shell": runs == Runs::Sessions }).to_string();
+    let answer = interop::call(instance, prepare, "prepare", &request)?;
     let prepared: Prepared =
         serde_json::from_str(&answer).map_err(|_| InteropError::Raised(format!("prepare: {answer}")))?;
     for object in prepared.immortals {
@@ -139,10 +169,20 @@ pub(crate) fn prepare(instance: &mut Instance) -> Result<Vec<String>, InteropErr
 
 /// Writes an interpreter that [`prepare`] made ready into `file`. A copy of it runs `code` before, so that the image
 /// tells which pages the first cell of a program writes to.
-pub(crate) fn write(instance: &mut Instance, file: &File, extra: &Extra, code: &str) -> Result<(), InteropError> {
+pub(crate) fn write(
+    instance: &mut Instance,
+    file: &File,
+    extra: &Extra,
+    code: &str,
+    runs: Runs,
+) -> Result<(), InteropError> {
+    let function = match runs {
+        Runs::Programs => extra.functions.run_function(),
+        Runs::Sessions => extra.functions.execute_function(),
+    };
     let request = serde_json::json!({ "code": code, "filename": "main.py", "mode": "cell", "env": {}, "fresh": true });
-    let working_set = instance
-        .rehearse(|copy| interop::call(copy, extra.functions.run_function(), "run", &request.to_string()).map(drop))?;
+    let working_set =
+        instance.rehearse(|copy| interop::call(copy, function, "the first cell", &request.to_string()).map(drop))?;
     tracing::debug!(pages = working_set.pages(), "the first eval's working set");
     Ok(instance.snapshot(file, serde_json::to_vec(extra).unwrap_or_default(), working_set)?)
 }

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 use belljar_core::{Execution, LimitKind, Limits, Mode, Outcome, PythonError, Request, Statistics, Value};
 use belljar_emscripten::console::{Console, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
-use belljar_emscripten::host::Termination;
+use belljar_emscripten::host::{Host, Termination};
 use belljar_emscripten::stop::{Stop, StopReason};
 use belljar_emscripten::watchdog::{TimeLimits, Watch};
 use belljar_emscripten::{Instance, InstanceError, Program, Setup};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::calls::{Calls, HostCall};
 use crate::image::Image;
 use crate::interop::{self, InteropError, Object};
+use crate::session;
 
 /// What interactive input amounts to so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -37,6 +39,7 @@ pub(crate) struct Functions {
     run: Object,
     is_complete: Object,
     finish: Object,
+    execute: Object,
 }
 
 impl Functions {
@@ -44,10 +47,19 @@ impl Functions {
         self.run
     }
 
+    pub(crate) fn execute_function(&self) -> Object {
+        self.execute
+    }
+
     /// Imports the package and looks them up.
     pub(crate) fn import(instance: &mut Instance) -> Result<Self, InteropError> {
         let mut function = |name| interop::import(instance, "_belljar", name);
-        Ok(Self { run: function("run")?, is_complete: function("is_complete")?, finish: function("finish")? })
+        Ok(Self {
+            run: function("run")?,
+            is_complete: function("is_complete")?,
+            finish: function("finish")?,
+            execute: function("execute")?,
+        })
     }
 }
 
@@ -141,13 +153,19 @@ impl Interpreter {
         let begin = Instant::now();
         let setup = Setup {
             files: Filesystem::new(quota(&limits)),
-            console: Console::new(streams.output, streams.input, limits.output),
+            console: console(&limits, streams),
             environment: Vec::new(),
             limits: machine_limits(&limits),
         };
         let instance = program.restore(image.snapshot(), setup)?;
         let (functions, absent) = (image.functions(), image.absent().clone());
         Ok(Self { instance, functions, limits, absent, fresh: true, broken: false, start: begin.elapsed() })
+    }
+
+    /// One that goes on from where another copy of `image` was.
+    pub(crate) fn woken(instance: Instance, image: &Image, limits: Limits) -> Self {
+        let (functions, absent) = (image.functions(), image.absent().clone());
+        Self { instance, functions, limits, absent, fresh: false, broken: false, start: Duration::ZERO }
     }
 
     /// Runs a piece of code to its end, or to a limit.
@@ -166,6 +184,42 @@ impl Interpreter {
         };
         let text = serde_json::to_string(&guest_request).unwrap_or_default();
         self.timed(|this| this.ask(this.functions.run, "run", &text))
+    }
+
+    /// Asks the guest's `execute`.
+    pub(crate) fn execute_request(&mut self, request: &str) -> Result<session::Cell, Outcome> {
+        let mut cell = Err(Outcome::Success(None));
+        let execution = self.timed(|this| {
+            cell = this.call_guest(this.functions.execute, "execute", request).and_then(session::Answer::into_result);
+            match &cell {
+                Err(outcome) => outcome.clone(),
+                Ok(_) => Outcome::Success(None),
+            }
+        });
+        tracing::trace!(run = ?execution.statistics.run, "a cell");
+        cell
+    }
+
+    /// Whether nothing was run since it was restored; from now on something was.
+    pub(crate) fn take_fresh(&mut self) -> bool {
+        std::mem::take(&mut self.fresh)
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Ends code after this much elapsed time, from the next execution on; `None` is never.
+    pub fn set_wall_time(&mut self, wall_time: Option<Duration>) {
+        self.limits.wall_time = wall_time;
+    }
+
+    pub(crate) fn instance_mut(&mut self) -> &mut Instance {
+        &mut self.instance
+    }
+
+    pub(crate) fn host_mut(&mut self) -> &mut Host {
+        self.instance.host_mut()
     }
 
     /// Ends the program: runs what it registered with `atexit` and flushes its files.
@@ -234,22 +288,26 @@ impl Interpreter {
     }
 
     fn ask(&mut self, function: Object, name: &str, request: &str) -> Outcome {
+        match self.call_guest(function, name, request) {
+            Ok(GuestAnswer::Value { value, text, strict }) => {
+                Outcome::Success(value.map(|json| Value { text: text.unwrap_or_else(|| json.clone()), json, strict }))
+            }
+            Ok(GuestAnswer::Error(error)) => Outcome::Error(error),
+            Ok(GuestAnswer::Exit { code }) => Outcome::Exit(code & 0xff),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The answer of one of the guest's functions, or how the interpreter ended instead of giving one.
+    fn call_guest<A: DeserializeOwned>(&mut self, function: Object, name: &str, request: &str) -> Result<A, Outcome> {
         if self.broken {
-            return Outcome::Crash(InstanceError::Dead.to_string());
+            return Err(Outcome::Crash(InstanceError::Dead.to_string()));
         }
         match interop::call(&mut self.instance, function, name, request) {
-            Ok(answer) => match serde_json::from_str(&answer) {
-                Ok(GuestAnswer::Value { value, text, strict }) => Outcome::Success(value.map(|json| Value {
-                    text: text.unwrap_or_else(|| json.clone()),
-                    json,
-                    strict,
-                })),
-                Ok(GuestAnswer::Error(error)) => Outcome::Error(error),
-                Ok(GuestAnswer::Exit { code }) => Outcome::Exit(code & 0xff),
-                Err(_) => Outcome::Crash("the interpreter gave an answer that is not JSON as agreed".into()),
-            },
-            Err(InteropError::Instance(error)) => self.ended(error),
-            Err(error) => Outcome::Crash(error.to_string()),
+            Ok(answer) => serde_json::from_str(&answer)
+                .map_err(|_| Outcome::Crash("the interpreter gave an answer that is not JSON as agreed".into())),
+            Err(InteropError::Instance(error)) => Err(self.ended(error)),
+            Err(error) => Err(Outcome::Crash(error.to_string())),
         }
     }
 
@@ -275,6 +333,10 @@ fn quota(limits: &Limits) -> Quota {
     Quota { bytes: limits.disk, inodes: limits.files, ..Quota::default() }
 }
 
-fn machine_limits(limits: &Limits) -> belljar_emscripten::Limits {
+pub(crate) fn console(limits: &Limits, streams: Streams) -> Console {
+    Console::new(streams.output, streams.input, limits.output)
+}
+
+pub(crate) fn machine_limits(limits: &Limits) -> belljar_emscripten::Limits {
     belljar_emscripten::Limits { memory: limits.memory, output: limits.output, files: quota(limits) }
 }

@@ -29,12 +29,15 @@ pub mod packages;
 mod python;
 mod recent;
 pub mod runtime;
+mod session;
 mod workshop;
 
 pub use calls::{CallError, GaveUp, HostCall, Scene};
 pub use image::{Image, LeftOut};
 pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
 pub use python::{Keep, OpenError, Options, PACKAGE_ENTRIES, Python};
+
+pub use session::{Cell, CellRequest, SESSION_DIRECTORY};
 
 /// Runs `work` on a thread with the stack that interpreters need, and waits for it.
 ///

@@ -236,15 +236,31 @@ impl Python {
         if let Some(image) = lock(&self.shared.images).get(&name) {
             return Ok(image);
         }
-        let Shared { program, base, base_key, base_layers, cache, .. } = &*self.shared;
-        let preloader = Preloader { cache, program, base, base_key, base_layers, progress };
-        let (image, made) = preloader.image(set, &name.1)?;
+        let (image, made) = self.preloader(progress).image(set, &name.1)?;
         if made {
             self.evict();
         }
         let weight = image.memory_size();
         lock(&self.shared.images).insert(name, image.clone(), weight);
         Ok(image)
+    }
+
+    pub(crate) fn preloader<'a>(&'a self, progress: &'a dyn Progress) -> Preloader<'a> {
+        let Shared { program, base, base_key, base_layers, cache, .. } = &*self.shared;
+        Preloader { cache, program, base, base_key, base_layers, progress }
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.shared.program
+    }
+
+    pub(crate) fn base_key(&self) -> &EntryKey {
+        &self.shared.base_key
+    }
+
+    /// The layers of an interpreter with the wheels of `set`.
+    pub(crate) fn layers_with(&self, set: &PackageSet) -> Vec<Arc<Layer>> {
+        self.shared.base_layers.iter().chain(set.layers()).cloned().collect()
     }
 
     /// Names what runs: `Python 3.14 (Pyodide 314.0.7)`.

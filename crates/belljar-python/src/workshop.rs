@@ -20,7 +20,7 @@ use belljar_emscripten::{Engine, Instance, Program, Setup};
 
 use crate::boot::{self, BALLAST, EXPORTS, GUEST_PATH};
 use crate::guest;
-use crate::image::{self, Extra, Image};
+use crate::image::{self, Extra, Image, Runs};
 use crate::interop::{self, InteropError};
 use crate::interpreter::Functions;
 use crate::libraries::CompiledLibraries;
@@ -127,13 +127,14 @@ impl Workshop<'_> {
         let entry = self.cache.get_or_make(&self.image_key(program), self.progress, |new| {
             let step = self.progress.start(Step::unmeasured("building the base image"));
             let file = image::create(&new.path().join(IMAGE))?;
+            let id = image::new_id()?;
             self.build("the base image", program, layers, |instance| {
                 boot::install_host_call(instance)?;
-                let mut further_modules = image::prepare(instance)?;
+                let mut further_modules = image::prepare(instance, Runs::Programs)?;
                 further_modules.retain(|module| !belljar_packages::needs::in_standard_library(module));
                 let functions = Functions::import(instance)?;
-                let extra = Extra { functions, left_out: Vec::new(), further_modules };
-                image::write(instance, &file, &extra, "1 + 1")
+                let extra = Extra { functions, left_out: Vec::new(), further_modules, id: id.clone() };
+                image::write(instance, &file, &extra, "1 + 1", Runs::Programs)
             })?;
             step.finish();
             Ok::<_, OpenError>(())

@@ -75,7 +75,7 @@ impl Arguments {
 }
 
 /// `global_variables: expected an object, got an array`.
-fn wrong(name: &str, expected: &str, got: &Value) -> String {
+pub(crate) fn wrong(name: &str, expected: &str, got: &Value) -> String {
     let got = match got {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "a boolean".into(),

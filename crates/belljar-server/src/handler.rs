@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use belljar_sessions::Sessions;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation, ListToolsResult,
-    LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams, ProgressNotificationParam, ProgressToken,
-    ProtocolVersion, ServerCapabilities, ServerConfig, SetLevelRequestParams, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam,
+    PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, Tool,
+    UnsubscribeRequestParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer, ServerHandler};
@@ -15,6 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::answer::ReturnMode;
 use crate::arguments::Arguments;
+use crate::interpreter::{self, Interpreter};
 use crate::listener::{Event, Interest, Listener};
 use crate::runner::{RunError, Runner};
 use crate::tool;
@@ -30,6 +34,10 @@ const INSTRUCTIONS: &str = "Runs Python code in a sandbox: no network, no files 
 pub struct Server {
     runner: Runner,
     mode: ReturnMode,
+    /// Whether `run_python_code` is offered.
+    python: bool,
+    /// The tools of sessions, if they are offered.
+    interpreter: Option<Interpreter>,
     /// The level that `logging/setLevel` set, as a number.
     level: Arc<AtomicU8>,
     calls: Arc<AtomicUsize>,
@@ -38,13 +46,35 @@ pub struct Server {
 impl Server {
     /// A server whose tool runs code with `runner` and answers in the shape of `mode`.
     pub fn new(runner: Runner, mode: ReturnMode) -> Self {
-        Self { runner, mode, level: Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8)), calls: Arc::default() }
+        let level = Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8));
+        Self { runner, mode, python: true, interpreter: None, level, calls: Arc::default() }
+    }
+
+    /// The same with the tools of these sessions; `alone` says that they are the only ones.
+    #[must_use]
+    pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
+        Self { python: !alone, interpreter: Some(Interpreter::new(sessions)), ..self }
+    }
+
+    /// To be called once, on the runtime that serves: sessions that are idle are looked for from now on.
+    pub(crate) fn begin(&self) {
+        if let Some(interpreter) = &self.interpreter {
+            interpreter.start_sweeping();
+        }
+    }
+
+    /// To be called at the end: sessions that are to survive are put where they do.
+    pub(crate) async fn end(&self) {
+        if let Some(interpreter) = &self.interpreter {
+            interpreter.end().await;
+        }
     }
 
     /// The same for another client: what one sets does not change what another gets.
     #[must_use]
     pub fn session(&self) -> Self {
-        Self { level: Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8)), ..self.clone() }
+        let interpreter = self.interpreter.as_ref().map(Interpreter::for_another);
+        Self { level: Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8)), interpreter, ..self.clone() }
     }
 
     /// What the tool answers to `code`, as text.
@@ -72,19 +102,40 @@ impl Server {
         arguments: Arguments,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResult, RunError> {
+        let report = self.heard(context, |listener| self.runner.run(arguments, listener)).await;
+        Ok(report?.result(self.mode))
+    }
+
+    /// Does `work`, whose listener passes on to the client what it wants to hear.
+    async fn heard<F: Future>(
+        &self,
+        context: &RequestContext<RoleServer>,
+        work: impl FnOnce(Listener) -> F,
+    ) -> F::Output {
         let token = context.meta.get_progress_token();
         let interest = Interest { level: self.level_for(context), progress: token.is_some() };
         let (listener, events) = Listener::new(interest);
         let wanted = interest.level.is_some_and(|level| level as u8 <= LoggingLevel::Error as u8) || interest.progress;
         let telling = wanted.then(|| tokio::spawn(tell(context.peer.clone(), token, events)));
-        let report = self.runner.run(arguments, listener).await;
+        let result = work(listener).await;
         if let Some(telling) = telling {
             let abort = telling.abort_handle();
             if tokio::time::timeout(DRAIN, telling).await.is_err() {
                 abort.abort();
             }
         }
-        Ok(report?.result(self.mode))
+        result
+    }
+
+    fn tools(&self) -> Vec<Tool> {
+        let python = self.python.then(tool::tool);
+        let sessions = self.interpreter.iter().flat_map(Interpreter::tools);
+        python.into_iter().chain(sessions).collect()
+    }
+
+    fn sessions(&self) -> Result<&Interpreter, ErrorData> {
+        let missing = || ErrorData::invalid_request("there are no sessions here (--toolset interpreter)", None);
+        self.interpreter.as_ref().ok_or_else(missing)
     }
 
     /// The least level of messages that are to be sent: in the modern era the request says it, before that the session.
@@ -155,12 +206,23 @@ fn tool_error(text: impl Into<String>) -> CallToolResult {
 
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_logging().build();
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_logging();
+        let capabilities = match &self.interpreter {
+            Some(_) => {
+                capabilities.enable_resources().enable_resources_list_changed().enable_resources_subscribe().build()
+            }
+            None => capabilities.build(),
+        };
+        let instructions = match (&self.interpreter, self.python) {
+            (None, _) => INSTRUCTIONS.to_owned(),
+            (Some(_), false) => interpreter::INSTRUCTIONS.to_owned(),
+            (Some(_), true) => format!("run_python_code: {INSTRUCTIONS} execute_code: {}", interpreter::INSTRUCTIONS),
+        };
         let identity = Implementation::new("belljar", env!("CARGO_PKG_VERSION"))
             .with_title("Belljar")
             .with_description("Runs the Python that language models write, sealed in WebAssembly")
             .with_icons(tool::icons());
-        ServerConfig::new(capabilities).with_server_info(identity).with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities).with_server_info(identity).with_instructions(instructions)
     }
 
     async fn list_tools(
@@ -168,11 +230,11 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(vec![tool::tool()]))
+        Ok(ListToolsResult::with_all_items(self.tools()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        (name == tool::NAME).then(tool::tool)
+        self.tools().into_iter().find(|tool| tool.name == name)
     }
 
     async fn call_tool(
@@ -180,11 +242,22 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if request.name != tool::NAME {
-            let message = format!("there is no tool `{}`; there is `{}`", request.name, tool::NAME);
+        let Some(named) = self.get_tool(&request.name) else {
+            let names: Vec<String> = self.tools().iter().map(|tool| format!("`{}`", tool.name)).collect();
+            let message = format!("there is no tool `{}`; there is {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
-        }
+        };
         let _in_flight = InFlight::new(&self.calls);
+        if let Some(interpreter) = self.interpreter.as_ref().filter(|_| named.name != tool::NAME) {
+            let call =
+                self.heard(&context, |listener| interpreter.call(&named.name, request.arguments, listener, &context));
+            // When the future of `call` is dropped, the cell is interrupted.
+            let result = tokio::select! {
+                result = call => result,
+                () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
+            };
+            return Ok(result.unwrap_or_else(tool_error).into());
+        }
         let arguments = match Arguments::read(request.arguments) {
             Ok(arguments) => arguments,
             Err(reason) => return Ok(tool_error(reason).into()),
@@ -195,6 +268,47 @@ impl ServerHandler for Server {
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
         };
         Ok(result.unwrap_or_else(|error| tool_error(error.to_string())).into())
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(self.sessions()?.list_resources().await)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(self.sessions()?.list_templates())
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        Ok(self.sessions()?.read_resource(&request.uri).await?.into())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.sessions()?.subscribe(request.uri, context.peer).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.sessions()?.unsubscribe(&request.uri, &context.peer);
+        Ok(())
     }
 
     async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {

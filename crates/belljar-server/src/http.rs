@@ -81,6 +81,8 @@ pub async fn serve_http<S: Served>(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let ending = CancellationToken::new();
+    server.begin();
+    let last = server.clone();
     let routes = routes(&server, &options, &ending);
     let told = CancellationToken::new();
     let tell = told.clone();
@@ -94,7 +96,7 @@ pub async fn serve_http<S: Served>(
         }
         ending.cancel();
     });
-    match &options.tls {
+    let served = match &options.tls {
         Some(tls) => serve(TlsListener::new(listener, tls)?, routes, told).await,
         None => {
             let listener = listener.tap_io(|stream| {
@@ -105,7 +107,9 @@ pub async fn serve_http<S: Served>(
             });
             serve(listener, routes, told).await
         }
-    }
+    };
+    last.end().await;
+    served
 }
 
 /// Serves until `told` is cancelled, and a little longer.

@@ -1,4 +1,4 @@
-//! The MCP server: the tool `run_python_code`, and the transports that agents reach it by.
+//! The MCP server: the tool `run_python_code`, those of stateful sessions, and the transports that agents reach it by.
 //!
 //! ```text
 //!  stdio ─┐                 ┌─ notifications while it runs ─▶ client
@@ -10,7 +10,8 @@
 //! | --- | --- |
 //! | `handler` | what the server answers to each request of the protocol |
 //! | `tool`, `arguments`, `answer` | the tool: what it is, what it is given, what it gives |
-//! | `runner`, `pool` | code run on guest threads, a fresh interpreter each time |
+//! | `runner` | code run on guest threads, a fresh interpreter each time |
+//! | `interpreter` | cells run in sessions that keep their variables, and files as resources |
 //! | `listener`, `lines` | what a client hears while code runs |
 //! | `images` | pictures that code shows |
 //! | `stdio`, `http`, `sse`, `served` | the transports, and what they carry |
@@ -31,11 +32,11 @@ mod guard;
 mod handler;
 mod http;
 mod images;
+mod interpreter;
 mod lines;
 mod listener;
 mod metrics;
 mod oauth;
-mod pool;
 mod resumable;
 mod runner;
 mod served;
@@ -45,12 +46,12 @@ mod tls;
 mod tool;
 
 pub use answer::ReturnMode;
+pub use belljar_sessions::{Capacity, Workplace};
 pub use guard::{Admission, Tokens};
 pub use handler::Server;
 pub use http::{HttpOptions, HttpTransport, serve_http};
 pub use oauth::{OAuth, OAuthError};
-pub use pool::Capacity;
-pub use runner::{Runner, Workplace};
+pub use runner::Runner;
 pub use served::Served;
 pub use stdio::{serve_stdio, serve_streams};
 pub use tls::{Tls, TlsError};

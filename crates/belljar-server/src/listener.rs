@@ -182,7 +182,8 @@ impl StepProgress for Running {
 pub(crate) struct Output(Arc<Mutex<Written>>);
 
 struct Written {
-    all: Vec<u8>,
+    /// `None` when somebody else keeps it.
+    all: Option<Vec<u8>>,
     listener: Option<Listener>,
     stdout: Lines,
     stderr: Lines,
@@ -190,8 +191,17 @@ struct Written {
 
 impl Output {
     pub(crate) fn new(listener: &Listener) -> Self {
+        Self::with(listener, Some(Vec::new()))
+    }
+
+    /// One that tells the client, and keeps nothing.
+    pub(crate) fn heard(listener: &Listener) -> Self {
+        Self::with(listener, None)
+    }
+
+    fn with(listener: &Listener, all: Option<Vec<u8>>) -> Self {
         let listener = listener.wants_output().then(|| listener.clone());
-        let written = Written { all: Vec::new(), listener, stdout: Lines::default(), stderr: Lines::default() };
+        let written = Written { all, listener, stdout: Lines::default(), stderr: Lines::default() };
         Self(Arc::new(Mutex::new(written)))
     }
 
@@ -203,7 +213,7 @@ impl Output {
             stdout.finish(|line| listener.log(LoggingLevel::Info, "python", line));
             stderr.finish(|line| listener.log(LoggingLevel::Warning, "python", line));
         }
-        std::mem::take(&mut written.all)
+        written.all.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
@@ -215,7 +225,9 @@ impl OutputSink for Output {
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
         let mut written = self.written();
         let Written { all, listener, stdout, stderr } = &mut *written;
-        all.extend_from_slice(bytes);
+        if let Some(all) = all {
+            all.extend_from_slice(bytes);
+        }
         let Some(listener) = listener else { return };
         let (lines, level) = match stream {
             Stream::Stdout => (stdout, LoggingLevel::Info),

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use belljar_core::progress::{NoProgress, Progress};
 use belljar_core::{Limits, Outcome, Request};
 use belljar_packages::{Inferred, Requirement};
-use belljar_python::install::{Given, InstallerSource, LiveInstaller};
-use belljar_python::{Interpreter, Interrupter, Python, Streams};
+use belljar_python::install::LiveInstaller;
+use belljar_python::{Interpreter, Interrupter, Streams};
+use belljar_sessions::{Busy, Capacity, Place, Pool, Workplace};
 use prometheus_client::metrics::gauge::Gauge;
 use rmcp::model::LoggingLevel;
 use tokio::sync::oneshot;
@@ -17,7 +18,6 @@ use crate::arguments::Arguments;
 use crate::images::Images;
 use crate::listener::{Listener, Output};
 use crate::metrics::Metrics;
-use crate::pool::{Busy, Capacity, Place, Pool};
 
 /// Why code was not run.
 #[derive(Debug, thiserror::Error)]
@@ -30,17 +30,6 @@ pub(crate) enum RunError {
     Failed(String),
 }
 
-/// What code is run with.
-#[derive(Clone)]
-pub struct Workplace {
-    /// A CPython that is ready.
-    pub python: Python,
-    /// Packages for every piece of code.
-    pub given: Given,
-    /// Where packages come from.
-    pub source: Arc<dyn InstallerSource>,
-}
-
 /// Makes the workplace ready; on a guest thread.
 type Opener = Box<dyn Fn(&dyn Progress) -> Result<Workplace, String> + Send + Sync>;
 
@@ -51,7 +40,7 @@ pub struct Runner {
 }
 
 struct Shared {
-    pool: Pool,
+    pool: Arc<Pool>,
     limits: Limits,
     open: Opener,
     workplace: Mutex<Option<Workplace>>,
@@ -68,7 +57,7 @@ impl Runner {
     ) -> Self {
         let open = Box::new(open);
         let metrics = Metrics::default();
-        let shared = Shared { pool: Pool::new(capacity), limits, open, workplace: Mutex::default(), metrics };
+        let shared = Shared { pool: Arc::new(Pool::new(capacity)), limits, open, workplace: Mutex::default(), metrics };
         let runner = Self { shared: Arc::new(shared) };
         let opening = Arc::downgrade(&runner.shared);
         let submitted = runner.shared.pool.submit(move |_place| {
@@ -87,6 +76,19 @@ impl Runner {
     /// The limits of every piece of code.
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
+    }
+
+    /// The threads that code runs on.
+    pub fn pool(&self) -> Arc<Pool> {
+        self.shared.pool.clone()
+    }
+
+    /// What code is run with, made ready if need be. Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// What opening it says.
+    pub fn workplace(&self, progress: &dyn Progress) -> Result<Workplace, String> {
+        self.shared.workplace(progress)
     }
 
     /// The server's numbers.

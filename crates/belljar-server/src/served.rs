@@ -15,6 +15,14 @@ pub trait Served: ServerHandler + Clone {
 
     /// The server's numbers, as Prometheus reads them.
     fn metrics(&self) -> String;
+
+    /// It is about to be served. Called once, on the runtime that serves.
+    fn begin(&self) {}
+
+    /// It is not served any more: what is to survive is put where it does.
+    fn end(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 impl Served for Server {
@@ -28,5 +36,13 @@ impl Served for Server {
 
     fn metrics(&self) -> String {
         Self::metrics(self)
+    }
+
+    fn begin(&self) {
+        Self::begin(self);
+    }
+
+    async fn end(&self) {
+        Self::end(self).await;
     }
 }

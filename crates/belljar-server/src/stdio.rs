@@ -27,13 +27,17 @@ pub async fn serve_streams(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> io::Result<()> {
+    server.begin();
+    let ending = server.clone();
     let running = match server.serve((input, output)).await {
         Ok(running) => running,
         // A client that says nothing and leaves has done no wrong.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(io::Error::other(error)),
     };
-    match running.waiting().await {
+    let end = running.waiting().await;
+    ending.end().await;
+    match end {
         Ok(QuitReason::JoinError(error)) | Err(error) => Err(io::Error::other(error)),
         Ok(_) => Ok(()),
     }

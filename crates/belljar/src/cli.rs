@@ -11,6 +11,7 @@ use crate::limits::LimitOptions;
 use crate::mount::Mount;
 use crate::packages::{PackageOptions, PackagesCommand};
 use crate::serve::{HttpArguments, ServeArguments};
+use crate::session_commands::SessionsCommand;
 
 /// Runs the Python that language models write, sealed in WebAssembly.
 #[derive(Debug, Parser)]
@@ -107,6 +108,9 @@ pub(crate) enum Command {
     /// Lock and fetch packages ahead of time; show and clean what is kept of them.
     #[command(subcommand)]
     Packages(PackagesCommand),
+    /// List, export, import and remove the sessions that a server keeps (--data-dir).
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
     /// List the tools of any MCP server, or call one.
     Call(crate::call::Arguments),
     /// Print a completion script for a shell.
@@ -127,6 +131,7 @@ Examples:
   belljar run --timeout 2.5 --memory 256MB x.py  with limits
   belljar run --mount ./data:/data x.py          /data shows ./data, read-only
   belljar run --json -c '[1, 2.5]'               the outcome as JSON
+  belljar run analysis.ipynb -o done.ipynb       a notebook's cells, their outputs written back
   belljar run -c 'import rich; rich.print(1)'    packages that code imports are installed
 
 Exit status:
@@ -146,6 +151,9 @@ pub(crate) struct RunArguments {
     /// File to run (`-` is standard input), and what it gets as sys.argv. With -c, all of it is for sys.argv.
     #[arg(value_name = "FILE [ARGS]", trailing_var_arg = true, allow_hyphen_values = true)]
     file_and_args: Vec<String>,
+    /// Where to write a notebook's outputs: the notebook with them, on standard output unless said.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// Prompt for code, after running what is given.
     #[arg(short, long)]
     pub(crate) interactive: bool,

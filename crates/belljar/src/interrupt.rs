@@ -3,27 +3,26 @@
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belljar_python::Interrupter;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 
 /// Exit status of a program that was interrupted, as shells show SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Which interpreter a Ctrl-C is meant for.
+/// What a Ctrl-C is meant for.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupts(Arc<Mutex<Target>>);
 
 #[derive(Default)]
 struct Target {
-    running: Option<Interrupter>,
+    running: Option<Box<dyn Fn() + Send>>,
     pressed: bool,
 }
 
 impl Interrupts {
-    /// Runs `work` with Ctrl-C meant for `interrupter`.
-    pub(crate) fn during<T>(&self, interrupter: Interrupter, work: impl FnOnce() -> T) -> T {
-        *self.lock() = Target { running: Some(interrupter), pressed: false };
+    /// Runs `work`, on which Ctrl-C has `interrupt` called.
+    pub(crate) fn during<T>(&self, interrupt: impl Fn() + Send + 'static, work: impl FnOnce() -> T) -> T {
+        *self.lock() = Target { running: Some(Box::new(interrupt)), pressed: false };
         let result = work();
         *self.lock() = Target::default();
         result
@@ -32,7 +31,7 @@ impl Interrupts {
     fn press(&self) {
         let mut target = self.lock();
         match &target.running {
-            Some(running) if !target.pressed => running.interrupt(),
+            Some(interrupt) if !target.pressed => interrupt(),
             _ => std::process::exit(INTERRUPTED.into()),
         }
         target.pressed = true;

@@ -13,7 +13,10 @@ mod packages;
 mod progress;
 mod prompt;
 mod run;
+mod run_notebook;
 mod serve;
+mod session_commands;
+mod session_options;
 mod warmup;
 
 use std::process::ExitCode;
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Example(ref arguments) => serve::example(&cli.global, arguments),
         Command::Warmup(ref options) => interrupt::guard(|_| warmup::warmup(&cli.global, options)),
         Command::Packages(ref command) => interrupt::guard(|_| packages::packages(&cli.global, command)),
+        Command::Sessions(ref command) => session_commands::sessions(command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut std::io::stdout());
@@ -61,7 +65,7 @@ fn start_logging(cli: &Cli) {
         _ => "trace",
     };
     let filter = EnvFilter::new(asked.unwrap_or_else(|| {
-        format!("warn,belljar={level},belljar_client={level},belljar_python={level},belljar_emscripten={level}")
+        format!("warn,belljar={level},belljar_client={level},belljar_python={level},belljar_server={level},belljar_sessions={level},belljar_emscripten={level}")
     }));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

@@ -76,7 +76,8 @@ fn run_line(
     let env = start.arguments.env.iter().cloned().collect();
     let request = Request { code, mode: Mode::Interactive, filename: "<stdin>".into(), env, ..Request::default() };
     let mut current = interpreter.borrow_mut();
-    let execution = interrupts.during(current.interrupter(), || current.run(&request));
+    let interrupter = current.interrupter();
+    let execution = interrupts.during(move || interrupter.interrupt(), || current.run(&request));
     eprint!("{}", explain(&execution.outcome));
     if matches!(execution.outcome, Outcome::Exit(_)) {
         return Some(status(&execution.outcome));

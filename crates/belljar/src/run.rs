@@ -16,7 +16,7 @@ use crate::console::Terminal;
 use crate::interrupt::Interrupts;
 use crate::outcome::{Report, explain, fail, fail_with, status};
 use crate::packages::Packages;
-use crate::{progress, prompt};
+use crate::{progress, prompt, run_notebook};
 
 /// A program to run, with the name that tracebacks show and its arguments.
 struct Program {
@@ -27,6 +27,11 @@ struct Program {
 
 /// Runs what the arguments name; answers the exit status.
 pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interrupts) -> ExitCode {
+    if let Ok((Some(file), rest)) = arguments.file_and_args()
+        && run_notebook::is_notebook(file)
+    {
+        return run_notebook::run(global, arguments, file, rest, interrupts);
+    }
     let program = match program(arguments) {
         Ok(program) => program,
         Err(message) => return fail(&message),
@@ -61,13 +66,17 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
     let Some(program) = program else {
         return prompt::prompt(&start, interpreter, interrupts);
     };
-    let execution = interrupts.during(interpreter.interrupter(), || {
-        if arguments.interactive {
-            interpreter.run(&program.request)
-        } else {
-            execute(&mut interpreter, &program.request)
-        }
-    });
+    let interrupter = interpreter.interrupter();
+    let execution = interrupts.during(
+        move || interrupter.interrupt(),
+        || {
+            if arguments.interactive {
+                interpreter.run(&program.request)
+            } else {
+                execute(&mut interpreter, &program.request)
+            }
+        },
+    );
     if arguments.stats {
         report_statistics(&execution);
     }

@@ -15,6 +15,7 @@ use crate::cli::{Global, seconds};
 use crate::limits::LimitOptions;
 use crate::outcome::{fail, fail_with, words};
 use crate::packages::{PackageOptions, Packages};
+use crate::session_options::SessionOptions;
 
 /// Options of every server.
 #[derive(Debug, Clone, Args)]
@@ -37,6 +38,8 @@ pub(crate) struct ServeArguments {
     #[command(flatten)]
     limits: LimitOptions,
     #[command(flatten)]
+    sessions: SessionOptions,
+    #[command(flatten)]
     packages: PackageOptions,
 }
 
@@ -46,6 +49,10 @@ enum Toolset {
     /// `run_python_code` alone: each call in an interpreter of its own.
     #[default]
     Python,
+    /// `execute_code` and its kin: sessions that keep variables and files.
+    Interpreter,
+    /// Both.
+    All,
 }
 
 /// What the tool's text looks like.
@@ -60,13 +67,17 @@ enum Mode {
 
 impl ServeArguments {
     /// A server as the options say, which begins to make Python ready.
-    fn server(&self, global: &Global) -> Server {
-        let Toolset::Python = self.toolset;
+    fn server(&self, global: &Global) -> Result<Server, String> {
         let mode = match self.return_mode {
             Mode::Xml => ReturnMode::Xml,
             Mode::Json => ReturnMode::Json,
         };
-        Server::new(self.runner(global), mode)
+        let runner = self.runner(global);
+        if self.toolset == Toolset::Python {
+            return Ok(Server::new(runner, mode));
+        }
+        let sessions = self.sessions.sessions(self.limits.of_server(), &runner)?;
+        Ok(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter))
     }
 
     fn runner(&self, global: &Global) -> Runner {
@@ -99,9 +110,6 @@ pub(crate) struct HttpArguments {
     /// Longest request.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16MB")]
     max_body: u64,
-    /// Sessions that may be open.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    max_sessions: usize,
     /// End a session in which nothing happens for so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300")]
     idle: Duration,
@@ -115,7 +123,7 @@ impl HttpArguments {
     fn options(&self, transport: HttpTransport, beyond: bool) -> Result<HttpOptions, String> {
         let mut options = HttpOptions::new(transport);
         options.max_body = usize::try_from(self.max_body).unwrap_or(usize::MAX);
-        options.max_sessions = self.max_sessions;
+        options.max_sessions = self.serve.sessions.max_sessions;
         options.idle = self.idle;
         self.access.apply(&mut options, beyond, &self.host)?;
         Ok(options)
@@ -140,7 +148,7 @@ pub(crate) fn http(global: &Global, arguments: &HttpArguments, transport: HttpTr
             .await
             .map_err(|error| std::io::Error::other(format!("cannot listen on {address}: {error}")))?;
         // Only now: who cannot listen need not make Python ready.
-        let server = arguments.serve.server(global);
+        let server = arguments.serve.server(global).map_err(std::io::Error::other)?;
         let path = if transport == HttpTransport::Sse { "sse" } else { "mcp" };
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         eprintln!("listening on {scheme}://{}/{path}", listener.local_addr()?);
@@ -176,15 +184,20 @@ pub(crate) fn stdio(global: &Global, arguments: &ServeArguments) -> ExitCode {
     if let Err(message) = arguments.packages.check() {
         return fail(&message);
     }
-    let server = arguments.server(global);
-    serve(async move { belljar_server::serve_stdio(server).await })
+    match arguments.server(global) {
+        Ok(server) => serve(async move { belljar_server::serve_stdio(server).await }),
+        Err(message) => fail(&message),
+    }
 }
 
 /// `belljar example`: the tool's answer to a small program.
 #[expect(clippy::print_stdout, reason = "the answer is what the command is for")]
 pub(crate) fn example(global: &Global, arguments: &ServeArguments) -> ExitCode {
     const CODE: &str = "import sys\nprint('Python', sys.version.split()[0])\n[n * n for n in range(5)]";
-    let server = arguments.server(global);
+    let server = match arguments.server(global) {
+        Ok(server) => server,
+        Err(message) => return fail(&message),
+    };
     serve(async move {
         eprintln!("running:\n{CODE}\n");
         println!("{}", server.answer(CODE).await);

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use super::content::Content;
-use super::node::{Directory, Kind, NodeId};
+use super::descriptors::Target;
+use super::node::{Device, Directory, Kind, NodeId};
 use super::walk::{Last, Place, join};
 use super::{AT_FDCWD, FileBytes, FileType, Filesystem, OpenFlags, PATH_MAX, Timestamp};
 use crate::Errno;
@@ -136,6 +137,18 @@ impl Filesystem {
         })
     }
 
+    /// `length` bytes of a regular file from `offset` on, or as many as there are.
+    pub fn read_part(&mut self, path: &str, offset: u64, length: u64) -> Result<Vec<u8>, FileError> {
+        self.on_path(path, |files| {
+            let Place::Node(id) = files.resolve(AT_FDCWD, path, true)? else { return Err(Errno::EINVAL) };
+            let Kind::File(content) = &files.nodes.get(id)?.kind else { return Err(Errno::EINVAL) };
+            let left = content.size().saturating_sub(offset);
+            let mut bytes = buffer(length.min(left), left)?;
+            content.read_at(offset, &mut bytes);
+            Ok(bytes)
+        })
+    }
+
     /// The contents of a file, links followed, as long as they are still those that a layer gives it. `None` for
     /// anything that the guest wrote, for what a host directory holds, and for what does not exist.
     ///
@@ -249,6 +262,44 @@ impl Filesystem {
             }
             Ok(listing)
         })
+    }
+
+    /// Leaves the files as they are and everything else as a new program finds it: nothing is open but the standard
+    /// streams, and `home`, which is made if it is missing, is the working directory.
+    pub fn restart(&mut self, home: &str) -> Result<(), FileError> {
+        let open: Vec<u32> = self.descriptors.all().map(|(fd, _, _)| fd).collect();
+        for fd in open {
+            // What is in the table can be closed.
+            let _ = i32::try_from(fd).map(|fd| self.close(fd));
+        }
+        for (name, device, flags) in
+            [("stdin", Device::Stdin, 0), ("stdout", Device::Stdout, 1), ("stderr", Device::Stderr, 1)]
+        {
+            let path = format!("/dev/{name}");
+            // The program may have put something else there.
+            let there = self.as_host(|files| match files.resolve(AT_FDCWD, &path, false) {
+                Ok(Place::Node(id)) if matches!(&files.nodes.get(id)?.kind, Kind::Device(at) if *at == device) => {
+                    Ok(Some(id))
+                }
+                _ => Ok(None),
+            });
+            let there = there.map_err(|errno| FileError { path: path.clone(), errno })?;
+            if there.is_none() {
+                self.create_dir_all("/dev")?;
+                // It fails where nothing is.
+                let _ = self.remove(&path);
+            }
+            self.on_path(&path, |files| {
+                let id = match (there, files.resolve(AT_FDCWD, "/dev", true)?) {
+                    (Some(id), _) => id,
+                    (None, Place::Node(devices)) => files.make(devices, name, 0o666, Kind::Device(device))?,
+                    (None, Place::Host { .. }) => return Err(Errno::EBUSY),
+                };
+                files.add_description(Target::Node(id), OpenFlags(flags), 0).map(drop)
+            })?;
+        }
+        self.create_dir_all(home)?;
+        self.set_cwd(home)
     }
 
     /// Makes `path` the working directory.

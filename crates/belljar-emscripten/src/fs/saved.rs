@@ -145,6 +145,55 @@ impl SavedFiles {
         self.layers.iter().map(String::as_str).filter(|id| !Layer::is_removed(id))
     }
 
+    /// The regular files under the directory `path` that hold nothing of a layer: path from there, and contents. Needs no
+    /// layers, so that it works where [`SavedFiles::load`] cannot.
+    pub fn written_under(&self, path: &str) -> Vec<(String, Vec<u8>)> {
+        /// Bytes of all files, with their holes: a file can say that it is larger than any memory.
+        const MOST: usize = 1 << 30;
+        let mut room = MOST;
+        let node = |NodeId(id): NodeId| self.nodes.get(id as usize).and_then(Option::as_ref);
+        let entries = |id| match node(id).map(|node| &node.kind) {
+            Some(SavedKind::Directory { entries, .. }) => entries.as_slice(),
+            _ => &[],
+        };
+        let mut at = ROOT;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let found = entries(at).iter().find(|(entry, _)| **entry == *name).and_then(|(_, id)| *id);
+            let Some(found) = found else { return Vec::new() };
+            at = found;
+        }
+        let (mut files, mut todo) = (Vec::new(), vec![(at, String::new())]);
+        // A damaged tree may have circles; a whole one has no more entries than inodes.
+        let mut left = self.nodes.len();
+        while let Some((directory, prefix)) = todo.pop() {
+            for (name, id) in entries(directory) {
+                let Some(id) = *id else { continue };
+                let Some(rest) = left.checked_sub(1) else { return files };
+                left = rest;
+                let path = if prefix.is_empty() { name.to_string() } else { format!("{prefix}/{name}") };
+                match node(id).map(|node| &node.kind) {
+                    Some(SavedKind::Directory { .. }) => todo.push((id, path)),
+                    Some(SavedKind::File { size, lower: None, chunks }) => {
+                        let Some(size) = usize::try_from(*size).ok().filter(|size| *size <= room) else { continue };
+                        room -= size;
+                        let mut bytes = vec![0; size];
+                        for (index, Bytes(chunk)) in chunks {
+                            let start = usize::try_from(*index).unwrap_or(usize::MAX).saturating_mul(CHUNK);
+                            let place = bytes.get_mut(start..start.saturating_add(chunk.len()));
+                            if let Some(place) = place {
+                                place.copy_from_slice(chunk);
+                            }
+                        }
+                        files.push((path, bytes));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+
     /// Makes files of it again. `layers` must have all that were there when they were saved, in any order; others
     /// are not looked at. What is there may exceed `quota`; it can only shrink then.
     pub fn load(self, layers: &[Arc<Layer>], quota: Quota) -> Result<Filesystem, LoadError> {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use belljar_core::progress::Progress;
-use belljar_packages::{InstallError, Installed, Request, Requirement};
+use belljar_emscripten::fs::Filesystem;
+use belljar_packages::{InstallError, Installed, Needs, Request, Requirement};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -67,7 +68,39 @@ impl Package {
 impl LiveInstaller {
     /// For an interpreter that is a copy of `image`. `source` is asked when the code first installs something.
     pub fn new(python: &Python, image: &Image, source: Arc<dyn InstallerSource>, progress: Arc<dyn Progress>) -> Self {
-        Self { python: python.clone(), source, progress, set: Mutex::new(image.packages().clone()) }
+        Self::with_packages(python, image.packages().clone(), source, progress)
+    }
+
+    /// For an interpreter that has these packages.
+    pub fn with_packages(
+        python: &Python,
+        set: PackageSet,
+        source: Arc<dyn InstallerSource>,
+        progress: Arc<dyn Progress>,
+    ) -> Self {
+        Self { python: python.clone(), source, progress, set: Mutex::new(set) }
+    }
+
+    /// Installs what a cell is going to need, before it runs, and puts it under its files.
+    ///
+    /// Must be called on a guest thread, while the interpreter does not run.
+    ///
+    /// # Errors
+    /// When something cannot be had that the cell cannot do without.
+    pub fn install(&self, needs: &Needs, files: &mut Filesystem) -> Result<(), PrepareError> {
+        let before = self.packages();
+        let work = Work {
+            python: self.python.clone(),
+            source: self.source.clone(),
+            progress: self.progress.clone(),
+            before: before.clone(),
+            asked: Request::from(needs),
+            upgrade: false,
+        };
+        let after = work.run()?;
+        apply(&before, &after, &needs.requirements, files);
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = after;
+        Ok(())
     }
 
     /// What the interpreter has by now.
@@ -95,7 +128,7 @@ impl HostCall for LiveInstaller {
             source: self.source.clone(),
             progress: self.progress.clone(),
             before: before.clone(),
-            requirements: requirements.clone(),
+            asked: Request { requirements: requirements.clone(), ..Request::default() },
             upgrade: asked.upgrade,
         };
         let installer = self.source.installer().map_err(|error| CallError::Refused(error.to_string()))?;
@@ -117,7 +150,7 @@ impl HostCall for LiveInstaller {
             Err(GaveUp::TimeUp) => return Err(refused("installing took too long (--install-timeout)")),
             Err(GaveUp::Abandoned) => return Err(refused("installing failed by a fault of Belljar")),
         };
-        let report = apply(&before, &after, &requirements, scene);
+        let report = apply(&before, &after, &requirements, scene.files());
         *self.set.lock().unwrap_or_else(PoisonError::into_inner) = after;
         to_raw_value(&report).map_err(|error| CallError::Refused(error.to_string()))
     }
@@ -129,7 +162,8 @@ struct Work {
     source: Arc<dyn InstallerSource>,
     progress: Arc<dyn Progress>,
     before: PackageSet,
-    requirements: Vec<Requirement>,
+    /// What is wanted beside what there is.
+    asked: Request,
     upgrade: bool,
 }
 
@@ -137,18 +171,16 @@ impl Work {
     /// The set that the interpreter is to have.
     fn run(&self) -> Result<PackageSet, PrepareError> {
         let installer = self.source.installer()?;
-        let named = |name: &str| self.requirements.iter().any(|requirement| requirement.name() == name);
+        let all = self.asked.requirements.iter().chain(&self.asked.inferred);
+        let names: Vec<&str> = all.map(Requirement::name).collect();
+        let named = |name: &str| names.contains(&name);
         // As little as possible changes: nothing, or what was named, or whatever must.
         let keeps: [&dyn Fn(&str) -> bool; 3] = [&|_| !self.upgrade, &|name| !named(name), &|_| false];
         let mut outcome = None;
         for keep in keeps {
             let kept = self.before.members().filter(|member| keep(&member.name));
             let installed = kept.map(|member| Installed { name: member.name.clone(), version: member.version.clone() });
-            let request = Request {
-                requirements: self.requirements.clone(),
-                installed: installed.collect(),
-                ..Request::default()
-            };
+            let request = Request { installed: installed.collect(), ..self.asked.clone() };
             match self.python.install(&installer, &request, &*self.progress) {
                 Ok((set, _)) => return Ok(self.before.with(&set)),
                 Err(error @ PrepareError::Install(InstallError::Conflict { .. } | InstallError::NoWheel { .. })) => {
@@ -162,7 +194,7 @@ impl Work {
 }
 
 /// Puts what is new under the code's files, and takes away what it replaces.
-fn apply(before: &PackageSet, after: &PackageSet, named: &[Requirement], scene: &mut Scene<'_>) -> Report {
+fn apply(before: &PackageSet, after: &PackageSet, named: &[Requirement], files: &mut Filesystem) -> Report {
     let mut report = Report::default();
     for wheel in after.wheels() {
         let old = before.wheels().iter().find(|old| old.member.name == wheel.member.name);
@@ -174,13 +206,13 @@ fn apply(before: &PackageSet, after: &PackageSet, named: &[Requirement], scene: 
                 continue;
             }
             Some(old) => {
-                scene.files().remove_layer(old.layer.id());
+                files.remove_layer(old.layer.id());
                 report.removed.push(Package::of(old));
                 report.forget.extend(old.modules.iter().cloned());
             }
             None => {}
         }
-        scene.files().add_layer(wheel.layer.clone());
+        files.add_layer(wheel.layer.clone());
         report.installed.push(Package::of(wheel));
     }
     report

@@ -18,7 +18,7 @@ use crate::python::{OpenError, Python};
 pub use live::LiveInstaller;
 
 /// Modules that programs import and that are part of the guest.
-const PROVIDED: [&str; 2] = ["micropip", "pip"];
+pub(crate) const PROVIDED: [&str; 2] = ["micropip", "pip"];
 
 /// Why code has no image to run in.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! fails, hangs, crashes or writes something is left out, as if it had never been tried: the image is built once more
 //! without it, and code that imports it meets the failure itself.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use belljar_emscripten::{Instance, Limits, Program, Setup};
 use serde::Deserialize;
 
 use super::PackageSet;
-use crate::image::{self, Extra, Image, LeftOut};
+use crate::image::{self, Extra, Image, LeftOut, Runs};
 use crate::interop::{self, InteropError};
 use crate::python::OpenError;
 
@@ -77,17 +78,31 @@ impl Preloader<'_> {
             made = true;
             let step = self.progress.start(Step::unmeasured("building the image of these packages"));
             let file = image::create(&new.path().join(IMAGE))?;
-            let (mut instance, left_out) = self.build(set, modules)?;
-            let further_modules = self.base.further_modules().to_vec();
-            let extra = Extra { functions: self.base.functions(), left_out, further_modules };
+            let (mut instance, left_out) = self.build(set, modules, Runs::Programs)?;
+            let extra = self.extra(left_out)?;
             let imported = modules.iter().filter(|module| extra.left_out.iter().all(|left| left.module != **module));
             let code: String = imported.map(|module| format!("import {module}\n")).collect();
-            image::write(&mut instance, &file, &extra, &format!("{code}1 + 1")).map_err(failed)?;
+            image::write(&mut instance, &file, &extra, &format!("{code}1 + 1"), Runs::Programs).map_err(failed)?;
             step.finish();
             Ok::<_, OpenError>(())
         })?;
         let layers: Vec<_> = self.base_layers.iter().chain(set.layers()).cloned().collect();
         Ok((Image::open(&entry.file(IMAGE)?, self.program, &layers, set.clone())?, made))
+    }
+
+    /// Writes the image of sessions to `path`: IPython's shell, from the wheels of `set`.
+    ///
+    /// Must be called on a guest thread.
+    pub(crate) fn build_shell(&self, set: &PackageSet, modules: &[String], path: &Path) -> Result<(), OpenError> {
+        let file = image::create(path)?;
+        let (mut instance, left_out) = self.build(set, modules, Runs::Sessions)?;
+        let extra = self.extra(left_out)?;
+        image::write(&mut instance, &file, &extra, "x = 1\nprint(x)\nx + 1", Runs::Sessions).map_err(failed)
+    }
+
+    fn extra(&self, left_out: Vec<LeftOut>) -> Result<Extra, OpenError> {
+        let further_modules = self.base.further_modules().to_vec();
+        Ok(Extra { functions: self.base.functions(), left_out, further_modules, id: image::new_id()? })
     }
 
     fn key(&self, set: &PackageSet, modules: &[String]) -> EntryKey {
@@ -97,7 +112,7 @@ impl Preloader<'_> {
     }
 
     /// An interpreter that is ready to be copied, and what could not be imported.
-    fn build(&self, set: &PackageSet, modules: &[String]) -> Result<(Instance, Vec<LeftOut>), OpenError> {
+    fn build(&self, set: &PackageSet, modules: &[String], runs: Runs) -> Result<(Instance, Vec<LeftOut>), OpenError> {
         let both = |module: &String| [Preparation::Module(module.clone()), Preparation::Attributes(module.clone())];
         let mut todo: Vec<Preparation> = modules.iter().flat_map(both).collect();
         let mut left_out = Vec::new();
@@ -105,7 +120,7 @@ impl Preloader<'_> {
             let (mut instance, output) = self.start(set)?;
             let failure = todo.iter().find_map(|step| Some((step.clone(), step.take(&mut instance, &output)?)));
             let Some((failed_step, reason)) = failure else {
-                image::prepare(&mut instance).map_err(failed)?;
+                image::prepare(&mut instance, runs).map_err(failed)?;
                 return Ok((instance, left_out));
             };
             tracing::debug!(step = ?failed_step, reason, "not done ahead of time");

@@ -82,6 +82,12 @@ impl PackageSet {
         self.wheels.iter().any(|wheel| wheel.modules.iter().any(has))
     }
 
+    /// The layers of the wheels that `other` does not have.
+    pub fn layers_beside(&self, other: &Self) -> impl Iterator<Item = &Arc<Layer>> {
+        let has = |wheel: &&Arc<InstalledWheel>| !other.wheels.iter().any(|there| there.member == wheel.member);
+        self.wheels.iter().filter(has).map(|wheel| &wheel.layer)
+    }
+
     pub(crate) fn wheels(&self) -> &[Arc<InstalledWheel>] {
         &self.wheels
     }

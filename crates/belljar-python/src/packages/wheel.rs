@@ -1,9 +1,10 @@
 //! What is known of a wheel before its files are looked at, and the files.
 
 use belljar_emscripten::fs::FileBytes;
+use serde::{Deserialize, Serialize};
 
 /// One wheel of a set.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// The package's normalised name.
     pub name: String,

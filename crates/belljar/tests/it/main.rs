@@ -10,3 +10,4 @@ mod hostile;
 mod packages;
 mod runtime_files;
 mod serve;
+mod sessions;

@@ -73,3 +73,8 @@ fn an_agent_of_pydantic_ai_2_works() {
 fn fastmcp_works() {
     on_all_transports(&newest(), "fastmcp_client.py");
 }
+
+/// Runs a script with the SDK of the first generation, which finds `argument` in `sys.argv`.
+pub(crate) fn run_script(script: &str, argument: &str) {
+    run(Command::new(generation_1()).arg(script).arg(argument));
+}

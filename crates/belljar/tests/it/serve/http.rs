@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use crate::harness::{Belljar, Run};
 
 /// A server process that listens; killed when dropped.
-pub(super) struct Listening {
-    pub(super) child: Child,
+pub(crate) struct Listening {
+    pub(crate) child: Child,
     /// `http://127.0.0.1:PORT/mcp`, or `/sse`.
-    pub(super) url: String,
-    pub(super) address: String,
+    pub(crate) url: String,
+    pub(crate) address: String,
 }
 
 impl Listening {
-    pub(super) fn start<'a>(command: &str, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn start<'a>(command: &str, arguments: impl IntoIterator<Item = &'a str>) -> Self {
         let mut command = Belljar::new().args([command, "--port", "0"]).args(arguments).into_command();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -1,12 +1,12 @@
 //! The MCP server, spoken to as clients do: raw messages, and clients that others wrote.
 
 mod answers;
-mod clients;
+pub(crate) mod clients;
 mod configurations;
 mod conformance;
 mod faults;
 mod fetched;
-mod http;
+pub(crate) mod http;
 mod inspector;
 mod isolation;
 mod limits;
@@ -18,4 +18,4 @@ mod pages;
 mod resuming;
 mod stdio;
 mod tls;
-mod wire;
+pub(crate) mod wire;

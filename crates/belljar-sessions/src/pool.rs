@@ -24,7 +24,7 @@ impl Default for Capacity {
 /// Everybody is at work, and the queue is full.
 #[derive(Debug, thiserror::Error)]
 #[error("the server is busy: {running} pieces of code run and {waiting} wait; try again in a moment")]
-pub(crate) struct Busy {
+pub struct Busy {
     running: usize,
     waiting: usize,
 }
@@ -33,7 +33,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// A job's place among those that run or wait. It is free for the next one when this is dropped: at the latest when the
 /// job is done, or before, when it has only its own leavings to clear away.
-pub(crate) struct Place(Arc<Shared>);
+pub struct Place(Arc<Shared>);
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -42,7 +42,7 @@ impl Drop for Place {
 }
 
 /// The threads. They start when they are first needed and end when the pool is dropped.
-pub(crate) struct Pool {
+pub struct Pool {
     capacity: Capacity,
     shared: Arc<Shared>,
 }
@@ -63,12 +63,16 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(capacity: Capacity) -> Self {
+    /// A pool that has no threads yet.
+    pub fn new(capacity: Capacity) -> Self {
         Self { capacity, shared: Arc::new(Shared { state: Mutex::default(), work: Condvar::new() }) }
     }
 
     /// Has `job` done by the next thread that is free.
-    pub(crate) fn submit(&self, job: impl FnOnce(Place) + Send + 'static) -> Result<(), Busy> {
+    ///
+    /// # Errors
+    /// When all threads are at work and the queue is full.
+    pub fn submit(&self, job: impl FnOnce(Place) + Send + 'static) -> Result<(), Busy> {
         let mut state = self.shared.lock();
         let Capacity { running, waiting } = self.capacity;
         if state.taken >= running + waiting {

@@ -1,0 +1,100 @@
+//! Files as resources: `kernel://{session_id}/{filename}`.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use belljar_sessions::{FileAddress, is_text, mime_of};
+use rmcp::model::{
+    ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
+    ResourceTemplate,
+};
+use rmcp::{Peer, RoleServer};
+
+use super::{Interpreter, MOST_SUBSCRIPTIONS, lock};
+
+/// Resources that one list holds.
+const MOST_LISTED: usize = 5000;
+
+impl Interpreter {
+    /// The files of the sessions that this client uses.
+    pub(crate) async fn list_resources(&self) -> ListResourcesResult {
+        let sessions: Vec<_> = lock(&self.mine).iter().cloned().collect();
+        let mut resources = Vec::new();
+        for id in sessions {
+            match self.sessions.list(&id).await {
+                Ok(files) => resources.extend(files.into_iter().map(|file| {
+                    let resource = Resource::new(FileAddress::format(&id, &file.path), file.path.clone());
+                    resource.with_mime_type(mime_of(&file.path)).with_size(file.size)
+                })),
+                // It has expired, or is in use elsewhere.
+                Err(_) => {
+                    lock(&self.mine).remove(&id);
+                }
+            }
+        }
+        resources.truncate(MOST_LISTED);
+        ListResourcesResult::with_all_items(resources)
+    }
+
+    pub(crate) fn list_templates(&self) -> ListResourceTemplatesResult {
+        let file = ResourceTemplate::new("kernel://{session_id}/{+filename}", "session-file")
+            .with_title("A file of a session")
+            .with_description("A file that code wrote or that was uploaded. Folders are part of the name.");
+        let part = ResourceTemplate::new("kernel://{session_id}/{+filename}{?offset,length}", "session-file-part")
+            .with_title("Part of a file of a session")
+            .with_description("`length` bytes from `offset` on, for files that are too long to be read at once.");
+        ListResourceTemplatesResult::with_all_items(vec![file, part])
+    }
+
+    pub(crate) async fn read_resource(&self, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+        let missing = |error: &dyn std::fmt::Display| ErrorData::resource_not_found(error.to_string(), None);
+        let address = FileAddress::parse(uri).map_err(|error| missing(&error))?;
+        let mime = mime_of(&address.path);
+        let bytes = self.sessions.read(address).await.map_err(|error| missing(&error))?;
+        let contents = match String::from_utf8(bytes) {
+            Ok(text) if is_text(&mime, text.as_bytes()) => ResourceContents::text(text, uri),
+            Ok(text) => ResourceContents::blob(STANDARD.encode(text), uri),
+            Err(error) => ResourceContents::blob(STANDARD.encode(error.as_bytes()), uri),
+        };
+        Ok(ReadResourceResult::new(vec![contents.with_mime_type(mime)]))
+    }
+
+    pub(crate) async fn subscribe(&self, uri: String, peer: Peer<RoleServer>) -> Result<(), ErrorData> {
+        let refused = |error: &dyn std::fmt::Display| ErrorData::resource_not_found(error.to_string(), None);
+        let address = FileAddress::parse(&uri).map_err(|error| refused(&error))?;
+        self.sessions.find(address.session.as_str()).map_err(|error| refused(&error))?;
+        {
+            let mut subscribed = lock(&self.subscribed);
+            if subscribed.len() >= MOST_SUBSCRIPTIONS {
+                return Err(ErrorData::invalid_params(
+                    format!("at most {MOST_SUBSCRIPTIONS} subscriptions are kept"),
+                    None,
+                ));
+            }
+            if !subscribed.insert(uri.clone()) {
+                return Ok(());
+            }
+        }
+        let mut subscribers = lock(&self.subscribers);
+        // Clients that are gone are forgotten here.
+        subscribers.retain(|_, peers| {
+            peers.retain(|peer| !peer.is_transport_closed());
+            !peers.is_empty()
+        });
+        subscribers.entry(uri).or_default().push(peer);
+        Ok(())
+    }
+
+    pub(crate) fn unsubscribe(&self, uri: &str, peer: &Peer<RoleServer>) {
+        lock(&self.subscribed).remove(uri);
+        if let Some(peers) = lock(&self.subscribers).get_mut(uri) {
+            peers.retain(|other| !other.is_transport_closed() && !same(other, peer));
+        }
+    }
+}
+
+/// Whether two handles are of one client.
+fn same(one: &Peer<RoleServer>, other: &Peer<RoleServer>) -> bool {
+    one.peer_info().zip(other.peer_info()).is_some_and(|(one, other)| Arc::ptr_eq(&one, &other))
+}

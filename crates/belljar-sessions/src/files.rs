@@ -1,0 +1,229 @@
+//! Names, addresses and types of a session's files. A name comes from a stranger: it leads to a file of that very session,
+//! or nowhere.
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+use crate::id::SessionId;
+
+/// Longest path, in bytes.
+const MAX_PATH: usize = 1024;
+/// Most bytes that are read at once; longer files are read in parts.
+pub const MAX_READ: u64 = 8 << 20;
+/// Beginning of an address.
+const SCHEME: &str = "kernel://";
+/// What is written as `%XX` in an address: what means something in a URI, and what is not printable ASCII.
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}')
+    .add(b'\\');
+
+/// What is known of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileInfo {
+    /// Path from the session's directory.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+    /// When it was last written, in nanoseconds; only to tell changes.
+    pub modified: i128,
+}
+
+/// Part of a file, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Range {
+    /// Where it begins.
+    pub offset: u64,
+    /// How much at most; `None` is to the end, as long as that is not more than [`MAX_READ`].
+    pub length: Option<u64>,
+}
+
+/// Why a file cannot be read or written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    /// The name leads nowhere.
+    #[error("`{0}` is no name of a file: write a path inside of the session, such as `table.csv` or `plots/one.png`")]
+    Name(String),
+    /// There is no such file.
+    #[error("the session has no file `{0}`; list_session_files says which there are")]
+    Missing(String),
+    /// It is longer than what is read at once.
+    #[error("`{path}` has {size} bytes, and at most {MAX_READ} are read at once: add `?offset=0&length={MAX_READ}`")]
+    TooLong {
+        /// The file.
+        path: String,
+        /// Its length.
+        size: u64,
+    },
+    /// There is no room for it.
+    #[error("`{0}` does not fit into the session's space (--session-disk)")]
+    Full(String),
+    /// Something else.
+    #[error("`{path}`: {reason}")]
+    Other {
+        /// The file.
+        path: String,
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// Where a file is: `kernel://SESSION/PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileAddress {
+    /// The session.
+    pub session: SessionId,
+    /// Path from its directory.
+    pub path: String,
+    /// The part that is meant.
+    pub range: Range,
+}
+
+impl FileAddress {
+    /// Reads an address. Escapes are decoded once, and what they stand for is checked like the rest.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(uri: &str) -> Result<Self, FileError> {
+        let wrong = || FileError::Name(shortened(uri));
+        let rest = uri.strip_prefix(SCHEME).ok_or_else(wrong)?;
+        let (session, rest) = rest.split_once('/').ok_or_else(wrong)?;
+        let session = SessionId::parse(session).ok_or_else(wrong)?;
+        let (path, query) = rest.split_once('?').map_or((rest, ""), |(path, query)| (path, query));
+        let path = percent_decode_str(path).decode_utf8().map_err(|_| wrong())?.into_owned();
+        check_path(&path)?;
+        let mut range = Range::default();
+        for (name, value) in query.split('&').filter_map(|part| part.split_once('=')) {
+            let value = value.parse().map_err(|_| wrong())?;
+            match name {
+                "offset" => range.offset = value,
+                "length" => range.length = Some(value),
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(Self { session, path, range })
+    }
+
+    /// The address of a file.
+    pub fn format(session: &SessionId, path: &str) -> String {
+        format!("{SCHEME}{}/{}", session.as_str(), utf8_percent_encode(path, ESCAPED))
+    }
+}
+
+/// Whether a path stays inside of the session's directory: names with slashes between them, none of them `.`, `..` or
+/// hidden.
+pub(crate) fn check_path(path: &str) -> Result<(), FileError> {
+    let plain = |name: &str| {
+        !name.is_empty()
+            && !name.starts_with('.')
+            && name.len() <= 255
+            && !name.contains(|c: char| c.is_control() || c == '\\')
+    };
+    if path.len() <= MAX_PATH && path.split('/').all(plain) { Ok(()) } else { Err(FileError::Name(shortened(path))) }
+}
+
+/// Whether an uploaded file may be called that: a plain name, without folders.
+pub(crate) fn check_plain_name(name: &str) -> Result<(), FileError> {
+    if name.contains('/') { Err(FileError::Name(shortened(name))) } else { check_path(name) }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(200).filter(|c| !c.is_control()).collect()
+}
+
+/// The MIME type of a file, by its name.
+pub fn mime_of(path: &str) -> String {
+    let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map(|(_, extension)| extension);
+    match extension.map(str::to_ascii_lowercase).as_deref() {
+        // What the table lacks, or has other words for than data people use.
+        Some("ipynb") => "application/x-ipynb+json".into(),
+        Some("parquet") => "application/vnd.apache.parquet".into(),
+        Some("py") => "text/x-python".into(),
+        Some("pkl" | "pickle" | "npy" | "npz") => "application/octet-stream".into(),
+        Some("log" | "txt") => "text/plain".into(),
+        _ => mime_guess::from_path(path).first_or_octet_stream().essence_str().to_owned(),
+    }
+}
+
+/// Whether a file of this type, with these contents, is passed on as text.
+pub fn is_text(mime: &str, bytes: &[u8]) -> bool {
+    let binary =
+        ["image/", "audio/", "video/", "font/"].iter().any(|kind| mime.starts_with(kind)) && !mime.ends_with("+xml");
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    // Parts of binary files may happen to be UTF-8.
+    let odd = |c: char| c == '\0' || (!mime.starts_with("text/") && c.is_control() && !c.is_ascii_whitespace());
+    !binary && !text.contains(odd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "W-zFjI5p-ns1Qiu9";
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        let id = SessionId::parse(ID).unwrap();
+        for path in ["a.txt", "plots/one two.png", "100%.csv", "what?.txt", "ünï#code.md", "a%2e%2e"] {
+            let uri = FileAddress::format(&id, path);
+            let read = FileAddress::parse(&uri).unwrap();
+            assert_eq!((read.path.as_str(), &read.session), (path, &id), "{uri}");
+        }
+        assert_eq!(FileAddress::format(&id, "a.txt"), format!("kernel://{ID}/a.txt"));
+        let part = FileAddress::parse(&format!("kernel://{ID}/a.bin?offset=10&length=5")).unwrap();
+        assert_eq!(part.range, Range { offset: 10, length: Some(5) });
+    }
+
+    #[test]
+    fn nothing_leads_out_of_a_session() {
+        for path in [
+            "",
+            "/",
+            "../x",
+            "a/../../x",
+            "%2e%2e/x",
+            "%2E%2E%2Fx",
+            "a/%2e%2e/%2e%2e/x",
+            "..%5cx",
+            "a\\..\\x",
+            "/etc/passwd",
+            "%2fetc/passwd",
+            "a//b",
+            "./a",
+            "a/.",
+            ".hidden",
+            "a%00b",
+            "a?offset=-1",
+            "a?nope=1",
+        ] {
+            assert!(FileAddress::parse(&format!("kernel://{ID}/{path}")).is_err(), "{path}");
+        }
+        for uri in ["file:///etc/passwd", "kernel://", "kernel:///a", "kernel://../a", "kernel://short/a", "a.txt"] {
+            assert!(FileAddress::parse(uri).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn types_are_told_by_names() {
+        for (path, mime) in [
+            ("a.txt", "text/plain"),
+            ("plots/b.PNG", "image/png"),
+            ("c.csv", "text/csv"),
+            ("d.json", "application/json"),
+            ("e.svg", "image/svg+xml"),
+            ("f", "application/octet-stream"),
+            ("g.html", "text/html"),
+        ] {
+            assert_eq!(mime_of(path), mime, "{path}");
+        }
+        assert!(is_text("image/svg+xml", b"<svg/>") && is_text("application/octet-stream", b"plain"));
+        assert!(!is_text("image/png", b"plain") && !is_text("text/plain", b"\xff"));
+    }
+}

@@ -1,0 +1,192 @@
+//! What a backend must do, and the words for what cells come to. Nothing here knows where Python runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use belljar_core::progress::{NoProgress, Progress, Step, StepProgress};
+use belljar_emscripten::console::Stream;
+use serde_json::Value;
+
+use crate::files::{FileError, FileInfo, Range};
+
+/// Makes interpreters for sessions.
+pub trait Backend: Send + Sync {
+    /// A fresh one. Called on a guest thread.
+    ///
+    /// # Errors
+    /// When Python cannot be made ready.
+    fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
+
+    /// One that goes on from where [`Kernel::save`] was called. Called on a guest thread.
+    ///
+    /// # Errors
+    /// [`KernelError::Refused`] when the state cannot be used by this backend as it is now.
+    fn wake(&self, saved: &Saved, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
+
+    /// The session's files in a saved state, whether or not it can be woken: path and contents.
+    fn files_of(&self, saved: &Saved) -> Vec<(String, Vec<u8>)>;
+}
+
+/// One session's interpreter and files. Used by one thread at a time, on guest threads.
+pub trait Kernel: Send {
+    /// Runs a cell to its end or to a limit.
+    fn execute(&mut self, cell: &CellRequest, audience: Arc<dyn Audience>) -> Executed;
+
+    /// A handle to stop what is going to run next, good until [`Kernel::restart`].
+    fn interrupter(&self) -> Arc<dyn Interrupt>;
+
+    /// A fresh interpreter in place of this one, which may have ended; its files stay.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    fn restart(&mut self) -> Result<(), KernelError>;
+
+    /// Another one with the same variables and files.
+    ///
+    /// # Errors
+    /// When there is no memory for it, or the backend cannot do this.
+    fn fork(&mut self) -> Result<Box<dyn Kernel>, KernelError>;
+
+    /// Its state as bytes.
+    ///
+    /// # Errors
+    /// When the backend cannot do this.
+    fn save(&mut self) -> Result<Saved, KernelError>;
+
+    /// The regular files of the session, without hidden ones.
+    fn files(&mut self) -> Vec<FileInfo>;
+
+    /// A part of a file. The path is one that [`crate::FileAddress`] accepts.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is not a regular one that the session has made.
+    fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError>;
+
+    /// Writes a whole file, in place of what was there.
+    ///
+    /// # Errors
+    /// When it does not fit into the session's space.
+    fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
+}
+
+/// Stops what a kernel runs; from any thread.
+pub trait Interrupt: Send + Sync {
+    /// Raises `KeyboardInterrupt` in the cell.
+    fn interrupt(&self);
+
+    /// Ends the interpreter, whatever it does.
+    fn stop(&self);
+}
+
+/// Whoever waits for a cell.
+pub trait Audience: Progress + Send + Sync {
+    /// Hears what the cell writes, while it runs.
+    fn wrote(&self, stream: Stream, bytes: &[u8]);
+
+    /// Is asked for a line of input. `Err` says why nobody can be asked.
+    fn ask(&self, prompt: &str, secret: bool) -> Result<Receiver<Answer>, String>;
+}
+
+/// What was answered to a question: a line, or why there is none.
+pub type Answer = Result<String, String>;
+
+/// Nobody waits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn start(&self, step: Step) -> Box<dyn StepProgress> {
+        NoProgress.start(step)
+    }
+}
+
+impl Audience for Silent {
+    fn wrote(&self, _: Stream, _: &[u8]) {}
+
+    fn ask(&self, _: &str, _: bool) -> Result<Receiver<Answer>, String> {
+        Err("nobody is there to be asked: set the value in the code instead".into())
+    }
+}
+
+/// A cell to be run.
+#[derive(Debug, Clone, Default)]
+pub struct CellRequest {
+    /// Its source, in IPython's Python.
+    pub code: String,
+    /// Interrupt it after so much time; the backend's own limit holds as well.
+    pub timeout: Option<Duration>,
+}
+
+/// Forms of one thing, by MIME type: text, base64 for binary ones, or JSON.
+pub type Bundle = BTreeMap<String, Value>;
+
+/// Something that a cell gave.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// It wrote this.
+    Text {
+        /// To where.
+        stream: Stream,
+        /// What.
+        text: String,
+    },
+    /// It displayed this.
+    Shown(Bundle),
+    /// This is the value of its last line.
+    Value(Bundle),
+}
+
+/// How a cell ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// It ran to its end.
+    Success,
+    /// It raised. The interpreter lives on.
+    Raised {
+        /// `ZeroDivisionError: division by zero`
+        error: String,
+        /// What is printed of it, piece by piece.
+        traceback: Vec<String>,
+    },
+    /// Its interpreter is gone, for the reason that the text gives: `MemoryLimit: …`.
+    Died(String),
+}
+
+/// What running a cell came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Executed {
+    /// The cell's number, from 1 on.
+    pub count: u64,
+    /// How it ended.
+    pub end: End,
+    /// What it gave, in order.
+    pub outputs: Vec<Output>,
+}
+
+/// A kernel's state as bytes.
+#[derive(Debug, Clone)]
+pub struct Saved {
+    /// What the backend has to know before it looks at the rest. Small.
+    pub about: Value,
+    /// The rest. Compresses well.
+    pub body: Vec<u8>,
+}
+
+/// Why a kernel does not do what it is told.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// Python cannot be made ready.
+    #[error("{0}")]
+    Start(String),
+    /// A saved state cannot be used.
+    #[error("{0}")]
+    Refused(String),
+    /// The backend cannot do this.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The session is too large, or its memory cannot be had.
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,0 +1,45 @@
+//! Sessions: interpreters that live on between calls. Made, found, run one call after the other, put to sleep, expired.
+//!
+//! ```text
+//!  execute(id, code) ─▶ Sessions: which session? ─▶ its queue ─▶ pool of guest threads ─▶ Kernel: awake, or woken
+//!                          │ clock, limits                                                  │
+//!                          └─ sweep: expire, put to sleep ◀── Store: saved states ◀─────────┘ save, after the cell
+//! ```
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `sessions` | all sessions: make, find, expire |
+//! | `session` | one session: its queue, its state, what is done to it |
+//! | `id`, `clock` | how sessions are named, how time is told |
+//! | `kernel` | what a backend must do, and the words for what cells come to |
+//! | `wasm` | the backend of the sandboxed CPython |
+//! | `outputs` | what a cell writes and shows, in order and within bounds |
+//! | `files` | names, addresses and types of a session's files |
+//! | `store` | saved states on disk |
+//! | `notebook` | notebooks, read and written |
+//! | `pool` | guest threads |
+
+mod clock;
+mod files;
+mod id;
+mod kernel;
+pub mod notebook;
+mod outputs;
+mod pool;
+mod session;
+mod sessions;
+mod store;
+mod wasm;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use files::{FileAddress, FileError, FileInfo, MAX_READ, Range, is_text, mime_of};
+pub use id::SessionId;
+pub use kernel::{
+    Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved,
+    Silent,
+};
+pub use pool::{Busy, Capacity, Place, Pool};
+pub use session::{FileChange, Picture, Report, SessionError};
+pub use sessions::{Options, Sessions};
+pub use store::{Store, StoreError, Stored};
+pub use wasm::{Wasm, Workplace};

@@ -1,0 +1,397 @@
+//! Saved states on disk: a directory with one directory a session.
+//!
+//! ```text
+//! DIR/SESSION/state        what its kernel saved: written under another name, synchronised, renamed
+//! DIR/SESSION/cells.jsonl  what was run, a line a cell (only where sessions are to survive)
+//! DIR/SESSION/lease        locked by the process that has the session awake
+//! ```
+//!
+//! A state is refused unless it is whole, by its checksum. The lock is the system's, so that it ends with its process,
+//! however that ends.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::id::SessionId;
+use crate::kernel::Saved;
+
+const MAGIC: [u8; 8] = *b"BELLSESS";
+/// Version of the form.
+const VERSION: u32 = 1;
+const STATE: &str = "state";
+const NEW_STATE: &str = "state.new";
+const LEASE: &str = "lease";
+const CELLS: &str = "cells.jsonl";
+/// Bytes of a state's head; a longer one is not ours.
+const MAX_HEAD: usize = 16 << 20;
+/// Bytes of a state: memory is at most 4 GiB.
+const MAX_BODY: u64 = 6 << 30;
+/// Bytes of what was run that are kept of one session.
+const MAX_CELLS: u64 = 64 << 20;
+/// Faster than the disk, and within a few percent of what slower levels come to on memory pages.
+const LEVEL: i32 = 1;
+
+/// Why a state cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the session awake.
+    #[error("another server is using the session; it can be used here once it is idle there")]
+    InUse,
+    /// It is not there.
+    #[error("the session is not there")]
+    Missing,
+    /// It is not whole.
+    #[error("the session's saved state is damaged: {0}")]
+    Damaged(&'static str),
+    /// The disk does not do it.
+    #[error("the session's saved state cannot be {0}: {1}")]
+    Io(&'static str, io::Error),
+}
+
+/// A state, and when the session was used.
+#[derive(Debug)]
+pub struct Stored {
+    /// The kernel's state.
+    pub saved: Saved,
+    /// When it was used last, since 1970.
+    pub used: Duration,
+}
+
+/// What is known of a state without reading all of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Head {
+    /// What the backend says about it.
+    pub about: serde_json::Value,
+    /// When the session was used last, in milliseconds since 1970.
+    pub used: u64,
+    /// Bytes of the body, as it was before it was compressed.
+    length: u64,
+}
+
+/// A directory of saved states.
+pub struct Store {
+    root: PathBuf,
+    /// Whether states are to survive this process.
+    lasting: bool,
+    /// Deleted with this value.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+/// The right to use a session; given back when it is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    _file: File,
+}
+
+impl Store {
+    /// The states in a directory, which is made if it is not there, for its owner alone.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        create_private(root)?;
+        Ok(Self { root: root.to_owned(), lasting: true, _temporary: None })
+    }
+
+    /// States in a directory that is deleted at the end.
+    ///
+    /// # Errors
+    /// When there can be none.
+    pub fn temporary() -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("belljar-sessions-").tempdir()?;
+        Ok(Self { root: directory.path().to_owned(), lasting: false, _temporary: Some(directory) })
+    }
+
+    /// Whether states outlive the process.
+    pub fn is_lasting(&self) -> bool {
+        self.lasting
+    }
+
+    /// Takes the right to use a session, whose directory is made if `create` says so.
+    ///
+    /// # Errors
+    /// When another process has it, or there is no such session.
+    pub fn lease(&self, id: &SessionId, create: bool) -> Result<Lease, StoreError> {
+        let directory = self.directory(id);
+        if create {
+            create_private(&directory).map_err(|error| StoreError::Io("written", error))?;
+        }
+        let file = OpenOptions::new().create(true).write(true).truncate(false).open(directory.join(LEASE));
+        let file = file.map_err(|error| missing_or("read", error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lease { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse),
+            Err(TryLockError::Error(error)) => Err(StoreError::Io("locked", error)),
+        }
+    }
+
+    /// Writes a state in place of the one before. Whenever the process or the machine ends, one of the two is there.
+    ///
+    /// # Errors
+    /// When the disk does not do it.
+    pub fn write(&self, id: &SessionId, saved: &Saved, used: Duration) -> Result<(), StoreError> {
+        let failed = |error| StoreError::Io("written", error);
+        let head = Head { about: saved.about.clone(), used: milliseconds(used), length: saved.body.len() as u64 };
+        let bytes = encode(&head, &saved.body).map_err(failed)?;
+        let directory = self.directory(id);
+        create_private(&directory).map_err(failed)?;
+        let new = directory.join(NEW_STATE);
+        let written = (|| {
+            let mut file = File::create(&new)?;
+            file.write_all(&bytes)?;
+            if self.lasting {
+                file.sync_data()?;
+            }
+            fs::rename(&new, directory.join(STATE))?;
+            if self.lasting {
+                File::open(&directory)?.sync_all()?;
+            }
+            Ok(())
+        })();
+        written.map_err(failed)
+    }
+
+    /// Reads a state.
+    ///
+    /// # Errors
+    /// When it is not there, or not whole.
+    pub fn read(&self, id: &SessionId) -> Result<Stored, StoreError> {
+        let bytes = fs::read(self.directory(id).join(STATE)).map_err(|error| missing_or("read", error))?;
+        decode(&bytes)
+    }
+
+    /// What is known of a state without reading all of it.
+    ///
+    /// # Errors
+    /// When it is not there, or is no state.
+    pub fn head(&self, id: &SessionId) -> Result<Head, StoreError> {
+        let failed = |error| missing_or("read", error);
+        let mut file = File::open(self.directory(id).join(STATE)).map_err(failed)?;
+        let mut start = [0; 16];
+        file.read_exact(&mut start).map_err(|_| StoreError::Damaged("it is too short"))?;
+        let length = head_length(&start)?;
+        let mut head = vec![0; length];
+        file.read_exact(&mut head).map_err(|_| StoreError::Damaged("it is too short"))?;
+        serde_json::from_slice(&head).map_err(|_| StoreError::Damaged("its head cannot be read"))
+    }
+
+    /// The sessions that there are.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn list(&self) -> io::Result<Vec<SessionId>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            let id = entry.file_name().to_str().and_then(SessionId::parse);
+            if let Some(id) = id
+                && entry.path().join(STATE).is_file()
+            {
+                found.push(id);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Deletes all that there is of a session.
+    ///
+    /// # Errors
+    /// When the disk does not do it. That nothing is there is no error.
+    pub fn remove(&self, id: &SessionId) -> Result<(), StoreError> {
+        match fs::remove_dir_all(self.directory(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::Io("deleted", error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a cell to what was run; not any more when that is very long.
+    ///
+    /// # Errors
+    /// When the disk does not do it.
+    pub fn record(&self, id: &SessionId, cell: &serde_json::Value) -> Result<(), StoreError> {
+        let failed = |error| StoreError::Io("written", error);
+        let path = self.directory(id).join(CELLS);
+        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() < MAX_CELLS {
+            file.write_all(format!("{cell}\n").as_bytes()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// What was run, in order. A line that was cut off by the end of a process is left out.
+    ///
+    /// # Errors
+    /// When the disk does not do it.
+    pub fn records(&self, id: &SessionId) -> Result<Vec<serde_json::Value>, StoreError> {
+        match fs::read_to_string(self.directory(id).join(CELLS)) {
+            Ok(text) => Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(StoreError::Io("read", error)),
+        }
+    }
+
+    /// The state's file and what was run, as they are, for another directory.
+    ///
+    /// # Errors
+    /// When they are not there.
+    pub fn export(&self, id: &SessionId) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
+        let state = fs::read(self.directory(id).join(STATE)).map_err(|error| missing_or("read", error))?;
+        decode(&state)?;
+        let cells = fs::read(self.directory(id).join(CELLS)).unwrap_or_default();
+        Ok((state, cells))
+    }
+
+    /// Takes in what [`Store::export`] gave.
+    ///
+    /// # Errors
+    /// When it is not whole, or the disk does not do it.
+    pub fn import(&self, id: &SessionId, state: &[u8], cells: &[u8]) -> Result<(), StoreError> {
+        decode(state)?;
+        let _lease = self.lease(id, true)?;
+        let failed = |error| StoreError::Io("written", error);
+        let directory = self.directory(id);
+        fs::write(directory.join(CELLS), cells).map_err(failed)?;
+        let new = directory.join(NEW_STATE);
+        fs::write(&new, state).and_then(|()| File::open(&new)?.sync_data()).map_err(failed)?;
+        fs::rename(new, directory.join(STATE)).map_err(failed)
+    }
+
+    fn directory(&self, id: &SessionId) -> PathBuf {
+        self.root.join(id.as_str())
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn missing_or(what: &'static str, error: io::Error) -> StoreError {
+    if error.kind() == io::ErrorKind::NotFound { StoreError::Missing } else { StoreError::Io(what, error) }
+}
+
+fn create_private(directory: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+fn encode(head: &Head, body: &[u8]) -> io::Result<Vec<u8>> {
+    let head = serde_json::to_vec(head)?;
+    let mut bytes = Vec::with_capacity(body.len() / 3 + head.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&u32::try_from(head.len()).map_err(io::Error::other)?.to_le_bytes());
+    bytes.extend_from_slice(&head);
+    bytes.extend_from_slice(&zstd::bulk::compress(body, LEVEL)?);
+    let digest = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&digest);
+    Ok(bytes)
+}
+
+fn head_length(start: &[u8; 16]) -> Result<usize, StoreError> {
+    let word = |at: usize| u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
+    if start[..8] != MAGIC {
+        return Err(StoreError::Damaged("it is no saved session"));
+    }
+    if word(8) != VERSION {
+        return Err(StoreError::Damaged("its format is that of another version of Belljar"));
+    }
+    let length = word(12) as usize;
+    if length > MAX_HEAD { Err(StoreError::Damaged("its head is too long")) } else { Ok(length) }
+}
+
+fn decode(bytes: &[u8]) -> Result<Stored, StoreError> {
+    let short = StoreError::Damaged("it is too short");
+    let Some((content, digest)) = bytes.split_last_chunk::<32>() else { return Err(short) };
+    let Some(start) = content.first_chunk::<16>() else { return Err(short) };
+    let length = head_length(start)?;
+    if Sha256::digest(content).as_slice() != digest {
+        return Err(StoreError::Damaged("it does not match its checksum"));
+    }
+    let (Some(head), Some(packed)) = (content.get(16..16 + length), content.get(16 + length..)) else {
+        return Err(short);
+    };
+    let head: Head = serde_json::from_slice(head).map_err(|_| StoreError::Damaged("its head cannot be read"))?;
+    if head.length > MAX_BODY {
+        return Err(StoreError::Damaged("it is too long"));
+    }
+    let unpacked = || StoreError::Damaged("it cannot be unpacked");
+    let mut body = Vec::with_capacity(usize::try_from(head.length.min(64 << 20)).unwrap_or(0));
+    let decoder = zstd::stream::read::Decoder::new(packed).map_err(|_| unpacked())?;
+    decoder.take(head.length + 1).read_to_end(&mut body).map_err(|_| unpacked())?;
+    if body.len() as u64 != head.length {
+        return Err(StoreError::Damaged("its length is not what its head says"));
+    }
+    Ok(Stored { saved: Saved { about: head.about, body }, used: Duration::from_millis(head.used) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved() -> Saved {
+        Saved { about: serde_json::json!({ "a": 1 }), body: b"pages".repeat(10_000) }
+    }
+
+    fn stored() -> (tempfile::TempDir, Store, SessionId) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let id = SessionId::random().unwrap();
+        store.write(&id, &saved(), Duration::from_secs(7)).unwrap();
+        (directory, store, id)
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_small() {
+        let (directory, store, id) = stored();
+        let read = store.read(&id).unwrap();
+        assert_eq!((read.saved.body, read.used), (saved().body, Duration::from_secs(7)));
+        assert_eq!(store.head(&id).unwrap().used, 7000);
+        assert!(fs::metadata(directory.path().join(id.as_str()).join(STATE)).unwrap().len() < 2000);
+        assert_eq!(store.list().unwrap(), std::slice::from_ref(&id));
+        store.remove(&id).unwrap();
+        assert!(matches!(store.read(&id), Err(StoreError::Missing)));
+    }
+
+    #[test]
+    fn a_state_in_which_a_byte_is_wrong_or_missing_is_refused() {
+        let (directory, store, id) = stored();
+        let path = directory.path().join(id.as_str()).join(STATE);
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, &damaged).unwrap();
+            assert!(matches!(store.read(&id), Err(StoreError::Damaged(_))), "byte {at}");
+            fs::write(&path, &whole[..at]).unwrap();
+            assert!(matches!(store.read(&id), Err(StoreError::Damaged(_))), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn one_at_a_time_has_the_lease() {
+        let (_directory, store, id) = stored();
+        let lease = store.lease(&id, false).unwrap();
+        assert!(matches!(store.lease(&id, false), Err(StoreError::InUse)));
+        drop(lease);
+        store.lease(&id, false).unwrap();
+        assert!(matches!(store.lease(&SessionId::random().unwrap(), false), Err(StoreError::Missing)));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_left_out() {
+        let (directory, store, id) = stored();
+        store.record(&id, &serde_json::json!({ "n": 1 })).unwrap();
+        let mut file = OpenOptions::new().append(true).open(directory.path().join(id.as_str()).join(CELLS)).unwrap();
+        file.write_all(b"{\"n\": ").unwrap();
+        assert_eq!(store.records(&id).unwrap(), [serde_json::json!({ "n": 1 })]);
+    }
+}

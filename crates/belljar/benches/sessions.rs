@@ -1,0 +1,223 @@
+//! Sessions as a client sees them: cells, forks and wakes over standard streams, and what awake and sleeping ones cost.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Finding, Sample, Table, timed};
+
+const TIMES: usize = 200;
+const AWAKE: usize = 2000;
+const ASLEEP: usize = 10_000;
+
+fn main() -> Finding<()> {
+    support::main(|| {
+        cells()?;
+        awake()?;
+        asleep()
+    })
+}
+
+fn row(table: &mut Table, what: &str, sample: &Sample) {
+    let times = [sample.median(), sample.quantile(0.95), sample.min()].map(|time| format!("{time:.2}"));
+    table.row(&[what, &times[0], &times[1], &times[2]]);
+}
+
+fn cells() -> Finding<()> {
+    let mut server = Server::start(&["--max-sessions", "5000"])?;
+    let warm = server.session()?;
+    let (mut new, mut next, mut fork) = (Sample::default(), Sample::default(), Sample::default());
+    for _ in 0..TIMES {
+        let (time, session) = timed(|| server.session());
+        let session = session?;
+        new.add(time);
+        server.run(&session, "x += 1")?;
+        server.call("clear_session", json!({ "session_id": session }))?;
+    }
+    server.run(&warm, "x = 0")?;
+    for _ in 0..TIMES {
+        let (time, answer) = timed(|| server.run(&warm, "x += 1"));
+        answer?;
+        next.add(time);
+    }
+    for _ in 0..TIMES {
+        let (time, forked) = timed(|| -> Finding<String> {
+            let forked = server.call("fork_session", json!({ "session_id": warm }))?;
+            let forked = forked["session_id"].as_str().ok_or("no fork")?.to_owned();
+            server.run(&forked, "x += 1")?;
+            Ok(forked)
+        });
+        fork.add(time);
+        server.call("clear_session", json!({ "session_id": forked? }))?;
+    }
+    let mut wake = Sample::default();
+    let directory = tempfile::tempdir()?;
+    let data = directory.path().to_str().ok_or("not UTF-8")?;
+    let session = Server::start(&["--data-dir", data])?.ended(|server| server.session())?;
+    for _ in 0..TIMES / 4 {
+        let mut server = Server::start(&["--data-dir", data])?;
+        // The image is mapped and the server awake; the session is not.
+        server.session().and_then(|other| server.call("clear_session", json!({ "session_id": other })))?;
+        let (time, answer) = timed(|| server.run(&session, "x"));
+        answer?;
+        wake.add(time);
+        server.end()?;
+    }
+    let mut table = Table::new(&["over stdio", "p50 ms", "p95 ms", "min ms"]);
+    row(&mut table, "`x = 1` in a new session", &new);
+    row(&mut table, "`x += 1` in the same session", &next);
+    row(&mut table, "fork, and `x += 1` there", &fork);
+    row(&mut table, "wake from disk, and `x`, with `--data-dir`", &wake);
+    table.print(&format!("Cells ({TIMES} times)"));
+    let state = std::fs::metadata(directory.path().join(&session).join("state"))?.len();
+    let mut table = Table::new(&["", ""]);
+    table.row(&["KB on disk, asleep, after `x = 1`", &format!("{:.0}", state as f64 / 1024.0)]);
+    table.print("State");
+    Ok(())
+}
+
+fn awake() -> Finding<()> {
+    let mut server = Server::start(&["--max-sessions", "5000", "--sleep-after", "100000"])?;
+    server.session()?;
+    let before = server.private_megabytes()?;
+    let mut sessions = Vec::with_capacity(AWAKE);
+    for _ in 0..AWAKE {
+        sessions.push(server.session()?);
+    }
+    let each = (server.private_megabytes()? - before) / AWAKE as f64;
+    for session in sessions.iter().step_by(AWAKE / 20) {
+        server.run(session, "x += 1")?;
+    }
+    let mut table = Table::new(&["", ""]);
+    table.row(&["sessions awake at once", &AWAKE.to_string()]);
+    table.row(&["MB of private memory each", &format!("{each:.2}")]);
+    table.print("Awake");
+    Ok(())
+}
+
+fn asleep() -> Finding<()> {
+    let (empty, full) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let path = |directory: &Path| directory.to_str().map(str::to_owned).ok_or("not UTF-8");
+    let data = path(full.path())?;
+    let session = Server::start(&["--data-dir", &data])?.ended(|server| server.session())?;
+    let state = full.path().join(&session).join("state");
+    for number in 0..ASLEEP - 1 {
+        let copy = full.path().join(format!("{number:016}"));
+        std::fs::create_dir(&copy)?;
+        // One file on disk, ten thousand sessions to the server.
+        std::fs::hard_link(&state, copy.join("state"))?;
+    }
+    let memory = |data: &str| -> Finding<f64> {
+        let mut server = Server::start(&["--data-dir", data, "--max-sessions", "20000"])?;
+        let session = server.session()?;
+        let memory = server.private_megabytes()?;
+        server.call("clear_session", json!({ "session_id": session }))?;
+        Ok(memory)
+    };
+    let difference = memory(&data)? - memory(&path(empty.path())?)?;
+    let mut table = Table::new(&["", ""]);
+    table.row(&["sessions asleep", &ASLEEP.to_string()]);
+    table.row(&["MB of the server over none", &format!("{difference:.1}")]);
+    table.print("Asleep");
+    Ok(())
+}
+
+/// A server process and its pipes.
+struct Server {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    next: u64,
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Finding<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+        command.args(["stdio", "--toolset", "interpreter"]).args(options);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
+        let mut server = Self { child, input, output, next: 0 };
+        let client = json!({ "name": "bench", "version": "1" });
+        server.write(&json!({
+            "jsonrpc": "2.0", "id": 0, "method": "initialize",
+            "params": { "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client },
+        }))?;
+        server.answer(0)?;
+        server.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        Ok(server)
+    }
+
+    /// What `work` gives, once the server has ended as it should.
+    fn ended<T>(mut self, work: impl FnOnce(&mut Self) -> Finding<T>) -> Finding<T> {
+        let result = work(&mut self)?;
+        self.end()?;
+        Ok(result)
+    }
+
+    fn end(&mut self) -> Finding<()> {
+        self.input = None;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn write(&mut self, message: &Value) -> Finding<()> {
+        self.input.as_mut().ok_or("ended")?.write_all(format!("{message}\n").as_bytes())?;
+        Ok(())
+    }
+
+    fn answer(&mut self, id: u64) -> Finding<Value> {
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line)? == 0 {
+                return Err("the server has ended".into());
+            }
+            let message: Value = serde_json::from_str(&line)?;
+            if message["id"] == id {
+                return Ok(message);
+            }
+        }
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> Finding<Value> {
+        self.next += 1;
+        let id = self.next;
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))?;
+        let mut answer = self.answer(id)?;
+        let fields = answer["result"]["structuredContent"].take();
+        if fields["success"] == false { Err(format!("it failed: {fields}").into()) } else { Ok(fields) }
+    }
+
+    fn run(&mut self, session: &str, code: &str) -> Finding<Value> {
+        self.call("execute_code", json!({ "code": code, "session_id": session }))
+    }
+
+    /// A new session in which `x = 1` has run.
+    fn session(&mut self) -> Finding<String> {
+        let answer = self.run("", "x = 1")?;
+        Ok(answer["session_info"]["session_id"].as_str().ok_or("no session")?.to_owned())
+    }
+
+    /// Memory that is the server's alone: pages of images that nobody has written to are not.
+    fn private_megabytes(&self) -> Finding<f64> {
+        // What was just given back is counted otherwise.
+        std::thread::sleep(Duration::from_millis(300));
+        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))?;
+        let lines = rollup.lines().filter(|line| line.starts_with("Private_Dirty:") || line.starts_with("Swap:"));
+        let kilobytes = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+        Ok(kilobytes.sum::<f64>() / 1024.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,145 @@
+//! The shapes of answers, held against those of the server that these tools take the place of.
+
+use serde_json::{Value, json};
+
+use super::{Session, fields, serve};
+
+/// What IPython's colours make of a traceback, without them.
+fn plain(traceback: &Value) -> String {
+    let text: Vec<&str> = traceback.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let mut plain = String::new();
+    let mut rest = text.join("\n");
+    while let Some(at) = rest.find('\u{1b}') {
+        plain.push_str(&rest[..at]);
+        rest = rest[at..].split_once('m').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
+    }
+    plain + &rest
+}
+
+#[test]
+fn a_new_session_is_told_of_and_later_calls_go_on_in_it() {
+    let mut wire = serve([]);
+    for new in [json!(""), json!("0"), Value::Null] {
+        let first =
+            fields(&wire.tool("execute_code", json!({ "code": "x = 1\nprint('hi')\n1 + x", "session_id": new })));
+        let id = first["session_info"]["session_id"].as_str().unwrap().to_owned();
+        assert_eq!(id.len(), 16);
+        let instructions = first["session_info"]["instructions"].as_str().unwrap().to_owned();
+        assert!(instructions.contains(&id) && instructions.contains("30 minutes"), "{instructions}");
+        let wanted = json!({
+            "success": true, "output": ["hi\n"], "result": "2", "error": null, "traceback": [], "files": [],
+            "session_info": { "session_id": id, "instructions": instructions },
+        });
+        assert_eq!(first, wanted);
+        let next = fields(&wire.tool("execute_code", json!({ "code": "x + 2", "session_id": id })));
+        let wanted = json!({
+            "success": true, "output": [], "result": "3", "error": null, "traceback": [], "files": [],
+            "session_info": null,
+        });
+        assert_eq!(next, wanted);
+    }
+}
+
+#[test]
+fn output_of_both_streams_keeps_its_order() {
+    let mut session = Session::start([]);
+    let answer = session.run("import sys\nprint('o')\nprint('e', file=sys.stderr)\nprint('p')\nprint('q')");
+    assert_eq!(answer["output"], json!(["o\n", "e\n", "p\nq\n"]));
+}
+
+#[test]
+fn an_error_has_its_traceback_as_ipython_prints_it() {
+    let mut session = Session::start([]);
+    let answer = session.run("1/0");
+    assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!("ZeroDivisionError: division by zero")));
+    assert_eq!(answer["traceback"].as_array().unwrap().len(), 4, "{answer:#}");
+    assert!(
+        answer["traceback"][1].as_str().unwrap().starts_with("\u{1b}[31mZeroDivisionError\u{1b}[39m"),
+        "{answer:#}"
+    );
+    let text = plain(&answer["traceback"]);
+    assert!(text.contains("Traceback (most recent call last)\nCell In[2], line 1\n----> 1 1/0"), "{text}");
+    assert!(text.ends_with("ZeroDivisionError: division by zero"), "{text}");
+}
+
+#[test]
+fn tracebacks_can_be_plain() {
+    let mut session = Session::start(["--tracebacks", "plain"]);
+    let answer = session.run("def f():\n    raise ValueError('no')\nf()");
+    assert!(!answer.to_string().contains("\\u001b"), "{answer:#}");
+    assert_eq!(answer["error"], "ValueError: no");
+}
+
+#[test]
+fn a_session_whose_first_cell_fails_is_told_of_all_the_same() {
+    let mut wire = serve([]);
+    let first = fields(&wire.tool("execute_code", json!({ "code": "x = 7\n1/0" })));
+    assert_eq!(first["error"], "ZeroDivisionError: division by zero");
+    let id = first["session_info"]["session_id"].as_str().unwrap();
+    assert_eq!(fields(&wire.tool("execute_code", json!({ "code": "x", "session_id": id })))["result"], "7");
+}
+
+#[test]
+fn an_unknown_session_is_an_error_in_words() {
+    let mut wire = serve([]);
+    let answer = fields(&wire.tool("execute_code", json!({ "code": "1", "session_id": "nope" })));
+    let error = "SessionExpiredError: Session nope not found or has expired. Sessions expire after 30 minutes of \
+                 inactivity. Please create a new session (use session_id=\"\" or session_id=\"0\") and re-execute your \
+                 setup code.";
+    let wanted = json!({
+        "success": false, "output": [], "result": null, "error": error, "traceback": [], "files": [], "session_info": null,
+    });
+    assert_eq!(answer, wanted);
+    for tool in ["list_session_files", "clear_session", "restart_session", "interrupt_session", "fork_session"] {
+        let result = wire.tool(tool, json!({ "session_id": "aaaaaaaaaaaaaaaa" }));
+        assert_eq!(result["isError"], true, "{tool}");
+        assert!(fields(&result)["error"].as_str().unwrap().starts_with("SessionExpiredError"), "{tool}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_arguments_is_said() {
+    let mut wire = serve([]);
+    for (tool, arguments, wanted) in [
+        ("execute_code", json!({}), "code: it is missing"),
+        ("execute_code", json!({ "code": 1 }), "code: expected a string, got the number 1"),
+        ("execute_code", json!({ "code": "1", "timeout": -1 }), "timeout: expected a number of seconds above 0"),
+        ("clear_session", json!({}), "session_id: it is missing"),
+        ("upload_file", json!({ "session_id": "a", "name": "x" }), "content: give the file's text"),
+        ("upload_file", json!({ "session_id": "a", "name": "x", "base64": "&" }), "base64: it cannot be decoded"),
+    ] {
+        let result = wire.tool(tool, arguments);
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(result["isError"] == true && text.starts_with(wanted), "{tool}: {text}");
+    }
+}
+
+#[test]
+fn each_toolset_has_its_tools() {
+    let names = |toolset| {
+        let mut wire = crate::serve::wire::Wire::start(["--toolset", toolset, "--no-install"]);
+        let listed = wire.ask("tools/list", json!({}));
+        let tools = listed["result"]["tools"].as_array().unwrap().clone();
+        let names: Vec<String> = tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+        names.join(" ")
+    };
+    let interpreter =
+        "execute_code list_session_files clear_session upload_file interrupt_session restart_session fork_session";
+    assert_eq!(names("python"), "run_python_code");
+    assert_eq!(names("interpreter"), interpreter);
+    assert_eq!(names("all"), format!("run_python_code {interpreter}"));
+}
+
+#[test]
+fn what_is_too_long_to_be_read_is_cut_and_kept_in_a_file() {
+    let mut session = Session::start([]);
+    let answer = session.run("for n in range(100_000): print('line', n)\n'x' * 200_000");
+    let output = super::joined(&answer["output"]);
+    assert!(output.len() < 101_000 && output.starts_with("line 0\n"), "{}", output.len());
+    assert!(output.contains("line 99999\n"), "the end is missing");
+    let uri = format!("kernel://{}/output_2.txt", session.id);
+    assert!(output.contains(&uri), "no note");
+    assert!(answer["result"].as_str().unwrap().contains("result_2.txt"));
+    let length = session.value("s = open('output_2.txt').read(); (len(s), s.count('\\n'))");
+    assert_eq!(length, "(1088890, 100000)");
+}

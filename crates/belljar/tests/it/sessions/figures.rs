@@ -1,0 +1,102 @@
+//! Figures: of libraries where they can be had, and of objects that have their hooks where they cannot.
+
+use serde_json::{Value, json};
+
+use super::{Session, fields, joined};
+
+/// A PNG file of one pixel.
+const PNG: &str = "import struct, zlib\ndef chunk(kind, data):\n    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))\nPNG = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 1, 1, 8, 0, 0, 0, 0)) + chunk(b'IDAT', zlib.compress(b'\\0\\0')) + chunk(b'IEND', b'')";
+
+/// The hooks by which figures of matplotlib are found and drawn.
+const MATPLOTLIB: &str = "
+import sys, types
+matplotlib, figure, pyplot = (types.ModuleType(name) for name in ('matplotlib', 'matplotlib.figure', 'matplotlib.pyplot'))
+class Figure:
+    def savefig(self, file, format, bbox_inches):
+        assert (format, bbox_inches) == ('png', 'tight')
+        file.write(PNG)
+    def __repr__(self): return '<Figure size 640x480 with 1 Axes>'
+Figure.__module__ = 'matplotlib.figure'
+figure.Figure = Figure
+figures = {}
+pyplot.get_fignums = lambda: list(figures)
+pyplot.figure = lambda number: figures.setdefault(number, Figure())
+pyplot.close = lambda which: figures.clear()
+matplotlib.figure, matplotlib.pyplot = figure, pyplot
+sys.modules.update({module.__name__: module for module in (matplotlib, figure, pyplot)})
+";
+
+fn images(result: &Value) -> Vec<&Value> {
+    result["content"].as_array().unwrap().iter().filter(|part| part["type"] == "image").collect()
+}
+
+fn call(session: &mut Session, code: &str) -> Value {
+    let arguments = json!({ "code": code, "session_id": session.id });
+    session.wire.tool("execute_code", arguments)
+}
+
+#[test]
+fn figures_that_are_open_at_the_end_of_a_cell_are_shown_and_kept() {
+    let mut session = Session::start([]);
+    session.run(PNG);
+    session.run(MATPLOTLIB);
+    let result = call(&mut session, "pyplot.figure(1); pyplot.figure(2); print('drawn')");
+    let answer = fields(&result);
+    assert_eq!(images(&result).len(), 2, "{answer:#}");
+    assert_eq!(images(&result)[0]["mimeType"], "image/png");
+    assert!(result.get("structuredContent").is_none(), "many clients show nothing else where there is some");
+    let output: Vec<&str> = answer["output"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    let figure = "<Figure size 640x480 with 1 Axes>";
+    assert_eq!(output[..3], ["drawn\n", figure, figure]);
+    assert!(output[3].starts_with("📊 File created: inline_4_1.png (image/png, "), "{output:?}");
+    assert_eq!(answer["files"][0]["uri"], format!("kernel://{}/inline_4_1.png", session.id));
+    assert!(images(&call(&mut session, "1")).is_empty(), "it was closed");
+    let result = call(&mut session, "pyplot.figure(3)\n1/0");
+    assert_eq!(images(&result).len(), 1, "an error takes no figure away");
+    let shown = call(&mut session, "f = Figure()\ndisplay(f)\nf");
+    assert_eq!(images(&shown).len(), 2);
+}
+
+#[test]
+fn objects_with_image_forms_are_shown() {
+    let mut session = Session::start([]);
+    session.run(PNG);
+    let result = call(&mut session, "class Picture:\n    def _repr_png_(self): return PNG\nPicture()");
+    assert_eq!(images(&result)[0]["mimeType"], "image/png");
+    let result = call(
+        &mut session,
+        "from IPython.display import SVG, Image\ndisplay(SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"/>'))\nImage(PNG)",
+    );
+    let types: Vec<&Value> = images(&result).iter().map(|image| &image["mimeType"]).collect();
+    assert_eq!(types, ["image/svg+xml", "image/png"]);
+    let result = call(&mut session, "class Liar:\n    def _repr_png_(self): return b'no image'\nLiar()");
+    assert!(images(&result).is_empty(), "{result:#}");
+}
+
+#[test]
+fn a_figure_of_plotly_is_a_page_and_its_data() {
+    let mut session = Session::start([]);
+    let answer = session
+        .run("import plotly.graph_objects as go\nfigure = go.Figure(go.Scatter(y=[1, 3, 2]))\nfigure.show()\nfigure");
+    assert_eq!(answer["success"], true, "{answer:#}");
+    let names: Vec<&str> =
+        answer["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["plot_2_1.html", "plot_2_1.json", "plot_2_2.html", "plot_2_2.json"], "{answer:#}");
+    assert_eq!(session.value("import json; json.load(open('plot_2_1.json'))['data'][0]['y']"), "[1, 3, 2]");
+}
+
+#[test]
+fn matplotlib_itself_where_it_can_be_had() {
+    let mut session = Session::start([]);
+    let answer = session.run("import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])");
+    if answer["success"] == false {
+        // Its wheels for WebAssembly are on Pyodide's CDN alone, which not every machine reaches.
+        let (error, output) = (answer["error"].as_str().unwrap(), joined(&answer["output"]));
+        assert!(error.starts_with("ModuleNotFoundError") && output.contains("[not installed: "), "{answer:#}");
+        return;
+    }
+    let result = call(&mut session, "plt.plot([3, 1, 2]); plt.savefig('saved.png'); plt.show()");
+    assert!(!images(&result).is_empty(), "{result:#}");
+    let result = call(&mut session, "%matplotlib inline\nplt.plot([1, 2])");
+    assert_eq!(images(&result).len(), 1, "{result:#}");
+}

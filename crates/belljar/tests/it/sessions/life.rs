@@ -1,0 +1,194 @@
+//! How sessions begin, wait, stop, restart, fork and expire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::Limits;
+use belljar_python::install::Given;
+use belljar_server::Capacity;
+use belljar_sessions::{
+    Backend, CellRequest, End, ManualClock, Options, Output, Pool, SessionError, SessionId, Sessions, Silent, Store,
+    Wasm, Workplace,
+};
+use serde_json::json;
+
+use super::{Session, fields, installer, run};
+use crate::harness::python;
+
+/// The backend that the server has, over the tests' cache.
+pub(super) fn backend() -> Arc<dyn Backend> {
+    let open = |_: &dyn belljar_core::Progress| {
+        Ok(Workplace { python: python().clone(), given: Given::default(), source: installer() })
+    };
+    Arc::new(Wasm::new(Limits { wall_time: Some(Duration::from_secs(60)), ..Limits::default() }, false, open))
+}
+
+/// Sessions whose clock stands still.
+pub(super) fn sessions(store: Option<Store>, options: Options) -> (Sessions, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
+    let pool = Arc::new(Pool::new(Capacity { running: 4, waiting: 1000 }));
+    (Sessions::with_clock(backend(), store, pool, options, clock.clone()), clock)
+}
+
+/// The text of a cell's value.
+pub(super) async fn value(sessions: &Sessions, id: &SessionId, code: &str) -> Result<String, SessionError> {
+    let cell = CellRequest { code: code.into(), timeout: None };
+    let report = sessions.execute(id, cell, Arc::new(Silent)).await?;
+    let text = report.outputs.iter().find_map(|output| match output {
+        Output::Value(bundle) => bundle["text/plain"].as_str().map(str::to_owned),
+        _ => None,
+    });
+    Ok(text.unwrap_or_else(|| format!("{:?}", report.end)))
+}
+
+pub(super) fn wait<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+#[test]
+fn a_session_expires_when_it_is_idle_for_long_and_not_before() {
+    wait(async {
+        for store in [None, Some(Store::temporary().unwrap())] {
+            let (sessions, clock) = sessions(store, Options { sleep_after: Duration::MAX, ..Options::default() });
+            let id = sessions.create().unwrap();
+            assert_eq!(value(&sessions, &id, "x = 1; x").await.unwrap(), "1");
+            for _ in 0..3 {
+                clock.advance(Duration::from_secs(29 * 60));
+                sessions.sweep().await;
+                assert_eq!(value(&sessions, &id, "x").await.unwrap(), "1");
+            }
+            clock.advance(Duration::from_secs(30 * 60 + 1));
+            // Before any sweep.
+            let error = value(&sessions, &id, "x").await.unwrap_err().to_string();
+            assert!(error.starts_with("SessionExpiredError") && error.contains("after 30 minutes of"), "{error}");
+            assert_eq!(sessions.count(), (0, 0));
+        }
+    });
+}
+
+#[test]
+fn a_sweep_removes_what_expired_awake_or_asleep_and_its_files() {
+    wait(async {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let options = Options { sleep_after: Duration::from_secs(60), ..Options::default() };
+        let (sessions, clock) = sessions(Some(store), options);
+        let (one, two) = (sessions.create().unwrap(), sessions.create().unwrap());
+        value(&sessions, &one, "1").await.unwrap();
+        clock.advance(Duration::from_secs(61));
+        value(&sessions, &two, "2").await.unwrap();
+        sessions.sweep().await;
+        assert_eq!(sessions.count(), (1, 2), "one of them sleeps");
+        clock.advance(Duration::from_secs(31 * 60));
+        sessions.sweep().await;
+        assert_eq!(sessions.count(), (0, 0));
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files are left");
+    });
+}
+
+#[test]
+fn a_sleeping_session_takes_no_place_in_memory_and_wakes_with_all_it_had() {
+    wait(async {
+        let options = Options { sleep_after: Duration::from_secs(60), ..Options::default() };
+        let (sessions, clock) = sessions(Some(Store::temporary().unwrap()), options);
+        let id = sessions.create().unwrap();
+        value(&sessions, &id, "import json, random\nrandom.seed(5)\nclass C: pass\nc = C(); c.x = [1]\nopen('f', 'w').write('file')\nopened = open('f')\nopened.read(2)").await.unwrap();
+        for round in 0..3 {
+            clock.advance(Duration::from_secs(61));
+            sessions.sweep().await;
+            assert_eq!(sessions.count(), (0, 1));
+            let got =
+                value(&sessions, &id, "c.x.append(1); (len(c.x), opened.read(), json.dumps(c.x), _)").await.unwrap();
+            assert!(got.starts_with(&format!("({}, {}", round + 2, if round == 0 { "'le'" } else { "''" })), "{got}");
+        }
+        assert_eq!(sessions.list(&id).await.unwrap()[0].path, "f");
+    });
+}
+
+#[test]
+fn calls_to_one_session_run_in_their_order_and_the_queue_has_an_end() {
+    wait(async {
+        let (sessions, _) = sessions(None, Options { queue: 3, ..Options::default() });
+        let id = sessions.create().unwrap();
+        value(&sessions, &id, "seen = []").await.unwrap();
+        let calls = (0..8).map(|n| {
+            let (sessions, id) = (sessions.clone(), id.clone());
+            async move {
+                value(&sessions, &id, &format!("import time; time.sleep(0.05); seen.append({n}); len(seen)")).await
+            }
+        });
+        let results = futures(calls.collect()).await;
+        let refused = results.iter().filter(|result| matches!(result, Err(SessionError::Queue { .. }))).count();
+        let ran = results.iter().filter(|result| result.is_ok()).count();
+        assert!(refused >= 1 && ran + refused == 8, "{results:?}");
+        let seen = value(&sessions, &id, "(seen == sorted(seen), len(seen))").await.unwrap();
+        assert_eq!(seen, format!("(True, {ran})"));
+    });
+}
+
+/// Runs them at the same time, begun in their order.
+async fn futures<T: Send + 'static>(work: Vec<impl Future<Output = T> + Send + 'static>) -> Vec<T> {
+    let tasks: Vec<_> = work.into_iter().map(tokio::spawn).collect();
+    let mut results = Vec::new();
+    for task in tasks {
+        results.push(task.await.unwrap());
+    }
+    results
+}
+
+#[test]
+fn a_call_that_is_given_up_is_interrupted_and_the_session_goes_on() {
+    wait(async {
+        let (sessions, _) = sessions(None, Options::default());
+        let id = sessions.create().unwrap();
+        value(&sessions, &id, "x = 1").await.unwrap();
+        let endless = value(&sessions, &id, "while True: pass");
+        assert!(tokio::time::timeout(Duration::from_millis(300), endless).await.is_err());
+        assert_eq!(value(&sessions, &id, "x").await.unwrap(), "1");
+    });
+}
+
+#[test]
+fn a_death_is_in_the_report() {
+    wait(async {
+        let (sessions, _) = sessions(None, Options::default());
+        let id = sessions.create().unwrap();
+        let cell = CellRequest { code: "import os; os._exit(1)".into(), timeout: None };
+        let report = sessions.execute(&id, cell, Arc::new(Silent)).await.unwrap();
+        assert!(matches!(report.end, End::Died(_)), "{report:?}");
+    });
+}
+
+#[test]
+fn interrupting_keeps_variables_and_restarting_keeps_files() {
+    let mut session = Session::start([]);
+    let id = session.id.clone();
+    session.run("x = 1\nopen('f.txt', 'w').write('f')");
+    let idle = session.tool("interrupt_session", json!({}));
+    assert_eq!(idle["message"], "Nothing was running");
+    let call = json!({ "name": "execute_code", "arguments": { "session_id": id, "code": "print('begun')\nwhile True: pass" } });
+    let asked = session.wire.send("tools/call", call);
+    // The interrupt must not come before the cell has begun.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(session.tool("interrupt_session", json!({}))["message"], "What was running was interrupted");
+    let answer = fields(&session.wire.answer(asked)["result"]);
+    assert_eq!((&answer["error"], &answer["output"]), (&json!("KeyboardInterrupt"), &json!(["begun\n"])));
+    assert_eq!(session.value("x"), "1");
+    assert_eq!(session.tool("restart_session", json!({}))["success"], true);
+    assert_eq!(
+        session.value("('x' in globals(), open('f.txt').read(), In)"),
+        "(False, 'f', ['', \"('x' in globals(), open('f.txt').read(), In)\"])"
+    );
+}
+
+#[test]
+fn a_fork_goes_its_own_way() {
+    let mut session = Session::start([]);
+    session.run("x = [1]\nopen('f.txt', 'w').write('one')\ndef f(): return x");
+    let forked = session.tool("fork_session", json!({}))["session_id"].as_str().unwrap().to_owned();
+    session.run("x.append(2)\nopen('f.txt', 'w').write('two')");
+    let there = run(&mut session.wire, &forked, "(f(), open('f.txt').read(), _i2[:7])");
+    assert_eq!(there["result"], "([1], 'one', 'x = [1]')", "{there:#}");
+    run(&mut session.wire, &forked, "x.append(3); y = 1");
+    assert_eq!(session.value("(f(), open('f.txt').read(), 'y' in globals())"), "([1, 2], 'two', False)");
+}

@@ -1,0 +1,117 @@
+//! Sessions: the stateful interpreter, as clients of the server meet it, and as the library has it.
+
+mod answers;
+mod figures;
+mod files;
+mod input;
+mod ipython;
+mod life;
+mod limits;
+mod many;
+mod notebooks;
+mod scenario;
+mod sleeping;
+
+use std::sync::{Arc, OnceLock};
+
+use belljar_packages::{InstallError, Installer, Settings};
+use belljar_python::install::InstallerSource;
+use serde_json::{Value, json};
+
+use crate::harness::python;
+use crate::serve::wire::{Wire, text};
+
+/// One session over a server of its own.
+struct Session {
+    wire: Wire,
+    id: String,
+}
+
+impl Session {
+    /// A server with these options and a session in it.
+    fn start<'a>(options: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut wire = serve(options);
+        let id = open(&mut wire);
+        Self { wire, id }
+    }
+
+    /// The answer to a cell.
+    fn run(&mut self, code: &str) -> Value {
+        run(&mut self.wire, &self.id, code)
+    }
+
+    /// The value of a cell's last line, which must be there.
+    fn value(&mut self, code: &str) -> String {
+        let answer = self.run(code);
+        match answer["result"].as_str() {
+            Some(value) => value.to_owned(),
+            None => panic!("no value of {code:?}: {answer:#}"),
+        }
+    }
+
+    /// All that a cell wrote.
+    fn output(&mut self, code: &str) -> String {
+        let answer = self.run(code);
+        assert_eq!(answer["success"], true, "{code:?}: {answer:#}");
+        joined(&answer["output"])
+    }
+
+    /// Why a cell failed, which it must.
+    fn error(&mut self, code: &str) -> String {
+        let answer = self.run(code);
+        match answer["error"].as_str() {
+            Some(error) => error.to_owned(),
+            None => panic!("no error of {code:?}: {answer:#}"),
+        }
+    }
+
+    /// Calls a tool on the session.
+    fn tool(&mut self, name: &str, mut arguments: Value) -> Value {
+        arguments["session_id"] = self.id.clone().into();
+        fields(&self.wire.tool(name, arguments))
+    }
+}
+
+/// `belljar stdio --toolset interpreter`, where nothing is installed but IPython.
+fn serve<'a>(options: impl IntoIterator<Item = &'a str>) -> Wire {
+    Wire::start(["--toolset", "interpreter"].into_iter().chain(options))
+}
+
+/// A new session's name.
+fn open(wire: &mut Wire) -> String {
+    let answer = fields(&wire.tool("execute_code", json!({ "code": "pass" })));
+    match answer["session_info"]["session_id"].as_str() {
+        Some(id) => id.to_owned(),
+        None => panic!("no session: {answer:#}"),
+    }
+}
+
+fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
+    fields(&wire.tool("execute_code", json!({ "code": code, "session_id": id })))
+}
+
+/// A tool's answer: the JSON in its text. Structured content, where there is some, says the same.
+fn fields(result: &Value) -> Value {
+    let fields: Value = serde_json::from_str(&text(result)).unwrap_or_else(|error| panic!("{error}: {result:#}"));
+    if let Some(structured) = result.get("structuredContent") {
+        assert_eq!(structured, &fields);
+    }
+    fields
+}
+
+fn joined(lines: &Value) -> String {
+    lines.as_array().map(|lines| lines.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+}
+
+/// Where the library's sessions get IPython from: the same places as the server's.
+fn installer() -> Arc<dyn InstallerSource> {
+    struct Source(OnceLock<Arc<Installer>>);
+
+    impl InstallerSource for Source {
+        fn installer(&self) -> Result<Arc<Installer>, InstallError> {
+            let settings = Settings::from_environment(python().cache().clone())?;
+            Ok(self.0.get_or_init(|| Arc::new(Installer::new(python().platform(), settings))).clone())
+        }
+    }
+    Arc::new(Source(OnceLock::new()))
+}

@@ -1,0 +1,272 @@
+//! Sessions that survive: on disk, over the end of a server however it comes, and with two servers on one directory.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use belljar_sessions::{KernelError, Options, SessionError, SessionId, Store};
+use serde_json::{Value, json};
+
+use super::life::{backend, sessions, value, wait};
+use super::{fields, open, run, serve};
+use crate::harness::Belljar;
+use crate::serve::wire::Wire;
+
+struct DataDir(tempfile::TempDir);
+
+impl DataDir {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn serve(&self) -> Wire {
+        serve(["--data-dir", self.path()])
+    }
+
+    fn belljar(&self, arguments: &[&str]) -> crate::harness::Run {
+        Belljar::new().arg("sessions").args(arguments).args(["--data-dir", self.path()]).run()
+    }
+}
+
+fn kill(mut wire: Wire) {
+    wire.child.kill().unwrap();
+    wire.child.wait().unwrap();
+}
+
+fn end(mut wire: Wire) {
+    wire.end_input();
+    while wire.next().is_some() {}
+    assert!(wire.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_session_goes_on_in_the_next_server() {
+    let data = DataDir::new();
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    run(
+        &mut wire,
+        &id,
+        "import json\nx = {'a': [1, 2]}\nopen('f.txt', 'w').write('f')\n%pip install -q inflection\nimport inflection",
+    );
+    end(wire);
+    let mut wire = data.serve();
+    let answer = run(
+        &mut wire,
+        &id,
+        "x['a'].append(3)\n(json.dumps(x), open('f.txt').read(), inflection.pluralize('day'), len(In))",
+    );
+    assert_eq!(answer["result"], "('{\"a\": [1, 2, 3]}', 'f', 'days', 4)", "{answer:#}");
+}
+
+#[test]
+fn a_server_that_is_killed_between_cells_loses_nothing() {
+    let data = DataDir::new();
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    for n in 0..3 {
+        run(&mut wire, &id, &format!("x = {n}\nopen('n.txt', 'w').write('{n}')"));
+    }
+    kill(wire);
+    let mut wire = data.serve();
+    assert_eq!(run(&mut wire, &id, "(x, open('n.txt').read())")["result"], "(2, '2')");
+    let size = std::fs::metadata(data.0.path().join(&id).join("state")).unwrap().len();
+    assert!(size < 1 << 20, "{size} bytes");
+}
+
+#[test]
+fn a_server_that_is_killed_during_a_cell_loses_that_cell_alone() {
+    let data = DataDir::new();
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = 1");
+    let code = "x = 2\nopen('half.txt', 'w').write('half')\nwhile True: pass";
+    wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }));
+    std::thread::sleep(Duration::from_millis(700));
+    kill(wire);
+    let mut wire = data.serve();
+    assert_eq!(run(&mut wire, &id, "import os; (x, os.path.exists('half.txt'))")["result"], "(1, False)");
+}
+
+#[test]
+fn a_session_has_one_owner_at_a_time() {
+    let data = DataDir::new();
+    let (mut one, mut two) = (data.serve(), data.serve());
+    let id = open(&mut one);
+    run(&mut one, &id, "x = 1");
+    let refused = run(&mut two, &id, "x = 2");
+    assert_eq!(refused["success"], false);
+    assert!(refused["error"].as_str().unwrap().contains("another server is using the session"), "{refused:#}");
+    assert_eq!(run(&mut one, &id, "x")["result"], "1");
+    kill(one);
+    assert_eq!(run(&mut two, &id, "x")["result"], "1");
+    end(two);
+}
+
+#[test]
+fn an_idle_session_is_given_up_to_another_server() {
+    let data = DataDir::new();
+    let mut one = serve(["--data-dir", data.path(), "--sleep-after", "0.2"]);
+    let mut two = data.serve();
+    let id = open(&mut one);
+    run(&mut one, &id, "x = 5");
+    let begin = Instant::now();
+    loop {
+        let answer = run(&mut two, &id, "x");
+        if answer["result"] == "5" {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{answer:#}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    run(&mut two, &id, "x = 6");
+    end(two);
+    assert_eq!(run(&mut one, &id, "x")["result"], "6");
+}
+
+/// Changes a state so that it says that it was made on another image.
+fn of_another_build(store: &Store, id: &SessionId) {
+    let mut stored = store.read(id).unwrap();
+    stored.saved.about["image"] = "0".repeat(32).into();
+    store.write(id, &stored.saved, stored.used).unwrap();
+}
+
+#[test]
+fn a_state_of_another_build_is_refused_in_words_and_its_files_can_be_read() {
+    wait(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let id = first.create().unwrap();
+        value(&first, &id, "x = 1\nimport os; os.makedirs('d'); open('d/f.txt', 'w').write('kept')").await.unwrap();
+        first.sleep_all().await;
+        of_another_build(&Store::open(directory.path()).unwrap(), &id);
+        let (second, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let error = value(&second, &id, "x").await.unwrap_err();
+        assert!(matches!(&error, SessionError::Refused(reason) if reason.contains("another build")), "{error}");
+        assert!(error.to_string().contains("restart_session"), "{error}");
+        let files = second.list(&id).await.unwrap();
+        assert_eq!((files.len(), files[0].path.as_str()), (1, "d/f.txt"));
+        let uri = format!("kernel://{}/d/f.txt", id.as_str());
+        let read = second.read(belljar_sessions::FileAddress::parse(&uri).unwrap()).await.unwrap();
+        assert_eq!(read, b"kept");
+        second.restart(&id).await.unwrap();
+        assert_eq!(value(&second, &id, "(open('d/f.txt').read(), 'x' in globals())").await.unwrap(), "('kept', False)");
+    });
+}
+
+#[test]
+fn a_damaged_state_is_an_error_and_other_sessions_work() {
+    wait(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let (one, two) = (first.create().unwrap(), first.create().unwrap());
+        for id in [&one, &two] {
+            value(&first, id, "x = 1").await.unwrap();
+        }
+        first.sleep_all().await;
+        let path = directory.path().join(one.as_str()).join("state");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let (second, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let error = value(&second, &one, "x").await.unwrap_err().to_string();
+        assert!(error.contains("does not match its checksum"), "{error}");
+        assert_eq!(value(&second, &two, "x").await.unwrap(), "1");
+    });
+}
+
+#[test]
+fn a_state_that_lies_is_refused_and_harms_nobody() {
+    wait(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let id = first.create().unwrap();
+        value(&first, &id, "x = 1").await.unwrap();
+        first.sleep_all().await;
+        let store = Store::open(directory.path()).unwrap();
+        let whole = store.read(&id).unwrap().saved;
+        let backend = backend();
+        let (mut refused, mut woken) = (0, 0);
+        // Bytes of the head and of the description, then of the numbers and contents of pages.
+        for at in (0..200).chain((200..whole.body.len()).step_by(whole.body.len() / 150)) {
+            let mut lie = whole.clone();
+            lie.body[at] ^= 0x55;
+            let result =
+                belljar_python::on_guest_thread(|| backend.wake(&lie, &belljar_core::NoProgress).map(drop)).unwrap();
+            match result {
+                Ok(()) => woken += 1,
+                Err(KernelError::Refused(_)) => refused += 1,
+                Err(other) => panic!("byte {at}: {other}"),
+            }
+        }
+        assert!(refused > 20 && woken > 0, "{refused} refused, {woken} woken");
+        for length in [0, 10, 24, 100, whole.body.len() - 1] {
+            let cut = belljar_sessions::Saved { body: whole.body[..length].to_vec(), about: whole.about.clone() };
+            let result =
+                belljar_python::on_guest_thread(|| backend.wake(&cut, &belljar_core::NoProgress).map(drop)).unwrap();
+            assert!(matches!(result, Err(KernelError::Refused(_))), "{length} bytes");
+        }
+    });
+}
+
+#[test]
+fn sessions_are_listed_moved_and_removed_on_the_command_line() {
+    let (data, other) = (DataDir::new(), DataDir::new());
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = 7\nprint('out')\nx * 6");
+    run(&mut wire, &id, "1/0");
+    end(wire);
+    let listed = data.belljar(&["list"]);
+    assert!(listed.status == Some(0) && listed.stdout.contains(&id), "{listed:?}");
+    let file = data.0.path().join("moved.belljar");
+    let exported = data.belljar(&["export", &id, "-o", file.to_str().unwrap()]);
+    assert_eq!(exported.status, Some(0), "{exported:?}");
+    let imported = other.belljar(&["import", file.to_str().unwrap()]);
+    assert_eq!(imported.status, Some(0), "{imported:?}");
+    let new = imported.stdout.trim().to_owned();
+    let mut wire = other.serve();
+    assert_eq!(run(&mut wire, &new, "x")["result"], "7");
+    end(wire);
+    let notebook = data.belljar(&["export", &id, "--notebook"]);
+    let notebook: Value = serde_json::from_str(&notebook.stdout).unwrap_or_else(|_| panic!("{notebook:?}"));
+    let cells = notebook["cells"].as_array().unwrap();
+    assert_eq!(cells[1]["outputs"][0]["text"], json!(["out\n"]));
+    assert_eq!(cells[1]["outputs"][1]["data"]["text/plain"], json!(["42"]));
+    assert_eq!(cells[2]["outputs"][0]["ename"], "ZeroDivisionError");
+    assert_eq!(notebook["nbformat"], 4);
+    assert_eq!(data.belljar(&["rm", &id]).status, Some(0));
+    assert!(!Path::new(data.path()).join(&id).exists());
+    let gone = data.belljar(&["rm", &id]);
+    assert!(gone.status == Some(2) && gone.stderr.contains("no session"), "{gone:?}");
+    let garbage = data.0.path().join("garbage");
+    std::fs::write(&garbage, "garbage").unwrap();
+    let refused = data.belljar(&["import", garbage.to_str().unwrap()]);
+    assert!(refused.status == Some(2) && refused.stderr.contains("no exported session"), "{refused:?}");
+}
+
+#[test]
+fn names_of_sessions_stand_in_no_log() {
+    let data = DataDir::new();
+    let mut command = Belljar::new()
+        .args(["stdio", "--toolset", "interpreter", "--data-dir", data.path()])
+        .env("BELLJAR_LOG", "trace")
+        .into_command();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    command.stderr(log.reopen().unwrap());
+    let mut wire = Wire::spawn(command);
+    let client = json!({ "name": "tests", "version": "1" });
+    wire.ask("initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client }));
+    wire.tell("notifications/initialized", json!({}));
+    let id = open(&mut wire);
+    run(&mut wire, &id, "open('f', 'w').write('1'); 1/0");
+    fields(&wire.tool("clear_session", json!({ "session_id": id })));
+    drop(wire);
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    let ours = text.lines().filter(|line| line.contains(" belljar") && line.contains(&id)).collect::<Vec<_>>();
+    assert!(ours.is_empty(), "{ours:?}");
+}
