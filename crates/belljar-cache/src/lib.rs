@@ -93,9 +93,17 @@ impl Cache {
 
     /// As [`Cache::get`]; until the entry is dropped, no process evicts it.
     pub fn hold(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
-        // An entry that is being made, or deleted, is not there.
-        let hold = EntryLock::share(&self.root, &key.directory_name());
-        match self.look(&key.directory_name())? {
+        let name = key.directory_name();
+        let mut hold = EntryLock::share(&self.root, &name);
+        let mut looked = self.look(&name)?;
+        if hold.is_none() && matches!(looked, Looked::Whole(_)) {
+            // Somebody may be deleting it, and is soon through. Where nothing can be locked, it is used as it is.
+            hold = EntryLock::share_after_others(&self.root, &name);
+            if hold.is_some() {
+                looked = self.look(&name)?;
+            }
+        }
+        match looked {
             Looked::Whole(entry) => Ok(Some(Entry { _hold: hold, ..entry })),
             Looked::Absent => Ok(None),
             Looked::Doubtful => {

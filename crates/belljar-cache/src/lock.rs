@@ -62,6 +62,13 @@ impl EntryLock {
         Some(EntryLock { _file: file, exclusive: false })
     }
 
+    /// As [`EntryLock::share`], once nobody has the whole. `None` when this user may not lock anything here.
+    pub(crate) fn share_after_others(root: &Path, entry: &str) -> Option<Self> {
+        let file = open(&root.join("locks").join(entry)).ok()?;
+        file.lock_shared().ok()?;
+        Some(EntryLock { _file: file, exclusive: false })
+    }
+
     /// Whether nobody else can hold it at the same time: false where the file system has no locks.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive

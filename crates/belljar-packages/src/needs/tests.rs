@@ -100,5 +100,5 @@ fn names_that_no_package_can_have_need_nothing() {
 #[test]
 fn given_requirements_take_the_place_of_inferred_ones() {
     let needs = needs("import rich\nimport attrs\n").with([Requirement::parse("rich<13").unwrap()]);
-    assert_eq!(texts(needs.required()), ["attrs", "rich<13"]);
+    assert_eq!(texts(needs.required()), ["rich<13", "attrs"]);
 }
