@@ -94,20 +94,40 @@ impl Layers<'_> {
             }
         }
         if !missing.is_empty() {
-            let mut supplied = supply(&missing).map_err(WheelLayerError::Supply)?;
-            let step = self.progress.start(Step::items("compiling packages to bytecode", missing.len() as u64));
-            for member in missing {
-                let at = supplied.iter().position(|contents| contents.member == member);
-                let at = at.ok_or_else(|| WheelLayerError::Missing { wheel: member.title() })?;
-                wheels.push(Arc::new(self.make(supplied.swap_remove(at))?));
-                step.advance(1);
+            let supplied = supply(&missing).map_err(WheelLayerError::Supply)?;
+            for contents in &supplied {
+                check_size(&contents.member, &contents.files)?;
             }
-            step.finish();
+            let libraries: Vec<_> = supplied.iter().flat_map(|contents| &contents.files).filter_map(library).collect();
+            let (compiled, progress) = (self.libraries, self.progress);
+            // Bytecode is made one wheel after the other, mostly by one processor, and libraries need no bytecode.
+            wheels.extend(std::thread::scope(|scope| {
+                scope.spawn(|| compiled.compile_all(&libraries, progress));
+                self.make_all(missing, supplied)
+            })?);
         }
         let set = PackageSet::new(wheels);
         let libraries: Vec<_> = set.wheels().iter().flat_map(|wheel| wheel.libraries.iter().cloned()).collect();
         self.libraries.compile_all(&libraries, self.progress);
         Ok(set)
+    }
+
+    /// Makes the wheels of `members` from what was supplied.
+    fn make_all(
+        &self,
+        members: Vec<Member>,
+        mut supplied: Vec<Contents>,
+    ) -> Result<Vec<Arc<InstalledWheel>>, OpenError> {
+        let step = self.progress.start(Step::items("compiling packages to bytecode", members.len() as u64));
+        let mut wheels = Vec::with_capacity(members.len());
+        for member in members {
+            let at = supplied.iter().position(|contents| contents.member == member);
+            let at = at.ok_or_else(|| WheelLayerError::Missing { wheel: member.title() })?;
+            wheels.push(Arc::new(self.make(supplied.swap_remove(at))?));
+            step.advance(1);
+        }
+        step.finish();
+        Ok(wheels)
     }
 
     /// Whether all of `members` are in the cache.
@@ -138,7 +158,6 @@ impl Layers<'_> {
 
     fn make(&self, contents: Contents) -> Result<InstalledWheel, OpenError> {
         let Contents { member, mut files, modules } = contents;
-        check_size(&member, &files)?;
         files.sort_by(|one, other| one.path.cmp(&other.path));
         let entry = self.cache.hold_or_make(&self.key(&member), self.progress, |new| {
             // The layer of sources alone shows whether the paths are sound, before any work is done.
@@ -187,6 +206,11 @@ fn layer<'a>(
     Ok(builder.finish(id))
 }
 
+/// The hash and the bytes of a side module.
+fn library(file: &WheelFile) -> Option<(LibraryHash, FileBytes)> {
+    file.is_library.then(|| (Sha256::digest(&file.bytes[..]).into(), file.bytes.clone()))
+}
+
 fn check_size(member: &Member, files: &[WheelFile]) -> Result<(), WheelLayerError> {
     let too_large = |what: String, limit| WheelLayerError::TooLarge { wheel: member.title(), what, limit };
     if files.len() as u64 > MAX_FILES {
@@ -203,8 +227,7 @@ fn check_size(member: &Member, files: &[WheelFile]) -> Result<(), WheelLayerErro
 fn write(new: &NewEntry, files: &[WheelFile], bytecode: &[Bytecode], modules: &[String]) -> Result<(), OpenError> {
     let mut parts: Vec<(&str, &[u8], Option<LibraryHash>)> = Vec::with_capacity(files.len() + bytecode.len());
     for file in files {
-        let library = file.is_library.then(|| Sha256::digest(&file.bytes[..]).into());
-        parts.push((&file.path, &file.bytes, library));
+        parts.push((&file.path, &file.bytes, library(file).map(|(hash, _)| hash)));
     }
     for compiled in bytecode {
         // A wheel that brings bytecode of its own is believed less than our compiler.
