@@ -9,7 +9,10 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `sessions` | all sessions: make, find, expire |
-//! | `session` | one session: its queue, its state, what is done to it |
+//! | `session` | one session: its queue |
+//! | `state` | what a session is, and what is done to it |
+//! | `report` | what a cell came to, and what of it is kept in files |
+//! | `ticket` | stops a cell whose caller is gone |
 //! | `id`, `clock` | how sessions are named, how time is told |
 //! | `kernel` | what a backend must do, and the words for what cells come to |
 //! | `wasm` | the backend of the sandboxed CPython |
@@ -20,18 +23,23 @@
 //! | `pool` | guest threads |
 
 mod clock;
+mod error;
 mod files;
 mod id;
 mod kernel;
 pub mod notebook;
 mod outputs;
 mod pool;
+mod report;
 mod session;
 mod sessions;
+mod state;
 mod store;
+mod ticket;
 mod wasm;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use error::SessionError;
 pub use files::{FileAddress, FileError, FileInfo, MAX_READ, Range, is_text, mime_of};
 pub use id::SessionId;
 pub use kernel::{
@@ -39,7 +47,7 @@ pub use kernel::{
     Silent,
 };
 pub use pool::{Busy, Capacity, Place, Pool};
-pub use session::{FileChange, Picture, Report, SessionError};
+pub use report::{FileChange, Picture, Report};
 pub use sessions::{Options, Sessions};
 pub use store::{Store, StoreError, Stored};
 pub use wasm::{Wasm, Workplace};

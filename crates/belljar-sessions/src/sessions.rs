@@ -7,15 +7,16 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock::{Clock, SystemClock};
+use crate::error::SessionError;
 use crate::files::{FileAddress, FileInfo};
 use crate::id::SessionId;
 use crate::kernel::{Audience, Backend, CellRequest, Interrupt};
 use crate::pool::Pool;
-use crate::session::{Answered, Queued, Report, Session, SessionError, Shop, State};
+use crate::report::Report;
+use crate::session::{Answered, Queued, Session};
+use crate::state::{Shop, State};
 use crate::store::{Store, StoreError};
-
-/// Time between the interrupt of a cell whose caller is gone, and its end.
-const GRACE: Duration = Duration::from_secs(5);
+use crate::ticket::{CancelOnDrop, Ticket};
 
 /// How sessions are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +125,7 @@ impl Sessions {
         audience: Arc<dyn Audience>,
     ) -> Result<Report, SessionError> {
         let ticket = Arc::new(Ticket::default());
-        let guard = CancelOnDrop(ticket.clone());
+        let guard = CancelOnDrop::new(ticket.clone());
         let (shared, session) = (self.shared.clone(), self.shared.open(id)?);
         let report = self.with(session, move |state, session| {
             let runs = |interrupt: Arc<dyn Interrupt>| {
@@ -411,63 +412,4 @@ fn is_past(used: Duration, timeout: Duration, now: Duration) -> bool {
 
 fn new_id() -> Result<SessionId, SessionError> {
     SessionId::random().map_err(|error| SessionError::Kernel(crate::kernel::KernelError::Failed(error.to_string())))
-}
-
-/// One call's cell: stopped when its caller is gone.
-#[derive(Default)]
-struct Ticket(Mutex<Stage>);
-
-#[derive(Default)]
-enum Stage {
-    #[default]
-    Waiting,
-    Running(Arc<dyn Interrupt>),
-    Over,
-}
-
-impl Ticket {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The cell is about to run; `false` if it is not to.
-    fn starts(&self, interrupt: Arc<dyn Interrupt>) -> bool {
-        let mut stage = self.stage();
-        if matches!(*stage, Stage::Over) {
-            return false;
-        }
-        *stage = Stage::Running(interrupt);
-        true
-    }
-
-    fn ends(&self) {
-        *self.stage() = Stage::Over;
-    }
-}
-
-struct CancelOnDrop(Arc<Ticket>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        let mut stage = self.0.stage();
-        match &*stage {
-            Stage::Over => return,
-            Stage::Waiting => {
-                *stage = Stage::Over;
-                return;
-            }
-            Stage::Running(interrupt) => interrupt.interrupt(),
-        }
-        drop(stage);
-        let ticket = self.0.clone();
-        let watcher = std::thread::Builder::new().name("cancel".into()).spawn(move || {
-            std::thread::sleep(GRACE);
-            if let Stage::Running(interrupt) = &*ticket.stage() {
-                interrupt.stop();
-            }
-        });
-        if let Err(error) = watcher {
-            tracing::warn!(%error, "a cell whose caller is gone may run on");
-        }
-    }
 }

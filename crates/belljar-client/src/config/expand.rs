@@ -107,13 +107,13 @@ mod tests {
     #[test]
     fn variables_are_replaced_and_other_text_is_not() {
         let inputs = json!([{"id": "a", "default": "x"}, {"id": "b"}]);
-        let variables = Variables::new("/work/project".into(), Some(&inputs));
+        let variables = Variables::new("/home/ada/project".into(), Some(&inputs));
         let expand = |text: &str| variables.expand_text(text);
         assert_eq!(expand("${NO_SUCH_VARIABLE:-a b}/$HOME").unwrap(), "a b/$HOME");
         assert_eq!(expand("${NO_SUCH_VARIABLE:-}").unwrap(), "");
         assert_eq!(
             expand("${input:a} ${workspaceFolder} ${workspaceFolderBasename}").unwrap(),
-            "x /work/project project"
+            "x /home/ada/project project"
         );
         assert!(expand("${open ${}").unwrap_err().contains("open ${"));
         assert_eq!(expand("no end ${HOME").unwrap(), "no end ${HOME");

@@ -49,7 +49,7 @@ fn equipped<T>(server: ServerBuilder<T>, log: &Arc<Mutex<Vec<String>>>) -> Serve
         .timeout(PATIENT)
         .sampling_model(Parrot)
         .elicitation_handler(answer)
-        .roots([Root::new("file:///work/project").named("project")])
+        .roots([Root::new("file:///home/ada/project").named("project")])
         .log_level(LogLevel::Debug)
         .log_handler(move |message| log.lock().unwrap().push(message.text()))
 }
@@ -113,7 +113,7 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     assert!(call(&server, "trigger-url-elicitation", page).await.to_text().contains("completed"));
     let page = json!({"url": "https://refuse.example.org/"});
     assert!(call(&server, "trigger-url-elicitation", page).await.to_text().contains("declined"));
-    assert!(call(&server, "get-roots-list", json!({})).await.to_text().contains("file:///work/project"));
+    assert!(call(&server, "get-roots-list", json!({})).await.to_text().contains("file:///home/ada/project"));
 
     let failed = server.direct_call_tool("get-sum", json!({"a": "x", "b": 1})).await.unwrap();
     assert!(matches!(failed, ToolOutcome::Retry(_)), "{failed:?}");

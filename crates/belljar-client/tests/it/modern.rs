@@ -33,7 +33,11 @@ async fn ada(question: Elicitation) -> Result<ElicitationResponse, String> {
 }
 
 fn equipped<T>(server: ServerBuilder<T>) -> ServerBuilder<T> {
-    server.timeout(PATIENT).sampling_model(Critic).elicitation_handler(ada).roots([Root::new("file:///work/project")])
+    server
+        .timeout(PATIENT)
+        .sampling_model(Critic)
+        .elicitation_handler(ada)
+        .roots([Root::new("file:///home/ada/project")])
 }
 
 fn stdio() -> McpServerStdio {
@@ -125,10 +129,10 @@ async fn rounds_that_want_input_reach_the_same_handlers() {
     let server = stdio().build();
     let answer = output(server.direct_call_tool("ask", json!({})).await.unwrap());
     // The age is the default that the schema has for it.
-    assert_eq!(answer.as_text(), Some("asked, Ada: What of Ada, 7? Fine. (file:///work/project)"));
+    assert_eq!(answer.as_text(), Some("asked, Ada: What of Ada, 7? Fine. (file:///home/ada/project)"));
     let (_listening, server) = over_http();
     let answer = output(server.build().direct_call_tool("ask", json!({})).await.unwrap());
-    assert_eq!(answer.as_text(), Some("asked, Ada: What of Ada, 7? Fine. (file:///work/project)"));
+    assert_eq!(answer.as_text(), Some("asked, Ada: What of Ada, 7? Fine. (file:///home/ada/project)"));
 }
 
 #[tokio::test]

@@ -7,99 +7,22 @@
 //! little: writing over pages that are there costs far less than giving them back and having them copied anew, which
 //! stops all threads of the process each time.
 
+mod image;
+
 use std::cell::RefCell;
-use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
+pub(crate) use image::MemoryImage;
+
 use crate::pagemap::{PAGE, own_pages, page_size};
 use crate::translate::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH};
+use image::Reservation;
 
 /// Pages of its own that a memory may have and be kept: 4 MiB. A short program writes to a fifth of that.
 const MAX_KEPT_PAGES: u32 = 1024;
-
-/// Memories that are kept of one image, for each processor.
-const MAX_KEPT_PER_PROCESSOR: usize = 4;
-
-/// Part of a file that holds the contents of a linear memory.
-#[derive(Debug, Clone)]
-pub(crate) struct MemoryImage {
-    file: Arc<File>,
-    offset: u64,
-    length: usize,
-    spares: Arc<Spares>,
-}
-
-/// Reservations that begin with the contents of one image and that nobody uses.
-#[derive(Debug, Default)]
-struct Spares(Mutex<Vec<Reservation>>);
-
-impl Spares {
-    fn most() -> usize {
-        MAX_KEPT_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from)
-    }
-
-    fn take(&self, total: usize) -> Option<Reservation> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = kept.iter().rposition(|reservation| reservation.total == total)?;
-        Some(kept.swap_remove(at))
-    }
-
-    /// Keeps a few for each processor: as many as instances that are begun before others are through.
-    fn put(&self, reservation: Reservation) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < Self::most() {
-            kept.push(reservation);
-        }
-    }
-}
-
-impl MemoryImage {
-    /// `length` bytes of `file` from `offset` on. Both must be multiples of the wasm page size (64 KiB), and the
-    /// file must not be written to or cut short while any instance lives.
-    ///
-    /// # Errors
-    /// When the range is not aligned or reaches beyond the end of the file.
-    pub(crate) fn new(file: File, offset: u64, length: u64) -> std::io::Result<Self> {
-        let page = WASM_PAGE as u64;
-        let end = offset.checked_add(length);
-        if !offset.is_multiple_of(page) || !length.is_multiple_of(page) || end.is_none_or(|end| end > i64::MAX as u64) {
-            return Err(invalid("its memory is not aligned to pages"));
-        }
-        if end > Some(file.metadata()?.len()) {
-            return Err(invalid("it is shorter than the memory it should hold"));
-        }
-        let length = usize::try_from(length).map_err(|_| invalid("its memory does not fit this machine"))?;
-        Ok(Self { file: Arc::new(file), offset, length, spares: Arc::default() })
-    }
-
-    /// The file that holds it.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Where in the file it begins.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Length of the memory in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether the memory has no bytes at all.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-}
-
-fn invalid(message: &str) -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::InvalidData, message)
-}
 
 pub(crate) const WASM_PAGE: usize = 65536;
 
@@ -166,38 +89,6 @@ unsafe impl MemoryCreator for ImageMemory {
         Mapping::new(minimum, reserved.unwrap_or(0), guard, image.map(|pending| pending.image))
             .map(|mapping| Box::new(mapping) as Box<dyn LinearMemory>)
             .map_err(|error| format!("cannot map a linear memory: {error}"))
-    }
-}
-
-/// A range of address space.
-#[derive(Debug)]
-struct Reservation {
-    base: *mut u8,
-    total: usize,
-}
-
-// SAFETY: the range belongs to this value alone; the pointer is an address, not a borrow.
-unsafe impl Send for Reservation {}
-// SAFETY: shared references only read the fields.
-unsafe impl Sync for Reservation {}
-
-impl Reservation {
-    /// A new range that cannot be accessed.
-    fn new(total: usize) -> std::io::Result<Self> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok(Self { base: base.cast(), total })
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        // SAFETY: the range is exactly what `new` mapped, and whoever had it has no use for it any more.
-        unsafe { libc::munmap(self.base.cast(), self.total) };
     }
 }
 
@@ -353,98 +244,4 @@ impl Drop for Mapping {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{MAX_KEPT_PAGES, Mapping, MemoryImage, PAGE, Spares, WASM_PAGE};
-    use std::fs::File;
-    use std::os::unix::fs::FileExt;
-
-    const LENGTH: usize = 128 * WASM_PAGE;
-    const RESERVED: usize = 1 << 32;
-
-    /// An image in which each page holds its number, behind something else in the file.
-    fn image() -> MemoryImage {
-        let file: File = tempfile::tempfile().unwrap();
-        file.set_len((WASM_PAGE + LENGTH) as u64).unwrap();
-        for page in 0..LENGTH / PAGE {
-            file.write_all_at(&page.to_ne_bytes(), (WASM_PAGE + page * PAGE) as u64).unwrap();
-        }
-        MemoryImage::new(file, WASM_PAGE as u64, LENGTH as u64).unwrap()
-    }
-
-    fn mapping(image: &MemoryImage) -> Mapping {
-        Mapping::new(LENGTH, RESERVED, WASM_PAGE, Some(image.clone())).unwrap()
-    }
-
-    /// All accessible bytes.
-    fn bytes(mapping: &mut Mapping) -> &mut [u8] {
-        // SAFETY: the mapping is accessible up to its size, and borrowed as long as the slice lives.
-        unsafe { std::slice::from_raw_parts_mut(mapping.base, mapping.size) }
-    }
-
-    fn assert_is(mapping: &mut Mapping, image: &MemoryImage) {
-        let mut expected = vec![0; LENGTH];
-        image.file.read_exact_at(&mut expected, image.offset).unwrap();
-        assert!(bytes(mapping) == expected, "the memory is not the image");
-    }
-
-    fn spares(image: &MemoryImage) -> usize {
-        image.spares.0.lock().unwrap().len()
-    }
-
-    #[test]
-    fn a_memory_is_used_again_as_its_image() {
-        let image = image();
-        let mut first = mapping(&image);
-        let base = first.base;
-        assert_is(&mut first, &image);
-        for page in [0, 7, 8, 9, LENGTH / PAGE - 1] {
-            bytes(&mut first)[page * PAGE..][..PAGE].fill(0xff);
-        }
-        first.open_to(LENGTH + 3 * WASM_PAGE).unwrap();
-        bytes(&mut first)[LENGTH..].fill(0xff);
-        drop(first);
-        assert_eq!(spares(&image), 1);
-        let mut second = mapping(&image);
-        assert_eq!((second.base, spares(&image)), (base, 0));
-        assert_is(&mut second, &image);
-        // What it grows by is zero again.
-        second.open_to(LENGTH + 3 * WASM_PAGE).unwrap();
-        assert!(bytes(&mut second)[LENGTH..].iter().all(|byte| *byte == 0));
-        // And again.
-        bytes(&mut second)[5] = 0xff;
-        drop(second);
-        assert_is(&mut mapping(&image), &image);
-    }
-
-    #[test]
-    fn a_memory_that_was_written_to_a_lot_is_not_kept() {
-        let image = image();
-        let mut first = mapping(&image);
-        for page in 0..=MAX_KEPT_PAGES as usize {
-            bytes(&mut first)[page * PAGE] = 0xff;
-        }
-        drop(first);
-        assert_eq!(spares(&image), 0);
-        assert_is(&mut mapping(&image), &image);
-    }
-
-    #[test]
-    fn a_memory_is_not_kept_when_its_image_cannot_be_read() {
-        let image = image();
-        let mut first = mapping(&image);
-        bytes(&mut first)[LENGTH - 1] = 0xff;
-        let unreadable = File::options().write(true).open("/dev/null").unwrap();
-        first.image = Some(MemoryImage { file: unreadable.into(), ..image.clone() });
-        drop(first);
-        assert_eq!(spares(&image), 0);
-    }
-
-    #[test]
-    fn only_so_many_memories_are_kept() {
-        let image = image();
-        let most = Spares::most();
-        let all: Vec<_> = (0..most + 2).map(|_| mapping(&image)).collect();
-        drop(all);
-        assert_eq!(spares(&image), most);
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! The backend of the sandboxed CPython: IPython's shell in WebAssembly, each session a copy-on-write copy of one image.
 
+mod calls;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,27 +12,19 @@ use belljar_emscripten::console::{Discard, Stream};
 use belljar_emscripten::fs::{AT_FDCWD, FileType, Filesystem};
 use belljar_python::install::{Given, InstallerSource, LiveInstaller};
 use belljar_python::packages::{Member, PackageSet};
-use belljar_python::{
-    CallError, CellRequest as GuestCell, GaveUp, HostCall, Image, Interpreter, Interrupter, Python, SESSION_DIRECTORY,
-    Scene, Streams,
-};
+use belljar_python::{CellRequest as GuestCell, Image, Interpreter, Interrupter, Python, SESSION_DIRECTORY, Streams};
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
 
 use crate::files::{FileError, FileInfo, MAX_READ, Range};
-use crate::kernel::{
-    Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved,
-};
+use crate::kernel::{Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Saved};
 use crate::outputs::Collector;
+use calls::{Input, Nobody, Show};
 
 /// Time between the interrupt of a cell whose time is up, which it can handle and which leaves its variables, and the end
 /// of its interpreter.
 const GRACE: Duration = Duration::from_secs(3);
 /// Files of a session that are looked at.
 const MOST_FILES: usize = 20_000;
-/// How long a question may go unanswered.
-const PATIENCE: Duration = Duration::from_secs(600);
-
 /// What cells are run with.
 #[derive(Clone)]
 pub struct Workplace {
@@ -395,57 +389,5 @@ impl Interrupt for Switch {
 
     fn stop(&self) {
         self.0.stop();
-    }
-}
-
-/// Answers `show`: a cell's value, and what it displays.
-struct Show(Collector);
-
-impl HostCall for Show {
-    fn call(&self, request: &RawValue, _: &mut Scene<'_>) -> Result<Box<RawValue>, CallError> {
-        #[derive(Deserialize)]
-        struct Asked {
-            kind: String,
-            data: Bundle,
-        }
-        let refused = |what: &str| CallError::Refused(what.to_owned());
-        let asked: Asked =
-            serde_json::from_str(request.get()).map_err(|_| refused("`show` takes forms by MIME type"))?;
-        let output = if asked.kind == "result" { Output::Value(asked.data) } else { Output::Shown(asked.data) };
-        self.0.show(output).map_err(CallError::Refused)?;
-        to_raw_value(&()).map_err(|error| CallError::Refused(error.to_string()))
-    }
-}
-
-/// Answers `input`: asks whoever waits for the cell.
-struct Input(Arc<dyn Audience>);
-
-impl HostCall for Input {
-    fn call(&self, request: &RawValue, scene: &mut Scene<'_>) -> Result<Box<RawValue>, CallError> {
-        #[derive(Deserialize)]
-        struct Asked {
-            prompt: String,
-            secret: bool,
-        }
-        let asked: Asked =
-            serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
-        let prompt: String = asked.prompt.chars().take(10_000).collect();
-        let answer = self.0.ask(&prompt, asked.secret).map_err(CallError::Refused)?;
-        match scene.wait(&answer, PATIENCE)? {
-            Ok(Ok(line)) => to_raw_value(&line).map_err(|error| CallError::Refused(error.to_string())),
-            Ok(Err(reason)) => Err(CallError::Refused(reason)),
-            Err(GaveUp::Interrupted) => Err(CallError::Refused("interrupted while waiting for an answer".into())),
-            Err(GaveUp::TimeUp) => Err(CallError::Refused("nobody answered in time".into())),
-            Err(GaveUp::Abandoned) => Err(CallError::Refused("the client is gone".into())),
-        }
-    }
-}
-
-/// Answers calls between cells, when there is nobody.
-struct Nobody;
-
-impl HostCall for Nobody {
-    fn call(&self, _: &RawValue, _: &mut Scene<'_>) -> Result<Box<RawValue>, CallError> {
-        Err(CallError::Refused("no cell is running".into()))
     }
 }

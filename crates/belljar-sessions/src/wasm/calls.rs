@@ -1,0 +1,66 @@
+//! What code in a session asks of the host: to show something, and for a line of input.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_python::{CallError, GaveUp, HostCall, Scene};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::kernel::{Audience, Bundle, Output};
+use crate::outputs::Collector;
+
+/// How long a question may go unanswered.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Answers `show`: a cell's value, and what it displays.
+pub(super) struct Show(pub(super) Collector);
+
+impl HostCall for Show {
+    fn call(&self, request: &RawValue, _: &mut Scene<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        struct Asked {
+            kind: String,
+            data: Bundle,
+        }
+        let refused = |what: &str| CallError::Refused(what.to_owned());
+        let asked: Asked =
+            serde_json::from_str(request.get()).map_err(|_| refused("`show` takes forms by MIME type"))?;
+        let output = if asked.kind == "result" { Output::Value(asked.data) } else { Output::Shown(asked.data) };
+        self.0.show(output).map_err(CallError::Refused)?;
+        to_raw_value(&()).map_err(|error| CallError::Refused(error.to_string()))
+    }
+}
+
+/// Answers `input`: asks whoever waits for the cell.
+pub(super) struct Input(pub(super) Arc<dyn Audience>);
+
+impl HostCall for Input {
+    fn call(&self, request: &RawValue, scene: &mut Scene<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        struct Asked {
+            prompt: String,
+            secret: bool,
+        }
+        let asked: Asked =
+            serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
+        let prompt: String = asked.prompt.chars().take(10_000).collect();
+        let answer = self.0.ask(&prompt, asked.secret).map_err(CallError::Refused)?;
+        match scene.wait(&answer, PATIENCE)? {
+            Ok(Ok(line)) => to_raw_value(&line).map_err(|error| CallError::Refused(error.to_string())),
+            Ok(Err(reason)) => Err(CallError::Refused(reason)),
+            Err(GaveUp::Interrupted) => Err(CallError::Refused("interrupted while waiting for an answer".into())),
+            Err(GaveUp::TimeUp) => Err(CallError::Refused("nobody answered in time".into())),
+            Err(GaveUp::Abandoned) => Err(CallError::Refused("the client is gone".into())),
+        }
+    }
+}
+
+/// Answers calls between cells, when there is nobody.
+pub(super) struct Nobody;
+
+impl HostCall for Nobody {
+    fn call(&self, _: &RawValue, _: &mut Scene<'_>) -> Result<Box<RawValue>, CallError> {
+        Err(CallError::Refused("no cell is running".into()))
+    }
+}
