@@ -1,6 +1,7 @@
 //! What `belljar config` prints, read as each client reads it.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -8,7 +9,11 @@ use serde_json::{Value, json};
 use super::clients::newest;
 use crate::harness::Belljar;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_belljar");
+/// The binary's path as it knows it itself: links on the way, such as one to the build folder, resolved.
+fn program() -> String {
+    let path = Path::new(env!("CARGO_BIN_EXE_belljar")).canonicalize().unwrap();
+    path.into_os_string().into_string().unwrap()
+}
 
 fn printed(client: &str) -> String {
     let run = Belljar::without_cache().args(["config", client]).run();
@@ -36,7 +41,7 @@ fn the_formats_of_json_have_the_entry_in_its_place() {
     ] {
         let value: Value = serde_json::from_str(&printed(client)).unwrap();
         let entry = value.pointer(place).unwrap_or_else(|| panic!("{client}: {value}"));
-        assert_eq!((&entry["command"], &entry["args"]), (&json!(PROGRAM), &json!(["stdio"])), "{client}");
+        assert_eq!((&entry["command"], &entry["args"]), (&json!(program()), &json!(["stdio"])), "{client}");
     }
 }
 
@@ -45,19 +50,22 @@ fn codex_reads_toml_and_goose_reads_yaml() {
     let toml = "import json, sys, tomllib; print(json.dumps(tomllib.loads(sys.stdin.read())))";
     let value = read_by(Command::new("python3").args(["-c", toml]), &printed("codex"));
     let value: Value = serde_json::from_str(&value).unwrap();
-    assert_eq!(value, json!({ "mcp_servers": { "belljar": { "command": PROGRAM, "args": ["stdio"] } } }));
+    assert_eq!(value, json!({ "mcp_servers": { "belljar": { "command": program(), "args": ["stdio"] } } }));
     let yaml = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))";
     let value = read_by(Command::new(newest()).args(["-c", yaml]), &printed("goose"));
     let value: Value = serde_json::from_str(&value).unwrap();
     let entry = &value["extensions"]["belljar"];
-    assert_eq!((&entry["cmd"], &entry["args"], &entry["type"]), (&json!(PROGRAM), &json!(["stdio"]), &json!("stdio")));
+    assert_eq!(
+        (&entry["cmd"], &entry["args"], &entry["type"]),
+        (&json!(program()), &json!(["stdio"]), &json!("stdio"))
+    );
 }
 
 #[test]
 fn claude_code_is_told_by_a_command_line() {
     let script = format!("claude() {{ printf '%s\\n' \"$@\"; }}\n{}", printed("claude-code"));
     let words = read_by(Command::new("sh").arg("-c").arg(script), "");
-    assert_eq!(words.lines().collect::<Vec<_>>(), ["mcp", "add", "belljar", "--", PROGRAM, "stdio"]);
+    assert_eq!(words.lines().collect::<Vec<_>>(), ["mcp", "add", "belljar", "--", &program(), "stdio"]);
 }
 
 #[test]
@@ -66,5 +74,5 @@ fn pydantic_ai_runs_the_code_that_is_printed() {
     let code = printed("pydantic-ai").replace("openai:gpt-5", "test");
     let code = format!("{code}\nprint(server.client.transport.command, *server.client.transport.args)");
     let words = read_by(Command::new(newest()).args(["-W", "ignore", "-"]), &code);
-    assert_eq!(words.trim(), format!("{PROGRAM} stdio"));
+    assert_eq!(words.trim(), format!("{} stdio", program()));
 }
