@@ -5,7 +5,9 @@
 //! cargo bench -p belljar-client
 //! ```
 //!
-//! The server is `rmcp`'s, with one tool that gives back what it gets; this program serves it when told `--serve`.
+//! The servers have one tool, which gives back what it gets; this program is each of them when told `--serve`. Over HTTP it is
+//! `rmcp`'s. Over stdio there is `rmcp`'s, which takes longer for a call than a quick client does, and one that answers line by
+//! line, so that the clients are what is measured.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -27,7 +29,7 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[expect(dead_code, reason = "of the tests' harness only a part is needed")]
 #[path = "../tests/it/harness.rs"]
@@ -69,8 +71,36 @@ impl ServerHandler for Echo {
     }
 }
 
+fn serve(how: &str) {
+    match how {
+        "lines" => serve_lines(),
+        _ => serve_with_rmcp(how),
+    }
+}
+
+/// Answers each line before it reads the next: what a server takes at the least.
+fn serve_lines() {
+    let mut answers = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let Some(id) = message.get("id") else { continue };
+        let result = match message["method"].as_str().unwrap() {
+            "initialize" => json!({
+                "protocolVersion": message["params"]["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "lines", "version": "1"},
+            }),
+            "tools/list" => json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}),
+            "tools/call" => json!({"content": [{"type": "text", "text": message["params"]["arguments"].to_string()}]}),
+            _ => json!({}),
+        };
+        answers.write_all(format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result})).as_bytes()).unwrap();
+        answers.flush().unwrap();
+    }
+}
+
 #[tokio::main]
-async fn serve(how: &str) {
+async fn serve_with_rmcp(how: &str) {
     if how == "stdio" {
         Echo.serve(rmcp::transport::stdio()).await.unwrap().waiting().await.unwrap();
         return;
@@ -101,22 +131,27 @@ fn main() {
     println!(
         "medians of {ROUNDS} rounds ({PYTHON_ROUNDS} of Python's): {CALLS} calls one after another, then {CONCURRENT} at once\n"
     );
-    println!("{:<7}{:<28}{:>10}{:>10}{:>10}{:>13}", "", "", "µs/call", "CPU µs", "calls/s", "at once, /s");
-    let stdio = McpServerStdio::new(&me).args(["--serve", "stdio"]).era(ProtocolEra::Legacy).build();
+    println!("{:<13}{:<28}{:>10}{:>10}{:>10}{:>13}", "", "", "µs/call", "CPU µs", "calls/s", "at once, /s");
+    let stdio = |how| McpServerStdio::new(&me).args(["--serve", how]).era(ProtocolEra::Legacy).build();
     let over_http = McpServerStreamableHttp::new(&url).unwrap().era(ProtocolEra::Legacy).build();
-    for (name, server, target) in [("stdio", &stdio, &me), ("HTTP", &over_http, &url)] {
-        let bare = median(ROUNDS, || match name {
-            "stdio" => [bare_exchange(&me), Duration::ZERO, Duration::ZERO],
-            _ => [runtime.block_on(bare_posts(&url)), Duration::ZERO, Duration::ZERO],
+    let servers =
+        [("stdio", "lines", stdio("lines")), ("stdio, rmcp", "stdio", stdio("stdio")), ("HTTP", "", over_http)];
+    for (name, how, server) in &servers {
+        let bare = median(ROUNDS, || match *how {
+            "" => [runtime.block_on(bare_posts(&url)), Duration::ZERO, Duration::ZERO],
+            how => [bare_exchange(&me, how), Duration::ZERO, Duration::ZERO],
         });
         let ours = median(ROUNDS, || runtime.block_on(measured(server)));
-        let python = python_client(target);
+        let python = match *how {
+            "" => python_client(&[&url]),
+            how => python_client(&[&me, "--serve", how]),
+        };
         for (what, [one_by_one, cpu, at_once]) in
             [("the exchange alone, by hand", bare), ("belljar-client", ours), ("Python SDK client", python)]
         {
             let or_nothing = |value: f64, is_known: bool| if is_known { format!("{value:.0}") } else { String::new() };
             println!(
-                "{name:<7}{what:<28}{:>10.1}{:>10}{:>10.0}{:>13}",
+                "{name:<13}{what:<28}{:>10.1}{:>10}{:>10.0}{:>13}",
                 per_call(one_by_one),
                 or_nothing(per_call(cpu), !cpu.is_zero()),
                 CALLS as f64 / one_by_one.as_secs_f64(),
@@ -125,9 +160,9 @@ fn main() {
         }
         let [one_by_one, cpu, at_once]: [f64; 3] =
             std::array::from_fn(|which| python[which].as_secs_f64() / ours[which].as_secs_f64());
-        println!("{name:<7}{:<28}{one_by_one:>10.1}{cpu:>10.1}{:>10}{at_once:>13.1}", "times as fast as Python", "");
+        println!("{name:<13}{:<28}{one_by_one:>10.1}{cpu:>10.1}{:>10}{at_once:>13.1}", "times as fast as Python", "");
         let beyond = per_call(ours[0]) - per_call(bare[0]);
-        println!("{name:<7}{:<28}{beyond:>10.1}\n", "beyond the exchange alone");
+        println!("{name:<13}{:<28}{beyond:>10.1}\n", "beyond the exchange alone");
     }
 }
 
@@ -181,14 +216,14 @@ async fn call(server: &McpServer, number: usize) {
 }
 
 /// The same messages, written and read by hand: what server and pipes take of a call.
-fn bare_exchange(server: &str) -> Duration {
+fn bare_exchange(server: &str, how: &str) -> Duration {
     let mut child =
-        Command::new(server).args(["--serve", "stdio"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Command::new(server).args(["--serve", how]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    let mut exchange = |message: serde_json::Value| {
-        writeln!(stdin, "{message}").unwrap();
+    let mut exchange = |message: Value| {
+        stdin.write_all(format!("{message}\n").as_bytes()).unwrap();
         if message.get("id").is_some() {
             line.clear();
             lines.read_line(&mut line).unwrap();
@@ -212,7 +247,7 @@ fn bare_exchange(server: &str) -> Duration {
 /// The same messages, posted and read by hand over a connection that is kept: what server and HTTP take of a call.
 async fn bare_posts(url: &str) -> Duration {
     let client = reqwest::Client::new();
-    let post = async |session: Option<&str>, message: serde_json::Value| {
+    let post = async |session: Option<&str>, message: Value| {
         let mut request = client.post(url).header("accept", "application/json, text/event-stream").json(&message);
         if let Some(session) = session {
             request = request.header("mcp-session-id", session).header("mcp-protocol-version", "2025-11-25");
@@ -238,11 +273,11 @@ async fn bare_posts(url: &str) -> Duration {
 }
 
 /// The Python SDK's client, which measures itself.
-fn python_client(target: &str) -> Times {
+fn python_client(target: &[&str]) -> Times {
     let output = Command::new(harness::legacy_python())
         .arg(harness::script("client_benchmark.py"))
         .args([CALLS, CONCURRENT, PYTHON_ROUNDS].map(|number| number.to_string()))
-        .arg(target)
+        .args(target)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

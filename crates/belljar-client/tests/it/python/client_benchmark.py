@@ -9,7 +9,8 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-CALLS, CONCURRENT, ROUNDS, TARGET = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+CALLS, CONCURRENT, ROUNDS = (int(argument) for argument in sys.argv[1:4])
+TARGET, *ARGUMENTS = sys.argv[4:]
 
 
 async def call(session: ClientSession, number: int) -> None:
@@ -23,7 +24,7 @@ async def measure() -> tuple[float, float, float]:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         streams = streamable_http_client(TARGET, http_client=httpx.AsyncClient(timeout=None, limits=limits))
     else:
-        streams = stdio_client(StdioServerParameters(command=TARGET, args=["--serve", "stdio"]))
+        streams = stdio_client(StdioServerParameters(command=TARGET, args=ARGUMENTS))
     async with streams as (reading, writing, *_), ClientSession(reading, writing) as session:
         await session.initialize()
         await call(session, 0)
