@@ -1,0 +1,1 @@
+//! Python as Jupyter knows it.
