@@ -70,7 +70,7 @@ pub enum EnvironmentError {
         output: String,
     },
     /// An environment that was brought along cannot run kernels.
-    #[error("{} cannot run kernels: {reason}\nhint: `{0} -m pip install ipykernel nbformat` adds what is missing", python.display(), python.display())]
+    #[error("{} cannot run kernels: {reason}\nhint: `{} -m pip install ipykernel nbformat` adds what is missing", python.display(), python.display())]
     Unfit {
         /// Its Python.
         python: PathBuf,

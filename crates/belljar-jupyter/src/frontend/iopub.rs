@@ -129,21 +129,18 @@ impl Sending {
                 let topic = Bytes::from_static(kind.as_bytes());
                 self.send(&[topic], kind, parent.as_deref(), &content).await;
             }
-            Item::Text { parent, stream, bytes } => {
-                let goes_on = self.text.as_ref().is_some_and(|text| {
-                    text.stream == stream && Arc::ptr_eq(&text.parent, &parent) && text.bytes.len() < MOST_TEXT
-                });
-                if !goes_on {
-                    self.send_text(false).await;
-                }
-                match &mut self.text {
-                    Some(text) if text.stream == stream => text.bytes.extend(bytes),
-                    _ => {
-                        self.send_text(true).await;
-                        self.text = Some(Text { parent, stream, bytes });
+            Item::Text { parent, stream, bytes } => match &mut self.text {
+                Some(text) if text.stream == stream && Arc::ptr_eq(&text.parent, &parent) => {
+                    text.bytes.extend(bytes);
+                    if text.bytes.len() >= MOST_TEXT {
+                        self.send_text(false).await;
                     }
                 }
-            }
+                _ => {
+                    self.send_text(true).await;
+                    self.text = Some(Text { parent, stream, bytes });
+                }
+            },
         }
     }
 

@@ -149,7 +149,7 @@ impl Signer {
 
 fn unhex(text: &[u8]) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = text.iter().map(|byte| Some(char::from(*byte).to_digit(16)? as u8)).collect();
-    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
     Some(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
@@ -208,9 +208,9 @@ mod tests {
             ZmqMessage::try_from(frames.iter().map(|frame| Bytes::from_static(frame)).collect::<Vec<_>>()).unwrap()
         };
         assert_eq!(signer.open(frames(&[b"a", DELIMITER, b""])).unwrap_err(), Bad::Frames);
-        let deep = Box::leak(b"[".repeat(100_000).into_boxed_slice());
+        let deep: &[u8] = Box::leak(b"[".repeat(100_000).into_boxed_slice());
         assert_eq!(signer.open(frames(&[DELIMITER, b"", deep, b"{}", b"{}", b"{}"])).unwrap_err(), Bad::Json("header"));
-        let long = Box::leak(vec![b' '; MOST_BYTES].into_boxed_slice());
+        let long: &[u8] = Box::leak(vec![b' '; MOST_BYTES].into_boxed_slice());
         assert_eq!(signer.open(frames(&[DELIMITER, b"", long, b"{}", b"{}", b"{}"])).unwrap_err(), Bad::Long);
         let ids: Vec<&'static [u8]> = std::iter::repeat_n(&b"id"[..], 1000).chain([DELIMITER]).collect();
         assert_eq!(signer.open(frames(&ids)).unwrap_err(), Bad::Frames);

@@ -1,6 +1,6 @@
 //! The five sockets of a kernel, and who reads them.
 
-use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Sockets {
     pub(crate) async fn bind(connection: &Connection, signer: Arc<Signer>) -> Result<Self, FrontendError> {
         for path in connection.socket_paths() {
             // A kernel that was killed leaves its sockets, and its successor gets the same file.
-            if std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
+            if is_socket(&path) {
                 let _ = std::fs::remove_file(&path);
             }
         }
@@ -121,6 +121,17 @@ impl Sockets {
     }
 }
 
+#[cfg(unix)]
+fn is_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
+#[cfg(not(unix))]
+fn is_socket(_: &Path) -> bool {
+    false
+}
+
 async fn bind<S: Socket>(url: String) -> Result<S, FrontendError> {
     let mut socket = S::new();
     match socket.bind(&url).await {
@@ -164,7 +175,8 @@ impl Shell {
         loop {
             let request = incoming.next().await;
             if request.header.msg_type == "kernel_info_request" && !self.started.load(Ordering::Acquire) {
-                let reply = self.replies.reply_from_task(&request, "kernel_info_reply", &self.about.reply());
+                let about = self.about.reply();
+                let reply = self.replies.reply_from_task(&request, "kernel_info_reply", &about);
                 self.iopub.busy_in_task(&request.header, reply).await;
             } else if requests.send(request).await.is_err() {
                 return;

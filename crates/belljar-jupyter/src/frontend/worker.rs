@@ -197,9 +197,9 @@ impl Worker {
             let input = json!({ "code": asked.code, "execution_count": count });
             self.parts.iopub.tell("execute_input", header, &input);
         }
-        let (result, aftermath) = match interpreter.kernel() {
+        let (result, aftermath) = match interpreter.kernel().map(|_| ()) {
             Err(reason) => (Err(Failure::new(&format!("KernelError: {reason}"), Vec::new())), json!({})),
-            Ok(_) => self.run_cell(interpreter, request, &asked, count),
+            Ok(()) => self.run_cell(interpreter, request, &asked, count),
         };
         if let Err(failure) = &result {
             self.parts.iopub.tell("error", header, &failure.content());
@@ -293,9 +293,9 @@ impl Worker {
         while let Ok(request) = self.parts.requests.try_recv() {
             self.waiting.push_back(request);
         }
-        let (cells, others) = self.waiting.drain(..).partition(|request| request.header.msg_type == "execute_request");
+        let (cells, others): (VecDeque<Request>, VecDeque<Request>) =
+            self.waiting.drain(..).partition(|request| request.header.msg_type == "execute_request");
         self.waiting = others;
-        let cells: VecDeque<Request> = cells;
         for request in cells {
             self.parts.iopub.tell("status", &request.header, &Status::busy());
             self.reply(&request, "execute_reply", &json!({ "status": "aborted" }));

@@ -65,7 +65,8 @@ fn makes_once(machine: &Machine) {
     let environment = machine.current();
     assert!(imports(&environment, "ipykernel"));
     // Again: nothing is made, and so no tool is needed.
-    let again = Belljar::without_cache().arg("native").args(setup).env("PATH", "").env("BELLJAR_NATIVE", machine.root());
+    let again =
+        Belljar::without_cache().arg("native").args(setup).env("PATH", "").env("BELLJAR_NATIVE", machine.root());
     let again = again.run();
     assert!(again.status == Some(0) && !again.stderr.contains("installing"), "{again:?}");
     // One that was begun and not ended is not taken for whole.
@@ -105,7 +106,8 @@ fn an_environment_of_ones_own_is_used_as_it_is() {
     let refused = machine.native(&["setup", "--venv", own_text]);
     assert!(refused.status == Some(2) && refused.stderr.contains("pip install ipykernel"), "{refused:?}");
     assert!(own.join("bin/python").exists(), "it was taken away");
-    let installed = Command::new(own.join("bin/python")).args(["-m", "pip", "install", "--quiet", "ipykernel"]).status();
+    let installed =
+        Command::new(own.join("bin/python")).args(["-m", "pip", "install", "--quiet", "ipykernel"]).status();
     assert!(installed.unwrap().success());
     let taken = machine.native(&["setup", "--venv", own_text]);
     assert_eq!(taken.status, Some(0), "{taken:?}");
