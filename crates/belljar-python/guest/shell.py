@@ -214,7 +214,7 @@ def _plain(value: Any) -> Any:
 
 
 def _complete(shell: Shell, request: dict[str, Any]) -> dict[str, Any]:
-    code, cursor = request["code"], request["cursor"]
+    code, cursor = request["code"], min(request["cursor"], len(request["code"]))
     with provisionalcompleter():
         found = list(rectify_completions(code, shell.Completer.completions(code, cursor)))[:_MAX_COMPLETIONS]
     start, end = (found[0].start, found[0].end) if found else (cursor, cursor)

@@ -13,7 +13,7 @@ class BelljarTests(jkt.KernelTests):
     code_stderr = "import sys; print('test', file=sys.stderr)"
     completion_samples = [
         {"text": "zi", "matches": {"zip"}},
-        {"text": "import json\njson.dum", "matches": {"dump", "dumps"}},
+        {"text": "x = 1\nprin", "matches": {"print"}},
     ]
     complete_code_samples = ["1", "print('hello, world')", "def f(x):\n  return x*2\n\n\n", "%who"]
     incomplete_code_samples = ["print('''hello", "def f(x):\n  x*2", "if True:"]
