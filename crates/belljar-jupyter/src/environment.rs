@@ -56,7 +56,7 @@ pub enum EnvironmentError {
     #[error("{0} has no module venv\nhint: on Debian and Ubuntu install python3-venv, or install uv")]
     NoVenv(String),
     /// No package index could be reached.
-    #[error("packages cannot be fetched: is there a network?\n{0}")]
+    #[error("packages cannot be fetched: is there a network, and are their names right?\n{0}")]
     NoNetwork(String),
     /// What is to be installed cannot be read as packages.
     #[error("`{0}` is no package: write a name, perhaps with a version, such as pandas or 'numpy>=2'")]
@@ -378,6 +378,8 @@ fn finish(command: &mut Command, what: &str) -> Result<(), EnvironmentError> {
         "Network is unreachable",
         "Connection refused",
         "ProxyError",
+        // pip's last word when its retries are used up, and when the name is wrong.
+        "(from versions: none)",
     ];
     if unreachable.iter().any(|sign| text.contains(sign)) {
         return Err(EnvironmentError::NoNetwork(text));

@@ -125,7 +125,7 @@ fn what_is_missing_is_named() {
     let belljar = Belljar::without_cache().args(setup).env("PATH", &machine.path).env("BELLJAR_NATIVE", machine.root());
     let belljar = belljar.env("PIP_INDEX_URL", "http://127.0.0.1:9/simple").env("PIP_RETRIES", "0");
     let no_network = belljar.run();
-    assert!(no_network.status == Some(2) && no_network.stderr.contains("is there a network?"), "{no_network:?}");
+    assert!(no_network.status == Some(2) && no_network.stderr.contains("is there a network"), "{no_network:?}");
     let option = machine.native(&["setup", "--packages=--pre"]);
     assert!(option.status == Some(2) && option.stderr.contains("is no package"), "{option:?}");
     assert!(machine.native(&["status"]).status == Some(2));
