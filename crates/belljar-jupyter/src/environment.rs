@@ -321,7 +321,12 @@ impl Tool {
                 if let Some(python) = &plan.python {
                     command.arg(format!("--python={python}"));
                 }
-                finish(command.arg("--").arg(directory), "uv venv")
+                finish(command.arg("--").arg(directory), "uv venv").map_err(|error| match error {
+                    EnvironmentError::Tool { output, .. } if output.contains("No interpreter found") => {
+                        EnvironmentError::NoPython(plan.python.clone().unwrap_or_else(|| "Python".into()))
+                    }
+                    other => other,
+                })
             }
             Self::Pip => {
                 let python = plan.python.as_deref().unwrap_or("python3");
@@ -383,9 +388,6 @@ fn finish(command: &mut Command, what: &str) -> Result<(), EnvironmentError> {
     ];
     if unreachable.iter().any(|sign| text.contains(sign)) {
         return Err(EnvironmentError::NoNetwork(text));
-    }
-    if what.starts_with("uv venv") && text.contains("No interpreter found") {
-        return Err(EnvironmentError::NoPython(text));
     }
     Err(EnvironmentError::Tool { what: what.into(), output: text })
 }

@@ -116,10 +116,12 @@ fn an_environment_of_ones_own_is_used_as_it_is() {
 
 #[test]
 fn what_is_missing_is_named() {
+    for machine in [Machine::without_uv(), Machine::with_uv()] {
+        let no_python = machine.native(&["setup", "--python", "python9.99"]);
+        assert!(no_python.status == Some(2) && no_python.stderr.contains("there is no python9.99"), "{no_python:?}");
+        assert!(no_python.stderr.contains("hint: "), "{no_python:?}");
+    }
     let machine = Machine::without_uv();
-    let no_python = machine.native(&["setup", "--python", "python9.99"]);
-    assert!(no_python.status == Some(2) && no_python.stderr.contains("there is no python9.99"), "{no_python:?}");
-    assert!(no_python.stderr.contains("hint: "), "{no_python:?}");
     let setup = ["native", "setup", "--packages", "ipykernel"];
     // Nobody listens on this port.
     let belljar = Belljar::without_cache().args(setup).env("PATH", &machine.path).env("BELLJAR_NATIVE", machine.root());
