@@ -99,8 +99,8 @@ def ask(request: str) -> str:
     * "is_complete": ``code``.
     * "aftermath": ``expressions`` by name, to be evaluated after a cell; what the cell left for the frontend.
 
-    Outcome: ``kind`` "answer"; ``content``, of the reply that Jupyter's messages have for the question. The kinds "error"
-    and "exit" are those of `run`.
+    Outcome: ``kind`` "answer"; ``content``, of the reply that Jupyter's messages have for the question. The kinds
+    "error" and "exit" are those of `run`.
     """
     return _answer(lambda: _the_shell().ask(loads(request)))
 
