@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::files::{FileError, FileInfo, Range};
 use crate::progress::{NoProgress, Progress, Step, StepProgress};
@@ -32,6 +32,18 @@ pub trait Backend: Send + Sync {
 pub trait Kernel: Send {
     /// Runs a cell to its end or to a limit.
     fn execute(&mut self, cell: &CellRequest, audience: Arc<dyn Audience>) -> Executed;
+
+    /// Asks the shell something that is no cell: nothing is recorded, and it answers within seconds.
+    ///
+    /// The answer is the content of the reply that Jupyter's messaging specification has for the question. It is the
+    /// guest's word: whoever passes it on looks at its shape.
+    ///
+    /// # Errors
+    /// When the backend cannot do this, or the guest gave no answer in time.
+    fn ask(&mut self, question: &Question) -> Result<Value, KernelError> {
+        let _ = question;
+        Err(KernelError::Unsupported("this backend answers nothing but cells".into()))
+    }
 
     /// A handle to stop what is going to run next, good until [`Kernel::restart`].
     fn interrupter(&self) -> Arc<dyn Interrupt>;
@@ -93,8 +105,71 @@ pub trait Audience: Progress + Send + Sync {
     /// Hears what the cell writes, while it runs.
     fn wrote(&self, stream: Stream, bytes: &[u8]);
 
+    /// Sees what the cell shows, while it runs. Most look at [`Executed::outputs`] instead.
+    fn showed(&self, shown: &Showing) {
+        let _ = shown;
+    }
+
     /// Is asked for a line of input. `Err` says why nobody can be asked.
     fn ask(&self, prompt: &str, secret: bool) -> Result<Receiver<Answer>, String>;
+}
+
+/// Something that a cell shows, as frontends are told of it that draw while it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Showing {
+    /// It displayed this.
+    Display(Display),
+    /// This is the value of its last line.
+    Value(Display),
+    /// This takes the place of what was displayed under the same name.
+    Update(Display),
+    /// All that it has shown and written is to be taken away: at once, or when the next thing is shown.
+    Clear {
+        /// Whether to wait for the next thing.
+        wait: bool,
+    },
+}
+
+/// One thing that is displayed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Display {
+    /// Its forms.
+    pub data: Bundle,
+    /// What frontends are told about the forms, by MIME type: `{"image/png": {"width": 640}}`.
+    pub metadata: Map<String, Value>,
+    /// A name under which it can be updated.
+    pub id: Option<String>,
+}
+
+/// What a shell can be asked beside running cells. Positions count Unicode code points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// What may stand at the cursor: a `complete_reply`.
+    Complete {
+        /// The cell's source.
+        code: String,
+        /// Where the cursor is.
+        cursor: usize,
+    },
+    /// What the name at the cursor is: an `inspect_reply`.
+    Inspect {
+        /// The cell's source.
+        code: String,
+        /// Where the cursor is.
+        cursor: usize,
+        /// 0, or 1 for source code too.
+        detail: u8,
+    },
+    /// Whether this can be run or needs more lines: an `is_complete_reply`.
+    IsComplete {
+        /// What was typed.
+        code: String,
+    },
+    /// After a cell: `payload` and `user_expressions` of its `execute_reply`.
+    Aftermath {
+        /// Expressions to evaluate, by names that the answer has too.
+        expressions: BTreeMap<String, String>,
+    },
 }
 
 /// What was answered to a question: a line, or why there is none.
@@ -125,6 +200,13 @@ pub struct CellRequest {
     pub code: String,
     /// Interrupt it after so much time; the backend's own limit holds as well.
     pub timeout: Option<Duration>,
+    /// Run it without showing its value, and without a number and a record of its own.
+    pub silent: bool,
+    /// Run it without a number and a record of its own.
+    pub off_record: bool,
+    /// Keep what is meant for a frontend's pager and for its next cell, instead of showing it:
+    /// [`Question::Aftermath`] gives it.
+    pub payloads: bool,
 }
 
 /// Forms of one thing, by MIME type: text, base64 for binary ones, or JSON.

@@ -7,6 +7,7 @@ The host calls the functions below; each takes one JSON text and returns one JSO
     prepare      once an image has all: patch, warm up; make the shell of sessions
     run          run a cell (or what a user typed at the prompt), answer its outcome
     execute      run a cell of a session, in IPython's shell
+    ask          answer a question of a frontend about a cell that is being written
     is_complete  would the prompt's text run, or is more to come?
     finish       the end of a program: pending tasks, atexit callbacks, destructors
 
@@ -78,13 +79,30 @@ def run(request: str) -> str:
 def execute(request: str) -> str:
     """Run one cell of a session. What it shows, its value among it, is passed to the host's call ``show``.
 
-    Request: ``code``; ``installed``, whether the host has installed something; for the first call after a restore
-    ``fresh``, and ``color``, whether tracebacks have colours.
+    Request: ``code``; ``installed``, whether the host has installed something; ``silent``, ``off_record`` and
+    ``payloads``, as the host's `CellRequest` has them; for the first call after a restore ``fresh``, and ``color``,
+    whether tracebacks have colours.
 
     Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error`` and ``traceback``, which is a list. The kinds
     "error" and "exit" are those of `run`: something left the shell itself.
     """
     return _answer(lambda: _execute(loads(request)))
+
+
+def ask(request: str) -> str:
+    """Answer a frontend's question in a session, without running a cell.
+
+    Request: ``question``, which is one of these, and what it takes; ``fresh`` as for `execute`.
+
+    * "complete": ``code`` and ``cursor``, in code points.
+    * "inspect": the same, and ``detail``, 0 or 1.
+    * "is_complete": ``code``.
+    * "aftermath": ``expressions`` by name, to be evaluated after a cell; what the cell left for the frontend.
+
+    Outcome: ``kind`` "answer"; ``content``, of the reply that Jupyter's messages have for the question. The kinds
+    "error" and "exit" are those of `run`.
+    """
+    return _answer(lambda: _the_shell().ask(loads(request)))
 
 
 def is_complete(request: str) -> str:

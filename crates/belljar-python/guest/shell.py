@@ -12,15 +12,18 @@ import os
 import sys
 import warnings
 from base64 import b64encode
+from contextlib import suppress
 from typing import Any
 
 from IPython.core import page
+from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.text import LSString, SList
+from IPython.utils.tokenutil import token_at_cursor
 from traitlets import Type
 
 from . import cell, commands, display, event_loop, host, interrupts, memory, refusals, restored, values
@@ -31,6 +34,7 @@ _MAX_SHOWN = 12 * 1024 * 1024
 """Characters of one thing that is shown, in all its forms; larger forms are left out."""
 _MAX_LINES = 60
 """Frames of a traceback that are kept at its beginning and at its end."""
+_MAX_COMPLETIONS = 1000
 
 
 class _History(HistoryManager):
@@ -42,13 +46,22 @@ class _History(HistoryManager):
 class _Publisher(DisplayPublisher):
     """Passes what is displayed to the host."""
 
-    def publish(self, data: dict[str, Any], metadata: Any = None, *args: Any, **options: Any) -> None:
-        del metadata, args, options
-        _pass_on("display", data)
+    def publish(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        *args: Any,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **options: Any,
+    ) -> None:
+        del args, options
+        _pass_on("update" if update else "display", data, metadata, (transient or {}).get("display_id"))
 
     def clear_output(self, wait: bool = False) -> None:
-        # What was passed on has been read, perhaps.
-        del wait
+        # Only who draws while the cell runs can take anything back.
+        with suppress(host.Refused):
+            host.call("show", kind="clear", wait=bool(wait))
 
 
 class _Hook(DisplayHook):
@@ -58,8 +71,7 @@ class _Hook(DisplayHook):
         pass
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: Any = None) -> None:
-        del md_dict
-        _pass_on("result", format_dict)
+        _pass_on("result", format_dict, md_dict)
 
     def finish_displayhook(self) -> None:
         self._is_active = False
@@ -104,8 +116,18 @@ class Shell(InteractiveShell):
         text = commands.output(self.var_expand(cmd, depth=depth + 1))
         return SList(text.splitlines()) if split else LSString(text)
 
+    def set_next_input(self, text: str, replace: bool = False) -> None:
+        """What ``%load`` and ``%recall`` call."""
+        if _payloads:
+            self.payload_manager.write_payload({"source": "set_next_input", "text": text, "replace": bool(replace)})
+        else:
+            super().set_next_input(text, replace)
+
     def ask_exit(self) -> None:
         """What ``exit`` and ``quit`` call."""
+        if _payloads:
+            print("The kernel lives on: the frontend shuts it down, or restarts it.", file=sys.stderr)
+            return
         print("The session lives on: clear_session ends it, restart_session forgets its variables.", file=sys.stderr)
 
     def enable_gui(self, gui: str | None = None) -> None:
@@ -113,6 +135,8 @@ class Shell(InteractiveShell):
 
 
 _shell: Shell | None = None
+_payloads = False
+"""Whether the cell that runs has a frontend with a pager and with further cells."""
 
 
 def install() -> None:
@@ -121,8 +145,10 @@ def install() -> None:
     os.makedirs(_DIRECTORY, exist_ok=True)
     _shell = Shell.instance(ipython_dir=_DIRECTORY, user_module=cell.main, user_ns=cell.main.__dict__)
     _shell.loop_runner = event_loop.run
+    # jedi would parse library sources, for seconds, and keep a cache in the session's directory.
+    _shell.Completer.use_jedi = False
     # Help and source code are output like any other.
-    _shell.set_hook("show_in_pager", page.as_hook(page.display_page), 90)
+    _shell.set_hook("show_in_pager", page.as_hook(_show_page), 90)
     # IPython's classes would be asked for these forms one by one; here they are known by name.
     figures = _shell.display_formatter.ipython_display_formatter
     figures.for_type_by_name("matplotlib.figure", "Figure", _show_figure)
@@ -162,10 +188,77 @@ def execute(request: dict[str, Any]) -> dict[str, Any]:
     return _execute(request)
 
 
+def ask(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a question of a frontend: see `_belljar.ask`."""
+    if request.get("fresh"):
+        restored.refresh()
+    answers = {"complete": _complete, "inspect": _inspect, "is_complete": _is_complete, "aftermath": _aftermath}
+    return {"kind": "answer", "content": _plain(answers[request["question"]](_the_shell(), request))}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say of a value that the session's code may have made."""
+    match value:
+        case dict():
+            return {_printable(str(name)): _plain(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case bytes() | bytearray():
+            return b64encode(value).decode()
+        case str():
+            return _printable(value)
+        case None | bool() | int():
+            return value
+        case _:
+            return _printable(values.safe_repr(value))
+
+
+def _complete(shell: Shell, request: dict[str, Any]) -> dict[str, Any]:
+    code, cursor = request["code"], min(request["cursor"], len(request["code"]))
+    with provisionalcompleter():
+        found = list(rectify_completions(code, shell.Completer.completions(code, cursor)))[:_MAX_COMPLETIONS]
+    start, end = (found[0].start, found[0].end) if found else (cursor, cursor)
+    # Where frontends look for what a completion is.
+    kinds = [{"start": it.start, "end": it.end, "text": it.text, "type": it.type} for it in found]
+    return {
+        "status": "ok",
+        "matches": [it.text for it in found],
+        "cursor_start": start,
+        "cursor_end": end,
+        "metadata": {"_jupyter_types_experimental": kinds},
+    }
+
+
+def _inspect(shell: Shell, request: dict[str, Any]) -> dict[str, Any]:
+    name = token_at_cursor(request["code"], request["cursor"])
+    try:
+        forms = shell.object_inspect_mime(name, detail_level=request["detail"])
+    except KeyError:
+        return {"status": "ok", "found": False, "data": {}, "metadata": {}}
+    # It is made for IPython's terminal pager.
+    forms.pop("text/html", None)
+    return {"status": "ok", "found": True, "data": forms, "metadata": {}}
+
+
+def _is_complete(shell: Shell, request: dict[str, Any]) -> dict[str, Any]:
+    status, spaces = shell.input_transformer_manager.check_complete(request["code"])
+    return {"status": status, "indent": " " * (spaces or 0)}
+
+
+def _aftermath(shell: Shell, request: dict[str, Any]) -> dict[str, Any]:
+    payloads = shell.payload_manager.read_payload()
+    shell.payload_manager.clear_payload()
+    return {"payload": payloads, "user_expressions": shell.user_expressions(request["expressions"])}
+
+
 def _execute(request: dict[str, Any]) -> dict[str, Any]:
+    global _payloads
     shell = _the_shell()
     shell.traceback_lines = []
-    result = shell.run_cell(request["code"], store_history=True)
+    _payloads = bool(request.get("payloads"))
+    shell.payload_manager.clear_payload()
+    silent = bool(request.get("silent"))
+    result = shell.run_cell(request["code"], store_history=not (silent or request.get("off_record")), silent=silent)
     interrupts.deliver()
     _show_open_figures()
     error = result.error_before_exec or result.error_in_exec
@@ -205,7 +298,19 @@ def _printable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _pass_on(kind: str, data: dict[str, Any]) -> None:
+def _show_page(text: Any, start: int = 0, screen_lines: int = 0, pager_cmd: str | None = None) -> None:
+    """What is meant for a pager: help, source code."""
+    if not _payloads:
+        page.display_page(text, start, screen_lines)
+        return
+    data = text if isinstance(text, dict) else {"text/plain": text}
+    data = {mime: _printable(form) for mime, form in data.items() if isinstance(form, str) and mime != "text/html"}
+    _the_shell().payload_manager.write_payload({"source": "page", "data": data, "start": start})
+
+
+def _pass_on(
+    kind: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, display_id: str | None = None
+) -> None:
     """Have the host show something, in all forms that it has."""
     room, forms, left_out = _MAX_SHOWN, {}, []
     for mime, form in data.items():
@@ -227,7 +332,7 @@ def _pass_on(kind: str, data: dict[str, Any]) -> None:
     if not forms:
         return
     try:
-        host.call("show", kind=kind, data=forms)
+        host.call("show", kind=kind, data=forms, metadata=metadata or {}, display_id=display_id)
     except (host.Refused, TypeError, ValueError) as refusal:
         print(f"[not shown: {values.safe_repr(refusal)}]", file=sys.stderr)
 

@@ -40,6 +40,7 @@ pub(crate) struct Functions {
     is_complete: Object,
     finish: Object,
     execute: Object,
+    ask: Object,
 }
 
 impl Functions {
@@ -59,6 +60,7 @@ impl Functions {
             is_complete: function("is_complete")?,
             finish: function("finish")?,
             execute: function("execute")?,
+            ask: function("ask")?,
         })
     }
 }
@@ -200,9 +202,24 @@ impl Interpreter {
         cell
     }
 
+    /// Asks the guest's `ask`: the content of its answer.
+    pub(crate) fn ask_request(&mut self, request: &str) -> Result<serde_json::Value, Outcome> {
+        let mut content = Err(Outcome::Success(None));
+        self.timed(|this| {
+            content = this.call_guest(this.functions.ask, "ask", request).and_then(session::Told::into_result);
+            content.as_ref().err().cloned().unwrap_or(Outcome::Success(None))
+        });
+        content
+    }
+
     /// Whether nothing was run since it was restored; from now on something was.
     pub(crate) fn take_fresh(&mut self) -> bool {
         std::mem::take(&mut self.fresh)
+    }
+
+    /// Whether nothing was run since it was restored.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -37,7 +37,7 @@ pub use image::{Image, LeftOut};
 pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
 pub use python::{Keep, OpenError, Options, PACKAGE_ENTRIES, Python};
 
-pub use session::{Cell, CellRequest, SESSION_DIRECTORY};
+pub use session::{Cell, CellRequest, SESSION_DIRECTORY, ShellQuestion};
 
 /// Runs `work` on a thread with the stack that interpreters need, and waits for it.
 ///

@@ -4,6 +4,8 @@
 //! The image is an entry of the cache that is made once and then kept, since the saved states of sessions are differences
 //! from it. It names the wheels that it stands on, so that it never has to be resolved again.
 
+use std::collections::BTreeMap;
+
 use belljar_cache::{CacheError, EntryKey, NewEntry};
 use belljar_core::progress::{Progress, Step};
 use belljar_core::{Limits, Outcome};
@@ -11,6 +13,7 @@ use belljar_emscripten::fs::Filesystem;
 use belljar_emscripten::{Difference, InstanceError, Setup};
 use belljar_packages::{Installer, Known, Needs, Request, Requirement, needs};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::image::Image;
 use crate::install::{InstallerSource, PrepareError};
@@ -39,6 +42,44 @@ pub struct CellRequest<'a> {
     pub color: bool,
     /// Whether packages were installed since the last cell, other than by it.
     pub installed: bool,
+    /// Whether its value is not shown and it has no record.
+    pub silent: bool,
+    /// Whether it has no record.
+    pub off_record: bool,
+    /// Whether what is meant for a frontend is kept for it, instead of shown.
+    pub payloads: bool,
+}
+
+/// A question of a frontend, in the words of the guest's `_belljar.ask`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "question", rename_all = "snake_case")]
+pub enum ShellQuestion<'a> {
+    /// What may stand at the cursor.
+    Complete {
+        /// The source so far.
+        code: &'a str,
+        /// In code points.
+        cursor: usize,
+    },
+    /// What the name at the cursor is.
+    Inspect {
+        /// The source so far.
+        code: &'a str,
+        /// In code points.
+        cursor: usize,
+        /// 0, or 1 for more.
+        detail: u8,
+    },
+    /// Whether the source can be run.
+    IsComplete {
+        /// The source so far.
+        code: &'a str,
+    },
+    /// What the last cell left for its frontend.
+    Aftermath {
+        /// Expressions to evaluate, by name.
+        expressions: &'a BTreeMap<String, String>,
+    },
 }
 
 /// How a cell ended that the shell has run.
@@ -177,6 +218,20 @@ impl Interpreter {
         self.execute_request(&serde_json::to_string(&request).unwrap_or_default())
     }
 
+    /// Puts a question to the shell of a session's image; the content of its answer, which is the guest's word. An `Err`
+    /// is what ended the question, or the interpreter ([`Interpreter::is_dead`]).
+    pub fn ask_shell(&mut self, question: &ShellQuestion<'_>) -> Result<Value, Outcome> {
+        #[derive(Serialize)]
+        struct Guest<'a> {
+            #[serde(flatten)]
+            question: &'a ShellQuestion<'a>,
+            fresh: bool,
+        }
+        // The first cell is still to choose the colours: it stays the first.
+        let request = Guest { question, fresh: self.is_fresh() };
+        self.ask_request(&serde_json::to_string(&request).unwrap_or_default())
+    }
+
     /// Has output go, and input come from, elsewhere; as much output may be written as before the first.
     pub fn redirect(&mut self, streams: Streams) {
         let console = console(self.limits(), streams);
@@ -230,6 +285,30 @@ impl Answer {
             Self::Error(error) if error.kind == "KeyboardInterrupt" => {
                 Ok(Cell { count: 0, error: Some(error.kind), traceback: vec![error.traceback] })
             }
+            Self::Error(error) => Err(Outcome::Error(error)),
+            Self::Exit { code } => Err(Outcome::Exit(code & 0xff)),
+        }
+    }
+}
+
+/// What the guest answers to `ask`.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(crate) enum Told {
+    Answer {
+        content: Value,
+    },
+    /// Something that it looked at raised, or an interrupt came.
+    Error(belljar_core::PythonError),
+    Exit {
+        code: i32,
+    },
+}
+
+impl Told {
+    pub(crate) fn into_result(self) -> Result<Value, Outcome> {
+        match self {
+            Self::Answer { content } => Ok(content),
             Self::Error(error) => Err(Outcome::Error(error)),
             Self::Exit { code } => Err(Outcome::Exit(code & 0xff)),
         }

@@ -39,8 +39,8 @@ mod wasm;
 
 pub use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
 pub use belljar_core::kernel::{
-    Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved,
-    Silent, Stream,
+    Answer, Audience, Backend, Bundle, CellRequest, Display, End, Executed, Interrupt, Kernel, KernelError, Output,
+    Question, Saved, Showing, Silent, Stream,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::SessionError;

@@ -7,8 +7,10 @@ use belljar_python::Options;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Client;
+use crate::kernel::KernelCommand;
 use crate::limits::LimitOptions;
 use crate::mount::Mount;
+use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
 use crate::serve::{HttpArguments, ServeArguments};
 use crate::session_commands::SessionsCommand;
@@ -111,6 +113,12 @@ pub(crate) enum Command {
     /// List, export, import and remove the sessions that a server keeps (--data-dir).
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// Run the cells of JupyterLab, VS Code and nbclient: Belljar as a Jupyter kernel.
+    #[command(subcommand)]
+    Kernel(KernelCommand),
+    /// The Python environment of native kernels.
+    #[command(subcommand)]
+    Native(NativeCommand),
     /// List the tools of any MCP server, or call one.
     Call(crate::call::Arguments),
     /// Print a completion script for a shell.

@@ -6,8 +6,10 @@ mod cli;
 mod config;
 mod console;
 mod interrupt;
+mod kernel;
 mod limits;
 mod mount;
+mod native;
 mod outcome;
 mod packages;
 mod progress;
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         Command::Warmup(ref options) => interrupt::guard(|_| warmup::warmup(&cli.global, options)),
         Command::Packages(ref command) => interrupt::guard(|_| packages::packages(&cli.global, command)),
         Command::Sessions(ref command) => session_commands::sessions(command),
+        Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
+        Command::Native(ref command) => native::native(&cli.global, command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut std::io::stdout());
@@ -65,7 +69,7 @@ fn start_logging(cli: &Cli) {
         _ => "trace",
     };
     let filter = EnvFilter::new(asked.unwrap_or_else(|| {
-        format!("warn,belljar={level},belljar_client={level},belljar_python={level},belljar_server={level},belljar_sessions={level},belljar_emscripten={level}")
+        format!("warn,belljar={level},belljar_client={level},belljar_jupyter={level},belljar_python={level},belljar_server={level},belljar_sessions={level},belljar_emscripten={level}")
     }));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

@@ -89,7 +89,7 @@ fn execute(
             continue;
         }
         let interrupt = kernel.interrupter();
-        let cell = CellRequest { code, timeout: None };
+        let cell = CellRequest { code, ..CellRequest::default() };
         let executed = interrupts.during(move || interrupt.interrupt(), || kernel.execute(&cell, Arc::new(Silent)));
         notebook.set(place, &executed);
         error = match executed.end {

@@ -184,7 +184,7 @@ impl Interpreter {
             Err(error) => return Answer::of_error(&error).result(),
         };
         lock(&self.mine).insert(id.clone());
-        let cell = belljar_sessions::CellRequest { code, timeout };
+        let cell = belljar_sessions::CellRequest { code, timeout, ..belljar_sessions::CellRequest::default() };
         let report = self.sessions.execute(&id, cell, ears.audience()).await;
         ears.finish().await;
         match report {

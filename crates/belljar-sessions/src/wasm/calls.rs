@@ -9,8 +9,9 @@ use belljar_emscripten::console::{self, OutputSink};
 use belljar_python::{CallError, GaveUp, HostCall, Scene};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 
-use belljar_core::kernel::{Audience, Bundle, Output};
+use belljar_core::kernel::{Audience, Bundle, Display, Showing};
 
 /// How long a question may go unanswered.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -28,21 +29,40 @@ impl OutputSink for Written {
     }
 }
 
-/// Answers `show`: a cell's value, and what it displays.
+/// Answers `show`: a cell's value, what it displays, and what becomes of that.
 pub(super) struct Show(pub(super) Collector);
 
 impl HostCall for Show {
     fn call(&self, request: &RawValue, _: &mut Scene<'_>) -> Result<Box<RawValue>, CallError> {
         #[derive(Deserialize)]
-        struct Asked {
-            kind: String,
+        #[serde(rename_all = "lowercase", tag = "kind")]
+        enum Asked {
+            Display(Shown),
+            Result(Shown),
+            Update(Shown),
+            Clear { wait: bool },
+        }
+        #[derive(Deserialize)]
+        struct Shown {
             data: Bundle,
+            metadata: Map<String, Value>,
+            display_id: Option<String>,
+        }
+        impl From<Shown> for Display {
+            fn from(shown: Shown) -> Self {
+                Self { data: shown.data, metadata: shown.metadata, id: shown.display_id }
+            }
         }
         let refused = |what: &str| CallError::Refused(what.to_owned());
         let asked: Asked =
             serde_json::from_str(request.get()).map_err(|_| refused("`show` takes forms by MIME type"))?;
-        let output = if asked.kind == "result" { Output::Value(asked.data) } else { Output::Shown(asked.data) };
-        self.0.show(output).map_err(CallError::Refused)?;
+        let showing = match asked {
+            Asked::Display(shown) => Showing::Display(shown.into()),
+            Asked::Result(shown) => Showing::Value(shown.into()),
+            Asked::Update(shown) => Showing::Update(shown.into()),
+            Asked::Clear { wait } => Showing::Clear { wait },
+        };
+        self.0.showing(showing).map_err(CallError::Refused)?;
         to_raw_value(&()).map_err(|error| CallError::Refused(error.to_string()))
     }
 }

@@ -12,20 +12,25 @@ use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileType, Filesystem};
 use belljar_python::install::{Given, InstallerSource, LiveInstaller};
 use belljar_python::packages::{Member, PackageSet};
-use belljar_python::{CellRequest as GuestCell, Image, Interpreter, Interrupter, Python, SESSION_DIRECTORY, Streams};
+use belljar_python::{
+    CellRequest as GuestCell, Image, Interpreter, Interrupter, Python, SESSION_DIRECTORY, ShellQuestion, Streams,
+};
 use serde::{Deserialize, Serialize};
 
 use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
 use belljar_core::kernel::{
-    Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Saved, Stream,
+    Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Question, Saved, Stream,
 };
 use calls::{Input, Nobody, Show, Written};
 
 /// Time between the interrupt of a cell whose time is up, which it can handle and which leaves its variables, and the end
 /// of its interpreter.
 const GRACE: Duration = Duration::from_secs(3);
+/// Time for a question: what is looked at may run code of the session's.
+const QUESTION_TIME: Duration = Duration::from_secs(5);
 /// Files of a session that are looked at.
 const MOST_FILES: usize = 20_000;
+
 /// What cells are run with.
 #[derive(Clone)]
 pub struct Workplace {
@@ -263,7 +268,14 @@ impl Kernel for WasmKernel {
         };
         self.interpreter.set_wall_time(time);
         let begin = std::time::Instant::now();
-        let request = GuestCell { code: &cell.code, color: self.backend.shared.color, installed };
+        let request = GuestCell {
+            code: &cell.code,
+            color: self.backend.shared.color,
+            installed,
+            silent: cell.silent,
+            off_record: cell.off_record,
+            payloads: cell.payloads,
+        };
         let result = self.interpreter.execute(&request);
         let late = time.filter(|time| begin.elapsed() >= *time);
         self.set = installer.packages();
@@ -289,6 +301,24 @@ impl Kernel for WasmKernel {
             Err(outcome) => End::Died(self.death(outcome)),
         };
         Executed { count: self.count, end, outputs: outputs.take() }
+    }
+
+    fn ask(&mut self, question: &Question) -> Result<serde_json::Value, KernelError> {
+        let question = match question {
+            Question::Complete { code, cursor } => ShellQuestion::Complete { code, cursor: *cursor },
+            Question::Inspect { code, cursor, detail } => {
+                ShellQuestion::Inspect { code, cursor: *cursor, detail: *detail }
+            }
+            Question::IsComplete { code } => ShellQuestion::IsComplete { code },
+            Question::Aftermath { expressions } => ShellQuestion::Aftermath { expressions },
+        };
+        self.interpreter.set_wall_time(Some(QUESTION_TIME));
+        self.interpreter.ask_shell(&question).map_err(|outcome| {
+            KernelError::Failed(match outcome {
+                Outcome::Error(error) => format!("{}: {}", error.kind, error.message),
+                other => self.death(other),
+            })
+        })
     }
 
     fn interrupter(&self) -> Arc<dyn Interrupt> {

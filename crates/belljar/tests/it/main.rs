@@ -7,6 +7,8 @@ mod cells;
 mod command_line;
 mod harness;
 mod hostile;
+mod kernel;
+mod native_setup;
 mod packages;
 mod runtime_files;
 mod serve;

@@ -31,7 +31,7 @@ pub(super) fn registry_checker() -> PathBuf {
 }
 
 /// A Python that has these packages.
-pub(super) fn python(name: &str, packages: &[&str]) -> PathBuf {
+pub(crate) fn python(name: &str, packages: &[&str]) -> PathBuf {
     install(&format!("python-{name}"), packages, pip_install).join("bin/python")
 }
 
@@ -64,7 +64,7 @@ fn pip_install(directory: &Path, packages: &[&str]) {
 }
 
 /// Runs a program to its end, which must be good; what it wrote.
-pub(super) fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{command:?}\n{text}");

@@ -5,7 +5,7 @@ pub(crate) mod clients;
 mod configurations;
 mod conformance;
 mod faults;
-mod fetched;
+pub(crate) mod fetched;
 pub(crate) mod http;
 mod inspector;
 mod isolation;

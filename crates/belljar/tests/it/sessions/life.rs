@@ -32,7 +32,7 @@ pub(super) fn sessions(store: Option<Store>, options: Options) -> (Sessions, Arc
 
 /// The text of a cell's value.
 pub(super) async fn value(sessions: &Sessions, id: &SessionId, code: &str) -> Result<String, SessionError> {
-    let cell = CellRequest { code: code.into(), timeout: None };
+    let cell = CellRequest { code: code.into(), ..CellRequest::default() };
     let report = sessions.execute(id, cell, Arc::new(Silent)).await?;
     let text = report.outputs.iter().find_map(|output| match output {
         Output::Value(bundle) => bundle["text/plain"].as_str().map(str::to_owned),
@@ -153,7 +153,7 @@ fn a_death_is_in_the_report() {
     wait(async {
         let (sessions, _) = sessions(None, Options::default());
         let id = sessions.create().unwrap();
-        let cell = CellRequest { code: "import os; os._exit(1)".into(), timeout: None };
+        let cell = CellRequest { code: "import os; os._exit(1)".into(), ..CellRequest::default() };
         let report = sessions.execute(&id, cell, Arc::new(Silent)).await.unwrap();
         assert!(matches!(report.end, End::Died(_)), "{report:?}");
     });

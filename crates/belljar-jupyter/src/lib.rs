@@ -1,0 +1,4 @@
+//! Python as Jupyter knows it.
+
+pub mod environment;
+pub mod frontend;
