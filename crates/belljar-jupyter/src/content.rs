@@ -57,8 +57,6 @@ pub(crate) struct Reply {
     /// The cell's number.
     pub(crate) count: Option<u64>,
     pub(crate) raised: Option<Raised>,
-    /// Whether the kernel is about to end, as the cell asked it to.
-    pub(crate) leaves: bool,
 }
 
 /// A question that a cell asks.
@@ -132,13 +130,6 @@ impl Reply {
             evalue: String,
             #[serde(default)]
             traceback: Vec<String>,
-            #[serde(default)]
-            payload: Vec<Payload>,
-        }
-        #[derive(Deserialize)]
-        struct Payload {
-            #[serde(default)]
-            source: String,
         }
         if message.kind != "execute_reply" {
             return None;
@@ -148,7 +139,6 @@ impl Reply {
         Some(Self {
             count: content.execution_count,
             raised: failed.then(|| raised(&content.ename, &content.evalue, content.traceback)),
-            leaves: content.payload.iter().any(|payload| payload.source == "ask_exit"),
         })
     }
 }
@@ -233,7 +223,7 @@ mod tests {
     fn a_reply_says_how_the_cell_ended() {
         let read = |content| Reply::read(&received("execute_reply", content)).unwrap();
         let fine = read(r#"{"status": "ok", "execution_count": 3, "payload": [{"source": "ask_exit"}, {"source": "new"}]}"#);
-        assert_eq!(fine, Reply { count: Some(3), raised: None, leaves: true });
+        assert_eq!(fine, Reply { count: Some(3), raised: None });
         let aborted = read(r#"{"status": "aborted"}"#);
         assert_eq!(aborted.raised.unwrap().error, "Error");
         let long = format!(r#"{{"status": "error", "ename": "E", "traceback": ["a", "{}", "b"]}}"#, "x".repeat(2 << 20));

@@ -1,10 +1,16 @@
-"""Where a nursery's process begins: `python -I begin.py MODULE…`."""
+"""Where a process begins: `python -I begin.py MODULE…` is a nursery, `python -I begin.py --kernel PLAN` one kernel."""
 
+import json
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from belljar_kernel.nursery import main  # noqa: E402
+if sys.argv[1:2] == ["--kernel"]:
+    from belljar_kernel import kernel
 
-main()
+    kernel.serve(json.loads(sys.argv[2]))
+else:
+    from belljar_kernel import nursery
+
+    nursery.main()

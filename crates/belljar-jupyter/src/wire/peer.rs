@@ -224,7 +224,11 @@ mod tests {
 
     #[test]
     fn whoever_greets_otherwise_is_refused() {
-        let refused = against(|mut stream| stream.write_all(&[b'H'; 200]).unwrap());
+        let refused = against(|mut stream| {
+            stream.write_all(&[b'H'; 200]).unwrap();
+            let _ = stream.read(&mut [0; 500]);
+            let _ = stream.read(&mut [0; 500]);
+        });
         assert!(matches!(refused, Err(WireError::Protocol(_))));
         let refused = against(|mut stream| {
             stream.write_all(&frame::greeting()).unwrap();

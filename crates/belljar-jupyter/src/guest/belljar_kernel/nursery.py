@@ -1,8 +1,11 @@
 """The process that kernels are forked from.
 
 It has imported what sessions import, so that a kernel is there in the time of a fork, and shares its memory. It runs none of
-a session's code, and keeps one thread: a fork copies no others. The host sends one message for each kernel, with
-descriptors: the first is where the nursery tells about that kernel, the others are those that `entry` needs.
+a session's code, and keeps one thread: a fork copies no others. The host sends messages of JSON with descriptors:
+
+- ``{"bear": plan}`` forks a kernel; what becomes of it is told over the descriptor,
+- ``{"enter": plan, "entry": …}`` forks one that enters a sandbox, for which the descriptors are,
+- ``{"watch": number}`` asks to be told how the one that entered ends, over the descriptor.
 """
 
 import contextlib
@@ -19,6 +22,7 @@ from typing import Any, NoReturn
 
 _MESSAGE = 256 * 1024
 _DESCRIPTORS = 32
+_MOST_ENDED = 1000
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -41,113 +45,122 @@ def main() -> NoReturn:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _tell(control, {"ready": True, "prefixes": sorted({sys.prefix, sys.base_prefix, sys.exec_prefix})})
-    kernels: dict[int, socket.socket] = {}
+    nursery = _Nursery(control, wake, awoken)
     while True:
         ready, _, _ = select.select([control, wake], [], [])
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
-            _bury(kernels)
+            nursery.bury()
         if control in ready:
             message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE, _DESCRIPTORS)
             if not message:
-                _end(kernels)
-            order = json.loads(message)
-            teller = socket.socket(fileno=descriptors[0])
-            _bear(order, teller, descriptors[1:], kernels, [control.fileno(), wake, awoken])
+                nursery.end()
+            nursery.obey(json.loads(message), descriptors)
 
 
-def _bear(
-    order: dict[str, Any],
-    teller: socket.socket,
-    descriptors: list[int],
-    kernels: dict[int, socket.socket],
-    own: list[int],
-) -> None:
-    """Fork a kernel, and tell its number with a descriptor of its process."""
-    told, tells = os.pipe2(os.O_CLOEXEC)
-    between = os.fork()
-    if between == 0:
-        os.close(told)
-        for held in [*own, *(other.fileno() for other in kernels.values()), teller.fileno()]:
-            os.close(held)
-        _be_between(order, descriptors, tells)
-    os.close(tells)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    with os.fdopen(told, "rb") as answer:
-        text = answer.read()
-    # It has ended, or ends now.
-    os.waitpid(between, 0)
-    try:
-        number = int(text)
-        process = os.pidfd_open(number)
-    except (ValueError, OSError) as error:
-        reason = text.decode(errors="replace") or str(error)
-        _tell(teller, {"error": reason})
-        teller.close()
-        return
-    _tell(teller, {"process": number}, [process])
-    os.close(process)
-    kernels[number] = teller
+class _Nursery:
+    """Who was forked, and who wants to know how they end."""
 
+    def __init__(self, control: socket.socket, wake: int, awoken: int) -> None:
+        self._control = control
+        self._pipe = (wake, awoken)
+        self._tellers: dict[int, socket.socket] = {}
+        """Where to tell how a process ends."""
+        self._ended: dict[int, int] = {}
+        """Statuses of those that nobody has asked for yet."""
 
-def _be_between(order: dict[str, Any], descriptors: list[int], tells: int) -> NoReturn:
-    """The process between the nursery and a kernel: what it enters, its child is in."""
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        finish = None
-        if order.get("entry") is not None:
-            from . import entry
+    def obey(self, order: dict[str, Any], descriptors: list[int]) -> None:
+        """Do what the host asks."""
+        if "enter" in order:
+            self._enter(order, descriptors)
+            return
+        teller = socket.socket(fileno=descriptors[0])
+        if "watch" in order:
+            self._watch(order["watch"], teller)
+        else:
+            self._bear(order["bear"], teller)
 
-            finish = entry.enter(order["entry"], descriptors)
-        number = os.fork()
-        if number:
-            os.write(tells, str(number).encode())
-            os._exit(0)
-        os.close(tells)
-        os.setsid()
-        if finish is not None:
-            finish()
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.write(tells, f"{type(error).__name__}: {error}".encode())
-        os._exit(125)
-    from . import kernel
-
-    kernel.serve(order["plan"])
-
-
-def _bury(kernels: dict[int, socket.socket]) -> None:
-    """Tell how kernels ended."""
-    while True:
+    def _bear(self, plan: dict[str, Any], teller: socket.socket) -> None:
+        """Fork a kernel that nothing holds, and tell its number with a descriptor of its process."""
         try:
-            number, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
+            number = os.fork()
+        except OSError as error:
+            _tell(teller, {"error": str(error)})
             return
         if number == 0:
-            return
-        teller = kernels.pop(number, None)
-        if teller is not None:
-            _tell(teller, {"ended": os.waitstatus_to_exitcode(status)})
-            teller.close()
+            self._leave([teller])
+            os.setsid()
+            from . import kernel
+
+            kernel.serve(plan)
+        # Nobody else buries it, so that the number is its own.
+        process = os.pidfd_open(number)
+        _tell(teller, {"process": number}, [process])
+        os.close(process)
+        self._tellers[number] = teller
+
+    def _enter(self, order: dict[str, Any], descriptors: list[int]) -> None:
+        """Fork a process that enters a sandbox and forks the kernel there. The host hears from it."""
+        # If there is none, its end of the sandbox's socket closes, and the host hears that.
+        with contextlib.suppress(OSError):
+            if os.fork() == 0:
+                self._leave([])
+                from . import entry, kernel
+
+                entry.enter(order["entry"], descriptors)
+                kernel.serve(order["enter"])
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _watch(self, number: int, teller: socket.socket) -> None:
+        """Tell how a process ends that entered a sandbox: it has become a child of this one."""
+        if number in self._ended:
+            _tell(teller, {"ended": self._ended.pop(number)})
+        else:
+            self._tellers[number] = teller
+
+    def _leave(self, more: list[socket.socket]) -> None:
+        """In a child: let go of all that is the nursery's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for held in [self._control, *self._tellers.values(), *more]:
+            os.close(held.detach())
+        for end in self._pipe:
+            os.close(end)
+
+    def bury(self) -> None:
+        """Tell how processes ended."""
+        while True:
+            try:
+                number, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if number == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            teller = self._tellers.pop(number, None)
+            if teller is not None:
+                _tell(teller, {"ended": code})
+                teller.close()
+                continue
+            self._ended[number] = code
+            if len(self._ended) > _MOST_ENDED:
+                del self._ended[next(iter(self._ended))]
+
+    def end(self) -> NoReturn:
+        """The host is gone: nobody needs its kernels. Sandboxes end by themselves."""
+        for number in self._tellers:
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    kill(number, signal.SIGKILL)
+        os._exit(0)
 
 
 def _tell(teller: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
     # Whoever asked may be gone.
     with contextlib.suppress(OSError):
         socket.send_fds(teller, [json.dumps(message).encode()], descriptors or [])
-
-
-def _end(kernels: dict[int, socket.socket]) -> NoReturn:
-    """The host is gone: nobody needs its kernels."""
-    for number in kernels:
-        with contextlib.suppress(OSError):
-            os.killpg(number, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            os.kill(number, signal.SIGKILL)
-    os._exit(0)
 
 
 def _point_standard_streams_nowhere() -> None:
