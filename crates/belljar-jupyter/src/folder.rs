@@ -53,7 +53,7 @@ impl Folder {
                 }
                 let Ok(stat) = statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
                 match FileType::from_raw_mode(stat.st_mode) {
-                    FileType::Regular => files.push(FileInfo {
+                    FileType::RegularFile => files.push(FileInfo {
                         path,
                         size: u64::try_from(stat.st_size).unwrap_or(0),
                         modified: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
@@ -76,7 +76,7 @@ impl Folder {
         let file = file.map_err(|errno| unopened(path, errno))?;
         let failed = |error: std::io::Error| FileError::Other { path: path.into(), reason: error.to_string() };
         let stat = fstat(&file).map_err(|errno| failed(errno.into()))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Regular {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(FileError::Name(path.into()));
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -114,7 +114,7 @@ impl Folder {
         let (above, name) = path.rsplit_once('/').unwrap_or((".", path));
         let parent = self.make_folders(above).map_err(failed)?;
         let before = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Regular => {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
                 return Err(FileError::Name(path.into()));
             }
             Ok(stat) => u64::try_from(stat.st_size).unwrap_or(0),

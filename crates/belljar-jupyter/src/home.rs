@@ -1,7 +1,7 @@
 //! Where a session lives: its folders, its packages, and the sandbox around them. A home outlives the kernel's process, so
 //! that a restart finds the session's files.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -151,7 +151,10 @@ impl Home {
 
     /// Whether the sandbox ended what ran for taking too much memory, since this was last asked.
     pub(crate) fn exceeded_memory(&mut self) -> bool {
-        matches!(&mut self.shelter, Shelter::Standing(sandbox) if sandbox.exceeded_memory())
+        match &mut self.shelter {
+            Shelter::Standing(sandbox) => sandbox.exceeded_memory(),
+            Shelter::Each(_) | Shelter::None => false,
+        }
     }
 
     /// Starts a kernel here. There must be none.
