@@ -1,1 +1,3 @@
 //! Python as Jupyter knows it.
+
+pub mod sandbox;
