@@ -221,8 +221,12 @@ impl Arrival {
     pub fn wait(self, patience: Duration) -> Result<Entered, Error> {
         set_socket_timeout(&self.channel, Timeout::Recv, Some(patience))
             .map_err(|error| Error::System { doing: "setting a time-out", source: error.into() })?;
-        let mut inside = None;
+        let (mut inside, mut has_entered) = (None, false);
         loop {
+            // They are told by two processes, and so in any order.
+            if has_entered && let Some(inside) = inside {
+                return Ok(inside);
+            }
             let heard = self.channel.receive::<Word>(true).map_err(|error| match error.kind() {
                 io::ErrorKind::WouldBlock => Error::Slow(patience),
                 _ => Error::System { doing: "hearing from the process that enters", source: error },
@@ -234,9 +238,7 @@ impl Arrival {
                 Some((Word::Failed { step, errno }, _)) => {
                     return Err(Error::Step(Failure { step: Step::Entry, tried: step, errno }));
                 }
-                Some((Word::Entered, _)) => {
-                    return inside.ok_or_else(|| Error::Launcher("it did not say who entered".to_owned()));
-                }
+                Some((Word::Entered, _)) => has_entered = true,
                 None => return Err(Error::Launcher("the process that was to enter ended".to_owned())),
             }
         }

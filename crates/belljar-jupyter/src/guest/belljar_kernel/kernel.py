@@ -11,6 +11,7 @@ import sys
 from typing import Any, NoReturn
 
 from IPython.core.error import StdinNotImplementedError
+from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
@@ -21,6 +22,23 @@ from . import figures, pip
 
 _REFUSED = "\x15"
 """What an answer begins with that says why there is none: nobody can type it."""
+
+
+class Stream(OutStream):
+    """A standard stream of ipykernel's, which collects what is written for a while and then sends it.
+
+    What was written to the other one before is sent before, so that the order stays.
+    """
+
+    _last: "Stream | None" = None
+
+    def write(self, string: str) -> int | None:
+        last = Stream._last
+        if last is not self:
+            Stream._last = self
+            if last is not None and not last.closed:
+                last.flush()
+        return super().write(string)
 
 
 class Shell(ZMQInteractiveShell):
@@ -101,6 +119,7 @@ def _config(plan: dict[str, Any]) -> Config:
     # Its database would have to be written, by a thread of its own.
     config.HistoryManager.enabled = False
     config.IPKernelApp.log_level = "CRITICAL"
+    config.IPKernelApp.outstream_class = f"{__name__}.Stream"
     return config
 
 
