@@ -149,6 +149,15 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
 ];
 
+/// Calls that change how a process runs, which their first argument names.
+const OF_PROCESSES: [c_long; 5] = [
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setaffinity,
+];
+
 /// Set-user-id and set-group-id: a file with these in a folder of the host would lend the sandbox's user to whoever
 /// else is on the machine.
 const LENDING_BITS: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
@@ -209,6 +218,15 @@ fn refused(strength: Strength) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
     // Asking, the default, and addresses that are not random (debuggers, some benchmarks).
     let harmless = [0xffff_ffff, 0, libc::ADDR_NO_RANDOMIZE as u64];
     rules.entry(libc::SYS_personality).or_default().push(all(harmless.map(|value| is_not(0, value)))?);
+
+    // The sandbox's first process is of the same user, and must neither starve nor be kept from its descriptors.
+    let first = 1;
+    for call in OF_PROCESSES {
+        rules.entry(call).or_default().push(all([is(0, first)])?);
+    }
+    let priority = rules.entry(libc::SYS_setpriority).or_default();
+    priority.push(all([is(0, libc::PRIO_PROCESS.into()), is(1, first)])?);
+    priority.push(all([is_not(0, libc::PRIO_PROCESS.into())])?);
 
     let unix = libc::AF_UNIX as u64;
     let kind = |argument, kind: i32| condition(argument, SeccompCmpOp::MaskedEq(0xf), kind as u64);
