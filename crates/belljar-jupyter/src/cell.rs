@@ -377,7 +377,9 @@ impl Run<'_> {
         if matches!(error, WireError::Closed) && self.stage.process.ends_before(Instant::now() + COLLAPSE) {
             return Loss::Ended;
         }
-        self.end(format!("Crash: {error}"))
+        // What a cell prints in a loop may come in one message.
+        let name = if matches!(error, WireError::TooLong) { "OutputLimit" } else { "Crash" };
+        self.end(format!("{name}: {error}"))
     }
 
     fn executed(&self, reply: Option<Reply>, count: u64) -> Executed {

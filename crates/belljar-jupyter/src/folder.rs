@@ -7,9 +7,11 @@ use std::os::unix::fs::FileExt as _;
 
 use belljar_core::files::{FileError, FileInfo, MAX_READ, Range, check_path};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, fchown, fstat, mkdirat, openat2, renameat, statat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
+
+use crate::acting::Acting;
 
 /// Files that are listed.
 const MOST_FILES: usize = 20_000;
@@ -107,6 +109,13 @@ impl Folder {
     /// When it does not fit, or something that is no regular file has that name.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
         check_path(path)?;
+        // A sandbox's folder in memory knows no other user than its own, and takes no file of anybody else's.
+        let _acting = match self.owner {
+            Some(owner) => Some(Acting::as_user(owner).map_err(|error| {
+                FileError::Other { path: path.into(), reason: error.to_string() }
+            })?),
+            None => None,
+        };
         let failed = |errno: Errno| match errno {
             Errno::NOSPC | Errno::DQUOT => FileError::Full(path.into()),
             errno => unopened(path, errno),
@@ -128,10 +137,9 @@ impl Folder {
         let other = format!(".{}", uuid::Uuid::new_v4().simple());
         let created = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&parent, &*other, created, Mode::from_raw_mode(0o644)).map_err(failed)?;
-        let written = self.own(&file).map_err(std::io::Error::from).and_then(|()| {
-            std::fs::File::from(file).write_all(bytes)?;
-            Ok(renameat(&parent, &*other, &parent, name)?)
-        });
+        let written = std::fs::File::from(file)
+            .write_all(bytes)
+            .and_then(|()| Ok(renameat(&parent, &*other, &parent, name)?));
         written.map_err(|error| {
             let _ = unlinkat(&parent, &*other, AtFlags::empty());
             match error.kind() {
@@ -156,22 +164,13 @@ impl Folder {
             let next = match open(at.as_fd(), name, folder) {
                 Err(Errno::NOENT) => {
                     mkdirat(&at, name, Mode::from_raw_mode(0o755))?;
-                    let made = open(at.as_fd(), name, folder)?;
-                    self.own(&made)?;
-                    made
+                    open(at.as_fd(), name, folder)?
                 }
                 other => other?,
             };
             at = next;
         }
         Ok(at)
-    }
-
-    fn own(&self, file: &OwnedFd) -> Result<(), Errno> {
-        match self.owner {
-            Some(owner) => fchown(file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner))),
-            None => Ok(()),
-        }
     }
 }
 

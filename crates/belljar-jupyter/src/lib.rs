@@ -8,7 +8,7 @@
 //! | `cell` | running one cell |
 //! | `client`, `wire` | the protocol between us and a kernel that may be hostile |
 //! | `content` | what a kernel says, read from its messages |
-//! | `home`, `folder` | where a session lives, and its files seen from the host |
+//! | `home`, `folder`, `acting` | where a session lives, and its files seen from the host |
 //! | `nursery` | the process that kernels are forked from, and kernels' processes |
 //! | `switch` | what stops a kernel from another thread |
 //! | `pip`, `requirement` | packages for a session, installed by the host |
@@ -16,6 +16,8 @@
 
 pub mod sandbox;
 
+#[cfg(target_os = "linux")]
+mod acting;
 #[cfg(target_os = "linux")]
 mod backend;
 #[cfg(target_os = "linux")]

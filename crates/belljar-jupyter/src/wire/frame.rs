@@ -118,7 +118,7 @@ impl Decoder {
             let is_command = flags & COMMAND != 0;
             let most = if is_command { MAX_COMMAND } else { MAX_MESSAGE - self.held };
             let Some(length) = usize::try_from(length).ok().filter(|length| *length <= most) else {
-                return Err(WireError::Protocol(format!("a frame of {length} bytes, where {most} may come")));
+                return Err(WireError::TooLong);
             };
             let begin = self.start + head;
             let Some(body) = self.buffer.get(begin..begin + length) else { return Ok(None) };
@@ -180,7 +180,7 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.feed(&[LONG]);
         decoder.feed(&(1u64 << 40).to_be_bytes());
-        assert!(decoder.next().unwrap_err().to_string().contains("1099511627776"));
+        assert!(matches!(decoder.next(), Err(WireError::TooLong)));
         let mut decoder = Decoder::default();
         decoder.feed(&[LONG, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
         assert!(decoder.next().is_err());
@@ -197,7 +197,7 @@ mod tests {
         decoder.feed(&part);
         assert_eq!(decoder.next().unwrap(), None);
         decoder.feed(&part[..9]);
-        assert!(decoder.next().unwrap_err().to_string().contains("bytes"));
+        assert!(matches!(decoder.next(), Err(WireError::TooLong)));
     }
 
     #[test]

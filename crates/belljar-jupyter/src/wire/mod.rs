@@ -24,6 +24,9 @@ pub(crate) enum WireError {
     /// It does not speak the protocol, or exceeds its bounds.
     #[error("the kernel broke the protocol: {0}")]
     Protocol(String),
+    /// It announces a message that is longer than any that is taken.
+    #[error("the kernel sent more than {} bytes at once", frame::MAX_MESSAGE)]
+    TooLong,
     /// It takes too long.
     #[error("the kernel did not {0} in time")]
     Late(&'static str),

@@ -268,6 +268,6 @@ mod tests {
             let _ = stream.read(&mut [0; 500]);
         })
         .unwrap();
-        assert!(matches!(next(&mut peer), Err(WireError::Protocol(_))));
+        assert!(matches!(next(&mut peer), Err(WireError::TooLong)));
     }
 }

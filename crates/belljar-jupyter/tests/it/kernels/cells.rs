@@ -97,7 +97,7 @@ fn questions(session: &mut Session) {
 }
 
 fn magics_commands_and_await_work(session: &mut Session) {
-    assert_eq!(session.text("!echo hello from $HOME | wc -w"), "3\r\n".replace('\r', ""));
+    assert_eq!(session.text("!echo hello from $HOME | wc -w").trim(), "3");
     assert!(session.text("%timeit -n1 -r1 1").contains("loop"));
     assert_eq!(session.text("import asyncio\nawait asyncio.sleep(0, 'awaited')"), "'awaited'");
     assert_eq!(session.text("import subprocess\nsubprocess.run(['echo', 'x'], capture_output=True, text=True).stdout"), "'x\\n'");

@@ -61,7 +61,7 @@ fn in_a_c_function(session: &mut Session) {
 }
 
 fn does_not_stop(session: &mut Session) {
-    let code = "print('deaf')\nwhile True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass";
+    let code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf')\nwhile True: pass";
     let executed = session.run_within(code, Some(SECOND));
     assert_eq!(text_of(&executed), "deaf\n");
     let End::Died(reason) = executed.end else { panic!("{executed:?}") };
@@ -113,7 +113,9 @@ fn ends_and_restarts(session: &mut Session) {
 
 fn too_much_output(session: &mut Session) {
     let reason = session.death("while True: print('x' * 10_000)", Some(60 * SECOND));
-    assert_eq!(reason, format!("OutputLimit: the cell wrote more than {} bytes (--max-output)", limits().output));
+    // Or more at once than a message has.
+    let either = [format!("the cell wrote more than {} bytes", limits().output), "the kernel sent more than".into()];
+    assert!(either.iter().any(|words| reason.starts_with(&format!("OutputLimit: {words}"))), "{reason}");
 }
 
 fn shown_is_bounded(session: &mut Session) {
