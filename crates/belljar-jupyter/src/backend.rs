@@ -60,13 +60,8 @@ pub struct NativePackages {
 impl NativeOptions {
     /// A full sandbox, imports of numpy, pandas, matplotlib and plotly, one kernel ahead, and packages by the environment's pip.
     pub fn new(python: impl Into<PathBuf>) -> Self {
-        let modules = [
-            "numpy",
-            "pandas",
-            "matplotlib.pyplot",
-            "matplotlib_inline.backend_inline",
-            "plotly.basedatatypes",
-        ];
+        let modules =
+            ["numpy", "pandas", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "plotly.basedatatypes"];
         Self {
             python: python.into(),
             limits: Limits::default(),

@@ -92,7 +92,7 @@ pub(crate) fn run(
         written: 0,
         clears: false,
     };
-    match run.to_the_end(cell) {
+    match run.finish(cell) {
         Ok(reply) => Ok(run.executed(reply, count)),
         Err(loss) => Err((loss, run.outputs.take())),
     }
@@ -138,14 +138,14 @@ struct Stop {
 }
 
 impl Run<'_> {
-    fn to_the_end(&mut self, cell: &CellRequest) -> Result<Option<Reply>, Loss> {
-        self.id = self.stage.client.execute(cell, self.bounds.silent).or_else(|error| Err(self.broken(&error)))?;
+    fn finish(&mut self, cell: &CellRequest) -> Result<Option<Reply>, Loss> {
+        self.id = self.stage.client.execute(cell, self.bounds.silent).map_err(|error| self.broken(&error))?;
         let mut more = false;
         loop {
             let until = if more { Instant::now() } else { self.next_moment() };
             let mut others: Vec<BorrowedFd<'_>> = vec![self.stage.process.death(), self.stage.switch.bell()];
             others.extend(self.stage.broker.readiness());
-            let ready = self.stage.client.wait(&others, until).or_else(|error| Err(self.broken(&error)))?;
+            let ready = self.stage.client.wait(&others, until).map_err(|error| self.broken(&error))?;
             more = match self.listen() {
                 Ok(more) => more,
                 Err(WireError::Closed) if self.stage.process.ends_before(Instant::now() + COLLAPSE) => {
@@ -162,7 +162,7 @@ impl Run<'_> {
                 return Err(Loss::Ended);
             }
             self.stage.broker.serve(self.audience);
-            self.answer().or_else(|error| Err(self.broken(&error)))?;
+            self.answer().map_err(|error| self.broken(&error))?;
             self.obey()?;
         }
     }
@@ -303,11 +303,12 @@ impl Run<'_> {
 
     fn hold_to_bounds(&self) -> Result<(), Loss> {
         let received = self.stage.client.received() - self.received;
-        if self.written > self.bounds.output || received > self.bounds.output.saturating_mul(2).saturating_add(MOST_BYTES) {
-            return Err(self.end(format!(
-                "OutputLimit: the cell wrote more than {} bytes (--max-output)",
-                self.bounds.output
-            )));
+        if self.written > self.bounds.output
+            || received > self.bounds.output.saturating_mul(2).saturating_add(MOST_BYTES)
+        {
+            return Err(
+                self.end(format!("OutputLimit: the cell wrote more than {} bytes (--max-output)", self.bounds.output))
+            );
         }
         Ok(())
     }
@@ -393,7 +394,10 @@ impl Run<'_> {
             (Some(Raised { error, traceback }), Some(time)) if error.starts_with("KeyboardInterrupt") => {
                 drop(error);
                 End::Raised {
-                    error: format!("TimeoutError: the cell ran longer than {} s and was interrupted", time.as_secs_f64()),
+                    error: format!(
+                        "TimeoutError: the cell ran longer than {} s and was interrupted",
+                        time.as_secs_f64()
+                    ),
                     traceback,
                 }
             }

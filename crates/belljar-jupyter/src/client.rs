@@ -74,10 +74,11 @@ impl Client {
             loop {
                 match connect_in(folder, &name) {
                     Ok(stream) => return Peer::greet(stream, role, &session, until),
-                    Err(error) if matches!(
-                        error.kind(),
-                        ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
-                    ) => {}
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
+                        ) => {}
                     Err(error) => return Err(error.into()),
                 }
                 if process.ends_before(Instant::now() + Duration::from_millis(1)) {

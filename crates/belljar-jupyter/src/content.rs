@@ -186,11 +186,9 @@ mod tests {
     #[test]
     fn what_a_kernel_says_is_read() {
         let said = |kind, content| Said::read(&received(kind, content));
-        assert_eq!(
-            said("stream", r#"{"name": "stderr", "text": "x"}"#),
-            Some(Said::Wrote(Stream::Stderr, "x".into()))
-        );
-        let shown = said("display_data", r#"{"data": {"a/b": {"c": 1}}, "metadata": {}, "transient": {"display_id": "d"}}"#);
+        assert_eq!(said("stream", r#"{"name": "stderr", "text": "x"}"#), Some(Said::Wrote(Stream::Stderr, "x".into())));
+        let shown =
+            said("display_data", r#"{"data": {"a/b": {"c": 1}}, "metadata": {}, "transient": {"display_id": "d"}}"#);
         let forms = Bundle::from([("a/b".into(), serde_json::json!({"c": 1}))]);
         assert_eq!(shown, Some(Said::Shown(Shown { forms, name: Some("d".into()) })));
         let raised = said("error", r#"{"ename": "E", "evalue": "", "traceback": ["t"]}"#);
@@ -222,11 +220,13 @@ mod tests {
     #[test]
     fn a_reply_says_how_the_cell_ended() {
         let read = |content| Reply::read(&received("execute_reply", content)).unwrap();
-        let fine = read(r#"{"status": "ok", "execution_count": 3, "payload": [{"source": "ask_exit"}, {"source": "new"}]}"#);
+        let fine =
+            read(r#"{"status": "ok", "execution_count": 3, "payload": [{"source": "ask_exit"}, {"source": "new"}]}"#);
         assert_eq!(fine, Reply { count: Some(3), raised: None });
         let aborted = read(r#"{"status": "aborted"}"#);
         assert_eq!(aborted.raised.unwrap().error, "Error");
-        let long = format!(r#"{{"status": "error", "ename": "E", "traceback": ["a", "{}", "b"]}}"#, "x".repeat(2 << 20));
+        let long =
+            format!(r#"{{"status": "error", "ename": "E", "traceback": ["a", "{}", "b"]}}"#, "x".repeat(2 << 20));
         assert_eq!(read(&long).raised.unwrap().traceback, ["a", "b"]);
     }
 }

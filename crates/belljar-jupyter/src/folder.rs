@@ -111,9 +111,10 @@ impl Folder {
         check_path(path)?;
         // A sandbox's folder in memory knows no other user than its own, and takes no file of anybody else's.
         let _acting = match self.owner {
-            Some(owner) => Some(Acting::as_user(owner).map_err(|error| {
-                FileError::Other { path: path.into(), reason: error.to_string() }
-            })?),
+            Some(owner) => Some(
+                Acting::as_user(owner)
+                    .map_err(|error| FileError::Other { path: path.into(), reason: error.to_string() })?,
+            ),
             None => None,
         };
         let failed = |errno: Errno| match errno {
@@ -137,9 +138,8 @@ impl Folder {
         let other = format!(".{}", uuid::Uuid::new_v4().simple());
         let created = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&parent, &*other, created, Mode::from_raw_mode(0o644)).map_err(failed)?;
-        let written = std::fs::File::from(file)
-            .write_all(bytes)
-            .and_then(|()| Ok(renameat(&parent, &*other, &parent, name)?));
+        let written =
+            std::fs::File::from(file).write_all(bytes).and_then(|()| Ok(renameat(&parent, &*other, &parent, name)?));
         written.map_err(|error| {
             let _ = unlinkat(&parent, &*other, AtFlags::empty());
             match error.kind() {

@@ -47,7 +47,7 @@ pub(crate) struct Ground {
 /// What holds a session's processes.
 enum Shelter {
     /// A sandbox that stands, and that kernels enter.
-    Standing(Sandbox),
+    Standing(Box<Sandbox>),
     /// One that is made around each kernel.
     Each(Box<Spec>),
     /// Nothing.
@@ -112,7 +112,7 @@ impl Home {
             (Policy::Full, Some(nursery)) => {
                 let spec = places.spec(ground, user, nursery.prefixes().to_vec(), &plan);
                 let streams = sandbox::Streams::default();
-                Shelter::Standing(sandbox::spawn(&spec, ground.policy, streams).map_err(|error| error.to_string())?)
+                Shelter::Standing(Box::new(sandbox::spawn(&spec, ground.policy, streams).map_err(|error| error.to_string())?))
             }
             (Policy::Full | Policy::Weak, _) => {
                 let prefixes = prefixes(&ground.python).map_err(failed)?;
@@ -177,12 +177,13 @@ impl Home {
                 let plan = serde_json::to_string(&plan).map_err(|error| error.to_string())?;
                 let mut spec = (**spec).clone();
                 let begin = ground.code.join("begin.py");
-                spec.arguments = vec![ground.python.clone().into(), "-I".into(), begin.into(), "--kernel".into(), plan.into()];
+                spec.arguments =
+                    vec![ground.python.clone().into(), "-I".into(), begin.into(), "--kernel".into(), plan.into()];
                 let sandbox = sandbox::spawn(&spec, ground.policy, sandbox::Streams::default());
                 let sandbox = sandbox.map_err(|error| error.to_string())?;
                 let process = sandbox.program().ok_or("the sandbox runs no program")?;
                 let process = process.try_clone_to_owned().map_err(|error| error.to_string())?;
-                Ok(Process::new(process, None, Teller::Sandbox(Mutex::new(sandbox))))
+                Ok(Process::new(process, None, Teller::Sandbox(Box::new(Mutex::new(sandbox)))))
             }
         }
     }
@@ -193,7 +194,9 @@ impl Home {
     /// In words, when the sandbox is gone.
     pub(crate) fn vacate(&mut self) -> Result<(), String> {
         if let Shelter::Standing(sandbox) = &mut self.shelter {
-            sandbox.empty().map_err(|error| format!("the session's sandbox is gone, and its files with it: {error}"))?;
+            sandbox
+                .empty()
+                .map_err(|error| format!("the session's sandbox is gone, and its files with it: {error}"))?;
         }
         self.sockets.clear().map_err(|error| format!("the kernel's sockets cannot be cleared away: {error}"))
     }
@@ -249,14 +252,11 @@ impl Places {
         readable.retain(|path| !path.starts_with("/usr"));
         let folder = |inside: &str, bytes: u64, files: u64| {
             let is_host = Path::new(inside).starts_with(ground.root.path());
-            let source =
-                if is_host { Source::Host(inside.into()) } else { Source::Memory { bytes, files } };
+            let source = if is_host { Source::Host(inside.into()) } else { Source::Memory { bytes, files } };
             sandbox::Folder { inside: inside.into(), source }
         };
-        let mut folders = vec![
-            folder(&self.session, disk, u64::from(files)),
-            folder(&self.sockets, SOCKETS_BYTES, SOCKETS_FILES),
-        ];
+        let mut folders =
+            vec![folder(&self.session, disk, u64::from(files)), folder(&self.sockets, SOCKETS_BYTES, SOCKETS_FILES)];
         if self.temporary != "/tmp" {
             folders.push(folder(&self.temporary, disk, u64::from(files)));
         }

@@ -42,7 +42,11 @@ impl Life {
         let process = Arc::new(home.start(ground, nursery.as_deref(), &key, until)?);
         let client = Client::connect(home.sockets().as_fd(), key, &process, until).map_err(|error| {
             let ended = process.ends_before(Instant::now() + Duration::from_millis(100));
-            if ended { format!("the kernel ended while it started ({:?})", process.status()) } else { error.to_string() }
+            if ended {
+                format!("the kernel ended while it started ({:?})", process.status())
+            } else {
+                error.to_string()
+            }
         })?;
         let switch = Switch::new(process.clone()).map_err(|error| error.to_string())?;
         Ok(Self { process, client, switch: Arc::new(switch), _nursery: nursery })
@@ -56,7 +60,8 @@ impl Life {
     /// Runs what first cells run, so that they find it done.
     pub(crate) fn warm_up(&mut self, home: &mut Home) -> Result<(), String> {
         let cell = CellRequest { code: "1\nNone".into(), timeout: None };
-        let stage = Stage { client: &mut self.client, process: &self.process, switch: &self.switch, broker: home.broker() };
+        let stage =
+            Stage { client: &mut self.client, process: &self.process, switch: &self.switch, broker: home.broker() };
         let bounds = Bounds { time: Some(START), grace: Duration::ZERO, output: 1 << 20, silent: true };
         let silent: Arc<dyn Audience> = Arc::new(Silent);
         cell::run(stage, &cell, &silent, bounds, 0).map(drop).map_err(|_| "the kernel does not run cells".to_owned())

@@ -236,7 +236,7 @@ pub(crate) struct Process {
 pub(crate) enum Teller {
     Nursery(OwnedFd),
     /// The sandbox that was made for it, and that ends with it.
-    Sandbox(Mutex<Sandbox>),
+    Sandbox(Box<Mutex<Sandbox>>),
 }
 
 /// How a process ended.
@@ -343,7 +343,10 @@ fn send(socket: &OwnedFd, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::i
 }
 
 /// The next message; `None` if the other end is closed.
-fn receive<T: for<'de> Deserialize<'de>>(socket: &OwnedFd, until: Instant) -> std::io::Result<Option<(T, Vec<OwnedFd>)>> {
+fn receive<T: for<'de> Deserialize<'de>>(
+    socket: &OwnedFd,
+    until: Instant,
+) -> std::io::Result<Option<(T, Vec<OwnedFd>)>> {
     if !wait_for(&[(socket.as_fd(), PollFlags::POLLIN)], until)?[0] {
         return Err(Error::from(std::io::ErrorKind::TimedOut));
     }

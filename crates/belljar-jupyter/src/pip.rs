@@ -61,7 +61,15 @@ impl Installer {
             }
             None => {
                 let mut command = self.pip();
-                command.args(["install", "--quiet", "--only-binary", ":all:", "--no-deps", "--no-compile", "--upgrade"]);
+                command.args([
+                    "install",
+                    "--quiet",
+                    "--only-binary",
+                    ":all:",
+                    "--no-deps",
+                    "--no-compile",
+                    "--upgrade",
+                ]);
                 command
             }
         };
@@ -77,7 +85,9 @@ impl Installer {
         let said = match &self.uv {
             Some(uv) => {
                 let mut command = Command::new(uv);
-                command.args(["pip", "install", "--no-config", "--no-build", "--dry-run", "--python"]).arg(&self.python);
+                command
+                    .args(["pip", "install", "--no-config", "--no-build", "--dry-run", "--python"])
+                    .arg(&self.python);
                 run(command.arg("--").args(texts), Path::new("/"), given_up)?
             }
             None => {

@@ -87,9 +87,7 @@ fn is_version(text: &str) -> bool {
     let operators = ["===", "==", ">=", "<=", "!=", "~=", ">", "<"];
     let version = operators.iter().find_map(|operator| text.strip_prefix(operator));
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '*' | '+' | '!' | '_' | '-');
-    version.is_some_and(|version| {
-        version.starts_with(|c: char| c.is_ascii_alphanumeric()) && version.chars().all(fits)
-    })
+    version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_alphanumeric()) && version.chars().all(fits))
 }
 
 #[cfg(test)]

@@ -31,7 +31,10 @@ fn streams_and_values_come_in_order(session: &mut Session) {
     let executed = session.run("import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')\n1 + 1");
     let text = |stream, text: &str| Output::Text { stream, text: text.into() };
     assert_eq!(executed.end, End::Success);
-    assert_eq!(executed.outputs[..3], [text(Stream::Stdout, "a\n"), text(Stream::Stderr, "b\n"), text(Stream::Stdout, "c\n")]);
+    assert_eq!(
+        executed.outputs[..3],
+        [text(Stream::Stdout, "a\n"), text(Stream::Stderr, "b\n"), text(Stream::Stdout, "c\n")]
+    );
     assert!(matches!(&executed.outputs[3..], [Output::Value(bundle)] if bundle["text/plain"] == "2"), "{executed:?}");
 }
 
@@ -88,7 +91,10 @@ fn displays_are_updated_and_cleared(session: &mut Session) {
 
 fn questions(session: &mut Session) {
     session.listener.answers.lock().unwrap().extend([Ok("Ada".into()), Ok("hush".into())]);
-    assert_eq!(session.text("name = input('Who? ')\nimport getpass\nprint(name, getpass.getpass('Word: '))"), "Ada hush\n");
+    assert_eq!(
+        session.text("name = input('Who? ')\nimport getpass\nprint(name, getpass.getpass('Word: '))"),
+        "Ada hush\n"
+    );
     assert_eq!(*session.listener.asked.lock().unwrap(), [("Who? ".to_owned(), false), ("Word: ".to_owned(), true)]);
     let refused = session.error("input('Again? ')");
     assert_eq!(refused, "StdinNotImplementedError: nobody is there to be asked");
@@ -100,7 +106,10 @@ fn magics_commands_and_await_work(session: &mut Session) {
     assert_eq!(session.text("!echo hello from $HOME | wc -w").trim(), "3");
     assert!(session.text("%timeit -n1 -r1 1").contains("loop"));
     assert_eq!(session.text("import asyncio\nawait asyncio.sleep(0, 'awaited')"), "'awaited'");
-    assert_eq!(session.text("import subprocess\nsubprocess.run(['echo', 'x'], capture_output=True, text=True).stdout"), "'x\\n'");
+    assert_eq!(
+        session.text("import subprocess\nsubprocess.run(['echo', 'x'], capture_output=True, text=True).stdout"),
+        "'x\\n'"
+    );
 }
 
 fn exit_leaves_the_session_alive(session: &mut Session) {

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use belljar_core::Limits;
-use belljar_core::kernel::{Backend as _, End, KernelError};
 use belljar_core::NoProgress;
+use belljar_core::kernel::{Backend as _, End, KernelError};
 use belljar_jupyter::sandbox::Policy;
 use belljar_jupyter::{Native, NativeOptions};
 use libtest_mimic::Trial;
@@ -97,7 +97,10 @@ fn stop_from_outside(session: &mut Session) {
 
 fn ends_and_restarts(session: &mut Session) {
     for (code, beginning) in [
-        ("import os\nprint('last words', flush=True)\nos._exit(3)", "SystemExit: the cell ended its interpreter with status 3"),
+        (
+            "import os\nprint('last words', flush=True)\nos._exit(3)",
+            "SystemExit: the cell ended its interpreter with status 3",
+        ),
         ("import ctypes\nctypes.string_at(0)", "Crash: the cell broke its interpreter: signal 11"),
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "Crash: the interpreter was killed"),
     ] {

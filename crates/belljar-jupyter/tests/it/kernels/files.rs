@@ -18,7 +18,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn files_go_both_ways(session: &mut Session) {
     session.kernel.write("data/in.csv", b"a,b\n1,2\n").unwrap();
-    assert_eq!(session.text("import pandas as pd\nprint(pd.read_csv('data/in.csv').to_dict('list'))"), "{'a': [1], 'b': [2]}\n");
+    assert_eq!(
+        session.text("import pandas as pd\nprint(pd.read_csv('data/in.csv').to_dict('list'))"),
+        "{'a': [1], 'b': [2]}\n"
+    );
     session.text("open('out.txt', 'w').write('from inside')\nopen('.hidden', 'w').write('x')\nopen('data/in.csv', 'a').write('3,4\\n')");
     let mut listed: Vec<String> = session.kernel.files().into_iter().map(|file| file.path).collect();
     listed.sort();
@@ -26,7 +29,10 @@ fn files_go_both_ways(session: &mut Session) {
     assert_eq!(session.kernel.read("out.txt", Range::default()).unwrap(), b"from inside");
     assert_eq!(session.kernel.read("data/in.csv", Range { offset: 8, length: None }).unwrap(), b"3,4\n");
     session.kernel.write("out.txt", b"from outside").unwrap();
-    assert_eq!(session.text("import os\nopen('out.txt').read(), os.access('out.txt', os.W_OK)"), "('from outside', True)");
+    assert_eq!(
+        session.text("import os\nopen('out.txt').read(), os.access('out.txt', os.W_OK)"),
+        "('from outside', True)"
+    );
 }
 
 fn links_lead_nowhere(session: &mut Session) {

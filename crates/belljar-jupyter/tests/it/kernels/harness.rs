@@ -7,7 +7,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use belljar_core::kernel::{Answer, Audience, Backend as _, Bundle, CellRequest, End, Executed, Kernel, Output, Stream};
+use belljar_core::kernel::{
+    Answer, Audience, Backend as _, Bundle, CellRequest, End, Executed, Kernel, Output, Stream,
+};
 use belljar_core::progress::{Progress, Step, StepProgress};
 use belljar_core::{Limits, NoProgress};
 use belljar_jupyter::sandbox::Policy;

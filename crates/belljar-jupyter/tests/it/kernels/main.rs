@@ -14,8 +14,10 @@ use libtest_mimic::{Arguments, Trial};
 fn main() {
     belljar_jupyter::sandbox::launch_if_asked();
     let arguments = Arguments::from_args();
-    let trials: Vec<Trial> =
-        [cells::trials(), rich::trials(), endings::trials(), files::trials(), packages::trials()].into_iter().flatten().collect();
+    let trials: Vec<Trial> = [cells::trials(), rich::trials(), endings::trials(), files::trials(), packages::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     harness::end();
     conclusion.exit();

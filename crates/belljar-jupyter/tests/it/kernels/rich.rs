@@ -26,7 +26,9 @@ fn a_table_has_text_and_html(session: &mut Session) {
 }
 
 fn figures_of_matplotlib_are_pictures(session: &mut Session) {
-    let shown = session.shown("import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.show()\nplt.figure()\nplt.bar([1, 2], [3, 4]);");
+    let shown = session.shown(
+        "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.show()\nplt.figure()\nplt.bar([1, 2], [3, 4]);",
+    );
     assert_eq!(shown.len(), 2, "one that is shown, and one that is open at the end: {shown:?}");
     shown.iter().for_each(assert_is_picture);
 }
