@@ -30,6 +30,9 @@ impl MountAttributes {
 /// The version of capabilities that has 64 of them, `_LINUX_CAPABILITY_VERSION_3`.
 pub(super) const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
+/// More capabilities than this have no place in the kernel's sets.
+const MOST_CAPABILITIES: u32 = 64;
+
 /// `CLOSE_RANGE_CLOEXEC`: the descriptors go when the program starts, so that a failure to start it can be told.
 const CLOSE_AT_EXEC: libc::c_uint = 4;
 
@@ -150,16 +153,23 @@ pub(super) fn set_limit(resource: u32, most: u64) -> io::Result<()> {
     check(unsafe { libc::setrlimit(resource as _, &raw const limit) }.into()).map(drop)
 }
 
-/// Drops all capabilities, and the chance to gain any by executing a file.
+/// Drops all capabilities.
 pub(super) fn drop_capabilities() -> io::Result<()> {
-    for capability in 0..=highest_capability() {
-        prctl(libc::PR_CAPBSET_DROP, capability)?;
-    }
-    prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)?;
     // The header: version and process (0: this one). The data: three sets, in two halves.
     let (header, none) = ([CAPABILITY_VERSION, 0], [0_u32; 6]);
     // SAFETY: both arrays have the size that version 3 prescribes.
     check(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) }).map(drop)
+}
+
+/// Drops the chance to gain a capability by executing a file. Takes a capability itself.
+pub(super) fn empty_bounding_set() -> io::Result<()> {
+    for capability in 0..=u64::from(MOST_CAPABILITIES) {
+        match prctl(libc::PR_CAPBSET_DROP, capability) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+            outcome => outcome?,
+        }
+    }
+    prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong)
 }
 
 /// The highest capability that this kernel knows.
@@ -169,7 +179,7 @@ pub(super) fn highest_capability() -> u64 {
         // SAFETY: takes numbers alone.
         unsafe { libc::prctl(libc::PR_CAPBSET_READ, *capability, none, none, none) >= 0 }
     };
-    (0..64).take_while(known).last().unwrap_or(0)
+    (0..u64::from(MOST_CAPABILITIES)).take_while(known).last().unwrap_or(0)
 }
 
 /// The version of Landlock's interface that this kernel has.

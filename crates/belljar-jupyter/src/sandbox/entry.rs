@@ -221,12 +221,9 @@ impl Arrival {
     pub fn wait(self, patience: Duration) -> Result<Entered, Error> {
         set_socket_timeout(&self.channel, Timeout::Recv, Some(patience))
             .map_err(|error| Error::System { doing: "setting a time-out", source: error.into() })?;
-        let (mut inside, mut has_entered) = (None, false);
+        // The process that forked says who is inside, and that one says that it is done; either may be first.
+        let (mut inside, mut done) = (None, false);
         loop {
-            // They are told by two processes, and so in any order.
-            if has_entered && let Some(inside) = inside {
-                return Ok(inside);
-            }
             let heard = self.channel.receive::<Word>(true).map_err(|error| match error.kind() {
                 io::ErrorKind::WouldBlock => Error::Slow(patience),
                 _ => Error::System { doing: "hearing from the process that enters", source: error },
@@ -238,8 +235,11 @@ impl Arrival {
                 Some((Word::Failed { step, errno }, _)) => {
                     return Err(Error::Step(Failure { step: Step::Entry, tried: step, errno }));
                 }
-                Some((Word::Entered, _)) => has_entered = true,
+                Some((Word::Entered, _)) => done = true,
                 None => return Err(Error::Launcher("the process that was to enter ended".to_owned())),
+            }
+            if done && let Some(inside) = inside.take() {
+                return Ok(inside);
             }
         }
     }

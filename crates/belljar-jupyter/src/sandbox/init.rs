@@ -39,7 +39,7 @@ pub(super) fn run(channel: &Channel, spec: &Spec, lent: &Lent, streams: Vec<Owne
         Some(program::start(spec, Seal { rules: Some(&rules), filters: Some(&filters) }, streams)?)
     };
     // Nothing that is done from here on needs any. The host's streams are the program's alone.
-    program::give_up_privileges()?;
+    program::give_up_capabilities()?;
     let nothing = File::options().read(true).write(true).open("/dev/null").map_err(step("opening /dev/null"))?;
     for stream in 0..=2 {
         calls::make_standard(nothing.as_fd(), stream).map_err(step("dup2(2)"))?;

@@ -79,7 +79,7 @@ fn full(channel: &Channel, mut spec: Spec, streams: Vec<OwnedFd>) -> Result<(), 
                 calls::process_descriptor(first).map_err(|error| Failure::new(Step::Init, "pidfd_open(2)", &error))?;
             let told = channel.send(&Report::Begun, &[first.as_fd()]);
             told.map_err(|error| Failure::new(Step::Init, "telling the host", &error))?;
-            program::give_up_privileges()?;
+            program::give_up_capabilities()?;
             wait_for(channel, &first)
         }
     }

@@ -4,6 +4,7 @@ use std::fs;
 
 use super::calls;
 use super::root::{self, Lent};
+use super::running::is_in_memory;
 use super::{Failure, Spec, Step};
 
 /// The user and group that the code sees itself as.
@@ -32,7 +33,8 @@ pub(super) fn take_identity(spec: &mut Spec, lend: bool) -> Result<Lent, Failure
         return Err(Failure::plain(Step::Identity, "code is never run as root, and no user was given"));
     };
     let mut lent = Lent::default();
-    if lend {
+    let anything = !spec.readable.is_empty() || spec.folders.iter().any(|folder| !is_in_memory(&folder.source));
+    if lend && anything {
         calls::unshare(libc::CLONE_NEWNS)
             .map_err(|error| Failure::new(Step::Identity, "unshare(CLONE_NEWNS)", &error))?;
         root::keep_mounts_private()?;

@@ -121,7 +121,9 @@ fn seal_self(spec: &Spec, seal: Seal<'_>, streams: Vec<OwnedFd>) -> Result<(), F
         // Without namespaces there may be none, and then none can be dropped from the bounding set either.
         let asking = |error| Failure::new(Step::Privileges, "capget(2)", &error);
         if calls::has_capabilities().map_err(asking)? {
-            give_up_privileges()?;
+            calls::empty_bounding_set()
+                .map_err(|error| Failure::new(Step::Privileges, "emptying the bounding set", &error))?;
+            give_up_capabilities()?;
         }
     }
     calls::close_at_exec().map_err(program("close_range(2)"))?;
@@ -131,8 +133,8 @@ fn seal_self(spec: &Spec, seal: Seal<'_>, streams: Vec<OwnedFd>) -> Result<(), F
     }
 }
 
-/// No capabilities, and none to be gained.
-pub(super) fn give_up_privileges() -> Result<(), Failure> {
+/// No capabilities, for a process that executes nothing.
+pub(super) fn give_up_capabilities() -> Result<(), Failure> {
     let wrong = |error| Failure::new(Step::Privileges, "dropping capabilities", &error);
     calls::drop_capabilities().map_err(wrong)?;
     calls::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(wrong)

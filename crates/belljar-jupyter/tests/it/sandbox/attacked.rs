@@ -224,7 +224,12 @@ fn entered(folder: &Path, shared: &Path, context: &serde_json::Value) -> Outcome
     let mut zygote = Zygote::start(&interpreter, &modules)?;
     let waiting: Sandbox = sandbox::spawn(&session(Spec::waiting(), shared)?, Policy::Full, Streams::default())?;
     let (reader, output) = std::io::pipe()?;
-    let code = format!("import json\nattacks.main(json.loads({:?}))", context.to_string());
+    // The zygote's own interpreter is not shown inside; `multiprocessing` starts helpers by that name.
+    let code = format!(
+        "import json, sys\nsys.executable = {:?}\nattacks.main(json.loads({:?}))",
+        python().display().to_string(),
+        context.to_string()
+    );
     let entered = zygote.run(&waiting, &code, output.into())?;
     copy_findings(File::from(OwnedFd::from(reader)))?;
     drop(entered);
