@@ -112,7 +112,9 @@ impl Home {
             (Policy::Full, Some(nursery)) => {
                 let spec = places.spec(ground, user, nursery.prefixes().to_vec(), &plan);
                 let streams = sandbox::Streams::default();
-                Shelter::Standing(Box::new(sandbox::spawn(&spec, ground.policy, streams).map_err(|error| error.to_string())?))
+                Shelter::Standing(Box::new(
+                    sandbox::spawn(&spec, ground.policy, streams).map_err(|error| error.to_string())?,
+                ))
             }
             (Policy::Full | Policy::Weak, _) => {
                 let prefixes = prefixes(&ground.python).map_err(failed)?;
