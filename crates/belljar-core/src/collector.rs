@@ -81,7 +81,7 @@ impl Collector {
 
     /// Takes something shown that may have a name, update what has one, or clear; the audience sees it at once.
     ///
-    /// What is cleared stays in [`Collector::take`]: whoever reads that has no screen.
+    /// What is cleared stays in [`Collector::take`], unless the backend [clears](Self::clear) it.
     ///
     /// # Errors
     /// When that is too much, in words.
@@ -123,6 +123,11 @@ impl Collector {
         drop(collected);
         self.audience.showed(&showing);
         Ok(())
+    }
+
+    /// Forgets all that came so far, as `clear_output` asks.
+    pub fn clear(&self) {
+        *self.lock() = Collected::default();
     }
 
     /// Adds a line of our own, which the audience has heard.

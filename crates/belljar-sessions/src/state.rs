@@ -164,14 +164,20 @@ impl State {
     /// Writes the state, where states are to survive.
     fn keep(&mut self, shop: &Shop, now: Duration) -> Result<(), SessionError> {
         match &shop.store {
-            Some(store) if store.is_lasting() => self.write(store, now),
+            Some(store) if store.is_lasting() => self.write(store, now).map(drop),
             _ => Ok(()),
         }
     }
 
-    fn write(&mut self, store: &Store, now: Duration) -> Result<(), SessionError> {
-        let Slot::Awake(kernel) = &mut self.kernel else { return Ok(()) };
-        Ok(store.write(&self.id, &kernel.save()?, now)?)
+    /// Writes the state; `false` when the backend has none to write, and the session lives as long as the process.
+    fn write(&mut self, store: &Store, now: Duration) -> Result<bool, SessionError> {
+        let Slot::Awake(kernel) = &mut self.kernel else { return Ok(false) };
+        match kernel.save() {
+            Ok(saved) => store.write(&self.id, &saved, now)?,
+            Err(KernelError::Unsupported(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
     }
 
     /// Puts the kernel to sleep; answers whether there is one in the store now.
@@ -179,8 +185,9 @@ impl State {
         let Some(store) = &shop.store else { return Ok(false) };
         if matches!(self.kernel, Slot::Awake(_)) {
             // A state that survives was written after the last cell; unless nothing was run yet.
-            if !store.is_lasting() || matches!(store.head(&self.id), Err(StoreError::Missing)) {
-                self.write(store, used)?;
+            let unwritten = !store.is_lasting() || matches!(store.head(&self.id), Err(StoreError::Missing));
+            if unwritten && !self.write(store, used)? {
+                return Ok(false);
             }
             self.kernel = Slot::Stored;
             self.files.clear();

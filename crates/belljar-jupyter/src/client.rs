@@ -1,0 +1,195 @@
+//! The four connections to one kernel.
+
+use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use belljar_core::kernel::CellRequest;
+use jupyter_protocol::{ExecuteRequest, InputReply, InterruptRequest, JupyterMessageContent, KernelInfoRequest};
+use nix::poll::PollFlags;
+use serde_json::{Value, json};
+
+use crate::nursery::Process;
+use crate::wire::WireError;
+use crate::wire::message::{Key, Received};
+use crate::wire::path::connect_in;
+use crate::wire::peer::{Peer, Role, wait_for};
+
+/// How long a kernel may take to take a message.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// After so long without an answer a question is put again: what iopub says before it knows of us is lost.
+const AGAIN: Duration = Duration::from_millis(200);
+/// Messages that are left aside at once.
+const MOST_UNUSABLE: usize = 100;
+
+/// The connections that are listened to. Their numbers are ipykernel's ports, which are endings of sockets' names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Shell = 1,
+    Iopub = 2,
+    Stdin = 3,
+    Control = 4,
+}
+
+/// What ipykernel takes for a connection file, with sockets of these names in a folder inside of the sandbox.
+pub(crate) fn connection(folder: &str, key: &Key) -> Value {
+    json!({
+        "transport": "ipc",
+        "ip": format!("{folder}/k"),
+        "shell_port": Channel::Shell as u8,
+        "iopub_port": Channel::Iopub as u8,
+        "stdin_port": Channel::Stdin as u8,
+        "control_port": Channel::Control as u8,
+        "hb_port": 5,
+        "signature_scheme": "hmac-sha256",
+        "key": key.text(),
+    })
+}
+
+/// A kernel that answers.
+pub(crate) struct Client {
+    key: Key,
+    session: String,
+    shell: Peer,
+    iopub: Peer,
+    stdin: Peer,
+    control: Peer,
+}
+
+impl Client {
+    /// Connects to a kernel that is starting, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it ends before, or is not there in time.
+    pub(crate) fn connect(
+        folder: BorrowedFd<'_>,
+        key: Key,
+        process: &Process,
+        until: Instant,
+    ) -> Result<Self, WireError> {
+        let session = uuid::Uuid::new_v4().simple().to_string();
+        let peer = |channel: Channel| -> Result<Peer, WireError> {
+            let name = format!("k-{}", channel as u8);
+            let role = if channel == Channel::Iopub { Role::Subscriber } else { Role::Dealer };
+            loop {
+                match connect_in(folder, &name) {
+                    Ok(stream) => return Peer::greet(stream, role, &session, until),
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::WouldBlock
+                        ) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                if process.ends_before(Instant::now() + Duration::from_millis(1)) {
+                    return Err(WireError::Closed);
+                }
+                if Instant::now() > until {
+                    return Err(WireError::Late("become ready"));
+                }
+            }
+        };
+        let (shell, iopub) = (peer(Channel::Shell)?, peer(Channel::Iopub)?);
+        let (stdin, control) = (peer(Channel::Stdin)?, peer(Channel::Control)?);
+        let mut client = Self { key, session, shell, iopub, stdin, control };
+        client.greet(process, until)?;
+        Ok(client)
+    }
+
+    /// Asks who it is, until it has answered on the shell, and said anything at all on iopub.
+    fn greet(&mut self, process: &Process, until: Instant) -> Result<(), WireError> {
+        let (mut answered, mut heard) = (false, false);
+        while !(answered && heard) {
+            self.send(Channel::Shell, KernelInfoRequest {}.into())?;
+            let again = Instant::now() + AGAIN;
+            while !(answered && heard) && Instant::now() < again {
+                let ready = self.wait(&[process.death()], again.min(until))?;
+                answered |= self.next(Channel::Shell)?.is_some_and(|message| message.kind == "kernel_info_reply");
+                heard |= self.next(Channel::Iopub)?.is_some();
+                if ready[0] {
+                    return Err(WireError::Closed);
+                }
+                if Instant::now() > until {
+                    return Err(WireError::Late("answer"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a message may have come, or one of these is ready; answers which of these are.
+    ///
+    /// # Errors
+    /// When the system cannot wait.
+    pub(crate) fn wait(&self, others: &[BorrowedFd<'_>], until: Instant) -> Result<Vec<bool>, WireError> {
+        let own = [&self.shell, &self.iopub, &self.stdin, &self.control].map(Peer::readiness);
+        let all: Vec<_> = others.iter().copied().chain(own).map(|one| (one, PollFlags::POLLIN)).collect();
+        let mut ready = wait_for(&all, until)?;
+        ready.truncate(others.len());
+        Ok(ready)
+    }
+
+    /// The next message on a channel, if one has come. What is no message of this session's is left out.
+    ///
+    /// # Errors
+    /// When the connection has ended, or the kernel exceeds a bound.
+    pub(crate) fn next(&mut self, channel: Channel) -> Result<Option<Received>, WireError> {
+        // Others get their turn however many of them come.
+        for _ in 0..MOST_UNUSABLE {
+            let Some(parts) = self.peer(channel).receive()? else { return Ok(None) };
+            match self.key.open(parts) {
+                Ok(message) => return Ok(Some(message)),
+                Err(reason) => tracing::debug!(?reason, ?channel, "a kernel's message is left aside"),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes that came on iopub so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.iopub.received()
+    }
+
+    /// Has a cell run, perhaps one that has no number; answers the request's id.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub(crate) fn execute(&mut self, cell: &CellRequest, silent: bool) -> Result<String, WireError> {
+        let mut request = ExecuteRequest::new(cell.code.clone());
+        request.allow_stdin = true;
+        request.silent = silent;
+        request.store_history = !silent;
+        self.send(Channel::Shell, request.into())
+    }
+
+    /// Answers a question of a cell.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub(crate) fn answer(&mut self, value: String) -> Result<(), WireError> {
+        self.send(Channel::Stdin, InputReply { value, ..InputReply::default() }.into()).map(drop)
+    }
+
+    /// Asks the kernel to interrupt itself, and what it has started.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub(crate) fn ask_to_interrupt(&mut self) -> Result<(), WireError> {
+        self.send(Channel::Control, InterruptRequest {}.into()).map(drop)
+    }
+
+    fn send(&mut self, channel: Channel, content: JupyterMessageContent) -> Result<String, WireError> {
+        let (id, parts) = self.key.seal(&self.session, content);
+        self.peer(channel).send(&parts, Instant::now() + PATIENCE)?;
+        Ok(id)
+    }
+
+    fn peer(&mut self, channel: Channel) -> &mut Peer {
+        match channel {
+            Channel::Shell => &mut self.shell,
+            Channel::Iopub => &mut self.iopub,
+            Channel::Stdin => &mut self.stdin,
+            Channel::Control => &mut self.control,
+        }
+    }
+}

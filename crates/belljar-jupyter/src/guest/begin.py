@@ -1,0 +1,16 @@
+"""Where a process begins: `python -I begin.py MODULE…` is a nursery, `python -I begin.py --kernel PLAN` one kernel."""
+
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+if sys.argv[1:2] == ["--kernel"]:
+    from belljar_kernel import kernel
+
+    kernel.serve(json.loads(sys.argv[2]))
+else:
+    from belljar_kernel import nursery
+
+    nursery.main()

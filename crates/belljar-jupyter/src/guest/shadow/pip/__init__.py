@@ -1,0 +1,1 @@
+"""Stands before pip in the programs that a session starts: see `belljar_kernel.pip`."""

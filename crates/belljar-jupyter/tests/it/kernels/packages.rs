@@ -1,0 +1,85 @@
+//! pip in a session: asked inside, done by the host.
+
+use std::sync::Arc;
+
+use belljar_core::kernel::End;
+use belljar_jupyter::{Native, NativeOptions, NativePackages};
+use libtest_mimic::Trial;
+
+use crate::harness::{Session, in_each, options, strongest, text_of};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let policy = Trial::test("a_policy_refuses_packages_by_name", || {
+        a_policy_refuses_packages_by_name();
+        Ok(())
+    });
+    [
+        in_each("a_package_is_installed_and_imported_at_once", installed_and_imported),
+        in_each("pip_is_there_in_all_its_forms", all_forms),
+        in_each("what_pip_would_fetch_from_elsewhere_is_refused", elsewhere_is_refused),
+        vec![policy],
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn installed_and_imported(session: &mut Session) {
+    assert!(session.error("import humanize").starts_with("ModuleNotFoundError"));
+    let said = session.text("%pip install -q humanize==4.9.0");
+    assert_eq!(said, "Successfully installed humanize==4.9.0\n");
+    assert_eq!(session.text("import humanize\nhumanize.intcomma(1234567)"), "'1,234,567'");
+    assert!(session.text("%pip install numpy").contains("already satisfied"));
+    session.kernel.restart().unwrap();
+    assert_eq!(session.text("import humanize\nhumanize.__version__"), "'4.9.0'");
+}
+
+fn all_forms(session: &mut Session) {
+    for (code, expected) in [
+        ("!pip install humanize==4.9.0", "Successfully installed humanize==4.9.0"),
+        ("!python -m pip list", "humanize"),
+        ("!pip show humanize", "Version: 4.9.0"),
+        ("%pip install", "ERROR: You must give at least one requirement"),
+        ("%pip uninstall humanize", "ERROR: unknown command"),
+    ] {
+        let executed = session.run(code);
+        assert_eq!(executed.end, End::Success, "{code}: {executed:?}");
+        assert!(text_of(&executed).contains(expected), "{code}: {executed:?}");
+    }
+    assert_eq!(session.text("!python -c 'import humanize; print(humanize.__version__)'").trim(), "4.9.0");
+}
+
+fn elsewhere_is_refused(session: &mut Session) {
+    for code in [
+        "%pip install https://example.org/x-1-py3-none-any.whl",
+        "%pip install git+https://example.org/x",
+        "%pip install ./x",
+        "%pip install --index-url https://example.org x",
+        "%pip install -e .",
+        "%pip install x.whl",
+    ] {
+        let executed = session.run(code);
+        assert!(text_of(&executed).contains("ERROR: "), "{code}: {executed:?}");
+    }
+    // The file of requirements is read inside, and held to the same.
+    session.kernel.write("requirements.txt", b"--index-url https://example.org\nx\n").unwrap();
+    assert!(session.text("%pip install -r requirements.txt").contains("ERROR: "));
+    // What speaks to the host without pip gets no further.
+    let code = "import os, socket\nhost = socket.socket(socket.AF_UNIX)\nhost.connect(os.environ['BELLJAR_BROKER'])\n\
+                host.sendall(b'{\"install\": [\"--target=/ x\"]}\\n')\nprint(host.recv(10000))";
+    assert!(session.text(code).contains("is no requirement"));
+    assert!(session.text("%pip install belljar-there-is-no-such-package").contains("ERROR: "));
+}
+
+fn a_policy_refuses_packages_by_name() {
+    let packages = NativePackages {
+        policy: Some(Arc::new(|name| {
+            if name == "humanize" { Err(format!("`{name}` is not allowed (--deny-packages)")) } else { Ok(()) }
+        })),
+        ..NativePackages::default()
+    };
+    let native = Native::new(NativeOptions { packages: Some(packages), ..options(strongest()) }).unwrap();
+    assert!(Session::of(&native).text("%pip install Humanize").contains("`humanize` is not allowed"));
+    let native = Native::new(NativeOptions { packages: None, ..options(strongest()) }).unwrap();
+    assert!(Session::of(&native).text("%pip install humanize").contains("cannot be installed in this session"));
+}

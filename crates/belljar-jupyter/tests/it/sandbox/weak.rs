@@ -1,0 +1,74 @@
+//! What is left without namespaces: Landlock and filters of system calls, or nothing at all.
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+
+use belljar_jupyter::sandbox::{Ended, Folder, Policy, Source};
+
+use crate::person::{Outcome, Person};
+use crate::scenarios::{equal, python_spec, run_under};
+
+const CODE: &str = "import errno, os, socket, subprocess, sys
+def refused(attempt):
+    try: attempt()
+    except OSError as error: return error.errno in (errno.EPERM, errno.EACCES)
+    return False
+folder, secret, tcp, udp, path, victim = sys.argv[1:]
+print(refused(lambda: open(secret)),
+      refused(lambda: open('/etc/passwd')),
+      refused(lambda: os.listdir('/')),
+      refused(lambda: open('/dev/shm/x', 'w')),
+      refused(lambda: open(f'/proc/{victim}/environ')),
+      refused(lambda: os.kill(int(victim), 9)),
+      refused(lambda: socket.create_connection(('127.0.0.1', int(tcp)))),
+      refused(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', int(udp)))),
+      refused(lambda: socket.socket(socket.AF_UNIX).connect(path)),
+      refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)),
+      refused(lambda: os.unshare(0x10000000) if hasattr(os, 'unshare') else os.chroot('/')))
+open(folder + '/own', 'w').write('x')
+print(subprocess.check_output(['/bin/echo', 'works'], text=True), end='')
+";
+
+pub(crate) fn the_weak_sandbox_holds_what_it_can() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    let own = folder.path().join("own");
+    fs::create_dir(&own)?;
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "secret")?;
+    let (tcp, udp) = (TcpListener::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+    udp.set_nonblocking(true)?;
+    let path = folder.path().join("socket");
+    let _listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?;
+    let mut victim = Command::new("/bin/sleep").arg("1000").spawn()?;
+    let mut spec = python_spec(CODE);
+    if let Some(user) = Person::session_user(1) {
+        chown(&own, Some(user), Some(user))?;
+    }
+    let (tcp, port) = (tcp.local_addr()?.port(), udp.local_addr()?.port());
+    let words = [own.display().to_string(), secret.display().to_string(), tcp.to_string(), port.to_string()];
+    spec.arguments
+        .extend(words.into_iter().chain([path.display().to_string(), victim.id().to_string()]).map(Into::into));
+    spec.directory.clone_from(&own);
+    spec.folders = vec![Folder { inside: own.clone(), source: Source::Host(own) }];
+    let mut running = run_under(&spec, Policy::Weak)?;
+    let text = running.rest()?;
+    let ended = running.sandbox.wait()?;
+    let alive = victim.try_wait()?.is_none();
+    victim.kill()?;
+    victim.wait()?;
+    equal!(text.as_str(), "True True True True True True True True True True True\nworks\n");
+    equal!((ended, alive, udp.recv(&mut [0; 4]).is_err()), (Ended::Exited(0), true, true));
+    Ok(())
+}
+
+pub(crate) fn nothing_holds_what_is_unsandboxed_by_name() -> Outcome {
+    let mut running = run_under(&python_spec("print(open('/etc/passwd').readline()[:4])"), Policy::Unsandboxed)?;
+    equal!(running.rest()?, "root\n");
+    equal!(running.sandbox.wait()?, Ended::Exited(0));
+    Ok(())
+}
