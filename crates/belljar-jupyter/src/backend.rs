@@ -83,12 +83,15 @@ pub struct Native {
 
 /// What kernels need of their backend.
 pub(crate) struct Shared {
+    // Processes go before the folders that they are in.
+    ready: Mutex<Vec<(Life, Home)>>,
+    nursery: Mutex<Warm>,
+    /// Held by whoever starts kernels ahead.
+    filling: Mutex<()>,
     pub(crate) ground: Ground,
     pub(crate) grace: Duration,
     modules: Vec<String>,
     ahead: usize,
-    nursery: Mutex<Warm>,
-    ready: Mutex<Vec<(Life, Home)>>,
 }
 
 /// The process that has its imports done.
@@ -133,8 +136,8 @@ impl Native {
         let installer = packages.map(|NativePackages { uv, policy }| Installer { python: python.clone(), uv, policy });
         let grace = limits.grace.max(GRACE);
         let ground = Ground { root, code, fonts, python, policy, limits, color, installer };
-        let (nursery, ready) = (Mutex::new(Warm::None), Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { ground, grace, modules, ahead, nursery, ready }) })
+        let (nursery, ready, filling) = (Mutex::new(Warm::None), Mutex::default(), Mutex::default());
+        Ok(Self { shared: Arc::new(Shared { ready, nursery, filling, ground, grace, modules, ahead }) })
     }
 
     /// Does the imports, and starts kernels ahead: takes seconds. Without this the first session has it done beside it.
@@ -142,20 +145,25 @@ impl Native {
     /// # Errors
     /// [`KernelError::Start`] when Python cannot be made ready.
     pub fn warm_up(&self) -> Result<(), KernelError> {
-        self.shared.warm_up().map_err(KernelError::Start)?;
-        self.shared.fill();
+        if self.shared.warm_up().map_err(KernelError::Start)? {
+            self.shared.fill();
+        }
         Ok(())
     }
 }
 
 impl Shared {
-    /// Starts the nursery, unless it is there or somebody is at it.
-    fn warm_up(&self) -> Result<(), String> {
+    /// Starts the nursery, unless it is there or somebody is at it; answers whether it is there.
+    fn warm_up(&self) -> Result<bool, String> {
+        if self.ground.policy == Policy::Weak {
+            // Kernels are programs there.
+            return Ok(true);
+        }
         {
             let mut warm = lock(&self.nursery);
             match &*warm {
-                Warm::Starting => return Ok(()),
-                Warm::There(nursery) if nursery.is_alive() => return Ok(()),
+                Warm::Starting => return Ok(false),
+                Warm::There(nursery) if nursery.is_alive() => return Ok(true),
                 Warm::Failed(when, reason) if when.elapsed() < RETRY => return Err(reason.clone()),
                 _ => *warm = Warm::Starting,
             }
@@ -165,7 +173,7 @@ impl Shared {
         match started {
             Ok(nursery) => {
                 *warm = Warm::There(Arc::new(nursery));
-                Ok(())
+                Ok(true)
             }
             Err(reason) => {
                 *warm = Warm::Failed(Instant::now(), reason.clone());
@@ -212,6 +220,7 @@ impl Shared {
 
     /// Starts kernels ahead.
     fn fill(&self) {
+        let Ok(_filling) = self.filling.try_lock() else { return };
         while lock(&self.ready).len() < self.ahead {
             let started = self.started().and_then(|(mut life, mut home)| {
                 life.warm_up(&mut home)?;
@@ -245,7 +254,9 @@ fn prepare(shared: &Arc<Shared>) {
         std::thread::sleep(REFILL);
         let Some(shared) = shared.upgrade() else { return };
         match shared.warm_up() {
-            Ok(()) => shared.fill(),
+            Ok(true) => shared.fill(),
+            // Whoever is at it goes on with that.
+            Ok(false) => {}
             Err(reason) => tracing::warn!(reason, "kernels start from nothing"),
         }
     });

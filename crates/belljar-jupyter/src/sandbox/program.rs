@@ -144,20 +144,20 @@ pub(super) fn give_up_capabilities() -> Result<(), Failure> {
 pub(super) fn limits(limits: &Limits) -> Vec<(u32, u64)> {
     let optional = [
         // Address space also holds what is only reserved; the data segment is what a program has of its own.
-        (libc::RLIMIT_AS as u32, limits.address_bytes),
-        (libc::RLIMIT_DATA as u32, limits.memory_bytes),
-        (libc::RLIMIT_CPU as u32, limits.processor_seconds),
+        (libc::RLIMIT_AS, limits.address_bytes),
+        (libc::RLIMIT_DATA, limits.memory_bytes),
+        (libc::RLIMIT_CPU, limits.processor_seconds),
     ];
     let fixed = [
-        (libc::RLIMIT_NPROC as u32, limits.processes),
-        (libc::RLIMIT_NOFILE as u32, limits.descriptors),
-        (libc::RLIMIT_FSIZE as u32, limits.file_bytes),
-        (libc::RLIMIT_CORE as u32, NO_CORE),
-        (libc::RLIMIT_MEMLOCK as u32, LOCKED_BYTES),
-        (libc::RLIMIT_SIGPENDING as u32, PENDING_SIGNALS),
-        (libc::RLIMIT_MSGQUEUE as u32, 0),
-        (libc::RLIMIT_NICE as u32, 0),
-        (libc::RLIMIT_RTPRIO as u32, 0),
+        (libc::RLIMIT_NPROC, limits.processes),
+        (libc::RLIMIT_NOFILE, limits.descriptors),
+        (libc::RLIMIT_FSIZE, limits.file_bytes),
+        (libc::RLIMIT_CORE, NO_CORE),
+        (libc::RLIMIT_MEMLOCK, LOCKED_BYTES),
+        (libc::RLIMIT_SIGPENDING, PENDING_SIGNALS),
+        (libc::RLIMIT_MSGQUEUE, 0),
+        (libc::RLIMIT_NICE, 0),
+        (libc::RLIMIT_RTPRIO, 0),
     ];
     let all = fixed.into_iter().chain(optional.into_iter().filter_map(|(resource, most)| Some((resource, most?))));
     // Nobody without privileges raises what it was given itself.

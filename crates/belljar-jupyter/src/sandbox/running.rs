@@ -78,7 +78,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// A sandbox that stands. Dropping it kills everything inside.
+/// A sandbox that stands. Dropping it kills everything inside, and waits for that, a fifth of a second at most.
 #[derive(Debug)]
 pub struct Sandbox {
     launcher: Child,

@@ -213,7 +213,7 @@ fn refused(strength: Strength) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
     }
     // Typing into the terminal of whoever started the server; TIOCLINUX pastes into a console.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
-        rules.entry(libc::SYS_ioctl).or_default().push(all([is(1, request as u64)])?);
+        rules.entry(libc::SYS_ioctl).or_default().push(all([is(1, request)])?);
     }
     // Asking, the default, and addresses that are not random (debuggers, some benchmarks).
     let harmless = [0xffff_ffff, 0, libc::ADDR_NO_RANDOMIZE as u64];

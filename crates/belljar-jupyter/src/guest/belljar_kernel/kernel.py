@@ -10,15 +10,21 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from IPython.core.error import StdinNotImplementedError
-from ipykernel.iostream import OutStream
-from ipykernel.ipkernel import IPythonKernel
-from ipykernel.kernelapp import IPKernelApp
-from ipykernel.zmqshell import ZMQInteractiveShell
-from traitlets import Type
-from traitlets.config import Config
+# Debuggers of frontends do not come this far, and importing theirs takes half of a kernel's start.
+sys.modules["debugpy"] = None  # type: ignore[assignment]
+with contextlib.suppress(ImportError):
+    import ipykernel.debugger  # noqa: F401
+del sys.modules["debugpy"]
 
-from . import figures, pip
+from ipykernel.iostream import OutStream  # noqa: E402
+from ipykernel.ipkernel import IPythonKernel  # noqa: E402
+from ipykernel.kernelapp import IPKernelApp  # noqa: E402
+from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
+from IPython.core.error import StdinNotImplementedError  # noqa: E402
+from traitlets import Type  # noqa: E402
+from traitlets.config import Config  # noqa: E402
+
+from . import figures, pip  # noqa: E402
 
 _REFUSED = "\x15"
 """What an answer begins with that says why there is none: nobody can type it."""

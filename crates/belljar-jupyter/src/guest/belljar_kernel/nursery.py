@@ -1,7 +1,8 @@
 """The process that kernels are forked from.
 
-It has imported what sessions import, so that a kernel is there in the time of a fork, and shares its memory. It runs none of
-a session's code, and keeps one thread: a fork copies no others. The host sends messages of JSON with descriptors:
+It has imported what sessions import, so that a kernel is there in the time of a fork, and shares its memory. It runs
+none of a session's code, and keeps one thread: a fork copies no others. The host sends messages of JSON with
+descriptors:
 
 - ``{"bear": plan}`` forks a kernel; what becomes of it is told over the descriptor,
 - ``{"enter": plan, "entry": …}`` forks one that enters a sandbox, for which the descriptors are,
@@ -20,6 +21,18 @@ import socket
 import sys
 from typing import Any, NoReturn
 
+_LATER = (
+    "IPython.core.completerlib",
+    "IPython.core.debugger",
+    "IPython.core.oinspect",
+    "IPython.extensions.storemagic",
+    "encodings.idna",
+    "mimetypes",
+    "pydoc",
+    "tornado.platform.asyncio",
+    "tornado.queues",
+)
+"""What a kernel imports while it starts."""
 _MESSAGE = 256 * 1024
 _DESCRIPTORS = 32
 _MOST_ENDED = 1000
@@ -32,7 +45,7 @@ def main() -> NoReturn:
     _point_standard_streams_nowhere()
     from . import kernel  # noqa: F401  (what every kernel needs)
 
-    for name in sys.argv[1:]:
+    for name in (*_LATER, *sys.argv[1:]):
         # Environments that people bring need not have everything.
         with contextlib.suppress(Exception):
             importlib.import_module(name)

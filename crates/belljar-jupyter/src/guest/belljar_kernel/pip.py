@@ -12,9 +12,28 @@ import sys
 from collections.abc import Iterator, Sequence
 
 _FLAGS = frozenset(
-    "--break-system-packages --disable-pip-version-check --ignore-installed --no-cache-dir --no-color --no-input "
-    "--no-warn-script-location --prefer-binary --progress-bar=off --quiet --system --upgrade --user --verbose "
-    "-I -U -q -qq -v -vv".split()
+    [
+        "--break-system-packages",
+        "--disable-pip-version-check",
+        "--ignore-installed",
+        "--no-cache-dir",
+        "--no-color",
+        "--no-input",
+        "--no-warn-script-location",
+        "--prefer-binary",
+        "--progress-bar=off",
+        "--quiet",
+        "--system",
+        "--upgrade",
+        "--user",
+        "--verbose",
+        "-I",
+        "-U",
+        "-q",
+        "-qq",
+        "-v",
+        "-vv",
+    ]
 )
 """Options that change nothing here."""
 

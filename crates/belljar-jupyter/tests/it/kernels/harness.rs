@@ -71,7 +71,7 @@ fn shared(policy: Policy) -> Result<Native, String> {
         return native.clone();
     }
     let native = Native::new(options(policy)).map_err(|error| error.to_string());
-    if let (Ok(native), true) = (&native, policy != Policy::Weak) {
+    if let Ok(native) = &native {
         native.warm_up().unwrap();
     }
     made.push((policy, native.clone()));

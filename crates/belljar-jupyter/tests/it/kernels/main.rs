@@ -2,6 +2,8 @@
 //!
 //! The program is its own sandbox launcher, so that it has a `main`.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests say what they expect by panicking")]
+
 mod cells;
 mod endings;
 mod files;

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belljar_jupyter::sandbox;
@@ -68,15 +69,8 @@ impl Person {
             command.uid(ORDINARY).gid(ORDINARY);
         }
         let mut child = command.spawn().map_err(|error| format!("this test cannot start itself: {error}"))?;
-        let reading = |mut stream: Box<dyn Read + Send>| {
-            std::thread::spawn(move || {
-                let mut text = Vec::new();
-                let _ = stream.read_to_end(&mut text);
-                String::from_utf8_lossy(&text).into_owned()
-            })
-        };
-        let output = reading(Box::new(child.stdout.take().unwrap()));
-        let errors = reading(Box::new(child.stderr.take().unwrap()));
+        let output = child.stdout.take().map(read_aside);
+        let errors = child.stderr.take().map(read_aside);
         let begin = Instant::now();
         let status = loop {
             if let Some(status) = child.try_wait()? {
@@ -88,9 +82,21 @@ impl Person {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        let (output, errors) = (output.join().unwrap(), errors.join().unwrap());
+        let text =
+            |reading: Option<JoinHandle<String>>| reading.and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let (output, errors) = (text(output), text(errors));
         if status.success() { Ok(output) } else { Err(format!("{status}\n{output}\n{errors}").into()) }
     }
+}
+
+/// Reads a stream to its end on a thread of its own, so that whoever writes there is never kept waiting.
+fn read_aside(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // What came before an error is worth reading.
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    })
 }
 
 /// Something that must be seen nowhere inside.
