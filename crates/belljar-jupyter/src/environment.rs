@@ -399,7 +399,6 @@ fn last_lines(bytes: &[u8], most: usize) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

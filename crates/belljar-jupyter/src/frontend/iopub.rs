@@ -9,6 +9,7 @@ use jupyter_protocol::messaging::{Header, IoPubWelcome, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use zeromq::{SocketRecv, SocketSend, XPubSocket, ZmqMessage};
 
 use super::message::Signer;
@@ -17,6 +18,8 @@ use super::message::Signer;
 const WAITING: usize = 1024;
 /// Text of a message at most, in bytes: a frontend draws each as it comes.
 const MOST_TEXT: usize = 1 << 20;
+/// How long text waits for more of it: `print` writes a line and its end apart, and a frontend keeps each message.
+const HELD: Duration = Duration::from_millis(20);
 /// How long one message may take to send before it is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause after a frontend's connection broke.
@@ -80,6 +83,7 @@ struct Text {
     parent: Arc<Header>,
     stream: Stream,
     bytes: Vec<u8>,
+    due: Instant,
 }
 
 struct Sending {
@@ -91,22 +95,24 @@ struct Sending {
 impl Sending {
     async fn run(mut self, mut items: mpsc::Receiver<Item>) {
         loop {
+            let due = self.due();
             tokio::select! {
                 item = items.recv() => match item {
                     None => break,
-                    Some(item) => {
-                        self.take(item).await;
-                        // What came meanwhile: text of many small writes goes out as one message.
-                        while let Ok(item) = items.try_recv() {
-                            self.take(item).await;
-                        }
-                        self.send_text(false).await;
-                    }
+                    Some(item) => self.take(item).await,
                 },
                 received = self.socket.recv() => self.subscribed(received).await,
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.send_text(false).await;
+                }
             }
         }
         self.send_text(true).await;
+    }
+
+    /// When the text that waits is to be sent, if there is some.
+    fn due(&self) -> Option<Instant> {
+        self.text.as_ref().filter(|text| text.bytes.len() > unfinished(&text.bytes)).map(|text| text.due)
     }
 
     /// Welcomes a frontend that has subscribed, before it sees anything else.
@@ -138,7 +144,7 @@ impl Sending {
                 }
                 _ => {
                     self.send_text(true).await;
-                    self.text = Some(Text { parent, stream, bytes });
+                    self.text = Some(Text { parent, stream, bytes, due: Instant::now() + HELD });
                 }
             },
         }
@@ -146,7 +152,7 @@ impl Sending {
 
     /// Sends the text that waits; unless this is the `end` of it, a character that is not whole yet waits on.
     async fn send_text(&mut self, end: bool) {
-        let Some(Text { parent, stream, mut bytes }) = self.text.take() else { return };
+        let Some(Text { parent, stream, mut bytes, .. }) = self.text.take() else { return };
         let rest = if end { Vec::new() } else { bytes.split_off(bytes.len() - unfinished(&bytes)) };
         if !bytes.is_empty() {
             let name = if stream == Stream::Stdout { "stdout" } else { "stderr" };
@@ -154,7 +160,7 @@ impl Sending {
             self.send(&[Bytes::from_static(b"stream")], "stream", Some(&parent), &content).await;
         }
         if !rest.is_empty() {
-            self.text = Some(Text { parent, stream, bytes: rest });
+            self.text = Some(Text { parent, stream, bytes: rest, due: Instant::now() + HELD });
         }
     }
 

@@ -162,7 +162,6 @@ fn read(folder: &Path) -> Option<Kernelspec> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -212,10 +212,10 @@ impl Worker {
         content["user_expressions"] = expressions.map_or_else(|| json!({}), |them| Value::Object(them.clone()));
         content["payload"] = payloads(&aftermath);
         content["execution_count"] = count.into();
+        // What comes after the reply was sent by somebody who knows.
+        let behind = if result.is_err() && asked.stop_on_error { self.cells_that_wait() } else { VecDeque::new() };
         self.reply(request, "execute_reply", &content);
-        if result.is_err() && asked.stop_on_error {
-            self.abort_waiting();
-        }
+        self.abort(behind);
     }
 
     /// Runs a cell in the kernel, which is there; what it left for the frontend stands beside its end.
@@ -288,14 +288,18 @@ impl Worker {
         Failure::new(&format!("{reason}. The kernel's variables are lost, {kept}, and it can be used on"), Vec::new())
     }
 
-    /// Refuses the cells that have come behind one that failed, as frontends want it that send many at once.
-    fn abort_waiting(&mut self) {
+    /// Takes the cells out of what waits.
+    fn cells_that_wait(&mut self) -> VecDeque<Request> {
         while let Ok(request) = self.parts.requests.try_recv() {
             self.waiting.push_back(request);
         }
-        let (cells, others): (VecDeque<Request>, VecDeque<Request>) =
-            self.waiting.drain(..).partition(|request| request.header.msg_type == "execute_request");
+        let (cells, others) = self.waiting.drain(..).partition(|request| request.header.msg_type == "execute_request");
         self.waiting = others;
+        cells
+    }
+
+    /// Refuses cells that came behind one that failed, as frontends want it that send many at once.
+    fn abort(&self, cells: VecDeque<Request>) {
         for request in cells {
             self.parts.iopub.tell("status", &request.header, &Status::busy());
             self.reply(&request, "execute_reply", &json!({ "status": "aborted" }));
