@@ -52,6 +52,7 @@ const SCENARIOS: &[Scenario] = &[
     ("memory_is_counted_for_processes_that_entered", false, memory_is_counted_for_processes_that_entered),
     (IN_A_GROUP, true, all_that_runs_is_in_a_control_group),
     ("the_weak_sandbox_holds_what_it_can", false, weak::the_weak_sandbox_holds_what_it_can),
+    ("a_machine_without_namespaces_is_told_what_to_do", false, weak::a_machine_without_namespaces_is_told_what_to_do),
     ("nothing_holds_what_is_unsandboxed_by_name", false, weak::nothing_holds_what_is_unsandboxed_by_name),
 ];
 
@@ -79,6 +80,9 @@ const IN_A_GROUP: &str = "all_that_runs_is_in_a_control_group";
 pub(crate) fn play(name: &str) -> Outcome {
     if name == OWNER {
         return own_until_killed();
+    }
+    if name == weak::ASKER {
+        return weak::ask();
     }
     let (.., scenario) = SCENARIOS.iter().find(|(known, ..)| *known == name).ok_or("there is no such part")?;
     scenario()
