@@ -12,7 +12,7 @@ use super::calls::{self, Fork};
 use super::channel::{Channel, Report, Task};
 use super::init;
 use super::namespaces;
-use super::program;
+use super::program::{self, Rules, Seal};
 use super::{Ended, Failure, Policy, Spec, Step, Strength};
 
 /// The first argument of a process that is to be a launcher.
@@ -92,9 +92,12 @@ fn alone(channel: &Channel, mut spec: Spec, streams: Vec<OwnedFd>, strength: Opt
     namespaces::take_identity(&mut spec, false)?;
     // What outlives its parent becomes ours, and is killed with the rest.
     calls::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).map_err(|error| Failure::new(Step::Init, "prctl(2)", &error))?;
-    let rules = strength.map(|strength| super::landlock::rules(strength, &spec.readable, &folders)).transpose()?;
     let seal = strength.map(super::seccomp::Filters::new).transpose()?;
-    let started = program::start(&spec, program::Seal { rules: rules.as_ref(), filters: seal.as_ref() }, streams)?;
+    let started = program::start(
+        &spec,
+        Seal { rules: strength.map(|_| Rules::OfHost(&folders)), filters: seal.as_ref() },
+        streams,
+    )?;
     let program = started.descriptor.as_fd();
     let standing = Report::Standing { folders: Vec::new(), program: true };
     channel.send(&standing, &[program]).map_err(|error| Failure::new(Step::Init, "telling the host", &error))?;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls;
 use super::channel::{Channel, MESSAGE_DESCRIPTORS, Order, Report, Task};
+use super::control_group::ControlGroup;
 use super::launcher::ARGUMENT;
 use super::{Error, Policy, Source, Spec};
 
@@ -92,6 +93,8 @@ pub struct Sandbox {
     ended: Option<Ended>,
     over_memory: bool,
     pub(super) spec: Spec,
+    /// Dropped after [`Self::kill`], when it is empty.
+    pub(super) group: Option<ControlGroup>,
 }
 
 /// Makes a sandbox and, unless it [waits](Spec::waiting), starts its program. Returns when the program runs.
@@ -139,7 +142,12 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
         ended: None,
         over_memory: false,
         spec: spec.clone(),
+        group: None,
     };
+    if let Some(groups) = &spec.control_groups {
+        // It waits for its task, and has started nothing yet.
+        sandbox.group = Some(ControlGroup::make(groups, spec, sandbox.launcher.id())?);
+    }
     sandbox.begin(policy, streams.input)?;
     Ok(sandbox)
 }

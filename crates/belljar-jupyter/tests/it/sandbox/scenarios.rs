@@ -50,21 +50,39 @@ const SCENARIOS: &[Scenario] = &[
     ("an_emptied_sandbox_keeps_its_files", false, an_emptied_sandbox_keeps_its_files),
     ("a_step_of_entering_that_fails_is_named", false, a_step_of_entering_that_fails_is_named),
     ("memory_is_counted_for_processes_that_entered", false, memory_is_counted_for_processes_that_entered),
+    (IN_A_GROUP, true, all_that_runs_is_in_a_control_group),
     ("the_weak_sandbox_holds_what_it_can", false, weak::the_weak_sandbox_holds_what_it_can),
+    ("a_machine_without_namespaces_is_told_what_to_do", false, weak::a_machine_without_namespaces_is_told_what_to_do),
     ("nothing_holds_what_is_unsandboxed_by_name", false, weak::nothing_holds_what_is_unsandboxed_by_name),
 ];
 
 pub(crate) fn trials(person: Person) -> Vec<Trial> {
     let played = |only_root: bool| !only_root || person == Person::Root;
     let all = SCENARIOS.iter().filter(|(_, only_root, _)| played(*only_root));
-    all.map(|&(name, ..)| Trial::test(format!("scenarios::{person}::{name}"), move || person.play(name, &[]).map(drop)))
-        .collect()
+    let group_missing = sandbox::control_groups_mounted_at().is_none();
+    if group_missing {
+        eprintln!("SKIPPED: {IN_A_GROUP}: no control groups of version 2 are mounted");
+    }
+    let no_groups = sandbox::control_groups_mounted_at().is_none();
+    if no_groups {
+        eprintln!("SKIPPED: {IN_A_GROUP} as {person}: no control groups of version 2 are mounted");
+    }
+    all.map(|&(name, ..)| {
+        Trial::test(format!("scenarios::{person}::{name}"), move || person.play(name, &[]).map(drop))
+            .with_ignored_flag(no_groups && name == IN_A_GROUP)
+    })
+    .collect()
 }
+
+const IN_A_GROUP: &str = "all_that_runs_is_in_a_control_group";
 
 /// In a process of the person's.
 pub(crate) fn play(name: &str) -> Outcome {
     if name == OWNER {
         return own_until_killed();
+    }
+    if name == weak::ASKER {
+        return weak::ask();
     }
     let (.., scenario) = SCENARIOS.iter().find(|(known, ..)| *known == name).ok_or("there is no such part")?;
     scenario()
@@ -465,5 +483,31 @@ fn memory_is_counted_for_processes_that_entered() -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
+}
+
+/// Whatever controllers there are: that limits are written to those is tested with `control_group.rs`.
+fn all_that_runs_is_in_a_control_group() -> Outcome {
+    let mounted = sandbox::control_groups_mounted_at().ok_or("no control groups")?;
+    let groups = mounted.join(format!("belljar-test-{}", std::process::id()));
+    fs::create_dir(&groups)?;
+    let outcome = in_a_control_group(&groups);
+    fs::remove_dir(&groups)?;
+    outcome
+}
+
+fn in_a_control_group(groups: &Path) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let mut zygote = Zygote::start(&python(), folder.path())?;
+    let spec = Spec { control_groups: Some(groups.to_owned()), user: Person::session_user(1), ..Spec::waiting() };
+    let sandbox = sandbox::spawn(&spec, Policy::Full, Streams::default())?;
+    let processes = groups.join(format!("belljar-{}/cgroup.procs", sandbox.launcher()));
+    equal!(fs::read_to_string(&processes)?.lines().count(), 2);
+    let (mut reader, output) = std::io::pipe()?;
+    zygote.run(&sandbox, "print('ready', flush=True)\nimport time; time.sleep(1000)", output.into())?;
+    reader.read_exact(&mut [0; 6])?;
+    equal!(fs::read_to_string(&processes)?.lines().count(), 3);
+    drop(sandbox);
+    equal!(processes.exists(), false);
     Ok(())
 }
