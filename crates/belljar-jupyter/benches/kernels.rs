@@ -91,7 +91,7 @@ fn first_result(native: &Native) -> (f64, Box<dyn Kernel>) {
 }
 
 fn run(kernel: &mut dyn Kernel, code: &str) -> Executed {
-    let executed = kernel.execute(&CellRequest { code: code.into(), timeout: None }, Arc::new(Silent));
+    let executed = kernel.execute(&CellRequest { code: code.into(), ..CellRequest::default() }, Arc::new(Silent));
     assert_eq!(executed.end, End::Success, "{code}");
     executed
 }

@@ -157,8 +157,8 @@ impl Client {
     pub(crate) fn execute(&mut self, cell: &CellRequest, silent: bool) -> Result<String, WireError> {
         let mut request = ExecuteRequest::new(cell.code.clone());
         request.allow_stdin = true;
-        request.silent = silent;
-        request.store_history = !silent;
+        request.silent = silent || cell.silent;
+        request.store_history = !(request.silent || cell.off_record);
         self.send(Channel::Shell, request.into())
     }
 

@@ -59,7 +59,7 @@ impl Life {
 
     /// Runs what first cells run, so that they find it done.
     pub(crate) fn warm_up(&mut self, home: &mut Home) -> Result<(), String> {
-        let cell = CellRequest { code: "1\nNone".into(), timeout: None };
+        let cell = CellRequest { code: "1\nNone".into(), ..CellRequest::default() };
         let stage =
             Stage { client: &mut self.client, process: &self.process, switch: &self.switch, broker: home.broker() };
         let bounds = Bounds { time: Some(START), grace: Duration::ZERO, output: 1 << 20, silent: true };

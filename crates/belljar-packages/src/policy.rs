@@ -45,8 +45,8 @@ impl Policy {
         Ok(Policy { allow: rules(&mut allow.into_iter())?, deny: rules(&mut deny.into_iter())? })
     }
 
-    /// Says why a package may not be installed. `None`: it may.
-    pub(crate) fn objection(&self, name: &str) -> Option<String> {
+    /// Why a package, by its normalised name, is not to be installed; `None` when it may be.
+    pub fn objection(&self, name: &str) -> Option<String> {
         if let Some(rule) = self.deny.iter().find(|rule| rule.matcher.is_match(name)) {
             return Some(format!("`{}` is denied (--deny-packages)", rule.pattern));
         }

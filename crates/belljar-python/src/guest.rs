@@ -33,7 +33,7 @@ const MODULES: &[(&str, &str)] = &[
     ("sources.py", include_str!("../guest/sources.py")),
     ("streams.py", include_str!("../guest/streams.py")),
     ("tracebacks.py", include_str!("../guest/tracebacks.py")),
-    ("values.py", include_str!("../guest/values.py")),
+    ("values.py", VALUES),
 ];
 
 /// The package as a read-only layer under `path`.
@@ -72,3 +72,6 @@ mod tests {
         assert_eq!(files, listed);
     }
 }
+
+/// The guest's module that turns values into JSON, which needs nothing but the standard library: for other Pythons.
+pub const VALUES: &str = include_str!("../guest/values.py");

@@ -33,6 +33,7 @@ mod session;
 mod workshop;
 
 pub use calls::{CallError, GaveUp, HostCall, Scene};
+pub use guest::VALUES;
 pub use image::{Image, LeftOut};
 pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
 pub use python::{Keep, OpenError, Options, PACKAGE_ENTRIES, Python};

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use belljar_core::kernel::Bundle;
 use belljar_python::{CallError, HostCall, Interpreter, Scene};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -35,6 +36,17 @@ impl Images {
 
     pub(crate) fn take(&self) -> Vec<Image> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the image among something's forms, by MIME type, if there is one that clients show.
+    pub(crate) fn add_of(&self, forms: &Bundle) {
+        let form = |kind: &Kind| Some((kind.mime, forms.get(kind.mime)?.as_str()?));
+        let Some((mime, form)) = KINDS.iter().find_map(form) else { return };
+        // Jupyter's SVG is text.
+        let data = if mime == "image/svg+xml" { STANDARD.encode(form) } else { form.replace('\n', "") };
+        if let Err(reason) = self.add(Asked { mime: mime.into(), data }) {
+            tracing::debug!(reason, "an image is not shown");
+        }
     }
 
     fn add(&self, asked: Asked) -> Result<(), String> {

@@ -11,6 +11,7 @@
 //! | `handler` | what the server answers to each request of the protocol |
 //! | `tool`, `arguments`, `answer` | the tool: what it is, what it is given, what it gives |
 //! | `runner` | code run on guest threads, a fresh interpreter each time |
+//! | `fresh_kernel` | the same on a backend of sessions, a fresh kernel each time |
 //! | `interpreter` | cells run in sessions that keep their variables, and files as resources |
 //! | `listener`, `lines` | what a client hears while code runs |
 //! | `images` | pictures that code shows |
@@ -28,6 +29,7 @@ mod answer;
 mod arguments;
 mod cors;
 mod events;
+mod fresh_kernel;
 mod guard;
 mod handler;
 mod http;

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use belljar_core::kernel::{Backend, Interrupt};
 use belljar_core::progress::{NoProgress, Progress};
 use belljar_core::{Limits, Outcome, Request};
 use belljar_packages::{Inferred, Requirement};
 use belljar_python::install::LiveInstaller;
-use belljar_python::{Interpreter, Interrupter, Streams};
+use belljar_python::{Interpreter, Streams};
 use belljar_sessions::{Busy, Capacity, Place, Pool, Workplace};
 use prometheus_client::metrics::gauge::Gauge;
 use rmcp::model::LoggingLevel;
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::answer::Report;
 use crate::arguments::Arguments;
+use crate::fresh_kernel::{self, Call};
 use crate::images::Images;
 use crate::listener::{Listener, Output};
 use crate::metrics::Metrics;
@@ -44,6 +46,8 @@ struct Shared {
     limits: Limits,
     open: Opener,
     workplace: Mutex<Option<Workplace>>,
+    /// Runs the code in place of the sandboxed CPython.
+    backend: Option<Arc<dyn Backend>>,
     metrics: Metrics,
 }
 
@@ -57,7 +61,8 @@ impl Runner {
     ) -> Self {
         let open = Box::new(open);
         let metrics = Metrics::default();
-        let shared = Shared { pool: Arc::new(Pool::new(capacity)), limits, open, workplace: Mutex::default(), metrics };
+        let pool = Arc::new(Pool::new(capacity));
+        let shared = Shared { pool, limits, open, workplace: Mutex::default(), backend: None, metrics };
         let runner = Self { shared: Arc::new(shared) };
         let opening = Arc::downgrade(&runner.shared);
         let submitted = runner.shared.pool.submit(move |_place| {
@@ -71,6 +76,14 @@ impl Runner {
             tracing::error!(%error, "Python is made ready by the first call");
         }
         runner
+    }
+
+    /// Runs each piece of code in a kernel of its own that `backend` makes.
+    pub fn on(backend: Arc<dyn Backend>, limits: Limits, capacity: Capacity) -> Self {
+        let open: Opener = Box::new(|_| Err("this server has no CPython in WebAssembly".into()));
+        let (pool, metrics) = (Arc::new(Pool::new(capacity)), Metrics::default());
+        let backend = Some(backend);
+        Self { shared: Arc::new(Shared { pool, limits, open, workplace: Mutex::default(), backend, metrics }) }
     }
 
     /// The limits of every piece of code.
@@ -141,15 +154,16 @@ enum Stage {
     /// It waits, or its image is being made.
     #[default]
     Before,
-    Running(Interrupter),
+    /// It ends what runs.
+    Running(Box<dyn FnOnce() + Send>),
     Stopped,
 }
 
 impl Stop {
     fn stop(&self) {
         let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Stage::Running(interrupter) = std::mem::replace(&mut *stage, Stage::Stopped) {
-            interrupter.stop();
+        if let Stage::Running(end) = std::mem::replace(&mut *stage, Stage::Stopped) {
+            end();
         }
     }
 
@@ -157,13 +171,13 @@ impl Stop {
         matches!(*self.0.lock().unwrap_or_else(PoisonError::into_inner), Stage::Stopped)
     }
 
-    /// The code is about to run; `false` if it is not to.
-    fn running(&self, interrupter: Interrupter) -> bool {
+    /// The code is about to run, and `end` ends it; `false` if it is not to.
+    fn running(&self, end: impl FnOnce() + Send + 'static) -> bool {
         let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*stage, Stage::Stopped) {
             return false;
         }
-        *stage = Stage::Running(interrupter);
+        *stage = Stage::Running(Box::new(end));
         true
     }
 }
@@ -203,6 +217,16 @@ impl Job {
     }
 
     fn execute(&mut self) -> Result<(Report, Option<Used>), String> {
+        if let Some(backend) = self.shared.backend.clone() {
+            let limits = Limits { wall_time: self.timeout(), ..self.shared.limits };
+            let live = Live::new(self.shared.metrics.live.clone());
+            let stop = self.stop.clone();
+            let begins = move |interrupt: Arc<dyn Interrupt>| stop.running(move || interrupt.stop());
+            let call = Call { arguments: std::mem::take(&mut self.arguments), limits, listener: &self.listener };
+            let report = fresh_kernel::run(&*backend, call, begins)?;
+            drop(live);
+            return Ok((report, None));
+        }
         let place = self.shared.workplace(&self.listener)?;
         let limits = Limits { wall_time: self.timeout(), ..self.shared.limits };
         let mut given = place.given.clone();
@@ -249,7 +273,8 @@ impl Job {
         let installer =
             LiveInstaller::new(&place.python, &image, place.source.clone(), Arc::new(self.listener.clone()));
         interpreter.answer("install", Arc::new(installer));
-        if !self.stop.running(interpreter.interrupter()) {
+        let interrupter = interpreter.interrupter();
+        if !self.stop.running(move || interrupter.stop()) {
             return Err("the call was cancelled".into());
         }
         self.listener.step("running");

@@ -20,6 +20,7 @@ use crate::limits::LimitOptions;
 use crate::outcome::{fail, fail_with, words};
 use crate::packages::{PackageOptions, Packages};
 use crate::progress;
+use crate::sandbox_options::{Sandbox, SandboxOptions};
 
 /// How often a kernel looks whether the program that started it is still there.
 const PARENT: Duration = Duration::from_secs(1);
@@ -91,25 +92,14 @@ pub(crate) struct Place {
     sys_prefix: bool,
 }
 
-/// Where cells run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sandbox {
-    /// In CPython compiled to WebAssembly.
-    #[default]
-    Wasm,
-    /// In a Python of this machine, sealed by Linux.
-    Native,
-}
-
 /// Options of `belljar kernel run`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArguments {
     /// The file that says where to listen. The frontend writes it.
     #[arg(short = 'f', long, value_name = "FILE")]
     connection_file: PathBuf,
-    /// Which sandbox cells run in.
-    #[arg(long, value_enum, default_value_t)]
-    sandbox: Sandbox,
+    #[command(flatten)]
+    sandbox: SandboxOptions,
     #[command(flatten)]
     limits: LimitOptions,
     #[command(flatten)]
@@ -181,7 +171,7 @@ fn install(arguments: &InstallArguments) -> Result<PathBuf, String> {
         name: arguments.name.clone(),
         display_name: arguments.display_name.clone().unwrap_or_else(|| match arguments.sandbox {
             Sandbox::Wasm => "Python (Belljar)".into(),
-            Sandbox::Native => "Python (Belljar, native)".into(),
+            Sandbox::Native | Sandbox::NativeWeak => "Python (Belljar, native)".into(),
         }),
         argv,
     };
@@ -226,17 +216,20 @@ fn run(global: &Global, arguments: &RunArguments) -> ExitCode {
 
 /// What runs the cells, and what it is.
 fn backend(global: &Global, arguments: &RunArguments) -> Result<(About, Arc<dyn Backend>), String> {
-    if arguments.sandbox == Sandbox::Native {
-        return Err("this build runs kernels in WebAssembly only\nhint: leave out --sandbox native".into());
-    }
     arguments.packages.check()?;
+    let version = env!("CARGO_PKG_VERSION");
+    if let Some(native) = arguments.sandbox.native(arguments.limits.of_run(), true, arguments.packages.policy()?)? {
+        let python = native.python.clone();
+        let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");
+        let about = About { python, version: version.into(), banner };
+        return Ok((about, native.warm_up_aside()));
+    }
     let options = global.options();
     let release = match &options.release {
         Some(version) => Release::find(version).map_err(|error| words(&error))?,
         None => Release::default_release(),
     };
     let (major, minor) = release.python;
-    let version = env!("CARGO_PKG_VERSION");
     let about = About {
         python: format!("{major}.{minor}.{}{}", release.micro, release.pre_release),
         version: version.into(),

@@ -16,6 +16,7 @@ mod progress;
 mod prompt;
 mod run;
 mod run_notebook;
+mod sandbox_options;
 mod serve;
 mod session_commands;
 mod session_options;
@@ -29,6 +30,9 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // A sandbox is made by this program, started anew.
+    #[cfg(target_os = "linux")]
+    belljar_jupyter::sandbox::launch_if_asked();
     let cli = Cli::parse();
     start_logging(&cli);
     match cli.command {

@@ -14,6 +14,8 @@ use belljar_python::install::{Given, InstallerSource, LiveInstaller, PrepareErro
 use belljar_python::{Image, Interpreter, Python};
 use clap::Args;
 
+use crate::sandbox_options::PackagePolicy;
+
 pub(crate) use commands::{PackagesCommand, packages};
 
 /// Which packages, and from where.
@@ -107,6 +109,17 @@ impl PackageOptions {
         settings.no_install = self.no_install;
         settings.timeout = self.install_timeout;
         Ok(settings)
+    }
+
+    /// What sessions of native kernels may install, from where their own pip or uv is set up to look; nothing with
+    /// `--no-install`.
+    pub(crate) fn policy(&self) -> Result<Option<Arc<PackagePolicy>>, String> {
+        if self.no_install {
+            return Ok(None);
+        }
+        let policy = Policy::new(&self.allow_packages, &self.deny_packages)
+            .map_err(|error| format!("--allow-packages, --deny-packages: {error}"))?;
+        Ok(Some(Arc::new(move |name: &str| policy.objection(name).map_or(Ok(()), Err))))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::cli::{Global, seconds};
 use crate::limits::LimitOptions;
 use crate::outcome::{fail, fail_with, words};
 use crate::packages::{PackageOptions, Packages};
+use crate::sandbox_options::SandboxOptions;
 use crate::session_options::SessionOptions;
 
 /// Options of every server.
@@ -37,6 +38,8 @@ pub(crate) struct ServeArguments {
     max_queue: u16,
     #[command(flatten)]
     limits: LimitOptions,
+    #[command(flatten)]
+    sandbox: SandboxOptions,
     #[command(flatten)]
     sessions: SessionOptions,
     #[command(flatten)]
@@ -72,6 +75,9 @@ impl ServeArguments {
             Mode::Xml => ReturnMode::Xml,
             Mode::Json => ReturnMode::Json,
         };
+        if let Some(server) = self.native_server(mode)? {
+            return Ok(server);
+        }
         let runner = self.runner(global);
         if self.toolset == Toolset::Python {
             return Ok(Server::new(runner, mode));
@@ -80,11 +86,32 @@ impl ServeArguments {
         Ok(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter))
     }
 
-    fn runner(&self, global: &Global) -> Runner {
+    /// A server of native kernels, if that is what the options ask for.
+    fn native_server(&self, mode: ReturnMode) -> Result<Option<Server>, String> {
+        let limits = self.limits.of_server();
+        let backend = |limits, color| self.sandbox.native(limits, color, self.packages.policy()?);
+        if self.toolset == Toolset::Python {
+            let native = backend(limits, false)?;
+            let runner = native.map(|native| Runner::on(native.warm_up_aside(), limits, self.capacity()));
+            return Ok(runner.map(|runner| Server::new(runner, mode)));
+        }
+        let Some(native) = backend(self.sessions.limits(limits), self.sessions.color())? else { return Ok(None) };
+        let backend = native.warm_up_aside();
+        let runner = Runner::on(backend.clone(), limits, self.capacity());
+        let sessions = self.sessions.native_sessions(backend, &runner)?;
+        Ok(Some(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter)))
+    }
+
+    fn capacity(&self) -> Capacity {
         let mut capacity = Capacity { waiting: self.max_queue.into(), ..Capacity::default() };
         if let Some(running) = self.max_concurrency {
             capacity.running = running.into();
         }
+        capacity
+    }
+
+    fn runner(&self, global: &Global) -> Runner {
+        let capacity = self.capacity();
         let (options, offline, packages) = (global.options(), global.offline(), self.packages.clone());
         Runner::start(self.limits.of_server(), capacity, move |progress| {
             let python = Python::open(&options, progress).map_err(|error| words(&error))?;

@@ -1,11 +1,12 @@
 //! The options of servers that keep sessions.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::{Limits, parse_size};
 use belljar_server::Runner;
-use belljar_sessions::{Options, Sessions, Store, Wasm};
+use belljar_sessions::{Backend, Options, Sessions, Store, Wasm};
 use clap::{Args, ValueEnum};
 
 use crate::cli::seconds;
@@ -54,26 +55,14 @@ const OUTPUT: u64 = 16 << 20;
 impl SessionOptions {
     /// The sessions of a server whose pieces of code have these limits.
     pub(crate) fn sessions(&self, limits: Limits, runner: &Runner) -> Result<Sessions, String> {
-        let limits = Limits {
-            memory: self.session_memory,
-            disk: self.session_disk,
-            output: limits.output.max(OUTPUT),
-            ..limits
-        };
+        let limits = self.limits(limits);
         let store = match &self.data_dir {
             Some(directory) => Store::open(directory)
                 .map_err(|error| format!("--data-dir: cannot use {}: {error}", directory.display()))?,
             None => Store::temporary().map_err(|error| format!("cannot make a directory for sessions: {error}"))?,
         };
         let opener = runner.clone();
-        let backend =
-            Wasm::new(limits, self.tracebacks == Tracebacks::Color, move |progress| opener.workplace(progress));
-        let options = Options {
-            timeout: self.session_timeout,
-            sleep_after: self.sleep_after,
-            most: self.max_sessions,
-            ..Options::default()
-        };
+        let backend = Wasm::new(limits, self.color(), move |progress| opener.workplace(progress));
         let warm = backend.clone();
         let submitted = runner.pool().submit(move |_place| {
             if let Err(error) = warm.warm_up() {
@@ -83,6 +72,33 @@ impl SessionOptions {
         if let Err(error) = submitted {
             tracing::error!(%error, "sessions are made ready by the first call");
         }
-        Ok(Sessions::new(std::sync::Arc::new(backend), Some(store), runner.pool(), options))
+        Ok(Sessions::new(Arc::new(backend), Some(store), runner.pool(), self.options()))
+    }
+
+    /// Sessions of native kernels: they live as long as the server, and do not sleep.
+    pub(crate) fn native_sessions(&self, backend: Arc<dyn Backend>, runner: &Runner) -> Result<Sessions, String> {
+        if self.data_dir.is_some() {
+            return Err("--data-dir: native kernels cannot be saved\nhint: leave it out, or use --sandbox wasm".into());
+        }
+        Ok(Sessions::new(backend, None, runner.pool(), self.options()))
+    }
+
+    /// Those of a session, where these are the limits of a piece of code.
+    pub(crate) fn limits(&self, limits: Limits) -> Limits {
+        Limits { memory: self.session_memory, disk: self.session_disk, output: limits.output.max(OUTPUT), ..limits }
+    }
+
+    /// Whether tracebacks have colours.
+    pub(crate) fn color(&self) -> bool {
+        self.tracebacks == Tracebacks::Color
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            timeout: self.session_timeout,
+            sleep_after: self.sleep_after,
+            most: self.max_sessions,
+            ..Options::default()
+        }
     }
 }

@@ -130,7 +130,8 @@ impl Session {
     }
 
     pub(crate) fn run_within(&mut self, code: &str, timeout: Option<Duration>) -> Executed {
-        self.kernel.execute(&CellRequest { code: code.into(), timeout }, self.listener.clone())
+        self.kernel
+            .execute(&CellRequest { code: code.into(), timeout, ..CellRequest::default() }, self.listener.clone())
     }
 
     /// All text of a cell, which must succeed.
