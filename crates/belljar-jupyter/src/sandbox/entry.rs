@@ -132,13 +132,20 @@ impl Sandbox {
                 descriptors.len() - 1
             })
         });
-        let plan = self.plan(streams).map_err(Error::Step)?;
+        let group = match &self.group {
+            Some(group) => {
+                descriptors.push(group.entrance().map_err(Error::doing("opening the control group"))?.into());
+                Some(descriptors.len() - 1)
+            }
+            None => None,
+        };
+        let plan = self.plan(streams, group).map_err(Error::Step)?;
         let plan = serde_json::to_string(&plan).map_err(|error| Error::Specification(error.to_string()))?;
         debug_assert_eq!(REPORT, 0, "enter.py takes the first descriptor for the report");
         Ok((Entry { plan, descriptors }, Arrival { channel }))
     }
 
-    fn plan(&self, streams: [Option<usize>; 3]) -> Result<Plan, Failure> {
+    fn plan(&self, streams: [Option<usize>; 3], group: Option<usize>) -> Result<Plan, Failure> {
         use Argument::{Bytes, Descriptor, Filter, Number, Text};
         let call = |name, number, arguments| Call { name, number, arguments };
         let control = |name, operation: i32, argument: i64| {
@@ -146,6 +153,11 @@ impl Sandbox {
         };
 
         let mut before = Vec::new();
+        if let Some(group) = group {
+            // `0` is whoever writes it.
+            let oneself = vec![Descriptor(group), Bytes(hexadecimal(b"0".iter().copied())), Number(1)];
+            before.push(call("joining the control group", libc::SYS_write, oneself));
+        }
         if let Some(user) = self.spec.user.filter(|_| calls::user() == 0).map(i64::from) {
             let three = || vec![Number(user), Number(user), Number(user)];
             before.push(call("setgroups", libc::SYS_setgroups, vec![Number(0), Number(0)]));
@@ -247,14 +259,14 @@ impl Arrival {
 
 /// A command that runs `python` so that what forks from it may enter sandboxes.
 ///
-/// A process can follow `/proc/self/exe` to the file that it was started from, out of every mount namespace; and if that
-/// file is its user's, change its mode. So the file that the process is started from is the dynamic loader, which is
-/// root's, and the interpreter is what that loads.
+/// A process can follow `/proc/self/exe` to the file that it was started from, out of every mount namespace; and if
+/// that file is its user's, change its mode. So the file that the process is started from is the dynamic loader, which
+/// is root's, and the interpreter is what that loads.
 ///
 /// # Errors
 ///
-/// If `python` is not a dynamically linked ELF program, or its loader can be changed by this user: then only sandboxes of
-/// programs are safe.
+/// If `python` is not a dynamically linked ELF program, or its loader can be changed by this user: then only sandboxes
+/// of programs are safe.
 pub fn zygote_command(python: &Path) -> Result<Command, Error> {
     let user = calls::user();
     let reading = Error::doing("reading the interpreter");

@@ -1,8 +1,8 @@
-//! The sandbox's first process: number 1 inside. It makes the root, starts the program, buries the dead, and watches how
-//! much memory all of them take together. When it ends, the kernel kills whatever else is there.
+//! The sandbox's first process: number 1 inside. It makes the root, starts the program, buries the dead, and watches
+//! how much memory all of them take together. When it ends, the kernel kills whatever else is there.
 //!
-//! It is not held by the filters, since it runs nothing but this file. It has the code's user, but the code cannot trace
-//! it (Landlock, seccomp), and the kernel shields number 1 from signals of its own namespace.
+//! It is not held by the filters, since it runs nothing but this file. It has the code's user, but the code cannot
+//! trace it (Landlock, seccomp), and the kernel shields number 1 from signals of its own namespace.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use super::channel::{Channel, Order, Report};
 use super::landlock;
 use super::memory;
 use super::namespaces;
-use super::program::{self, Seal, Started};
+use super::program::{self, Rules, Seal, Started};
 use super::root::{self, Lent};
 use super::running::is_in_memory;
 use super::seccomp::Filters;
@@ -36,7 +36,7 @@ pub(super) fn run(channel: &Channel, spec: &Spec, lent: &Lent, streams: Vec<Owne
     let started = if spec.arguments.is_empty() {
         None
     } else {
-        Some(program::start(spec, Seal { rules: Some(&rules), filters: Some(&filters) }, streams)?)
+        Some(program::start(spec, Seal { rules: Some(Rules::Made(&rules)), filters: Some(&filters) }, streams)?)
     };
     // Nothing that is done from here on needs any. The host's streams are the program's alone.
     program::give_up_capabilities()?;

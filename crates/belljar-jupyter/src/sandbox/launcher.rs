@@ -12,7 +12,7 @@ use super::calls::{self, Fork};
 use super::channel::{Channel, Report, Task};
 use super::init;
 use super::namespaces;
-use super::program;
+use super::program::{self, Rules, Seal};
 use super::{Ended, Failure, Policy, Spec, Step, Strength};
 
 /// The first argument of a process that is to be a launcher.
@@ -21,7 +21,8 @@ pub(super) const ARGUMENT: &str = "__belljar-sandbox";
 /// What a launcher ends with if it could not do its work; the reason went over the channel.
 const FAILED: i32 = 125;
 
-/// How readily the kernel kills what is inside when the machine is out of memory, from -1000 to 1000: before the server.
+/// How readily the kernel kills what is inside when the machine is out of memory, from -1000 to 1000: before the
+/// server.
 pub(super) const KILL_FIRST: u32 = 500;
 
 /// How often orphans are looked for; each time those of one generation die.
@@ -92,9 +93,12 @@ fn alone(channel: &Channel, mut spec: Spec, streams: Vec<OwnedFd>, strength: Opt
     namespaces::take_identity(&mut spec, false)?;
     // What outlives its parent becomes ours, and is killed with the rest.
     calls::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).map_err(|error| Failure::new(Step::Init, "prctl(2)", &error))?;
-    let rules = strength.map(|strength| super::landlock::rules(strength, &spec.readable, &folders)).transpose()?;
     let seal = strength.map(super::seccomp::Filters::new).transpose()?;
-    let started = program::start(&spec, program::Seal { rules: rules.as_ref(), filters: seal.as_ref() }, streams)?;
+    let started = program::start(
+        &spec,
+        Seal { rules: strength.map(|_| Rules::OfHost(&folders)), filters: seal.as_ref() },
+        streams,
+    )?;
     let program = started.descriptor.as_fd();
     let standing = Report::Standing { folders: Vec::new(), program: true };
     channel.send(&standing, &[program]).map_err(|error| Failure::new(Step::Init, "telling the host", &error))?;

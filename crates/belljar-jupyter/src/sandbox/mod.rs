@@ -41,8 +41,8 @@
 //! - have one thread when it forks, and hold nothing in memory that the code must not read;
 //! - `detach()` its own sockets in the child before `enter`, which closes all descriptors by number.
 //!
-//! A waiting sandbox stands until it is dropped. [`Sandbox::empty`] kills what runs in it; after that another process may
-//! enter, and finds the folders in memory as they were.
+//! A waiting sandbox stands until it is dropped. [`Sandbox::empty`] kills what runs in it; after that another process
+//! may enter, and finds the folders in memory as they were.
 //!
 //! # What holds the code
 //!
@@ -54,7 +54,7 @@
 //! | user namespace, no capabilities, no namespaces within | `namespaces.rs`, `root.rs` | all that takes privileges |
 //! | process, network, System V, name and control group namespaces | `namespaces.rs` | processes, network and names of the host |
 //! | root in memory, read-only | `root.rs` | files of the host, devices, settings of the kernel |
-//! | limits and a counted memory | `program.rs`, `memory.rs` | the machine's memory, disk and processes |
+//! | limits, a counted memory, a control group where there is one | `program.rs`, `memory.rs`, `control_group.rs` | the machine's memory, disk and processes |
 //! | Landlock | `landlock.rs` | writing outside its folders; tracing and signalling what is outside |
 //! | seccomp | `seccomp.rs` | most of the kernel |
 //!
@@ -69,6 +69,7 @@
 
 mod calls;
 mod channel;
+mod control_group;
 mod entry;
 mod error;
 mod init;
@@ -83,6 +84,7 @@ mod running;
 mod seccomp;
 mod spec;
 
+pub use control_group::{delegated_control_groups, mounted_at as control_groups_mounted_at};
 pub use entry::{Arrival, ENTER_PYTHON, Entered, Entry, EntryStreams, zygote_command};
 pub use error::{Error, Failure, Step};
 pub use launcher::launch_if_asked;

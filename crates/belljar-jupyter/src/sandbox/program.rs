@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::calls::{self, Fork};
+use super::landlock;
 use super::seccomp::Filters;
 use super::spec::Source;
-use super::{Failure, Limits, Spec, Step};
+use super::{Failure, Limits, Spec, Step, Strength};
 
 /// `RLIMIT_CORE`. With 0 the kernel still hands a crashed process to a program that collects them, as root and outside
 /// the sandbox. 1 is its word for "no".
@@ -19,10 +20,19 @@ const NO_CORE: u64 = 1;
 const PENDING_SIGNALS: u64 = 1024;
 const LOCKED_BYTES: u64 = 64 << 10;
 
+/// Rules of Landlock.
+#[derive(Clone, Copy)]
+pub(super) enum Rules<'a> {
+    /// Made for a root of our own.
+    Made(&'a OwnedFd),
+    /// For the host's, with these folders: made by the program's process, as `/proc/self` is among the paths.
+    OfHost(&'a [PathBuf]),
+}
+
 /// What a program is held to. Without [`Policy::Unsandboxed`](super::Policy::Unsandboxed) both are there.
 #[derive(Clone, Copy)]
 pub(super) struct Seal<'a> {
-    pub(super) rules: Option<&'a OwnedFd>,
+    pub(super) rules: Option<Rules<'a>>,
     pub(super) filters: Option<&'a Filters>,
 }
 
@@ -116,6 +126,14 @@ fn seal_self(spec: &Spec, seal: Seal<'_>, streams: Vec<OwnedFd>) -> Result<(), F
     calls::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .map_err(|error| Failure::new(Step::Privileges, "prctl(PR_SET_NO_NEW_PRIVS)", &error))?;
     if let Some(rules) = seal.rules {
+        let made;
+        let rules = match rules {
+            Rules::Made(rules) => rules,
+            Rules::OfHost(folders) => {
+                made = landlock::rules(Strength::Weak, &spec.readable, folders)?;
+                &made
+            }
+        };
         calls::restrict_self(rules.as_fd())
             .map_err(|error| Failure::new(Step::Landlock, "landlock_restrict_self(2)", &error))?;
         // Without namespaces there may be none, and then none can be dropped from the bounding set either.

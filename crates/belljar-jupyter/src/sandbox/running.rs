@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calls;
 use super::channel::{Channel, MESSAGE_DESCRIPTORS, Order, Report, Task};
+use super::control_group::ControlGroup;
 use super::launcher::ARGUMENT;
 use super::{Error, Policy, Source, Spec};
 
@@ -92,6 +93,8 @@ pub struct Sandbox {
     ended: Option<Ended>,
     over_memory: bool,
     pub(super) spec: Spec,
+    /// Dropped after [`Self::kill`], when it is empty.
+    pub(super) group: Option<ControlGroup>,
 }
 
 /// Makes a sandbox and, unless it [waits](Spec::waiting), starts its program. Returns when the program runs.
@@ -100,8 +103,8 @@ pub struct Sandbox {
 ///
 /// # Errors
 ///
-/// [`Error::Specification`] for a description that makes no sense; [`Error::Step`] with the step that failed and what to do
-/// about it.
+/// [`Error::Specification`] for a description that makes no sense; [`Error::Step`] with the step that failed and what
+/// to do about it.
 pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, Error> {
     spec.check()?;
     if policy != Policy::Full && spec.arguments.is_empty() {
@@ -139,7 +142,12 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
         ended: None,
         over_memory: false,
         spec: spec.clone(),
+        group: None,
     };
+    if let Some(groups) = &spec.control_groups {
+        // It waits for its task, and has started nothing yet.
+        sandbox.group = Some(ControlGroup::make(groups, spec, sandbox.launcher.id())?);
+    }
     sandbox.begin(policy, streams.input)?;
     Ok(sandbox)
 }
@@ -225,8 +233,8 @@ impl Sandbox {
 
     /// The host's descriptor of a folder in [memory](Source::Memory), by its path inside. It outlives the sandbox.
     ///
-    /// What is in there is the code's: links lead where it likes, and a pipe never ends. Open below it with `openat2(2)`,
-    /// `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `O_NONBLOCK`, and read regular files alone.
+    /// What is in there is the code's: links lead where it likes, and a pipe never ends. Open below it with
+    /// `openat2(2)`, `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `O_NONBLOCK`, and read regular files alone.
     #[must_use]
     pub fn folder(&self, inside: &Path) -> Option<BorrowedFd<'_>> {
         self.folders.get(inside).map(AsFd::as_fd)

@@ -34,6 +34,9 @@ pub struct Spec {
     pub folders: Vec<Folder>,
     /// How much of each thing the code may use.
     pub limits: Limits,
+    /// A folder of control groups in which the sandbox gets one of its own, with those of the limits that it can hold:
+    /// [`delegated_control_groups`](super::delegated_control_groups), or one that the operator names.
+    pub control_groups: Option<PathBuf>,
 }
 
 /// A folder that the code may write to.
@@ -64,8 +67,8 @@ pub enum Source {
 /// How much of each thing the code may use. What is `None` has no limit of ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Memory of all processes together, in bytes, without files in memory. The sandbox's first process looks four times
-    /// a second, and kills everything inside when there is more; one process's heap is held to it at once.
+    /// Memory of all processes together, in bytes, without files in memory. The sandbox's first process looks four
+    /// times a second, and kills everything inside when there is more; one process's heap is held to it at once.
     pub memory_bytes: Option<u64>,
     /// Address space of each process, in bytes. Libraries reserve much more than they use; leave it open if unsure.
     pub address_bytes: Option<u64>,
@@ -77,6 +80,8 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Processor time of each process, in seconds.
     pub processor_seconds: Option<u64>,
+    /// How many processors' time all processes may take together, where there is a control group.
+    pub processors: Option<u32>,
     /// Bytes in `/tmp`.
     pub tmp_bytes: u64,
     /// Bytes in `/dev/shm`, where processes share memory.
@@ -94,6 +99,7 @@ impl Default for Limits {
             descriptors: 1024,
             file_bytes: 1024 * MEBIBYTE,
             processor_seconds: None,
+            processors: None,
             tmp_bytes: 256 * MEBIBYTE,
             shared_bytes: 64 * MEBIBYTE,
             tmp_files: 16_384,
@@ -113,6 +119,7 @@ impl Spec {
             readable: Vec::new(),
             folders: Vec::new(),
             limits: Limits::default(),
+            control_groups: None,
         }
     }
 

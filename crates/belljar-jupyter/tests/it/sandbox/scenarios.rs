@@ -1,4 +1,4 @@
-//! What is seen from outside: how things end, what is left, what errors say, and floods that need a sandbox of their own.
+//! What is seen from outside: how things end, what is left, and what errors say.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,8 +14,8 @@ use libtest_mimic::Trial;
 use crate::PART;
 use crate::attacked::session;
 use crate::person::{Outcome, Person, python};
-use crate::weak;
 use crate::zygote::Zygote;
+use crate::{floods, weak};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -34,13 +34,13 @@ const SCENARIOS: &[Scenario] = &[
     ("the_death_of_the_owner_kills_all", false, the_death_of_the_owner_kills_all),
     ("the_thread_that_made_it_may_end", false, the_thread_that_made_it_may_end),
     ("killing_everybody_kills_nobody_outside", false, killing_everybody_kills_nobody_outside),
-    ("a_fork_bomb_is_bounded", false, a_fork_bomb_is_bounded),
-    ("threads_are_bounded", false, threads_are_bounded),
-    ("one_process_cannot_take_all_memory", false, one_process_cannot_take_all_memory),
-    ("many_processes_cannot_take_all_memory", false, many_processes_cannot_take_all_memory),
-    ("shared_pages_count", false, shared_pages_count),
-    ("a_flood_of_output_waits_for_its_reader", false, a_flood_of_output_waits_for_its_reader),
-    ("processor_time_is_bounded", false, processor_time_is_bounded),
+    ("a_fork_bomb_is_bounded", false, floods::a_fork_bomb_is_bounded),
+    ("threads_are_bounded", false, floods::threads_are_bounded),
+    ("one_process_cannot_take_all_memory", false, floods::one_process_cannot_take_all_memory),
+    ("many_processes_cannot_take_all_memory", false, floods::many_processes_cannot_take_all_memory),
+    ("shared_pages_count", false, floods::shared_pages_count),
+    ("a_flood_of_output_waits_for_its_reader", false, floods::a_flood_of_output_waits_for_its_reader),
+    ("processor_time_is_bounded", false, floods::processor_time_is_bounded),
     ("a_folder_in_memory_is_seen_from_outside", false, a_folder_in_memory_is_seen_from_outside),
     ("a_missing_program_is_named", false, a_missing_program_is_named),
     ("a_missing_path_is_named", false, a_missing_path_is_named),
@@ -50,21 +50,39 @@ const SCENARIOS: &[Scenario] = &[
     ("an_emptied_sandbox_keeps_its_files", false, an_emptied_sandbox_keeps_its_files),
     ("a_step_of_entering_that_fails_is_named", false, a_step_of_entering_that_fails_is_named),
     ("memory_is_counted_for_processes_that_entered", false, memory_is_counted_for_processes_that_entered),
+    (IN_A_GROUP, true, all_that_runs_is_in_a_control_group),
     ("the_weak_sandbox_holds_what_it_can", false, weak::the_weak_sandbox_holds_what_it_can),
+    ("a_machine_without_namespaces_is_told_what_to_do", false, weak::a_machine_without_namespaces_is_told_what_to_do),
     ("nothing_holds_what_is_unsandboxed_by_name", false, weak::nothing_holds_what_is_unsandboxed_by_name),
 ];
 
 pub(crate) fn trials(person: Person) -> Vec<Trial> {
     let played = |only_root: bool| !only_root || person == Person::Root;
     let all = SCENARIOS.iter().filter(|(_, only_root, _)| played(*only_root));
-    all.map(|&(name, ..)| Trial::test(format!("scenarios::{person}::{name}"), move || person.play(name, &[]).map(drop)))
-        .collect()
+    let group_missing = sandbox::control_groups_mounted_at().is_none();
+    if group_missing {
+        eprintln!("SKIPPED: {IN_A_GROUP}: no control groups of version 2 are mounted");
+    }
+    let no_groups = sandbox::control_groups_mounted_at().is_none();
+    if no_groups {
+        eprintln!("SKIPPED: {IN_A_GROUP} as {person}: no control groups of version 2 are mounted");
+    }
+    all.map(|&(name, ..)| {
+        Trial::test(format!("scenarios::{person}::{name}"), move || person.play(name, &[]).map(drop))
+            .with_ignored_flag(no_groups && name == IN_A_GROUP)
+    })
+    .collect()
 }
+
+const IN_A_GROUP: &str = "all_that_runs_is_in_a_control_group";
 
 /// In a process of the person's.
 pub(crate) fn play(name: &str) -> Outcome {
     if name == OWNER {
         return own_until_killed();
+    }
+    if name == weak::ASKER {
+        return weak::ask();
     }
     let (.., scenario) = SCENARIOS.iter().find(|(known, ..)| *known == name).ok_or("there is no such part")?;
     scenario()
@@ -99,7 +117,8 @@ pub(crate) fn run_under(spec: &Spec, policy: Policy) -> Result<Running, Box<dyn 
 }
 
 impl Running {
-    fn line(&mut self) -> Result<String, Box<dyn std::error::Error>> {
+    /// The next line that is written.
+    pub(crate) fn line(&mut self) -> Result<String, Box<dyn std::error::Error>> {
         let mut line = Vec::new();
         let mut byte = [0];
         while self.output.read(&mut byte)? == 1 && byte != *b"\n" {
@@ -252,89 +271,6 @@ fn killing_everybody_kills_nobody_outside() -> Outcome {
     Ok(())
 }
 
-fn a_fork_bomb_is_bounded() -> Outcome {
-    let code = "import os, time
-made = 0
-while True:
-    try:
-        if os.fork() == 0: time.sleep(1000)
-        made += 1
-    except OSError as error:
-        print(made, error.errno, flush=True)
-        time.sleep(1000)";
-    let mut running = run(code, Limits { processes: 40, ..Limits::default() })?;
-    let line = running.line()?;
-    let (made, errno) = line.split_once(' ').ok_or_else(|| line.clone())?;
-    equal!(errno, libc::EAGAIN.to_string());
-    if !(1..=40).contains(&made.parse::<u32>()?) {
-        return Err(format!("{made} processes").into());
-    }
-    running.sandbox.kill();
-    equal!(running.rest()?, "");
-    Ok(())
-}
-
-fn threads_are_bounded() -> Outcome {
-    let code = "import threading, time
-try:
-    for _ in range(1000): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-except RuntimeError: print('bounded', flush=True)";
-    let mut running = run(code, Limits { processes: 40, ..Limits::default() })?;
-    equal!(running.line()?, "bounded");
-    Ok(())
-}
-
-fn one_process_cannot_take_all_memory() -> Outcome {
-    let code = "try: bytearray(1 << 30)\nexcept MemoryError: print('bounded')";
-    let mut running = run(code, Limits { memory_bytes: Some(256 * MEBIBYTE), ..Limits::default() })?;
-    equal!(running.rest()?, "bounded\n");
-    Ok(())
-}
-
-fn many_processes_cannot_take_all_memory() -> Outcome {
-    let code = "import os, time
-for _ in range(6): os.fork()
-kept = b'x' * (50 << 20)
-time.sleep(1000)";
-    let mut running = run(code, Limits { memory_bytes: Some(256 * MEBIBYTE), ..Limits::default() })?;
-    equal!(running.sandbox.wait()?, Ended::OverMemory);
-    Ok(())
-}
-
-fn shared_pages_count() -> Outcome {
-    let code = "import mmap, time
-kept = []
-while True:
-    kept.append(mmap.mmap(-1, 16 << 20))
-    kept[-1].write(bytes(16 << 20))
-    if len(kept) > 60: time.sleep(1000)";
-    let mut running = run(code, Limits { memory_bytes: Some(256 * MEBIBYTE), ..Limits::default() })?;
-    equal!(running.sandbox.wait()?, Ended::OverMemory);
-    Ok(())
-}
-
-fn a_flood_of_output_waits_for_its_reader() -> Outcome {
-    let mut running = run("import os\nwhile True: os.write(1, b'x' * 65536)", Limits::default())?;
-    let mut taken = vec![0; 8 << 20];
-    running.output.read_exact(&mut taken)?;
-    running.sandbox.kill();
-    // What is left is what a pipe holds.
-    let left = running.output.read_to_end(&mut Vec::new())?;
-    if left > 1 << 20 {
-        return Err(format!("{left} bytes were kept").into());
-    }
-    Ok(())
-}
-
-fn processor_time_is_bounded() -> Outcome {
-    let mut running = run("while True: pass", Limits { processor_seconds: Some(1), ..Limits::default() })?;
-    let ended = running.sandbox.wait()?;
-    if !matches!(ended, Ended::Signalled(libc::SIGXCPU | libc::SIGKILL)) {
-        return Err(format!("{ended}").into());
-    }
-    Ok(())
-}
-
 fn a_folder_in_memory_is_seen_from_outside() -> Outcome {
     let folder = tempfile::tempdir()?;
     let code = "open('/home/user/result', 'w').write('from inside')\nprint('ready', flush=True)\nimport time; time.sleep(1000)";
@@ -465,5 +401,31 @@ fn memory_is_counted_for_processes_that_entered() -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
+}
+
+/// Whatever controllers there are: that limits are written to those is tested with `control_group.rs`.
+fn all_that_runs_is_in_a_control_group() -> Outcome {
+    let mounted = sandbox::control_groups_mounted_at().ok_or("no control groups")?;
+    let groups = mounted.join(format!("belljar-test-{}", std::process::id()));
+    fs::create_dir(&groups)?;
+    let outcome = in_a_control_group(&groups);
+    fs::remove_dir(&groups)?;
+    outcome
+}
+
+fn in_a_control_group(groups: &Path) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let mut zygote = Zygote::start(&python(), folder.path())?;
+    let spec = Spec { control_groups: Some(groups.to_owned()), user: Person::session_user(1), ..Spec::waiting() };
+    let sandbox = sandbox::spawn(&spec, Policy::Full, Streams::default())?;
+    let processes = groups.join(format!("belljar-{}/cgroup.procs", sandbox.launcher()));
+    equal!(fs::read_to_string(&processes)?.lines().count(), 2);
+    let (mut reader, output) = std::io::pipe()?;
+    zygote.run(&sandbox, "print('ready', flush=True)\nimport time; time.sleep(1000)", output.into())?;
+    reader.read_exact(&mut [0; 6])?;
+    equal!(fs::read_to_string(&processes)?.lines().count(), 3);
+    drop(sandbox);
+    equal!(processes.exists(), false);
     Ok(())
 }

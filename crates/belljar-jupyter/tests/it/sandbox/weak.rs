@@ -1,13 +1,15 @@
 //! What is left without namespaces: Landlock and filters of system calls, or nothing at all.
 
 use std::fs;
+use std::io::Write;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-use belljar_jupyter::sandbox::{Ended, Folder, Policy, Source};
+use belljar_jupyter::sandbox::{self, Ended, Folder, Policy, Source, Spec, Step, Strength};
 
+use crate::PART;
 use crate::person::{Outcome, Person};
 use crate::scenarios::{equal, python_spec, run_under};
 
@@ -28,6 +30,7 @@ print(refused(lambda: open(secret)),
       refused(lambda: socket.socket(socket.AF_UNIX).connect(path)),
       refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)),
       refused(lambda: os.unshare(0x10000000) if hasattr(os, 'unshare') else os.chroot('/')))
+check = open('/proc/self/status').read(100) and os.listdir('/proc/self/fd')
 open(folder + '/own', 'w').write('x')
 print(subprocess.check_output(['/bin/echo', 'works'], text=True), end='')
 ";
@@ -63,6 +66,39 @@ pub(crate) fn the_weak_sandbox_holds_what_it_can() -> Outcome {
     victim.wait()?;
     equal!(text.as_str(), "True True True True True True True True True True True\nworks\n");
     equal!((ended, alive, udp.recv(&mut [0; 4]).is_err()), (Ended::Exited(0), true, true));
+    Ok(())
+}
+
+/// The part of a program that asks how strong a sandbox is, where namespaces are refused.
+pub(crate) const ASKER: &str = "asker";
+
+pub(crate) fn ask() -> Outcome {
+    let findings = sandbox::probe(None)?;
+    let refusal = findings.admit(Policy::Full).err().ok_or("the full sandbox was admitted")?;
+    let missing = findings.missing.ok_or("nothing is missing")?;
+    equal!(
+        (findings.strength, missing.step, missing.errno),
+        (Some(Strength::Weak), Step::UserNamespace, Some(libc::EPERM))
+    );
+    findings.missing_for_weak.map_or(Ok(()), |missing| Err(missing.to_string()))?;
+    writeln!(std::io::stdout(), "{refusal}")?;
+    Ok(())
+}
+
+/// A filter around it plays the machine that refuses namespaces: that of the weak sandbox.
+pub(crate) fn a_machine_without_namespaces_is_told_what_to_do() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    let program = folder.path().join("program");
+    fs::copy("/proc/self/exe", &program)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let arguments = [program.display().to_string(), PART.to_owned(), ASKER.to_owned()];
+    let mut spec = Spec { user: Person::session_user(1), directory: "/".into(), ..Spec::new(arguments) };
+    spec.readable = vec![program, "/dev/null".into()];
+    let mut running = run_under(&spec, Policy::Weak)?;
+    let text = running.rest()?;
+    equal!((running.sandbox.wait()?, text.contains("kernel.unprivileged_userns_clone=1")), (Ended::Exited(0), true));
+    equal!(text.contains("native-weak"), true);
     Ok(())
 }
 
