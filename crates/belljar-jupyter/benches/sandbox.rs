@@ -1,5 +1,5 @@
-//! What the sandbox itself costs: a program that says one word, bare and sealed, from the call to the word and to its end;
-//! and what it takes to have a sandbox ready for a process that enters.
+//! What the sandbox itself costs: a program that says one word, bare and sealed, from the call to the word and to its
+//! end; and what it takes to have a sandbox ready for a process that enters.
 
 use std::fs::File;
 use std::io::{Read, Write};

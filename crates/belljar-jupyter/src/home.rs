@@ -242,6 +242,7 @@ impl Places {
             sockets: self.sockets.clone(),
             fonts: text(&ground.fonts),
             color: ground.color,
+            network: ground.policy != Policy::Weak,
             connection: serde_json::Value::Null,
         }
     }

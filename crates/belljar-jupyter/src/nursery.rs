@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) fonts: String,
     /// Whether tracebacks have colours.
     pub(crate) color: bool,
+    /// Whether it has a network, of its own.
+    pub(crate) network: bool,
     /// What ipykernel calls a connection file.
     pub(crate) connection: Value,
 }

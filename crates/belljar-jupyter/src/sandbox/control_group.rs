@@ -1,8 +1,8 @@
 //! A control group (version 2) around one sandbox, where somebody delegated a folder of them: memory, processes and
 //! processors counted by the kernel, exactly and together.
 //!
-//! The host makes the group and puts the launcher into it before that is told what to do, so that all that it starts is in
-//! there. A process that enters puts itself in, by a descriptor that the host opened.
+//! The host makes the group and puts the launcher into it before that is told what to do, so that all that it starts is
+//! in there. A process that enters puts itself in, by a descriptor that the host opened.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -25,8 +25,8 @@ const PERIOD: u64 = 100_000;
 /// Controllers that are asked for.
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 
-/// The folder of control groups that was delegated to this process, if any: the one above its own, as systemd has it with
-/// `Delegate=yes` and `DelegateSubgroup=`. It must be writable and offer memory or processes.
+/// The folder of control groups that was delegated to this process, if any: the one above its own, as systemd has it
+/// with `Delegate=yes` and `DelegateSubgroup=`. It must be writable and offer memory or processes.
 #[must_use]
 pub fn delegated_control_groups() -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;

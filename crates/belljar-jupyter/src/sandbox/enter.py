@@ -1,7 +1,8 @@
 """Enter a sandbox that stands ready, from a process that was forked for it.
 
-The steps are computed elsewhere: a plan names system calls by number, and this module makes them, in order. Nothing here
-knows what they are for, so that there is one place that does. A step that fails ends the process, and is reported by name.
+The steps are computed elsewhere: a plan names system calls by number, and this module makes them, in order. Nothing
+here knows what they are for, so that there is one place that does. A step that fails ends the process, and is reported
+by name.
 """
 
 import array
@@ -44,8 +45,8 @@ def become_reaper() -> None:
 def enter(plan: dict, descriptors: list[int]) -> None:
     """Enter the sandbox that `plan` is for; return only inside, in a new process.
 
-    `descriptors` are those that came with the plan, in order. All descriptors of this process but the standard streams are
-    closed; objects that own any must have let go of them (``detach``).
+    `descriptors` are those that came with the plan, in order. All descriptors of this process but the standard streams
+    are closed; objects that own any must have let go of them (``detach``).
     """
     report = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=descriptors[0])
     try:

@@ -259,14 +259,14 @@ impl Arrival {
 
 /// A command that runs `python` so that what forks from it may enter sandboxes.
 ///
-/// A process can follow `/proc/self/exe` to the file that it was started from, out of every mount namespace; and if that
-/// file is its user's, change its mode. So the file that the process is started from is the dynamic loader, which is
-/// root's, and the interpreter is what that loads.
+/// A process can follow `/proc/self/exe` to the file that it was started from, out of every mount namespace; and if
+/// that file is its user's, change its mode. So the file that the process is started from is the dynamic loader, which
+/// is root's, and the interpreter is what that loads.
 ///
 /// # Errors
 ///
-/// If `python` is not a dynamically linked ELF program, or its loader can be changed by this user: then only sandboxes of
-/// programs are safe.
+/// If `python` is not a dynamically linked ELF program, or its loader can be changed by this user: then only sandboxes
+/// of programs are safe.
 pub fn zygote_command(python: &Path) -> Result<Command, Error> {
     let user = calls::user();
     let reading = Error::doing("reading the interpreter");

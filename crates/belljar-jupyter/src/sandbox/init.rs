@@ -1,8 +1,8 @@
-//! The sandbox's first process: number 1 inside. It makes the root, starts the program, buries the dead, and watches how
-//! much memory all of them take together. When it ends, the kernel kills whatever else is there.
+//! The sandbox's first process: number 1 inside. It makes the root, starts the program, buries the dead, and watches
+//! how much memory all of them take together. When it ends, the kernel kills whatever else is there.
 //!
-//! It is not held by the filters, since it runs nothing but this file. It has the code's user, but the code cannot trace
-//! it (Landlock, seccomp), and the kernel shields number 1 from signals of its own namespace.
+//! It is not held by the filters, since it runs nothing but this file. It has the code's user, but the code cannot
+//! trace it (Landlock, seccomp), and the kernel shields number 1 from signals of its own namespace.
 
 use std::fs::File;
 use std::io;

@@ -21,7 +21,8 @@ pub(super) const ARGUMENT: &str = "__belljar-sandbox";
 /// What a launcher ends with if it could not do its work; the reason went over the channel.
 const FAILED: i32 = 125;
 
-/// How readily the kernel kills what is inside when the machine is out of memory, from -1000 to 1000: before the server.
+/// How readily the kernel kills what is inside when the machine is out of memory, from -1000 to 1000: before the
+/// server.
 pub(super) const KILL_FIRST: u32 = 500;
 
 /// How often orphans are looked for; each time those of one generation die.

@@ -41,8 +41,8 @@
 //! - have one thread when it forks, and hold nothing in memory that the code must not read;
 //! - `detach()` its own sockets in the child before `enter`, which closes all descriptors by number.
 //!
-//! A waiting sandbox stands until it is dropped. [`Sandbox::empty`] kills what runs in it; after that another process may
-//! enter, and finds the folders in memory as they were.
+//! A waiting sandbox stands until it is dropped. [`Sandbox::empty`] kills what runs in it; after that another process
+//! may enter, and finds the folders in memory as they were.
 //!
 //! # What holds the code
 //!

@@ -76,8 +76,8 @@ struct Binding {
 }
 
 impl Binding {
-    /// Opens `source` for what is to be at `inside`. A last part that is a link is followed if the path is the operator's,
-    /// and not if it is a session's folder.
+    /// Opens `source` for what is to be at `inside`. A last part that is a link is followed if the path is the
+    /// operator's, and not if it is a session's folder.
     fn open(source: &Path, inside: &Path, attributes: MountAttributes, follow: bool) -> io::Result<Self> {
         let flags = libc::O_PATH | if follow { 0 } else { libc::O_NOFOLLOW | libc::O_DIRECTORY };
         let source = OpenOptions::new().read(true).custom_flags(flags).open(source)?;
@@ -125,8 +125,9 @@ pub(super) fn keep_mounts_private() -> Result<(), Failure> {
         .map_err(|error| Failure::new(Step::Root, "making mounts private", &error))
 }
 
-/// As root, in a mount namespace of its own: puts the paths that `spec` names where every user can reach them, and names
-/// them there. A virtual environment in `/root`, which only root may enter, is seen by the session's user this way.
+/// As root, in a mount namespace of its own: puts the paths that `spec` names where every user can reach them, and
+/// names them there. A virtual environment in `/root`, which only root may enter, is seen by the session's user this
+/// way.
 pub(super) fn lend(spec: &mut Spec) -> Result<Lent, Failure> {
     let place = place()?;
     let mut lent = Vec::new();

@@ -103,8 +103,8 @@ pub struct Sandbox {
 ///
 /// # Errors
 ///
-/// [`Error::Specification`] for a description that makes no sense; [`Error::Step`] with the step that failed and what to do
-/// about it.
+/// [`Error::Specification`] for a description that makes no sense; [`Error::Step`] with the step that failed and what
+/// to do about it.
 pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, Error> {
     spec.check()?;
     if policy != Policy::Full && spec.arguments.is_empty() {
@@ -233,8 +233,8 @@ impl Sandbox {
 
     /// The host's descriptor of a folder in [memory](Source::Memory), by its path inside. It outlives the sandbox.
     ///
-    /// What is in there is the code's: links lead where it likes, and a pipe never ends. Open below it with `openat2(2)`,
-    /// `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `O_NONBLOCK`, and read regular files alone.
+    /// What is in there is the code's: links lead where it likes, and a pipe never ends. Open below it with
+    /// `openat2(2)`, `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `O_NONBLOCK`, and read regular files alone.
     #[must_use]
     pub fn folder(&self, inside: &Path) -> Option<BorrowedFd<'_>> {
         self.folders.get(inside).map(AsFd::as_fd)

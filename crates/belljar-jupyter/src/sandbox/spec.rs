@@ -67,8 +67,8 @@ pub enum Source {
 /// How much of each thing the code may use. What is `None` has no limit of ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Memory of all processes together, in bytes, without files in memory. The sandbox's first process looks four times
-    /// a second, and kills everything inside when there is more; one process's heap is held to it at once.
+    /// Memory of all processes together, in bytes, without files in memory. The sandbox's first process looks four
+    /// times a second, and kills everything inside when there is more; one process's heap is held to it at once.
     pub memory_bytes: Option<u64>,
     /// Address space of each process, in bytes. Libraries reserve much more than they use; leave it open if unsure.
     pub address_bytes: Option<u64>,

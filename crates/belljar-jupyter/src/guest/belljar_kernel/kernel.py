@@ -16,7 +16,8 @@ with contextlib.suppress(ImportError):
     import ipykernel.debugger  # noqa: F401
 del sys.modules["debugpy"]
 
-from ipykernel.iostream import OutStream  # noqa: E402
+from ipykernel import kernelapp  # noqa: E402
+from ipykernel.iostream import IOPubThread, OutStream  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.kernelapp import IPKernelApp  # noqa: E402
 from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
@@ -80,6 +81,8 @@ def serve(plan: dict[str, Any]) -> NoReturn:
         os.environ.update(plan["environment"])
         os.chdir(plan["directory"])
         _begin_anew(plan)
+        if not plan["network"]:
+            _do_without_network()
         application = IPKernelApp.instance(config=_config(plan), kernel_class=Kernel)
         application.initialize(["-f", _connection_file(plan)])
         _furnish(application.shell)
@@ -105,6 +108,11 @@ def _begin_anew(plan: dict[str, Any]) -> None:
         tempfile.tempdir = None
         tempfile._name_sequence = None
     _lend_fonts(plan)
+
+
+def _do_without_network() -> None:
+    """Leave out the pipe by which forked processes print: it is a TCP socket, and ZeroMQ aborts where it gets none."""
+    kernelapp.IOPubThread = lambda socket, pipe=False, **options: IOPubThread(socket, pipe=False, **options)
 
 
 def _lend_fonts(plan: dict[str, Any]) -> None:

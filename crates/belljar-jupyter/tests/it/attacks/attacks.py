@@ -113,7 +113,8 @@ def the_hosts_passwords_are_read():
 
 @holds
 def the_root_holds_nothing_of_the_host():
-    expected = {"bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "shared", "sys", "tmp", "usr"}
+    expected = {"bin", "dev", "etc", "home", "proc", "sbin", "shared", "sys", "tmp", "usr"}
+    expected |= {"lib", "lib32", "lib64", "libx32"}
     check(set(os.listdir("/")) <= expected, f"{os.listdir('/')}")
     check(os.listdir("/home") == ["user"], f"{os.listdir('/home')}")
     check(os.listdir("/tmp") == [], f"{os.listdir('/tmp')}")
@@ -212,7 +213,8 @@ def a_device_of_memory_is_made():
 
 @holds
 def there_are_no_devices_but_harmless_ones():
-    expected = {"null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr", "fd", "ptmx", "pts", "shm"}
+    expected = {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm"}
+    expected |= {"stdin", "stdout", "stderr", "fd"}
     check(set(os.listdir("/dev")) <= expected, f"{os.listdir('/dev')}")
 
 

@@ -83,6 +83,13 @@ pub(crate) fn end() {
     MADE.lock().unwrap().clear();
 }
 
+/// A test of what needs a connection to the host, which the weak shelter refuses.
+pub(crate) fn in_each_but_weak(name: &'static str, test: fn(&mut Session)) -> Vec<Trial> {
+    let mut trials = in_each(name, test);
+    trials.retain(|trial| !trial.name().contains("weak"));
+    trials
+}
+
 /// A test in each shelter. Where the machine cannot have the full one, that is said aloud.
 pub(crate) fn in_each(name: &'static str, test: fn(&mut Session)) -> Vec<Trial> {
     [Policy::Full, Policy::Weak, Policy::Unsandboxed]

@@ -212,8 +212,8 @@ fn say(line: &str) -> Outcome {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }
 
-/// The same in a process that was forked from a zygote whose interpreter, if this is no root, belongs to the very user who
-/// attacks.
+/// The same in a process that was forked from a zygote whose interpreter, if this is no root, belongs to the very user
+/// who attacks.
 fn entered(folder: &Path, shared: &Path, context: &serde_json::Value) -> Outcome {
     let interpreter = folder.join("python3");
     fs::copy(python(), &interpreter)?;

@@ -1,4 +1,4 @@
-//! What is seen from outside: how things end, what is left, what errors say, and floods that need a sandbox of their own.
+//! What is seen from outside: how things end, what is left, and what errors say.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,8 +14,8 @@ use libtest_mimic::Trial;
 use crate::PART;
 use crate::attacked::session;
 use crate::person::{Outcome, Person, python};
-use crate::weak;
 use crate::zygote::Zygote;
+use crate::{floods, weak};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -34,13 +34,13 @@ const SCENARIOS: &[Scenario] = &[
     ("the_death_of_the_owner_kills_all", false, the_death_of_the_owner_kills_all),
     ("the_thread_that_made_it_may_end", false, the_thread_that_made_it_may_end),
     ("killing_everybody_kills_nobody_outside", false, killing_everybody_kills_nobody_outside),
-    ("a_fork_bomb_is_bounded", false, a_fork_bomb_is_bounded),
-    ("threads_are_bounded", false, threads_are_bounded),
-    ("one_process_cannot_take_all_memory", false, one_process_cannot_take_all_memory),
-    ("many_processes_cannot_take_all_memory", false, many_processes_cannot_take_all_memory),
-    ("shared_pages_count", false, shared_pages_count),
-    ("a_flood_of_output_waits_for_its_reader", false, a_flood_of_output_waits_for_its_reader),
-    ("processor_time_is_bounded", false, processor_time_is_bounded),
+    ("a_fork_bomb_is_bounded", false, floods::a_fork_bomb_is_bounded),
+    ("threads_are_bounded", false, floods::threads_are_bounded),
+    ("one_process_cannot_take_all_memory", false, floods::one_process_cannot_take_all_memory),
+    ("many_processes_cannot_take_all_memory", false, floods::many_processes_cannot_take_all_memory),
+    ("shared_pages_count", false, floods::shared_pages_count),
+    ("a_flood_of_output_waits_for_its_reader", false, floods::a_flood_of_output_waits_for_its_reader),
+    ("processor_time_is_bounded", false, floods::processor_time_is_bounded),
     ("a_folder_in_memory_is_seen_from_outside", false, a_folder_in_memory_is_seen_from_outside),
     ("a_missing_program_is_named", false, a_missing_program_is_named),
     ("a_missing_path_is_named", false, a_missing_path_is_named),
@@ -117,7 +117,8 @@ pub(crate) fn run_under(spec: &Spec, policy: Policy) -> Result<Running, Box<dyn 
 }
 
 impl Running {
-    fn line(&mut self) -> Result<String, Box<dyn std::error::Error>> {
+    /// The next line that is written.
+    pub(crate) fn line(&mut self) -> Result<String, Box<dyn std::error::Error>> {
         let mut line = Vec::new();
         let mut byte = [0];
         while self.output.read(&mut byte)? == 1 && byte != *b"\n" {
@@ -267,89 +268,6 @@ fn killing_everybody_kills_nobody_outside() -> Outcome {
     victim.wait()?;
     equal!((text.as_str(), alive), ("survived\n", true));
     equal!(running.sandbox.wait()?, Ended::Exited(0));
-    Ok(())
-}
-
-fn a_fork_bomb_is_bounded() -> Outcome {
-    let code = "import os, time
-made = 0
-while True:
-    try:
-        if os.fork() == 0: time.sleep(1000)
-        made += 1
-    except OSError as error:
-        print(made, error.errno, flush=True)
-        time.sleep(1000)";
-    let mut running = run(code, Limits { processes: 40, ..Limits::default() })?;
-    let line = running.line()?;
-    let (made, errno) = line.split_once(' ').ok_or_else(|| line.clone())?;
-    equal!(errno, libc::EAGAIN.to_string());
-    if !(1..=40).contains(&made.parse::<u32>()?) {
-        return Err(format!("{made} processes").into());
-    }
-    running.sandbox.kill();
-    equal!(running.rest()?, "");
-    Ok(())
-}
-
-fn threads_are_bounded() -> Outcome {
-    let code = "import threading, time
-try:
-    for _ in range(1000): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-except RuntimeError: print('bounded', flush=True)";
-    let mut running = run(code, Limits { processes: 40, ..Limits::default() })?;
-    equal!(running.line()?, "bounded");
-    Ok(())
-}
-
-fn one_process_cannot_take_all_memory() -> Outcome {
-    let code = "try: bytearray(1 << 30)\nexcept MemoryError: print('bounded')";
-    let mut running = run(code, Limits { memory_bytes: Some(256 * MEBIBYTE), ..Limits::default() })?;
-    equal!(running.rest()?, "bounded\n");
-    Ok(())
-}
-
-fn many_processes_cannot_take_all_memory() -> Outcome {
-    let code = "import os, time
-for _ in range(6): os.fork()
-kept = b'x' * (50 << 20)
-time.sleep(1000)";
-    let mut running = run(code, Limits { memory_bytes: Some(256 * MEBIBYTE), ..Limits::default() })?;
-    equal!(running.sandbox.wait()?, Ended::OverMemory);
-    Ok(())
-}
-
-fn shared_pages_count() -> Outcome {
-    let code = "import mmap, time
-kept = []
-while True:
-    kept.append(mmap.mmap(-1, 16 << 20))
-    kept[-1].write(bytes(16 << 20))
-    if len(kept) > 60: time.sleep(1000)";
-    let mut running = run(code, Limits { memory_bytes: Some(256 * MEBIBYTE), ..Limits::default() })?;
-    equal!(running.sandbox.wait()?, Ended::OverMemory);
-    Ok(())
-}
-
-fn a_flood_of_output_waits_for_its_reader() -> Outcome {
-    let mut running = run("import os\nwhile True: os.write(1, b'x' * 65536)", Limits::default())?;
-    let mut taken = vec![0; 8 << 20];
-    running.output.read_exact(&mut taken)?;
-    running.sandbox.kill();
-    // What is left is what a pipe holds.
-    let left = running.output.read_to_end(&mut Vec::new())?;
-    if left > 1 << 20 {
-        return Err(format!("{left} bytes were kept").into());
-    }
-    Ok(())
-}
-
-fn processor_time_is_bounded() -> Outcome {
-    let mut running = run("while True: pass", Limits { processor_seconds: Some(1), ..Limits::default() })?;
-    let ended = running.sandbox.wait()?;
-    if !matches!(ended, Ended::Signalled(libc::SIGXCPU | libc::SIGKILL)) {
-        return Err(format!("{ended}").into());
-    }
     Ok(())
 }
 
