@@ -26,3 +26,14 @@ fn a_frontend_over_unix_sockets_does_too() {
 fn nbclient_runs_a_notebook() {
     Installed::new().run("notebook.py", &[]);
 }
+
+#[test]
+fn a_kernel_ends_with_the_frontend_that_started_it() {
+    Installed::new().run("orphan.py", &[]);
+}
+
+#[test]
+fn a_kernel_that_cannot_have_python_says_so_in_the_notebook() {
+    let empty = tempfile::tempdir().unwrap();
+    Installed::with(&["--offline", "--cache", empty.path().to_str().unwrap()]).run("without_python.py", &[]);
+}

@@ -23,8 +23,14 @@ struct Installed {
 
 impl Installed {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With these options of `belljar kernel run`.
+    fn with(options: &[&str]) -> Self {
         let prefix = tempfile::tempdir().unwrap();
-        let run = Belljar::without_cache().args(["kernel", "install", "--prefix"]).arg(prefix.path()).run();
+        let install = Belljar::without_cache().args(["kernel", "install", "--prefix"]).arg(prefix.path());
+        let run = install.arg("--").args(options).run();
         assert_eq!((run.status, run.stdout.as_str()), (Some(0), ""), "{run:?}");
         assert!(run.stderr.contains("share/jupyter/kernels/belljar"), "{run:?}");
         // The image of sessions is made before, where no client's patience counts.

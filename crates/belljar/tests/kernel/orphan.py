@@ -1,0 +1,35 @@
+"""A kernel whose frontend dies without a word ends by itself, also while a cell runs."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FRONTEND = """
+import os, time
+from jupyter_client.manager import KernelManager
+manager = KernelManager(kernel_name="belljar")
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
+client.wait_for_ready(timeout=60)
+client.execute("while True: pass")
+time.sleep(1)
+print(manager.provisioner.process.pid, flush=True)
+os._exit(1)
+"""
+
+
+def lives(pid):
+    try:
+        # The state stands behind the program's name in brackets; nobody may be there to bury it.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+pid = int(subprocess.run([sys.executable, "-c", FRONTEND], capture_output=True, text=True).stdout)
+deadline = time.monotonic() + 30
+while lives(pid):
+    assert time.monotonic() < deadline, "it lives on"
+    time.sleep(0.1)

@@ -1,0 +1,19 @@
+"""A kernel that cannot have Python answers all the same, and says in each cell why it runs nothing."""
+
+from jupyter_client.manager import KernelManager
+
+manager = KernelManager(kernel_name="belljar")
+manager.start_kernel()
+client = manager.client()
+client.start_channels()
+try:
+    client.wait_for_ready(timeout=60)
+    for _ in range(2):
+        reply = client.execute("1", reply=True, timeout=60)["content"]
+        assert reply["status"] == "error" and reply["ename"] == "KernelError", reply
+        assert "not in the cache" in reply["evalue"] and "hint: " in reply["evalue"], reply
+    reply = client.complete("pri", reply=True, timeout=60)["content"]
+    assert reply["status"] == "error", reply
+finally:
+    client.stop_channels()
+    manager.shutdown_kernel()
