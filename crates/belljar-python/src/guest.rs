@@ -57,6 +57,9 @@ pub(crate) fn digest() -> [u8; 32] {
     hasher.finalize().into()
 }
 
+/// The guest's module that turns values into JSON, which needs nothing but the standard library: for other Pythons.
+pub const VALUES: &str = include_str!("../guest/values.py");
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -72,6 +75,3 @@ mod tests {
         assert_eq!(files, listed);
     }
 }
-
-/// The guest's module that turns values into JSON, which needs nothing but the standard library: for other Pythons.
-pub const VALUES: &str = include_str!("../guest/values.py");

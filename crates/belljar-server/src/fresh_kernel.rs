@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use belljar_core::kernel::{
-    Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, Output, Stream,
-};
+use belljar_core::kernel::{Answer, Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, Output, Stream};
 use belljar_core::progress::{Progress, Step, StepProgress};
 use belljar_core::{LimitKind, Limits, Outcome, PythonError, Value};
 use belljar_emscripten::console::{self, OutputSink};

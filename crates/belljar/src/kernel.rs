@@ -52,7 +52,7 @@ What stands behind `--` are options of `belljar kernel run`.")]
     #[command(after_help = "\
 Example:
   jupyter console --kernel belljar      starts `belljar kernel run` with a connection file")]
-    Run(RunArguments),
+    Run(Box<RunArguments>),
 }
 
 /// The kernel's name unless another is given.
