@@ -8,6 +8,7 @@ mod command_line;
 mod harness;
 mod hostile;
 mod kernel;
+mod native_serving;
 mod native_setup;
 mod packages;
 mod runtime_files;

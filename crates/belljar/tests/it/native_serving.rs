@@ -1,0 +1,117 @@
+//! Servers and calls whose code runs in native kernels, in a real environment and the real sandbox. On a machine where the
+//! sandbox does not stand, that is said aloud.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Belljar, Run};
+
+/// An environment of `belljar native setup`, made once.
+static ENVIRONMENTS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-environments");
+    let setup = ["native", "setup", "--packages", "ipykernel,matplotlib,nbformat,numpy,pandas", "--native-dir"];
+    let run = Belljar::without_cache().args(setup).arg(&root).run();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    root
+});
+
+/// Calls a tool of a server with these options; `None` where this machine has no such sandbox.
+fn call(options: &str, tool: &str, arguments: &Value) -> Option<Run> {
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!(
+        "'{}' stdio --sandbox native --native-dir '{}' {options}",
+        env!("CARGO_BIN_EXE_belljar"),
+        ENVIRONMENTS.display()
+    );
+    let arguments = arguments.to_string();
+    let run = Belljar::without_cache().args(["call", &server, tool, &arguments]).directory(folder.path()).run();
+    if run.stderr.contains("sandbox does not stand") || run.stderr.contains("cannot make the sandbox") {
+        eprintln!("SKIPPED: {}", run.stderr);
+        return None;
+    }
+    Some(run)
+}
+
+/// The tool's structured answer.
+fn answer(options: &str, tool: &str, arguments: &Value) -> Option<Value> {
+    let run = call(options, tool, arguments)?;
+    let begin = run.stdout.find('{').unwrap_or_else(|| panic!("{run:?}"));
+    let mut values = serde_json::Deserializer::from_str(&run.stdout[begin..]).into_iter();
+    Some(values.next().unwrap().unwrap_or_else(|error| panic!("{error}: {run:?}")))
+}
+
+fn python(code: &str) -> Value {
+    json!({ "python_code": code })
+}
+
+#[test]
+fn a_call_runs_in_a_native_kernel_of_its_own() {
+    let code = "import sys\nprint(sys.platform, x)\n{'a': [1.0, float('nan')], 'b': (1, 2)}";
+    let arguments = json!({ "python_code": code, "global_variables": { "x": ["é", 2.5, null] } });
+    let Some(answer) = answer("", "run_python_code", &arguments) else { return };
+    assert_eq!(answer["status"], "success", "{answer}");
+    assert_eq!(answer["output"], json!(["linux ['é', 2.5, None]"]));
+    assert_eq!(answer["return_value"], json!({ "a": [1.0, "NaN"], "b": [1, 2] }));
+}
+
+#[test]
+fn what_goes_wrong_in_a_native_kernel_is_an_outcome() {
+    for (code, wanted) in [
+        ("1/0", "ZeroDivisionError: division by zero"),
+        ("import ctypes; ctypes.string_at(0)", "crashed its interpreter"),
+        ("while True: pass", "Limit reached: time"),
+        ("import socket; socket.create_connection(('1.1.1.1', 80), 2)", "Network is unreachable"),
+        ("open('/etc/shadow')", "Error"),
+    ] {
+        let Some(answer) = answer("--timeout 2", "run_python_code", &python(code)) else { return };
+        assert_eq!(answer["status"], "run-error", "{code}: {answer}");
+        assert!(answer["error"].as_str().unwrap().contains(wanted), "{code}: {answer}");
+    }
+}
+
+#[test]
+fn packages_of_native_kernels_keep_to_the_policy() {
+    let arguments = json!({ "python_code": "import cowsay; cowsay.__name__", "dependencies": ["cowsay"] });
+    let Some(installed) = answer("", "run_python_code", &arguments) else { return };
+    assert_eq!(
+        (&installed["status"], &installed["return_value"]),
+        (&json!("success"), &json!("cowsay")),
+        "{installed}"
+    );
+    for (options, wanted) in [("--deny-packages 'cow*'", "denied"), ("--no-install", "")] {
+        let refused = answer(options, "run_python_code", &arguments).unwrap();
+        assert_eq!(refused["status"], "install-error", "{options}: {refused}");
+        assert!(refused["error"].as_str().unwrap().contains(wanted), "{options}: {refused}");
+    }
+}
+
+#[test]
+fn a_session_runs_in_a_native_kernel_with_figures_and_files() {
+    let code = "import pandas as pd, matplotlib.pyplot as plt\nplt.plot([1, 3, 2]); plt.show()\n\
+                open('table.csv', 'w').write('a\\n1\\n')\npd.read_csv('table.csv')";
+    let Some(answer) = answer("--toolset interpreter", "execute_code", &json!({ "code": code })) else { return };
+    assert_eq!(answer["success"], true, "{answer}");
+    assert_eq!(answer["result"], "   a\n0  1", "{answer}");
+    let mut names: Vec<&str> =
+        answer["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["inline_1_1.png", "table.csv"], "{answer}");
+}
+
+#[test]
+fn what_a_native_server_cannot_do_is_said_at_once() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let start = |options: &[&str]| Belljar::without_cache().arg("stdio").args(options).run();
+    let none = start(&["--sandbox", "native", "--native-dir", nowhere.path().to_str().unwrap()]);
+    assert!(none.status == Some(2) && none.stderr.contains("belljar native setup"), "{none:?}");
+    let missing = start(&["--sandbox", "native", "--venv", "/nonexistent"]);
+    assert!(missing.status == Some(2) && missing.stderr.contains("/nonexistent"), "{missing:?}");
+    let stray = start(&["--venv", "/nonexistent"]);
+    assert!(stray.status == Some(2) && stray.stderr.contains("--sandbox native"), "{stray:?}");
+    let directory = ENVIRONMENTS.to_str().unwrap();
+    let data = ["--toolset", "interpreter", "--sandbox", "native", "--native-dir", directory, "--data-dir", "/tmp/x"];
+    let kept = start(&data);
+    assert!(kept.status == Some(2) && kept.stderr.contains("--data-dir"), "{kept:?}");
+}
