@@ -2,11 +2,15 @@
 //!
 //! No code that runs Python stands here, so that every backend and every front can speak of the same things.
 
+mod collector;
 mod execution;
+pub mod files;
+pub mod kernel;
 mod limits;
 pub mod progress;
 mod request;
 
+pub use collector::Collector;
 pub use execution::{Execution, LimitKind, Outcome, PythonError, Statistics, Value};
 pub use limits::{Limits, ParseSizeError, parse_size};
 pub use progress::{NoProgress, Progress};

@@ -1,9 +1,9 @@
 //! Why a call to a session was not answered, in words to act on.
 
-use crate::files::FileError;
-use crate::kernel::KernelError;
 use crate::pool::Busy;
 use crate::store::StoreError;
+use belljar_core::files::FileError;
+use belljar_core::kernel::KernelError;
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]

@@ -1,14 +1,11 @@
-//! Names, addresses and types of a session's files. A name comes from a stranger: it leads to a file of that very session,
+//! Addresses and types of a session's files. A name comes from a stranger: it leads to a file of that very session,
 //! or nowhere.
 
+use belljar_core::files::{FileError, Range, check_path, shortened};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::id::SessionId;
 
-/// Longest path, in bytes.
-const MAX_PATH: usize = 1024;
-/// Most bytes that are read at once; longer files are read in parts.
-pub const MAX_READ: u64 = 8 << 20;
 /// Beginning of an address.
 const SCHEME: &str = "kernel://";
 /// What is written as `%XX` in an address: what means something in a URI, and what is not printable ASCII.
@@ -24,56 +21,6 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'}')
     .add(b'\\');
-
-/// What is known of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileInfo {
-    /// Path from the session's directory.
-    pub path: String,
-    /// Bytes.
-    pub size: u64,
-    /// When it was last written, in nanoseconds; only to tell changes.
-    pub modified: i128,
-}
-
-/// Part of a file, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Range {
-    /// Where it begins.
-    pub offset: u64,
-    /// How much at most; `None` is to the end, as long as that is not more than [`MAX_READ`].
-    pub length: Option<u64>,
-}
-
-/// Why a file cannot be read or written.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FileError {
-    /// The name leads nowhere.
-    #[error("`{0}` is no name of a file: write a path inside of the session, such as `table.csv` or `plots/one.png`")]
-    Name(String),
-    /// There is no such file.
-    #[error("the session has no file `{0}`; list_session_files says which there are")]
-    Missing(String),
-    /// It is longer than what is read at once.
-    #[error("`{path}` has {size} bytes, and at most {MAX_READ} are read at once: add `?offset=0&length={MAX_READ}`")]
-    TooLong {
-        /// The file.
-        path: String,
-        /// Its length.
-        size: u64,
-    },
-    /// There is no room for it.
-    #[error("`{0}` does not fit into the session's space (--session-disk)")]
-    Full(String),
-    /// Something else.
-    #[error("`{path}`: {reason}")]
-    Other {
-        /// The file.
-        path: String,
-        /// What happened.
-        reason: String,
-    },
-}
 
 /// Where a file is: `kernel://SESSION/PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,25 +64,9 @@ impl FileAddress {
     }
 }
 
-/// Whether a path stays inside of the session's directory: names with slashes between them, none of them `.`, `..` or
-/// hidden.
-pub(crate) fn check_path(path: &str) -> Result<(), FileError> {
-    let plain = |name: &str| {
-        !name.is_empty()
-            && !name.starts_with('.')
-            && name.len() <= 255
-            && !name.contains(|c: char| c.is_control() || c == '\\')
-    };
-    if path.len() <= MAX_PATH && path.split('/').all(plain) { Ok(()) } else { Err(FileError::Name(shortened(path))) }
-}
-
 /// Whether an uploaded file may be called that: a plain name, without folders.
 pub(crate) fn check_plain_name(name: &str) -> Result<(), FileError> {
     if name.contains('/') { Err(FileError::Name(shortened(name))) } else { check_path(name) }
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(200).filter(|c| !c.is_control()).collect()
 }
 
 /// The MIME type of a file, by its name.

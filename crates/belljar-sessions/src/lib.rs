@@ -1,4 +1,5 @@
 //! Sessions: interpreters that live on between calls. Made, found, run one call after the other, put to sleep, expired.
+//! What a backend must do for them stands in [`belljar_core::kernel`].
 //!
 //! ```text
 //!  execute(id, code) ─▶ Sessions: which session? ─▶ its queue ─▶ pool of guest threads ─▶ Kernel: awake, or woken
@@ -14,7 +15,6 @@
 //! | `report` | what a cell came to, and what of it is kept in files |
 //! | `ticket` | stops a cell whose caller is gone |
 //! | `id`, `clock` | how sessions are named, how time is told |
-//! | `kernel` | what a backend must do, and the words for what cells come to |
 //! | `wasm` | the backend of the sandboxed CPython |
 //! | `outputs` | what a cell writes and shows, in order and within bounds |
 //! | `files` | names, addresses and types of a session's files |
@@ -26,7 +26,6 @@ mod clock;
 mod error;
 mod files;
 mod id;
-mod kernel;
 pub mod notebook;
 mod outputs;
 mod pool;
@@ -38,14 +37,15 @@ mod store;
 mod ticket;
 mod wasm;
 
+pub use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
+pub use belljar_core::kernel::{
+    Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved,
+    Silent, Stream,
+};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::SessionError;
-pub use files::{FileAddress, FileError, FileInfo, MAX_READ, Range, is_text, mime_of};
+pub use files::{FileAddress, is_text, mime_of};
 pub use id::SessionId;
-pub use kernel::{
-    Answer, Audience, Backend, Bundle, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved,
-    Silent,
-};
 pub use pool::{Busy, Capacity, Place, Pool};
 pub use report::{FileChange, Picture, Report};
 pub use sessions::{Options, Sessions};

@@ -1,9 +1,8 @@
 //! Notebooks (nbformat 4.5): cells with their outputs, read and written.
 
-use belljar_emscripten::console::Stream;
 use serde_json::{Map, Value, json};
 
-use crate::kernel::{Bundle, End, Executed, Output};
+use belljar_core::kernel::{Bundle, End, Executed, Output, Stream};
 
 /// Cells of a notebook that are read.
 const MOST_CELLS: usize = 10_000;

@@ -6,9 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::files::{FileAddress, FileInfo};
+use crate::files::FileAddress;
 use crate::id::SessionId;
-use crate::kernel::{Bundle, End, Kernel, Output};
+use belljar_core::files::FileInfo;
+use belljar_core::kernel::{Bundle, End, Kernel, Output};
 
 /// An image that a cell shows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::id::SessionId;
-use crate::kernel::{Interrupt, Kernel};
 use crate::state::State;
+use belljar_core::kernel::{Interrupt, Kernel};
 
 /// What is done to a session, on a guest thread.
 /// The answer is whoever waits for it: told when the session is free for the next call.

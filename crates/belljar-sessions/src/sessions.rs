@@ -8,15 +8,16 @@ use tokio::sync::oneshot;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::SessionError;
-use crate::files::{FileAddress, FileInfo};
+use crate::files::FileAddress;
 use crate::id::SessionId;
-use crate::kernel::{Audience, Backend, CellRequest, Interrupt};
 use crate::pool::Pool;
 use crate::report::Report;
 use crate::session::{Answered, Queued, Session};
 use crate::state::{Shop, State};
 use crate::store::{Store, StoreError};
 use crate::ticket::{CancelOnDrop, Ticket};
+use belljar_core::files::FileInfo;
+use belljar_core::kernel::{Audience, Backend, CellRequest, Interrupt};
 
 /// How sessions are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -411,5 +412,6 @@ fn is_past(used: Duration, timeout: Duration, now: Duration) -> bool {
 }
 
 fn new_id() -> Result<SessionId, SessionError> {
-    SessionId::random().map_err(|error| SessionError::Kernel(crate::kernel::KernelError::Failed(error.to_string())))
+    SessionId::random()
+        .map_err(|error| SessionError::Kernel(belljar_core::kernel::KernelError::Failed(error.to_string())))
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use belljar_core::progress::Progress;
 
 use crate::error::SessionError;
-use crate::files::{FileError, FileInfo, Range, check_path, check_plain_name};
+use crate::files::check_plain_name;
 use crate::id::SessionId;
-use crate::kernel::{Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output};
 use crate::notebook;
 use crate::outputs;
 use crate::report::{FileChange, Report, keep_forms, kept};
 use crate::store::{Lease, Store, StoreError, Unsettled};
+use belljar_core::files::{FileError, FileInfo, Range, check_path};
+use belljar_core::kernel::{Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output};
 
 /// Files that are reported after one cell.
 const MOST_REPORTED: usize = 200;

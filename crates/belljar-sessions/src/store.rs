@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::id::SessionId;
-use crate::kernel::Saved;
+use belljar_core::kernel::Saved;
 
 const MAGIC: [u8; 8] = *b"BELLSESS";
 /// Version of the form.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::kernel::Interrupt;
+use belljar_core::kernel::Interrupt;
 
 /// Time between the interrupt of a cell whose caller is gone, and its end.
 const GRACE: Duration = Duration::from_secs(5);

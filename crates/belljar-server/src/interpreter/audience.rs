@@ -4,8 +4,8 @@
 use std::sync::{Arc, mpsc};
 
 use belljar_core::progress::{Progress, Step, StepProgress};
-use belljar_emscripten::console::{OutputSink, Stream};
-use belljar_sessions::{Answer, Audience};
+use belljar_emscripten::console::{self, OutputSink};
+use belljar_sessions::{Answer, Audience, Stream};
 use rmcp::model::{
     ElicitRequestParams, ElicitationAction, ElicitationSchema, PrimitiveSchemaDefinition, ProtocolVersion, StringSchema,
 };
@@ -67,6 +67,10 @@ impl Progress for Shared {
 
 impl Audience for Shared {
     fn wrote(&self, stream: Stream, bytes: &[u8]) {
+        let stream = match stream {
+            Stream::Stdout => console::Stream::Stdout,
+            Stream::Stderr => console::Stream::Stderr,
+        };
         self.output.clone().write(stream, bytes);
     }
 

@@ -1,17 +1,32 @@
-//! What code in a session asks of the host: to show something, and for a line of input.
+//! What code in a session has of the host: somewhere to write to, somebody to show things to, and to ask for a line of input.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::Collector;
+use belljar_core::kernel::Stream;
+use belljar_emscripten::console::{self, OutputSink};
 use belljar_python::{CallError, GaveUp, HostCall, Scene};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::kernel::{Audience, Bundle, Output};
-use crate::outputs::Collector;
+use belljar_core::kernel::{Audience, Bundle, Output};
 
 /// How long a question may go unanswered.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Where a cell's standard streams lead.
+pub(super) struct Written(pub(super) Collector);
+
+impl OutputSink for Written {
+    fn write(&mut self, stream: console::Stream, bytes: &[u8]) {
+        let stream = match stream {
+            console::Stream::Stdout => Stream::Stdout,
+            console::Stream::Stderr => Stream::Stderr,
+        };
+        self.0.write(stream, bytes);
+    }
+}
 
 /// Answers `show`: a cell's value, and what it displays.
 pub(super) struct Show(pub(super) Collector);

@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_core::progress::Progress;
-use belljar_core::{LimitKind, Limits, Outcome};
+use belljar_core::{Collector, LimitKind, Limits, Outcome};
 use belljar_emscripten::Difference;
-use belljar_emscripten::console::{Discard, Stream};
+use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileType, Filesystem};
 use belljar_python::install::{Given, InstallerSource, LiveInstaller};
 use belljar_python::packages::{Member, PackageSet};
 use belljar_python::{CellRequest as GuestCell, Image, Interpreter, Interrupter, Python, SESSION_DIRECTORY, Streams};
 use serde::{Deserialize, Serialize};
 
-use crate::files::{FileError, FileInfo, MAX_READ, Range};
-use crate::kernel::{Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Saved};
-use crate::outputs::Collector;
-use calls::{Input, Nobody, Show};
+use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
+use belljar_core::kernel::{
+    Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Saved, Stream,
+};
+use calls::{Input, Nobody, Show, Written};
 
 /// Time between the interrupt of a cell whose time is up, which it can handle and which leaves its variables, and the end
 /// of its interpreter.
@@ -250,7 +251,8 @@ impl Kernel for WasmKernel {
         let progress: Arc<dyn Progress> = audience.clone();
         let installer = Arc::new(LiveInstaller::with_packages(python, self.set.clone(), source.clone(), progress));
         let installed = self.install(&installer, &cell.code, &audience, &outputs);
-        self.interpreter.redirect(Streams { output: Box::new(outputs.clone()), input: Box::new(std::io::empty()) });
+        self.interpreter
+            .redirect(Streams { output: Box::new(Written(outputs.clone())), input: Box::new(std::io::empty()) });
         self.interpreter.answer("install", installer.clone());
         self.interpreter.answer("show", Arc::new(Show(outputs.clone())));
         self.interpreter.answer("input", Arc::new(Input(audience)));

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use belljar_core::progress::{NoProgress, Progress, Step, StepProgress};
-use belljar_emscripten::console::Stream;
 use serde_json::Value;
 
 use crate::files::{FileError, FileInfo, Range};
+use crate::progress::{NoProgress, Progress, Step, StepProgress};
 
 /// Makes interpreters for sessions.
 pub trait Backend: Send + Sync {
@@ -58,7 +57,7 @@ pub trait Kernel: Send {
     /// The regular files of the session, without hidden ones.
     fn files(&mut self) -> Vec<FileInfo>;
 
-    /// A part of a file. The path is one that [`crate::FileAddress`] accepts.
+    /// A part of a file. The path is one that [`check_path`](crate::files::check_path) lets pass.
     ///
     /// # Errors
     /// When there is no such file, or it is not a regular one that the session has made.
@@ -78,6 +77,15 @@ pub trait Interrupt: Send + Sync {
 
     /// Ends the interpreter, whatever it does.
     fn stop(&self);
+}
+
+/// Where a piece of output was written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
 }
 
 /// Whoever waits for a cell.
