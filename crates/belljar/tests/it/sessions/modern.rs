@@ -128,7 +128,8 @@ fn who_listens_hears_of_files_and_of_the_list() {
     let done = fields(&ask(&mut wire, call("open('a.txt', 'w').write('1')")));
     let (id, uri) = (&done["session_info"]["session_id"], &done["files"][0]["uri"]);
     let nowhere = "kernel://aaaaaaaaaaaaaaaa/x";
-    let filter = json!({ "resourcesListChanged": true, "toolsListChanged": true, "resourceSubscriptions": [uri, nowhere] });
+    let filter =
+        json!({ "resourcesListChanged": true, "toolsListChanged": true, "resourceSubscriptions": [uri, nowhere] });
     let listening = wire.send("subscriptions/listen", modern(json!({ "notifications": filter })));
     let acknowledged = wire.next().unwrap();
     assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged", "{acknowledged:#}");
