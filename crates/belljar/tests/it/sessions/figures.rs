@@ -100,8 +100,8 @@ fn a_figure_of_plotly_is_an_image_where_an_engine_is_installed() {
     let answer = fields(&result);
     assert_eq!(images(&result).len(), 1, "{answer:#}");
     let kept: Vec<&Value> = answer["files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
-    assert_eq!(kept, ["inline_3_1.png"], "{answer:#}");
-    let size = "import struct; struct.unpack('>II', open('inline_3_1.png', 'rb').read()[16:24])";
+    assert_eq!(kept, ["inline_4_1.png"], "{answer:#}");
+    let size = "import struct; struct.unpack('>II', open('inline_4_1.png', 'rb').read()[16:24])";
     assert_eq!(session.value(size), "(30, 20)");
     // An engine that fails takes nothing away.
     let broken = "import kaleido; kaleido.calc_fig_sync = None\ngo.Figure(go.Scatter(y=[1, 2]))";
