@@ -1,10 +1,10 @@
 //! The compiler and its settings, shared by every program of a process.
 
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
-use wasmtime::{Config, OptLevel};
+use wasmtime::{Config, OptLevel, RegallocAlgorithm};
 
 use crate::memory::ImageMemory;
 
@@ -22,11 +22,23 @@ pub enum HardStop {
     Epoch,
 }
 
+/// How much time compiling may take. What comes of either runs on the same engine, beside the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Effort {
+    /// In less than half the time, code that is larger and slower.
+    Quick,
+    /// The best code.
+    #[default]
+    Full,
+}
+
 /// Compiles modules and holds what all their instances share. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     inner: wasmtime::Engine,
     hard_stop: HardStop,
+    /// Only compiles. Made when it is needed.
+    quick: Arc<OnceLock<wasmtime::Engine>>,
 }
 
 impl Engine {
@@ -35,25 +47,8 @@ impl Engine {
     /// # Errors
     /// When wasmtime does not support the processor or operating system.
     pub fn new(hard_stop: HardStop) -> wasmtime::Result<Self> {
-        let mut config = Config::new();
-        config
-            // What the exception translation emits, and what CPython's call trampoline asks types with.
-            .wasm_exceptions(true)
-            .wasm_gc(true)
-            .wasm_function_references(true)
-            .cranelift_opt_level(OptLevel::Speed)
-            .max_wasm_stack(MAX_WASM_STACK)
-            // Unused, but must not be the smaller one.
-            .async_stack_size(MAX_WASM_STACK)
-            .epoch_interruption(hard_stop == HardStop::Epoch)
-            .with_host_memory(Arc::new(ImageMemory))
-            // Only exceptions live there, and not for long.
-            .gc_heap_reservation(1 << 20)
-            // Functions have no names once translated, so that backtraces would only cost time.
-            .wasm_backtrace_max_frames(None)
-            // Address maps serve the same backtraces.
-            .generate_address_map(false);
-        Ok(Self { inner: wasmtime::Engine::new(&config)?, hard_stop })
+        let inner = wasmtime::Engine::new(&config(hard_stop))?;
+        Ok(Self { inner, hard_stop, quick: Arc::default() })
     }
 
     /// How instances of this engine are stopped.
@@ -73,10 +68,54 @@ impl Engine {
         hex(&hasher.0.finalize()[..16])
     }
 
+    /// Native code for a module, on all processors; on those of a thread pool of rayon's where called from one.
+    ///
+    /// # Errors
+    /// When the module is not valid, or uses what is switched off.
+    pub fn compile(&self, effort: Effort, wasm: &[u8]) -> wasmtime::Result<Vec<u8>> {
+        let compiler = match effort {
+            Effort::Full => &self.inner,
+            Effort::Quick => match self.quick.get() {
+                Some(quick) => quick,
+                None => {
+                    let mut config = config(self.hard_stop);
+                    // The register allocator takes half of the time. Neither setting keeps `inner` from running the code.
+                    config.cranelift_opt_level(OptLevel::None);
+                    config.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+                    let quick = wasmtime::Engine::new(&config)?;
+                    self.quick.get_or_init(|| quick)
+                }
+            },
+        };
+        compiler.precompile_module(wasm)
+    }
+
     /// The wasmtime engine, for what this crate does not offer.
     pub fn wasmtime(&self) -> &wasmtime::Engine {
         &self.inner
     }
+}
+
+fn config(hard_stop: HardStop) -> Config {
+    let mut config = Config::new();
+    config
+        // What the exception translation emits, and what CPython's call trampoline asks types with.
+        .wasm_exceptions(true)
+        .wasm_gc(true)
+        .wasm_function_references(true)
+        .cranelift_opt_level(OptLevel::Speed)
+        .max_wasm_stack(MAX_WASM_STACK)
+        // Unused, but must not be the smaller one.
+        .async_stack_size(MAX_WASM_STACK)
+        .epoch_interruption(hard_stop == HardStop::Epoch)
+        .with_host_memory(Arc::new(ImageMemory))
+        // Only exceptions live there, and not for long.
+        .gc_heap_reservation(1 << 20)
+        // Functions have no names once translated, so that backtraces would only cost time.
+        .wasm_backtrace_max_frames(None)
+        // Address maps serve the same backtraces.
+        .generate_address_map(false);
+    config
 }
 
 /// Lower-case hexadecimal.

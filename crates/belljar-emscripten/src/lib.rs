@@ -35,7 +35,7 @@ mod working_set;
 pub use wasmtime;
 
 pub use difference::Difference;
-pub use engine::{Engine, HardStop};
+pub use engine::{Effort, Engine, HardStop};
 pub use errno::Errno;
 pub use instance::{Instance, InstanceError, Setup};
 pub use limits::Limits;

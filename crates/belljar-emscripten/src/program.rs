@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::{Instance as WasmInstance, InstancePre, Linker, Module, Store};
 
 use crate::dylink::Libraries;
-use crate::engine::{Engine, hex};
+use crate::engine::{Effort, Engine, hex};
 use crate::host::{Host, Termination};
 use crate::instance::{Instance, InstanceError, Setup};
 use crate::memory::{MemoryImage, WASM_PAGE};
@@ -130,13 +130,13 @@ impl Program {
         let mut identity = Sha256::new();
         identity.update(engine.fingerprint());
         identity.update(&translated.wasm);
-        let code = engine.wasmtime().precompile_module(&translated.wasm)?;
+        let code = engine.compile(Effort::Full, &translated.wasm)?;
         let memory_pages = memory_pages(engine, &code)?;
         write(directory, CODE, &code)?;
         for (number, resident) in source.residents.iter().enumerate() {
             let module = wat::parse_bytes(&resident.module).map_err(wasmtime::Error::from)?;
             identity.update(&module);
-            write(directory, &resident_file(number), &engine.wasmtime().precompile_module(&module)?)?;
+            write(directory, &resident_file(number), &engine.compile(Effort::Full, &module)?)?;
         }
         write_memory(directory, &translated.segments, memory_pages)?;
         write(directory, SYMBOLS, &encode(&translated.symbols)?)?;

@@ -130,7 +130,7 @@ impl Installer {
         let resolution = self.resolve_until(request, progress, deadline)?;
         let wants_pyodide = self.lacks_files_of_pyodide(&resolution)?;
         let outage = self.outage.as_ref().filter(|_| wants_pyodide);
-        if outage.is_some_and(Outage::is_known) {
+        if outage.is_some_and(|outage| outage.is_known() || outage.is_nowhere()) {
             // What only the server has, it must be asked for all the same.
             if let Ok(installed) = self.install_from_index(request, progress, deadline) {
                 return Ok(installed);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use belljar_cache::{Cache, CacheError, EntryKey};
 use belljar_core::Limits;
 use belljar_core::progress::Progress;
+use belljar_emscripten::dylink::LibraryError;
 use belljar_emscripten::fs::Layer;
 use belljar_emscripten::program::ProgramError;
 use belljar_emscripten::{Engine, HardStop, InstanceError, Program};
@@ -134,7 +135,7 @@ impl Python {
         };
         let cache = Cache::open(options.cache.clone())?;
         let engine = Engine::new(HardStop::default())?;
-        let libraries = Arc::new(CompiledLibraries::new(&engine, &cache));
+        let libraries = CompiledLibraries::new(&engine, &cache);
         let workshop = Workshop { release, cache: &cache, engine: &engine, options, progress };
         let program = workshop.program(&libraries)?;
         let base_layers = workshop.layers(&program)?;
@@ -245,8 +246,15 @@ impl Python {
             return Ok(self.shared.base.clone());
         }
         let name = (set.key().clone(), modules);
-        if let Some(image) = lock(&self.shared.images).get(&name) {
-            return Ok(image);
+        {
+            let mut images = lock(&self.shared.images);
+            if self.shared.libraries.have_improved() {
+                // Opened again, they have the better code.
+                images.clear();
+            }
+            if let Some(image) = images.get(&name) {
+                return Ok(image);
+            }
         }
         let (image, made) = self.preloader(progress).image(set, &name.1)?;
         if made {
@@ -268,6 +276,15 @@ impl Python {
 
     pub(crate) fn base_key(&self) -> &EntryKey {
         &self.shared.base_key
+    }
+
+    /// Compiles with all effort what of packages was compiled quickly, which otherwise happens in the background of a process
+    /// that lives for a while.
+    ///
+    /// # Errors
+    /// When a library cannot be compiled, or the cache cannot be written.
+    pub fn improve_libraries(&self, progress: &dyn Progress) -> Result<(), LibraryError> {
+        self.shared.libraries.improve_now(progress)
     }
 
     /// The layers of an interpreter with the wheels of `set`.

@@ -43,6 +43,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Recent<K, V> {
         }
     }
 
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     fn weight(&self) -> u64 {
         self.entries.values().map(|kept| kept.weight).sum()
     }

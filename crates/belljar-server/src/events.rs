@@ -78,7 +78,7 @@ impl Events {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session has ended, and with it its own stream.
+    /// A session has ended, and with it its own stream and those that somebody resumed in it.
     pub(crate) fn forget(&self, session: &str) {
         self.kept().remove(&common(session));
     }
@@ -93,21 +93,30 @@ impl Events {
             None => return None,
         };
         let mut kept = self.kept();
-        if name == common(session) {
-            kept.begin(&name);
+        if name != common(session) && !kept.streams.contains_key(&name) {
+            return None;
         }
+        // It lasts as long as the session. A request's stream does not say whose it is, and without the session there will
+        // be no answer.
+        kept.begin(&common(session));
+        let life = kept.streams.get(&common(session))?.more.subscribe();
         let more = kept.streams.get(&name)?.more.subscribe();
         drop(kept);
         Some(futures::stream::unfold(
-            (self.clone(), name, number, more),
-            |(events, name, after, mut more)| async move {
+            (self.clone(), name, number, more, life),
+            |(events, name, after, mut more, mut life)| async move {
+                let mut over = false;
                 loop {
                     // Marked as seen before the look, so that what comes in between is not missed.
                     more.borrow_and_update();
                     match events.next(&name, after) {
-                        Next::Event(number, event) => return Some((event, (events, name, number, more))),
+                        Next::Event(number, event) => return Some((event, (events, name, number, more, life))),
                         Next::End => return None,
-                        Next::Wait => more.changed().await.ok()?,
+                        Next::Wait if over => return None,
+                        Next::Wait => tokio::select! {
+                            changed = more.changed() => changed.ok()?,
+                            () = ended(&mut life) => over = true,
+                        },
                     }
                 }
             },
@@ -155,6 +164,11 @@ impl Events {
         kept.make_room(&self.bounds);
         id
     }
+}
+
+/// Waits until a stream is not known any more.
+async fn ended(life: &mut watch::Receiver<()>) {
+    while life.changed().await.is_ok() {}
 }
 
 enum Next {
@@ -296,6 +310,18 @@ mod tests {
         assert_eq!(rest(&events, "other", "0"), (0, false));
         let mut waiting = Box::pin(events.after("s", "0").unwrap());
         events.forget("s");
+        assert!(matches!(waiting.next().now_or_never(), Some(None)));
+    }
+
+    #[test]
+    fn nobody_waits_for_an_answer_in_a_session_that_has_ended() {
+        let events = Events::new(Bounds::default());
+        let first = events.store("a", &ServerSseMessage::retry(Duration::from_secs(1)));
+        let mut waiting = Box::pin(events.after("s", &first).unwrap());
+        assert!(waiting.next().now_or_never().is_none());
+        events.store("a", &said("the last words"));
+        events.forget("s");
+        assert!(matches!(waiting.next().now_or_never(), Some(Some(_))));
         assert!(matches!(waiting.next().now_or_never(), Some(None)));
     }
 

@@ -23,7 +23,7 @@ pub(crate) fn warmup(global: &Global, options: &PackageOptions) -> ExitCode {
         Ok(python) => python,
         Err(error) => return fail_with(&error),
     };
-    let packages = match Packages::new(&python, options, global.offline(), progress) {
+    let packages = match Packages::new(&python, options, global.offline(), progress.clone()) {
         Ok(packages) => packages,
         Err(message) => return fail(&message),
     };
@@ -32,6 +32,9 @@ pub(crate) fn warmup(global: &Global, options: &PackageOptions) -> ExitCode {
     }
     if let Err(message) = packages.preload() {
         return fail(&message);
+    }
+    if let Err(error) = python.improve_libraries(&*progress) {
+        return fail(&error.to_string());
     }
     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
     let mut interpreter = match python.interpreter(Limits::default(), streams) {

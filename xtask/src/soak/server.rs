@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Small, so that every bound is reached.
 const SIZE: [&str; 17] = [
@@ -92,8 +92,19 @@ impl Server {
         body: &[u8],
     ) -> std::io::Result<(u16, String)> {
         let mut stream = self.open(method, path, headers, body, body.len())?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes)?;
+        let (mut bytes, mut piece) = (Vec::new(), [0; 1 << 14]);
+        let begin = Instant::now();
+        loop {
+            let count = stream.read(&mut piece)?;
+            bytes.extend_from_slice(&piece[..count]);
+            if count == 0 {
+                break;
+            }
+            // What keeps a connection alive is no answer.
+            if begin.elapsed() > PATIENCE {
+                return Err(std::io::Error::other(format!("no end of the answer after {} s", PATIENCE.as_secs())));
+            }
+        }
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
         status.map(|status| (status, text)).ok_or_else(|| std::io::Error::other("no HTTP"))

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::Module;
 
 use super::library::{Data, Library, LibraryError, LibraryHash};
-use crate::engine::Engine;
+use crate::engine::{Effort, Engine};
 use crate::fs::FileBytes;
 use crate::translate::{self, Dylink, Options, Symbols};
 
@@ -30,16 +30,17 @@ struct Description {
 }
 
 impl Library {
-    /// Translates and compiles the side module `wasm` and writes the result into `directory`, which must exist.
+    /// Translates and compiles the side module `wasm` and writes the result into `directory`, which must exist. Whatever the
+    /// effort, what is written is the same library: snapshots do not tell one from the other.
     ///
     /// # Errors
     /// When it is no side module, uses something that this host does not have, or cannot be written.
-    pub fn compile(engine: &Engine, wasm: &[u8], directory: &Path) -> Result<(), LibraryError> {
+    pub fn compile(engine: &Engine, effort: Effort, wasm: &[u8], directory: &Path) -> Result<(), LibraryError> {
         let options = Options { safepoints: true, ..Options::default() };
         let translated = translate::translate(wasm, &options);
         let translated = translated.map_err(|error| LibraryError::NotASideModule(error.to_string()))?;
         let dylink = translated.dylink.ok_or_else(|| LibraryError::NotASideModule("no `dylink.0` section".into()))?;
-        let code = engine.wasmtime().precompile_module(&translated.wasm);
+        let code = engine.compile(effort, &translated.wasm);
         let code = code.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
         let mut data = Vec::new();
         let mut segments = Vec::with_capacity(translated.segments.len());
