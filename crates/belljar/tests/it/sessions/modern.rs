@@ -165,7 +165,7 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
         let call = async |code: &str, session: &str| {
             let arguments = json!({ "code": code, "session_id": session });
             let outcome = server.direct_call_tool("execute_code", arguments).await.unwrap();
-            serde_json::from_str::<Value>(&outcome.to_text().lines().next().unwrap_or_default())
+            serde_json::from_str::<Value>(outcome.to_text().lines().next().unwrap_or_default())
                 .unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
         };
         let first = call("input('Say one') + input('Say two')", "").await;
