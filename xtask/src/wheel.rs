@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{target_directory, workspace};
+use crate::workspace::{as_by_hand, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask wheel [--release]
@@ -34,6 +34,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let mut build = Command::new(tools.join("bin/maturin"));
     build.arg("build").args(["--profile", if release { "release" } else { "dev" }]).arg("--out").arg(&wheels);
     build.arg("--target-dir").arg(&target).current_dir(workspace()?.join("packaging/python"));
+    as_by_hand(&mut build);
     run(&mut build)?;
     let wheel = only_wheel(&wheels)?;
     println!("{}", wheel.display());

@@ -15,18 +15,22 @@ pub(crate) fn target_directory() -> Result<PathBuf, String> {
     program.ancestors().nth(2).map(Path::to_owned).ok_or_else(|| "this program stands outside of a build folder".into())
 }
 
-/// Builds belljar as `cargo test` does, and answers where it is.
-pub(crate) fn build_belljar() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    // What Cargo tells this program of itself would make build scripts that look at it run again, here and in the next
-    // build by hand.
+/// Takes from a command what Cargo tells this program of itself. Build scripts that look at it would run again, there and in
+/// the next build by hand.
+pub(crate) fn as_by_hand(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO" {
             command.env_remove(name);
         }
     }
+}
+
+/// Builds belljar as `cargo test` does, and answers where it is.
+pub(crate) fn build_belljar() -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    as_by_hand(&mut command);
     let status = command
         .args(["build", "--workspace", "--bins"])
         .current_dir(workspace()?)
