@@ -3,8 +3,10 @@
 //!
 //! Like a snapshot it is taken between calls. It says nothing about which snapshot it belongs to: whoever keeps it must
 //! know, since the same pages on top of another memory are a broken program.
+//!
+//! Of a page that was written to, a few counters and pointers differ mostly: of the first cell of an IPython session one
+//! word in thirty. So only words that differ are kept, and a mask for each page says which they are.
 
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use wasmtime::{Ref, Val};
@@ -20,10 +22,15 @@ use crate::snapshot::{Description, MAX_DESCRIPTION, Snapshot, invalid, unusable}
 use crate::working_set::WorkingSet;
 
 /// Version of the form in which [`Difference::to_bytes`] writes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"BELLDIFF";
 /// Magic, version, length of the description, pages, memory in wasm pages.
 const HEADER: usize = 8 + 4 + 4 + 4 + 4;
+/// Bytes of a word: what differs is told word by word.
+const WORD: usize = 8;
+/// A bit for each word of a page, the lowest of the first element for the first word.
+type Mask = [u64; PAGE / WORD / 64];
+const MASK_BYTES: usize = PAGE / WORD / 8;
 
 /// How an instance differs from a snapshot.
 pub struct Difference {
@@ -32,9 +39,11 @@ pub struct Difference {
     memory: u32,
     /// Numbers of the pages that differ, ascending, in units of [`PAGE`].
     pages: Vec<u32>,
-    /// What turns the snapshot's page into the instance's, by exclusive or, in that order. A page differs in a few
-    /// counters and pointers mostly, so that this is zeros for the most part, which compress to nothing.
-    contents: Vec<u8>,
+    /// Which words of them differ, in that order.
+    masks: Vec<Mask>,
+    /// What turns those words from the snapshot's into the instance's, by exclusive or, in that order: neighbouring
+    /// pointers differ in the same few bits, which compresses well.
+    words: Vec<u64>,
 }
 
 impl Instance {
@@ -50,24 +59,21 @@ impl Instance {
         let description = self.describe(Vec::new(), WorkingSet::default());
         let (store, main) = self.parts();
         let memory = main.memory.data(&*store);
-        let image = snapshot.memory();
-        let (mut pages, mut contents) = (Vec::new(), Vec::new());
-        let mut original = [0; PAGE];
+        let image = snapshot.memory().contents().map_err(unusable)?;
+        let (mut pages, mut masks, mut words) = (Vec::new(), Vec::new(), Vec::new());
         for number in written.into_iter().flat_map(|(first, count)| first..first + count) {
             let at = number as usize * PAGE;
             let Some(page) = memory.get(at..at + PAGE) else { break };
-            original.fill(0);
-            if at < image.len() {
-                image.file().read_exact_at(&mut original, image.offset() + at as u64).map_err(unusable)?;
-            }
-            if page != original {
+            // Memory that the program took since then was zero.
+            let mask = changed_words(page, image.get(at..at + PAGE).unwrap_or(&[0; PAGE]), &mut words);
+            if mask != Mask::default() {
                 pages.push(number);
-                contents.extend(page.iter().zip(&original).map(|(now, before)| now ^ before));
+                masks.push(mask);
             }
         }
         let memory =
             u32::try_from(memory.len() / WASM_PAGE).map_err(|_| unusable(invalid("its memory is too large")))?;
-        Ok(Difference { description, memory, pages, contents })
+        Ok(Difference { description, memory, pages, masks, words })
     }
 }
 
@@ -112,25 +118,53 @@ impl Program {
             main.table.grow(&mut *store, missing, Ref::Func(None))?;
         }
         dylink::restore(store, &state.link, &libraries)?;
+        // What the copy is going to write to when it goes on is much of what it wrote to before.
+        instance.copy_ahead(snapshot.working_set());
+        instance.copy_ahead(&WorkingSet::of_pages(&difference.pages));
+        let (store, main) = instance.parts();
         let memory = main.memory.data_mut(store);
-        for (&number, page) in difference.pages.iter().zip(difference.contents.chunks(PAGE)) {
+        let mut words = difference.words.iter();
+        for (&number, mask) in difference.pages.iter().zip(&difference.masks) {
             let at = number as usize * PAGE;
-            let place = memory.get_mut(at..at + PAGE);
-            let place = place.ok_or_else(|| unusable(invalid("it has a page outside of its memory")))?;
-            for (byte, change) in place.iter_mut().zip(page) {
-                *byte ^= change;
-            }
+            let page = memory.get_mut(at..at + PAGE);
+            change_words(
+                page.ok_or_else(|| unusable(invalid("it has a page outside of its memory")))?,
+                mask,
+                &mut words,
+            );
         }
         Ok(instance)
     }
 }
 
-impl Difference {
-    /// Bytes of pages in it.
-    pub fn page_bytes(&self) -> usize {
-        self.contents.len()
+/// Which words of a page are others than those of `original`; how they differ is added to `words`.
+fn changed_words(page: &[u8], original: &[u8], words: &mut Vec<u64>) -> Mask {
+    let mut mask = Mask::default();
+    let pairs = page.as_chunks::<WORD>().0.iter().zip(original.as_chunks::<WORD>().0);
+    for (number, (now, before)) in pairs.enumerate() {
+        if now != before {
+            mask[number / 64] |= 1 << (number % 64);
+            words.push(u64::from_le_bytes(*now) ^ u64::from_le_bytes(*before));
+        }
     }
+    mask
+}
 
+/// Undoes [`changed_words`].
+fn change_words<'a>(page: &mut [u8], mask: &Mask, changes: &mut impl Iterator<Item = &'a u64>) {
+    let words = page.as_chunks_mut::<WORD>().0;
+    for (words, mut bits) in words.chunks_mut(64).zip(mask.iter().copied()) {
+        while bits != 0 {
+            let word = &mut words[bits.trailing_zeros() as usize];
+            bits &= bits - 1;
+            if let Some(change) = changes.next() {
+                *word = (u64::from_le_bytes(*word) ^ change).to_le_bytes();
+            }
+        }
+    }
+}
+
+impl Difference {
     /// The regular files under the directory `path` that the program wrote, whole: path from there, and contents. Needs no
     /// program, no snapshot and no layer.
     pub fn files_under(&self, path: &str) -> Vec<(String, Vec<u8>)> {
@@ -144,7 +178,8 @@ impl Difference {
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
         let description = postcard::to_stdvec(&self.description).map_err(std::io::Error::other)?;
         let length = u32::try_from(description.len()).map_err(|_| invalid("its files are too large"))?;
-        let mut bytes = Vec::with_capacity(HEADER + description.len() + self.pages.len() * 4 + self.contents.len());
+        let memory = self.pages.len() * (4 + MASK_BYTES) + self.words.len() * WORD;
+        let mut bytes = Vec::with_capacity(HEADER + description.len() + memory);
         bytes.extend_from_slice(&MAGIC);
         for word in [VERSION, length, self.pages.len() as u32, self.memory] {
             bytes.extend_from_slice(&word.to_le_bytes());
@@ -153,7 +188,9 @@ impl Difference {
         for page in &self.pages {
             bytes.extend_from_slice(&page.to_le_bytes());
         }
-        bytes.extend_from_slice(&self.contents);
+        for word in self.masks.iter().flatten().chain(&self.words) {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
         Ok(bytes)
     }
 
@@ -175,24 +212,61 @@ impl Difference {
             return Err(invalid(&message));
         }
         let (length, count, memory) = (word(12)? as usize, word(16)? as usize, word(20)?);
-        let numbers = HEADER.saturating_add(length);
-        let contents = numbers.saturating_add(count.saturating_mul(4));
-        if bytes.len() != contents.saturating_add(count.saturating_mul(PAGE)) || length > MAX_FILES {
-            return Err(invalid("it is damaged: its length is not what its header says"));
+        if length > MAX_FILES {
+            return Err(invalid("it is damaged: its description is too long"));
         }
-        let description = bytes.get(HEADER..numbers).unwrap_or_default();
+        let short = || invalid("it is damaged: its length is not what its header says");
+        let (description, rest) =
+            bytes.get(HEADER..).and_then(|rest| rest.split_at_checked(length)).ok_or_else(short)?;
+        let (pages, rest) = rest.split_at_checked(count.saturating_mul(4)).ok_or_else(short)?;
+        let (masks, words) = rest.split_at_checked(count.saturating_mul(MASK_BYTES)).ok_or_else(short)?;
+        let masks: Vec<Mask> = masks.as_chunks().0.iter().map(mask).collect();
+        let changed: usize = masks.iter().flatten().map(|bits| bits.count_ones() as usize).sum();
+        if words.len() != changed.saturating_mul(WORD) {
+            return Err(short());
+        }
         let description =
             postcard::from_bytes(description).map_err(|_| invalid("it is damaged: its description cannot be read"))?;
-        let pages = bytes.get(numbers..contents).unwrap_or_default();
         let pages: Vec<u32> = pages.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         let most = u64::from(memory) * (WASM_PAGE / PAGE) as u64;
         if !pages.is_sorted_by(|one, other| one < other) || pages.last().is_some_and(|&page| u64::from(page) >= most) {
             return Err(invalid("it is damaged: its pages are out of order"));
         }
-        let contents = bytes.get(contents..).unwrap_or_default().to_vec();
-        Ok(Self { description, memory, pages, contents })
+        let words = words.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        Ok(Self { description, memory, pages, masks, words })
     }
+}
+
+fn mask(bytes: &[u8; MASK_BYTES]) -> Mask {
+    let mut mask = Mask::default();
+    for (bits, bytes) in mask.iter_mut().zip(bytes.as_chunks().0) {
+        *bits = u64::from_le_bytes(*bytes);
+    }
+    mask
 }
 
 /// Longest description that is read, in bytes: it holds the files, which are bounded by a quota.
 const MAX_FILES: usize = 16 * MAX_DESCRIPTION as usize;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_changed_are_told_and_changed_again() {
+        let before: Vec<u8> = (0..PAGE).map(|at| (at * 7 % 251) as u8).collect();
+        let mut now = before.clone();
+        for at in [0, 7, 8, 511, 512, 513, 2048, PAGE - 1] {
+            now[at] ^= 0x81;
+        }
+        let mut words = Vec::new();
+        let mask = changed_words(&now, &before, &mut words);
+        // Words 0, 1, 63, 64, 256 and 511.
+        assert_eq!(words.len(), 6);
+        assert_eq!(mask, [1 << 63 | 3, 1, 0, 0, 1, 0, 0, 1 << 63]);
+        let mut page = before.clone();
+        change_words(&mut page, &mask, &mut words.iter());
+        assert!(page == now, "the page is another one");
+        assert_eq!(changed_words(&before, &before, &mut words), Mask::default());
+    }
+}

@@ -218,10 +218,15 @@ impl Instance {
     /// one that is never called shall cost next to nothing.
     fn prepare(&mut self) {
         if let Some(expected) = self.expected.take() {
-            let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
-            // SAFETY: this is the program's linear memory, which is mapped whole and can be written to.
-            unsafe { expected.prepare(base, length) };
+            self.copy_ahead(&expected);
         }
+    }
+
+    /// Has pages copied that are about to be written to.
+    pub(crate) fn copy_ahead(&mut self, pages: &WorkingSet) {
+        let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
+        // SAFETY: this is the program's linear memory, which is mapped whole and can be written to.
+        unsafe { pages.prepare(base, length) };
     }
 
     /// The pages of memory that were written to since this instance was restored.

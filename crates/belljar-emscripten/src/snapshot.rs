@@ -200,6 +200,11 @@ impl Snapshot {
         &self.shared.memory
     }
 
+    /// The pages that a copy is going to write to first.
+    pub(crate) fn working_set(&self) -> &WorkingSet {
+        &self.shared.state.working_set
+    }
+
     pub(crate) fn restore(&self, program: &Program, setup: Setup) -> Result<Instance, InstanceError> {
         let Shared { identity, state, memory, files, libraries } = &*self.shared;
         if identity != program.identity() {

@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::pagemap::{PAGE, own_pages, page_size};
 
-/// Pages between two runs that are prepared along with them, since another call costs more.
-const GAP: u32 = 1;
-
 /// Runs of pages of a linear memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkingSet {
@@ -22,16 +19,17 @@ impl WorkingSet {
     /// The pages of the memory at `base`, `length` bytes long, that were written to; an error where the system does not
     /// tell.
     pub(crate) fn observed(base: *const u8, length: usize) -> std::io::Result<Self> {
-        Ok(Self::of(&own_pages(base, length)?))
+        // Pages between two runs are left out, however few: what is prepared is a copy's own from then on.
+        Ok(Self { runs: own_pages(base, length)? })
     }
 
-    /// Runs of pages, with small gaps between them closed.
-    fn of(own: &[(u32, u32)]) -> Self {
+    /// These pages, which ascend.
+    pub(crate) fn of_pages(pages: &[u32]) -> Self {
         let mut runs: Vec<(u32, u32)> = Vec::new();
-        for &(page, pages) in own {
+        for &page in pages {
             match runs.last_mut() {
-                Some((first, count)) if page - (*first + *count) <= GAP => *count = page + pages - *first,
-                _ => runs.push((page, pages)),
+                Some((first, count)) if *first + *count == page => *count += 1,
+                _ => runs.push((page, 1)),
             }
         }
         Self { runs }
@@ -67,10 +65,10 @@ mod tests {
     use crate::pagemap::PAGE;
 
     #[test]
-    fn pages_become_runs_and_small_gaps_are_closed() {
-        let set = WorkingSet::of(&[(0, 2), (3, 1), (6, 1)]);
-        assert_eq!(set, WorkingSet { runs: vec![(0, 4), (6, 1)] });
-        assert_eq!(set.pages(), 5);
+    fn pages_become_runs() {
+        let set = WorkingSet::of_pages(&[0, 1, 3, 6, 7, 8]);
+        assert_eq!(set, WorkingSet { runs: vec![(0, 2), (3, 1), (6, 3)] });
+        assert_eq!(set.pages(), 6);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""Command lines of cells (``!ls``): there are no processes, but a few commands are done in this one.
+"""Command lines of cells (``!ls``, ``%%bash``): there are no processes, but a few commands are done in this one.
 
 ``pip``, ``ls``, ``cat``, ``pwd`` and ``python`` with ``-c``, ``-m`` or a file. Any other is refused in words that say what
 would run it.
@@ -39,6 +39,20 @@ def run(line: str, out: TextIO, err: TextIO) -> int:
     return status
 
 
+def run_script(program: str, script: str, out: TextIO, err: TextIO) -> int:
+    """Carry out a cell that is given to a program (``%%bash``), with the exit status of its last line."""
+    name = os.path.basename(program)
+    if _is_python(name):
+        return _python(["-c", script], out, err)
+    if name not in ("bash", "sh"):
+        raise _refused(f"%%{program}", f"`{program}` is a program")
+    status = 0
+    for line in script.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            status = run(line, out, err)
+    return status
+
+
 def output(line: str) -> str:
     """What a command line writes."""
     out = io.StringIO()
@@ -59,7 +73,7 @@ def _commands(line: str) -> list[list[str]]:
         if word in ("&&", ";"):
             commands.append([])
         elif word and set(word) <= set(";&|<>"):
-            raise _refused(line, f"`{word}` joins processes")
+            raise _refused(f"!{line.strip()}", f"`{word}` joins processes")
         else:
             commands[-1].append(word)
     return [command for command in commands if command]
@@ -67,17 +81,21 @@ def _commands(line: str) -> list[list[str]]:
 
 def _run_one(words: list[str], line: str, out: TextIO, err: TextIO) -> int:
     name = os.path.basename(words[0])
-    if re.fullmatch(r"python(3(\.\d+)?)?", name):
+    if _is_python(name):
         return _python(words[1:], out, err)
     command = _COMMANDS.get(name)
     if command is None:
-        raise _refused(line, f"`{words[0]}` is a program")
+        raise _refused(f"!{line.strip()}", f"`{words[0]}` is a program")
     return command(words[1:], out, err)
 
 
-def _refused(line: str, why: str) -> UsageError:
+def _is_python(name: str) -> bool:
+    return re.fullmatch(r"python(3(\.\d+)?)?", name) is not None
+
+
+def _refused(what: str, why: str) -> UsageError:
     return UsageError(
-        f"`!{line.strip()}` cannot be done: {why}, and Python in WebAssembly cannot start processes. Here there are !pip, "
+        f"`{what}` cannot be done: {why}, and Python in WebAssembly cannot start processes. Here there are !pip, "
         "!ls, !cat, !pwd and !python -c or -m; everything else needs the native backend (Linux). Python's own shutil, "
         "pathlib, zipfile and tarfile stand in for many commands"
     )

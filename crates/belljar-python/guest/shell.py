@@ -22,6 +22,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magics.script import ScriptMagics
 from IPython.utils.text import LSString, SList
 from IPython.utils.tokenutil import token_at_cursor
 from traitlets import Type
@@ -130,6 +131,15 @@ class Shell(InteractiveShell):
             return
         print("The session lives on: clear_session ends it, restart_session forgets its variables.", file=sys.stderr)
 
+    def enable_matplotlib(self, gui: str | None = None) -> Any:
+        """``%matplotlib``: figures are shown as they are drawn, also those of a matplotlib that is installed later."""
+        try:
+            return super().enable_matplotlib(gui)
+        except ModuleNotFoundError as error:
+            if error.name != "matplotlib":
+                raise
+            return gui, gui
+
     def enable_gui(self, gui: str | None = None) -> None:
         """There are no windows, and so no event loop of one to run."""
 
@@ -143,6 +153,7 @@ def install() -> None:
     """Make the shell, while an image is built."""
     global _shell
     os.makedirs(_DIRECTORY, exist_ok=True)
+    ScriptMagics.shebang = _run_script
     _shell = Shell.instance(ipython_dir=_DIRECTORY, user_module=cell.main, user_ns=cell.main.__dict__)
     _shell.loop_runner = event_loop.run
     # jedi would parse library sources, for seconds, and keep a cache in the session's directory.
@@ -158,6 +169,12 @@ def install() -> None:
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
     builtins.input = _input
     getpass.getpass = _getpass
+
+
+def _run_script(magics: ScriptMagics, line: str, script: str) -> None:
+    """``%%bash``, ``%%python`` and all other magics that give a cell to a program."""
+    program, _, _ = line.strip().partition(" ")
+    magics.shell.user_ns["_exit_code"] = commands.run_script(program, script, sys.stdout, sys.stderr)
 
 
 def warm_up(times: int) -> None:

@@ -15,7 +15,7 @@ use crate::image::Image;
 use crate::interpreter::{Interpreter, Streams};
 use crate::libraries::CompiledLibraries;
 use crate::packages::{
-    Contents, Layers, Member, PackageSet, Preloader, SetKey, SupplyError, WheelLayerError, preloadable,
+    Contents, Layers, Member, OpenWheels, PackageSet, Preloader, SetKey, SupplyError, WheelLayerError, preloadable,
 };
 use crate::recent::Recent;
 use crate::runtime::{self, Release, RuntimeError};
@@ -112,6 +112,7 @@ struct Shared {
     base_key: EntryKey,
     base_layers: Vec<Arc<Layer>>,
     images: Mutex<Recent<(SetKey, Vec<String>), Image>>,
+    wheels: OpenWheels,
     cache: Cache,
     cache_bytes: u64,
     runtime: runtime::Options,
@@ -143,8 +144,19 @@ impl Python {
         let images = Mutex::new(Recent::new(options.keep.images, options.keep.image_bytes));
         let cache_bytes = options.keep.cache_bytes;
         let runtime = runtime::Options { directory: options.runtime.clone(), offline: options.offline };
-        let shared =
-            Shared { release, program, libraries, base, base_key, base_layers, images, cache, cache_bytes, runtime };
+        let shared = Shared {
+            release,
+            program,
+            libraries,
+            base,
+            base_key,
+            base_layers,
+            images,
+            wheels: OpenWheels::default(),
+            cache,
+            cache_bytes,
+            runtime,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -307,8 +319,8 @@ impl Python {
     }
 
     fn layers<'a>(&'a self, progress: &'a dyn Progress) -> Layers<'a> {
-        let Shared { cache, program, base, libraries, .. } = &*self.shared;
-        Layers { cache, program, base, libraries, progress }
+        let Shared { wheels, cache, program, base, libraries, .. } = &*self.shared;
+        Layers { open: wheels, cache, program, base, libraries, progress }
     }
 
     /// Makes room in the cache, after something was added to it.

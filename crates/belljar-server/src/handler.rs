@@ -9,10 +9,10 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam,
     PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, Tool,
-    UnsubscribeRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{Peer, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
@@ -249,14 +249,13 @@ impl ServerHandler for Server {
         };
         let _in_flight = InFlight::new(&self.calls);
         if let Some(interpreter) = self.interpreter.as_ref().filter(|_| named.name != tool::NAME) {
-            let call =
-                self.heard(&context, |listener| interpreter.call(&named.name, request.arguments, listener, &context));
+            let call = self.heard(&context, |listener| interpreter.call(request, listener, &context));
             // When the future of `call` is dropped, the cell is interrupted.
             let result = tokio::select! {
                 result = call => result,
                 () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
             };
-            return Ok(result.unwrap_or_else(tool_error).into());
+            return Ok(result.unwrap_or_else(|reason| tool_error(reason).into()));
         }
         let arguments = match Arguments::read(request.arguments) {
             Ok(arguments) => arguments,
@@ -309,6 +308,14 @@ impl ServerHandler for Server {
     ) -> Result<(), ErrorData> {
         self.sessions()?.unsubscribe(&request.uri, &context.peer);
         Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        self.interpreter.as_ref().map(|interpreter| interpreter.accept(requested))
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.sessions()?.listen(context).await
     }
 
     async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {

@@ -97,13 +97,16 @@ impl Session {
     pub(crate) fn work(&self) {
         let mut next = self.queue().jobs.pop_front();
         while let Some(job) = next {
-            let answered = job(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let answered = job(&mut state);
             let mut queue = self.queue();
             queue.running = None;
             next = queue.jobs.pop_front();
             queue.busy = next.is_some();
             drop(queue);
             answered();
+            // The answer does not wait for the disk, but the next call does: it needs the state.
+            state.settle();
         }
     }
 

@@ -12,7 +12,7 @@ use crate::id::SessionId;
 use crate::notebook;
 use crate::outputs;
 use crate::report::{FileChange, Report, keep_forms, kept};
-use crate::store::{Lease, Store, StoreError};
+use crate::store::{Lease, Store, StoreError, Unsettled};
 use belljar_core::files::{FileError, FileInfo, Range, check_path};
 use belljar_core::kernel::{Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output};
 
@@ -48,19 +48,21 @@ pub(crate) struct State {
     /// The files as they were after the last cell.
     files: BTreeMap<String, (u64, i128)>,
     lease: Option<Lease>,
+    /// What was written last, until it is on the disk.
+    unsettled: Option<Unsettled>,
 }
 
 impl State {
     /// A session that nothing was done to yet, or that is in the store.
     pub(crate) fn new(id: SessionId, stored: bool) -> Self {
         let kernel = if stored { Slot::Stored } else { Slot::New };
-        Self { id, kernel, files: BTreeMap::new(), lease: None }
+        Self { id, kernel, files: BTreeMap::new(), lease: None, unsettled: None }
     }
 
     /// A session whose kernel is there already.
     pub(crate) fn with_kernel(id: SessionId, mut kernel: Box<dyn Kernel>) -> Self {
         let files = listed(&mut *kernel);
-        Self { id, kernel: Slot::Awake(kernel), files, lease: None }
+        Self { id, kernel: Slot::Awake(kernel), files, lease: None, unsettled: None }
     }
 
     /// The kernel, made or woken if need be.
@@ -173,11 +175,22 @@ impl State {
     fn write(&mut self, store: &Store, now: Duration) -> Result<bool, SessionError> {
         let Slot::Awake(kernel) = &mut self.kernel else { return Ok(false) };
         match kernel.save() {
-            Ok(saved) => store.write(&self.id, &saved, now)?,
+            Ok(saved) => self.unsettled = store.write(&self.id, &saved, now)?,
             Err(KernelError::Unsupported(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
         Ok(true)
+    }
+
+    /// Waits until what was written is on the disk. Called after each job, when its answer is on its way.
+    pub(crate) fn settle(&mut self) {
+        if let Some(written) = &self.unsettled {
+            match written.settle() {
+                Ok(()) => self.unsettled = None,
+                // The next write tries again, and fails in its caller's sight.
+                Err(error) => tracing::warn!(%error, "a session's state may not outlast a power failure"),
+            }
+        }
     }
 
     /// Puts the kernel to sleep; answers whether there is one in the store now.
@@ -192,6 +205,7 @@ impl State {
             self.kernel = Slot::Stored;
             self.files.clear();
         }
+        self.settle();
         self.lease = None;
         Ok(matches!(self.kernel, Slot::Stored | Slot::Refused { .. }))
     }
@@ -199,6 +213,7 @@ impl State {
     /// Forgets and deletes everything.
     pub(crate) fn destroy(&mut self, shop: &Shop) -> Result<(), SessionError> {
         self.kernel = Slot::New;
+        self.unsettled = None;
         if let Some(store) = &shop.store {
             if self.lease.is_none() && !matches!(store.head(&self.id), Err(StoreError::Missing)) {
                 self.lease = Some(store.lease(&self.id, false)?);

@@ -1,13 +1,18 @@
 //! Saved states on disk: a directory with one directory a session.
 //!
 //! ```text
-//! DIR/SESSION/state        what its kernel saved: written under another name, synchronised, renamed
+//! DIR/SESSION/state        what its kernel saved
+//! DIR/SESSION/state.old    what it saved before, until the disk has the one above
 //! DIR/SESSION/cells.jsonl  what was run, a line a cell (only where sessions are to survive)
 //! DIR/SESSION/lease        locked by the process that has the session awake
 //! ```
 //!
 //! A state is refused unless it is whole, by its checksum. The lock is the system's, so that it ends with its process,
 //! however that ends.
+//!
+//! A state is written under another name and takes the place of the one before when it is whole, so that nothing is lost
+//! when the process ends, at whatever time. That it is on the disk as well takes milliseconds, for which nobody waits: the
+//! one before is kept until then, and is used when the machine lost its power in between.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -25,6 +30,7 @@ const MAGIC: [u8; 8] = *b"BELLSESS";
 const VERSION: u32 = 1;
 const STATE: &str = "state";
 const NEW_STATE: &str = "state.new";
+const OLD_STATE: &str = "state.old";
 const LEASE: &str = "lease";
 const CELLS: &str = "cells.jsonl";
 /// Bytes of a state's head; a longer one is not ours.
@@ -82,6 +88,31 @@ pub struct Store {
     _temporary: Option<tempfile::TempDir>,
 }
 
+/// A state that the process has written, and that the disk may not have yet.
+#[derive(Debug)]
+pub struct Unsettled {
+    directory: PathBuf,
+}
+
+impl Unsettled {
+    /// Waits until the disk has it.
+    ///
+    /// # Errors
+    /// When the disk does not do it. The state before is kept then.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        settle(&self.directory).map_err(|error| StoreError::Io("written", error))
+    }
+}
+
+fn settle(directory: &Path) -> io::Result<()> {
+    File::open(directory.join(STATE))?.sync_data()?;
+    File::open(directory)?.sync_all()?;
+    match fs::remove_file(directory.join(OLD_STATE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// The right to use a session; given back when it is dropped.
 #[derive(Debug)]
 pub struct Lease {
@@ -130,39 +161,64 @@ impl Store {
         }
     }
 
-    /// Writes a state in place of the one before. Whenever the process or the machine ends, one of the two is there.
+    /// Writes a state in place of the one before. Whenever the process ends, one of the two is there. What it answers, of
+    /// states that are to survive, has to be settled before the next one is written.
     ///
     /// # Errors
     /// When the disk does not do it.
-    pub fn write(&self, id: &SessionId, saved: &Saved, used: Duration) -> Result<(), StoreError> {
+    pub fn write(&self, id: &SessionId, saved: &Saved, used: Duration) -> Result<Option<Unsettled>, StoreError> {
         let failed = |error| StoreError::Io("written", error);
         let head = Head { about: saved.about.clone(), used: milliseconds(used), length: saved.body.len() as u64 };
         let bytes = encode(&head, &saved.body).map_err(failed)?;
         let directory = self.directory(id);
         create_private(&directory).map_err(failed)?;
-        let new = directory.join(NEW_STATE);
-        let written = (|| {
-            let mut file = File::create(&new)?;
-            file.write_all(&bytes)?;
-            if self.lasting {
-                file.sync_data()?;
-            }
-            fs::rename(&new, directory.join(STATE))?;
-            if self.lasting {
-                File::open(&directory)?.sync_all()?;
-            }
-            Ok(())
-        })();
-        written.map_err(failed)
+        self.replace(&directory, &bytes).map_err(failed)?;
+        Ok(self.lasting.then_some(Unsettled { directory }))
     }
 
-    /// Reads a state.
+    fn replace(&self, directory: &Path, bytes: &[u8]) -> io::Result<()> {
+        let (state, new, old) = (directory.join(STATE), directory.join(NEW_STATE), directory.join(OLD_STATE));
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        if self.lasting {
+            if old.exists() {
+                // The process before this one did not come to it.
+                settle(directory)?;
+            }
+            match fs::hard_link(&state, &old) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // There are no links here: the old one goes, so that the new one must be on the disk.
+                Err(_) => file.sync_data()?,
+            }
+        }
+        fs::rename(&new, &state)
+    }
+
+    /// Reads a state. Whoever does so has the session's lease.
     ///
     /// # Errors
     /// When it is not there, or not whole.
     pub fn read(&self, id: &SessionId) -> Result<Stored, StoreError> {
-        let bytes = fs::read(self.directory(id).join(STATE)).map_err(|error| missing_or("read", error))?;
-        decode(&bytes)
+        let (name, _, stored) = self.whole(id)?;
+        if name == OLD_STATE {
+            tracing::warn!("a session's last state did not reach the disk; it goes on from the one before");
+            let directory = self.directory(id);
+            fs::rename(directory.join(name), directory.join(STATE)).map_err(|error| StoreError::Io("mended", error))?;
+        }
+        Ok(stored)
+    }
+
+    /// The state, or the one before where that one is not whole: its file's name, its bytes, and what they say.
+    fn whole(&self, id: &SessionId) -> Result<(&'static str, Vec<u8>, Stored), StoreError> {
+        let read = |name| {
+            let bytes = fs::read(self.directory(id).join(name)).map_err(|error| missing_or("read", error))?;
+            decode(&bytes).map(|stored| (name, bytes, stored))
+        };
+        read(STATE).or_else(|error| match error {
+            StoreError::Damaged(_) => read(OLD_STATE).map_err(|_| error),
+            _ => Err(error),
+        })
     }
 
     /// What is known of a state without reading all of it.
@@ -170,14 +226,11 @@ impl Store {
     /// # Errors
     /// When it is not there, or is no state.
     pub fn head(&self, id: &SessionId) -> Result<Head, StoreError> {
-        let failed = |error| missing_or("read", error);
-        let mut file = File::open(self.directory(id).join(STATE)).map_err(failed)?;
-        let mut start = [0; 16];
-        file.read_exact(&mut start).map_err(|_| StoreError::Damaged("it is too short"))?;
-        let length = head_length(&start)?;
-        let mut head = vec![0; length];
-        file.read_exact(&mut head).map_err(|_| StoreError::Damaged("it is too short"))?;
-        serde_json::from_slice(&head).map_err(|_| StoreError::Damaged("its head cannot be read"))
+        let directory = self.directory(id);
+        head(&directory.join(STATE)).or_else(|error| match error {
+            StoreError::Damaged(_) => head(&directory.join(OLD_STATE)).map_err(|_| error),
+            _ => Err(error),
+        })
     }
 
     /// The sessions that there are.
@@ -241,8 +294,7 @@ impl Store {
     /// # Errors
     /// When they are not there.
     pub fn export(&self, id: &SessionId) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
-        let state = fs::read(self.directory(id).join(STATE)).map_err(|error| missing_or("read", error))?;
-        decode(&state)?;
+        let (_, state, _) = self.whole(id)?;
         let cells = fs::read(self.directory(id).join(CELLS)).unwrap_or_default();
         Ok((state, cells))
     }
@@ -259,12 +311,24 @@ impl Store {
         fs::write(directory.join(CELLS), cells).map_err(failed)?;
         let new = directory.join(NEW_STATE);
         fs::write(&new, state).and_then(|()| File::open(&new)?.sync_data()).map_err(failed)?;
-        fs::rename(new, directory.join(STATE)).map_err(failed)
+        fs::rename(new, directory.join(STATE)).map_err(failed)?;
+        settle(&directory).map_err(failed)
     }
 
     fn directory(&self, id: &SessionId) -> PathBuf {
         self.root.join(id.as_str())
     }
+}
+
+fn head(path: &Path) -> Result<Head, StoreError> {
+    let failed = |error| missing_or("read", error);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut start = [0; 16];
+    file.read_exact(&mut start).map_err(|_| StoreError::Damaged("it is too short"))?;
+    let length = head_length(&start)?;
+    let mut head = vec![0; length];
+    file.read_exact(&mut head).map_err(|_| StoreError::Damaged("it is too short"))?;
+    serde_json::from_slice(&head).map_err(|_| StoreError::Damaged("its head cannot be read"))
 }
 
 fn milliseconds(time: Duration) -> u64 {
@@ -334,64 +398,4 @@ fn decode(bytes: &[u8]) -> Result<Stored, StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn saved() -> Saved {
-        Saved { about: serde_json::json!({ "a": 1 }), body: b"pages".repeat(10_000) }
-    }
-
-    fn stored() -> (tempfile::TempDir, Store, SessionId) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
-        let id = SessionId::random().unwrap();
-        store.write(&id, &saved(), Duration::from_secs(7)).unwrap();
-        (directory, store, id)
-    }
-
-    #[test]
-    fn what_is_written_is_read_and_small() {
-        let (directory, store, id) = stored();
-        let read = store.read(&id).unwrap();
-        assert_eq!((read.saved.body, read.used), (saved().body, Duration::from_secs(7)));
-        assert_eq!(store.head(&id).unwrap().used, 7000);
-        assert!(fs::metadata(directory.path().join(id.as_str()).join(STATE)).unwrap().len() < 2000);
-        assert_eq!(store.list().unwrap(), std::slice::from_ref(&id));
-        store.remove(&id).unwrap();
-        assert!(matches!(store.read(&id), Err(StoreError::Missing)));
-    }
-
-    #[test]
-    fn a_state_in_which_a_byte_is_wrong_or_missing_is_refused() {
-        let (directory, store, id) = stored();
-        let path = directory.path().join(id.as_str()).join(STATE);
-        let whole = fs::read(&path).unwrap();
-        for at in 0..whole.len() {
-            let mut damaged = whole.clone();
-            damaged[at] ^= 1;
-            fs::write(&path, &damaged).unwrap();
-            assert!(matches!(store.read(&id), Err(StoreError::Damaged(_))), "byte {at}");
-            fs::write(&path, &whole[..at]).unwrap();
-            assert!(matches!(store.read(&id), Err(StoreError::Damaged(_))), "cut at {at}");
-        }
-    }
-
-    #[test]
-    fn one_at_a_time_has_the_lease() {
-        let (_directory, store, id) = stored();
-        let lease = store.lease(&id, false).unwrap();
-        assert!(matches!(store.lease(&id, false), Err(StoreError::InUse)));
-        drop(lease);
-        store.lease(&id, false).unwrap();
-        assert!(matches!(store.lease(&SessionId::random().unwrap(), false), Err(StoreError::Missing)));
-    }
-
-    #[test]
-    fn a_line_that_was_cut_off_is_left_out() {
-        let (directory, store, id) = stored();
-        store.record(&id, &serde_json::json!({ "n": 1 })).unwrap();
-        let mut file = OpenOptions::new().append(true).open(directory.path().join(id.as_str()).join(CELLS)).unwrap();
-        file.write_all(b"{\"n\": ").unwrap();
-        assert_eq!(store.records(&id).unwrap(), [serde_json::json!({ "n": 1 })]);
-    }
-}
+mod tests;

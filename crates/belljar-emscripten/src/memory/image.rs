@@ -1,7 +1,9 @@
 //! The contents that memories begin with, and memories that are kept to begin so again.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use memmap2::{Mmap, MmapOptions};
 
 use super::WASM_PAGE;
 
@@ -15,6 +17,8 @@ pub(crate) struct MemoryImage {
     pub(super) offset: u64,
     pub(super) length: usize,
     pub(super) spares: Arc<Spares>,
+    /// The contents, once somebody has asked for them.
+    pub(super) contents: Arc<OnceLock<Mmap>>,
 }
 
 /// Reservations that begin with the contents of one image and that nobody uses.
@@ -57,17 +61,23 @@ impl MemoryImage {
             return Err(invalid("it is shorter than the memory it should hold"));
         }
         let length = usize::try_from(length).map_err(|_| invalid("its memory does not fit this machine"))?;
-        Ok(Self { file: Arc::new(file), offset, length, spares: Arc::default() })
+        Ok(Self { file: Arc::new(file), offset, length, spares: Arc::default(), contents: Arc::default() })
     }
 
-    /// The file that holds it.
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Where in the file it begins.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
+    /// Its contents, to be read. They are mapped once, and then stay so as long as the image does.
+    ///
+    /// # Errors
+    /// When they cannot be mapped.
+    pub(crate) fn contents(&self) -> std::io::Result<&[u8]> {
+        if let Some(contents) = self.contents.get() {
+            return Ok(contents);
+        }
+        if self.is_empty() {
+            return Ok(&[]);
+        }
+        // SAFETY: `new` asks for a file that nobody writes to or cuts short, and has checked its length.
+        let mapped = unsafe { MmapOptions::new().offset(self.offset).len(self.length).map(&*self.file)? };
+        Ok(self.contents.get_or_init(|| mapped))
     }
 
     /// Length of the memory in bytes.

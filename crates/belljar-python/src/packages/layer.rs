@@ -2,9 +2,10 @@
 //! mapping the one and reading the other, so that a file costs a microsecond, however long it is.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use belljar_cache::{Cache, CacheError, Entry, EntryKey, NewEntry};
 use belljar_core::progress::{Progress, Step};
@@ -67,8 +68,31 @@ struct IndexedFile<'a> {
     library: Option<LibraryHash>,
 }
 
+/// The wheels that are in use in this process: who needs one of them shares it.
+#[derive(Default)]
+pub(crate) struct OpenWheels(Mutex<HashMap<Member, Weak<InstalledWheel>>>);
+
+impl OpenWheels {
+    fn get(&self, member: &Member) -> Option<Arc<InstalledWheel>> {
+        self.lock().get(member)?.upgrade()
+    }
+
+    fn put(&self, wheel: InstalledWheel) -> Arc<InstalledWheel> {
+        let wheel = Arc::new(wheel);
+        let mut open = self.lock();
+        open.retain(|_, wheel| wheel.strong_count() > 0);
+        open.insert(wheel.member.clone(), Arc::downgrade(&wheel));
+        wheel
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Member, Weak<InstalledWheel>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Makes and opens the layers of wheels.
 pub(crate) struct Layers<'a> {
+    pub(crate) open: &'a OpenWheels,
     pub(crate) cache: &'a Cache,
     pub(crate) program: &'a Program,
     pub(crate) base: &'a Image,
@@ -89,7 +113,7 @@ impl Layers<'_> {
         let mut missing = Vec::new();
         for member in members {
             match self.find(member)? {
-                Some(wheel) => wheels.push(Arc::new(wheel)),
+                Some(wheel) => wheels.push(wheel),
                 None => missing.push(member.clone()),
             }
         }
@@ -123,17 +147,17 @@ impl Layers<'_> {
         for member in members {
             let at = supplied.iter().position(|contents| contents.member == member);
             let at = at.ok_or_else(|| WheelLayerError::Missing { wheel: member.title() })?;
-            wheels.push(Arc::new(self.make(supplied.swap_remove(at))?));
+            wheels.push(self.open.put(self.make(supplied.swap_remove(at))?));
             step.advance(1);
         }
         step.finish();
         Ok(wheels)
     }
 
-    /// Whether all of `members` are in the cache.
+    /// Whether all of `members` are in use already, or in the cache.
     pub(crate) fn have(&self, members: &[Member]) -> Result<bool, CacheError> {
         for member in members {
-            if self.cache.get(&self.key(member))?.is_none() {
+            if self.open.get(member).is_none() && self.cache.get(&self.key(member))?.is_none() {
                 return Ok(false);
             }
         }
@@ -149,9 +173,12 @@ impl Layers<'_> {
             .part("format", FORMAT.to_le_bytes())
     }
 
-    fn find(&self, member: &Member) -> Result<Option<InstalledWheel>, OpenError> {
+    fn find(&self, member: &Member) -> Result<Option<Arc<InstalledWheel>>, OpenError> {
+        if let Some(wheel) = self.open.get(member) {
+            return Ok(Some(wheel));
+        }
         match self.cache.hold(&self.key(member))? {
-            Some(entry) => self.read(member.clone(), &entry).map(Some),
+            Some(entry) => Ok(Some(self.open.put(self.read(member.clone(), &entry)?))),
             None => Ok(None),
         }
     }

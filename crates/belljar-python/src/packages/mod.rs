@@ -22,7 +22,7 @@ mod wheel;
 pub use set::{PackageSet, SetKey};
 pub use wheel::{Contents, Member, WheelFile};
 
-pub(crate) use layer::{InstalledWheel, Layers};
+pub(crate) use layer::{InstalledWheel, Layers, OpenWheels};
 pub(crate) use preload::{Preloader, preloadable};
 
 /// An error of whoever supplies wheels.

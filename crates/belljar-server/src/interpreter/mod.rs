@@ -6,20 +6,24 @@
 //! | `arguments` | what they are given |
 //! | `answer` | what they give |
 //! | `audience` | whoever waits for a cell: hears output, is asked for input |
+//! | `rounds` | questions between two calls, in the protocol's modern era |
 //! | `resources` | files as resources |
+//! | `changes` | who hears of changes to them |
 
 mod answer;
 mod arguments;
 mod audience;
+mod changes;
 mod resources;
+mod rounds;
 mod tools;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use belljar_sessions::{FileAddress, Report, SessionError, SessionId, Sessions};
-use rmcp::model::{CallToolResult, JsonObject, ProtocolVersion, ResourceUpdatedNotificationParam, Tool};
+use belljar_sessions::{Report, SessionError, SessionId, Sessions};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProtocolVersion, Tool};
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 
@@ -27,11 +31,11 @@ use crate::listener::Listener;
 use answer::{Answer, failed};
 use arguments::Arguments;
 use audience::Ears;
+use changes::Subscribers;
+use rounds::{Rounds, Running, Task};
 
 /// How often sessions are looked through for those that expired.
 const SWEEP: Duration = Duration::from_secs(5 * 60);
-/// Addresses that one client may subscribe to.
-const MOST_SUBSCRIPTIONS: usize = 1000;
 
 pub(crate) const INSTRUCTIONS: &str = "Runs Python in sessions that keep variables and files between calls. Pass the \
      session_id of the first answer to later calls. Files that code writes are resources: kernel://{session_id}/{filename}.";
@@ -42,15 +46,35 @@ pub(crate) struct Interpreter {
     sessions: Sessions,
     /// The sessions that this client has made or used: nobody is shown another's.
     mine: Arc<Mutex<BTreeSet<SessionId>>>,
-    /// Who wants to hear of changes, by address; of all clients.
-    subscribers: Arc<Mutex<HashMap<String, Vec<Peer<RoleServer>>>>>,
+    /// Who wants to hear of changes; of all clients.
+    subscribers: Arc<Subscribers>,
     /// Addresses that this client has subscribed to.
     subscribed: Arc<Mutex<BTreeSet<String>>>,
+    /// Cells that wait for answers, of all clients.
+    rounds: Rounds,
+}
+
+/// The client of a call, as far as it is told of changes.
+#[derive(Clone)]
+struct Caller {
+    peer: Peer<RoleServer>,
+    modern: bool,
+}
+
+/// Whether a request is of the protocol's modern era.
+fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
 impl Interpreter {
     pub(crate) fn new(sessions: Sessions) -> Self {
-        Self { sessions, mine: Arc::default(), subscribers: Arc::default(), subscribed: Arc::default() }
+        Self {
+            sessions,
+            mine: Arc::default(),
+            subscribers: Arc::default(),
+            subscribed: Arc::default(),
+            rounds: Rounds::default(),
+        }
     }
 
     /// The same for another client.
@@ -84,17 +108,33 @@ impl Interpreter {
     /// Calls one of the tools, whose arguments were not read yet. An `Err` says what is wrong with them.
     pub(crate) async fn call(
         &self,
-        name: &str,
-        arguments: Option<JsonObject>,
+        request: CallToolRequestParams,
         listener: Listener,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, String> {
-        let mut arguments = Arguments::new(arguments);
-        Ok(match name {
+    ) -> Result<CallToolResponse, String> {
+        let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
+        if name == tools::EXECUTE
+            && let Some(state) = request_state
+        {
+            return self.rounds.resume(&state, given.as_ref(), input_responses.as_ref(), listener).await;
+        }
+        let mut arguments = Arguments::new(given.clone());
+        let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context) };
+        let result = match &*name {
             tools::EXECUTE => {
                 let (code, session, timeout) = (arguments.code()?, arguments.session_or_new()?, arguments.timeout()?);
-                let ears = Ears::new(listener, context);
-                self.execute(code, session, timeout, ears, context).await
+                let cell = belljar_sessions::CellRequest { code, timeout, ..belljar_sessions::CellRequest::default() };
+                let (ears, questions) = Ears::new(listener, context);
+                let (this, caller, heard) = (self.clone(), caller.clone(), ears.clone());
+                let work = async move { this.execute(cell, session, heard, caller).await };
+                match questions {
+                    // It may outlast this call.
+                    Some(questions) => {
+                        let running = Running { arguments: given, ears, questions, task: Task::start(work) };
+                        return Ok(self.rounds.answer(running).await);
+                    }
+                    None => work.await,
+                }
             }
             tools::LIST => {
                 let session = arguments.session()?;
@@ -114,8 +154,8 @@ impl Interpreter {
                     Err(error) => Err(error),
                 };
                 if let Ok(id) = &cleared {
+                    self.tell(id, true, &[], caller).await;
                     lock(&self.mine).remove(id);
-                    self.tell(None, true, &[], context).await;
                 }
                 answer::done(cleared, |id| format!("Session {} cleared and all files deleted", id.as_str()))
             }
@@ -126,7 +166,7 @@ impl Interpreter {
                     Err(error) => Err(error),
                 };
                 if let Ok((id, file)) = &uploaded {
-                    self.tell(Some(id), true, &[file.path.as_str()], context).await;
+                    self.tell(id, true, &[file.path.as_str()], caller).await;
                 }
                 match uploaded {
                     Ok((id, file)) => answer::uploaded(&id, &file),
@@ -163,16 +203,16 @@ impl Interpreter {
                 }
             }
             _ => return Err(format!("there is no tool `{name}`")),
-        })
+        };
+        Ok(result.into())
     }
 
     async fn execute(
         &self,
-        code: String,
+        cell: belljar_sessions::CellRequest,
         session: Option<String>,
-        timeout: Option<Duration>,
         ears: Ears,
-        context: &RequestContext<RoleServer>,
+        caller: Caller,
     ) -> CallToolResult {
         let is_new = session.is_none();
         let id = match session {
@@ -181,16 +221,18 @@ impl Interpreter {
         };
         let id = match id {
             Ok(id) => id,
-            Err(error) => return Answer::of_error(&error).result(),
+            Err(error) => {
+                ears.pause();
+                return Answer::of_error(&error).result();
+            }
         };
         lock(&self.mine).insert(id.clone());
-        let cell = belljar_sessions::CellRequest { code, timeout, ..belljar_sessions::CellRequest::default() };
         let report = self.sessions.execute(&id, cell, ears.audience()).await;
-        ears.finish().await;
+        ears.pause();
         match report {
             Ok(report) => {
                 let changed: Vec<&str> = report.files.iter().map(|change| change.file.path.as_str()).collect();
-                self.tell(Some(&id), report.list_changed, &changed, context).await;
+                self.tell(&id, report.list_changed, &changed, &caller).await;
                 self.answer(&id, is_new, report)
             }
             Err(error) => {
@@ -212,25 +254,6 @@ impl Interpreter {
         let id = self.sessions.find(name)?;
         lock(&self.mine).insert(id.clone());
         Ok(id)
-    }
-
-    /// Tells this client that its list of files is another one, and all who subscribed that files have changed.
-    async fn tell(&self, id: Option<&SessionId>, list: bool, paths: &[&str], context: &RequestContext<RoleServer>) {
-        let modern = context
-            .protocol_version()
-            .is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str());
-        if list && !modern {
-            // A client that is gone need not hear it.
-            let _ = context.peer.notify_resource_list_changed().await;
-        }
-        let Some(id) = id else { return };
-        for path in paths {
-            let uri = FileAddress::format(id, path);
-            let peers = lock(&self.subscribers).get(&uri).cloned().unwrap_or_default();
-            for peer in peers {
-                let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri.clone())).await;
-            }
-        }
     }
 }
 

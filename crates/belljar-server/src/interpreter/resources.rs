@@ -1,7 +1,5 @@
 //! Files as resources: `kernel://{session_id}/{filename}`.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_sessions::{FileAddress, is_text, mime_of};
@@ -9,9 +7,8 @@ use rmcp::model::{
     ErrorData, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
     ResourceTemplate,
 };
-use rmcp::{Peer, RoleServer};
 
-use super::{Interpreter, MOST_SUBSCRIPTIONS, lock};
+use super::{Interpreter, lock};
 
 /// Resources that one list holds.
 const MOST_LISTED: usize = 5000;
@@ -59,42 +56,4 @@ impl Interpreter {
         };
         Ok(ReadResourceResult::new(vec![contents.with_mime_type(mime)]))
     }
-
-    pub(crate) async fn subscribe(&self, uri: String, peer: Peer<RoleServer>) -> Result<(), ErrorData> {
-        let refused = |error: &dyn std::fmt::Display| ErrorData::resource_not_found(error.to_string(), None);
-        let address = FileAddress::parse(&uri).map_err(|error| refused(&error))?;
-        self.sessions.find(address.session.as_str()).map_err(|error| refused(&error))?;
-        {
-            let mut subscribed = lock(&self.subscribed);
-            if subscribed.len() >= MOST_SUBSCRIPTIONS {
-                return Err(ErrorData::invalid_params(
-                    format!("at most {MOST_SUBSCRIPTIONS} subscriptions are kept"),
-                    None,
-                ));
-            }
-            if !subscribed.insert(uri.clone()) {
-                return Ok(());
-            }
-        }
-        let mut subscribers = lock(&self.subscribers);
-        // Clients that are gone are forgotten here.
-        subscribers.retain(|_, peers| {
-            peers.retain(|peer| !peer.is_transport_closed());
-            !peers.is_empty()
-        });
-        subscribers.entry(uri).or_default().push(peer);
-        Ok(())
-    }
-
-    pub(crate) fn unsubscribe(&self, uri: &str, peer: &Peer<RoleServer>) {
-        lock(&self.subscribed).remove(uri);
-        if let Some(peers) = lock(&self.subscribers).get_mut(uri) {
-            peers.retain(|other| !other.is_transport_closed() && !same(other, peer));
-        }
-    }
-}
-
-/// Whether two handles are of one client.
-fn same(one: &Peer<RoleServer>, other: &Peer<RoleServer>) -> bool {
-    one.peer_info().zip(other.peer_info()).is_some_and(|(one, other)| Arc::ptr_eq(&one, &other))
 }

@@ -78,3 +78,18 @@ fn fastmcp_works() {
 pub(crate) fn run_script(script: &str, argument: &str) {
     run(Command::new(generation_1()).arg(script).arg(argument));
 }
+
+/// Runs a script with the SDK of the second generation, over standard streams and HTTP, against a server with these options.
+pub(crate) fn modern_client(script: &str, options: &[&str]) {
+    let client = || {
+        let mut command = Command::new(generation_2());
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
+        command
+    };
+    let mut stdio = client();
+    stdio.arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).args(["stdio", "--cache"]).arg(cache()).args(options);
+    stdio.args(release().iter().flat_map(|release| ["--pyodide", release]));
+    run(&mut stdio);
+    let server = Listening::start("streamable-http", options.iter().copied());
+    run(client().arg("http").arg(&server.url));
+}

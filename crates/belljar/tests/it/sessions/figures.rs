@@ -86,6 +86,30 @@ fn a_figure_of_plotly_is_a_page_and_its_data() {
 }
 
 #[test]
+fn a_figure_of_plotly_is_an_image_where_an_engine_is_installed() {
+    let mut session = Session::start([]);
+    // As `pip` would leave it, in a directory where Python looks for packages.
+    let install = "import os\nos.makedirs('kaleido')\nos.makedirs('kaleido-1.0.0.dist-info')\n\
+        open('kaleido-1.0.0.dist-info/METADATA', 'w').write('Name: kaleido\\nVersion: 1.0.0\\n')\n\
+        open('kaleido/errors.py', 'w').write('class ChromeNotFoundError(Exception): pass')";
+    session.run(install);
+    let engine = include_str!("../../sessions/kaleido.py");
+    session.run(&format!("open('kaleido/__init__.py', 'w').write({})", json!(engine)));
+    let code = "import plotly.graph_objects as go\ngo.Figure(go.Scatter(y=[1, 3, 2]), go.Layout(width=30, height=20))";
+    let result = call(&mut session, code);
+    let answer = fields(&result);
+    assert_eq!(images(&result).len(), 1, "{answer:#}");
+    let kept: Vec<&Value> = answer["files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
+    assert_eq!(kept, ["inline_4_1.png"], "{answer:#}");
+    let size = "import struct; struct.unpack('>II', open('inline_4_1.png', 'rb').read()[16:24])";
+    assert_eq!(session.value(size), "(30, 20)");
+    // An engine that fails takes nothing away.
+    let broken = "import kaleido; kaleido.calc_fig_sync = None\ngo.Figure(go.Scatter(y=[1, 2]))";
+    let answer = session.run(broken);
+    assert_eq!((&answer["success"], answer["files"].as_array().unwrap().len()), (&json!(true), 2), "{answer:#}");
+}
+
+#[test]
 fn matplotlib_itself_where_it_can_be_had() {
     let mut session = Session::start([]);
     let answer = session.run("import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])");

@@ -140,12 +140,29 @@ fn commands_are_done_inside() {
             ("!python --version", "Python 3."),
             ("!python -c '1/0'\n_exit_code", "1"),
             ("!cat none.txt", "cat: none.txt: No such file or directory"),
+            ("%%bash\n# the files\npwd\nls \\\n  a.txt\n", "/home\na.txt\n"),
+            ("%%script bash\npwd", "/home"),
+            ("%%python\nprint(6 * 7)", "42"),
         ],
     );
-    for code in ["!git status", "!ls | wc", "!echo x > y", "x = !uname -a", "!python < a.txt"] {
+    for code in [
+        "!git status",
+        "!ls | wc",
+        "!echo x > y",
+        "x = !uname -a",
+        "!python < a.txt",
+        "%%bash\ngit status",
+        "%%perl\nprint 1",
+    ] {
         let error = session.error(code);
         assert!(error.starts_with("UsageError:") && error.contains("native backend"), "{code}: {error}");
     }
+}
+
+#[test]
+fn figures_can_be_asked_for_before_there_is_matplotlib() {
+    let mut session = Session::start(["--no-install"]);
+    check(&mut session, &[("%matplotlib inline", ""), ("%matplotlib inline\n6 * 7", "42")]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod ipython;
 mod life;
 mod limits;
 mod many;
+mod modern;
 mod notebooks;
 mod scenario;
 mod sleeping;
