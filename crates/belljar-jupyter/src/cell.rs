@@ -36,6 +36,8 @@ const MOST_BYTES: u64 = 1 << 30;
 const TURN: usize = 200;
 /// What an answer begins with that says why there is none (`guest/belljar_kernel/kernel.py`).
 const REFUSED: char = '\x15';
+/// Why a cell ended that somebody stopped.
+const STOPPED: &str = "Stopped: the cell was ended from outside";
 
 /// What a cell may use.
 #[derive(Debug, Clone, Copy)]
@@ -149,7 +151,7 @@ impl Run<'_> {
             more = match self.listen() {
                 Ok(more) => more,
                 Err(WireError::Closed) if self.stage.process.ends_before(Instant::now() + COLLAPSE) => {
-                    return Err(Loss::Ended);
+                    return Err(self.ended());
                 }
                 Err(error) => return Err(self.broken(&error)),
             };
@@ -159,7 +161,7 @@ impl Run<'_> {
             }
             // What it said before it died has been heard by now.
             if ready[0] && !more {
-                return Err(Loss::Ended);
+                return Err(self.ended());
             }
             self.stage.broker.serve(self.audience);
             self.answer().map_err(|error| self.broken(&error))?;
@@ -325,7 +327,7 @@ impl Run<'_> {
     /// Does what was asked for from outside, or by the clock.
     fn obey(&mut self) -> Result<(), Loss> {
         match self.stage.switch.take() {
-            Wish::Stop => return Err(self.end("Stopped: the cell was ended from outside".into())),
+            Wish::Stop => return Err(self.end(STOPPED.into())),
             Wish::Interrupt => self.stop_unless_stopping(false),
             Wish::Nothing => {}
         }
@@ -364,6 +366,11 @@ impl Run<'_> {
         }
     }
 
+    /// It has ended, by itself or because it was stopped.
+    fn ended(&self) -> Loss {
+        if self.stage.switch.take() == Wish::Stop { Loss::Because(STOPPED.into()) } else { Loss::Ended }
+    }
+
     /// Ends the interpreter.
     fn end(&self, why: String) -> Loss {
         self.stage.process.kill();
@@ -372,7 +379,7 @@ impl Run<'_> {
 
     fn broken(&self, error: &WireError) -> Loss {
         if matches!(error, WireError::Closed) && self.stage.process.ends_before(Instant::now() + COLLAPSE) {
-            return Loss::Ended;
+            return self.ended();
         }
         // What a cell prints in a loop may come in one message.
         let name = if matches!(error, WireError::TooLong) { "OutputLimit" } else { "Crash" };
