@@ -132,6 +132,7 @@ fn routes<S: Served>(server: &S, options: &HttpOptions, ending: &CancellationTok
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
             let sessions = Arc::new(ResumableSessions::new(options.idle));
+            tokio::spawn(ResumableSessions::watch(Arc::downgrade(&sessions), options.idle));
             let full = Full { sessions: sessions.clone(), most: options.max_sessions };
             let config = config(options, ending).with_legacy_session_mode(true);
             let factory = server.clone();

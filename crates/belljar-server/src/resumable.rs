@@ -1,8 +1,8 @@
 //! Sessions of streamable HTTP's legacy era: rmcp's, with streams that can be resumed, and each bound to its owner.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
@@ -22,6 +22,53 @@ pub(crate) struct ResumableSessions {
     events: Events,
     /// Who opened which session, where that is known.
     owners: Mutex<HashMap<String, String>>,
+    idle: Duration,
+    lives: Arc<Lives>,
+}
+
+/// What sessions do. rmcp's own clock runs on while a call does, and would end its session before the answer.
+#[derive(Default)]
+struct Lives(Mutex<HashMap<String, Life>>);
+
+struct Life {
+    /// When something last happened.
+    used: Instant,
+    /// Calls whose stream somebody reads.
+    calls: usize,
+}
+
+impl Lives {
+    /// Something happens in a session.
+    fn touch(&self, session: &str) {
+        self.change(session, |_| {});
+    }
+
+    fn change(&self, session: &str, change: impl FnOnce(&mut Life)) {
+        let mut lives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(life) = lives.get_mut(session) {
+            life.used = Instant::now();
+            change(life);
+        }
+    }
+}
+
+/// A call under way.
+struct Call {
+    lives: Arc<Lives>,
+    session: SessionId,
+}
+
+impl Call {
+    fn begin(lives: &Arc<Lives>, session: &SessionId) -> Self {
+        lives.change(session, |life| life.calls += 1);
+        Self { lives: lives.clone(), session: session.clone() }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.lives.change(&self.session, |life| life.calls = life.calls.saturating_sub(1));
+    }
 }
 
 impl ResumableSessions {
@@ -29,8 +76,28 @@ impl ResumableSessions {
     pub(crate) fn new(idle: Duration) -> Self {
         let events = Events::new(Bounds::default());
         let mut local = LocalSessionManager::default().with_event_store(Arc::new(events.clone()));
-        local.session_config.keep_alive = Some(idle);
-        Self { local, events, owners: Mutex::default() }
+        local.session_config.keep_alive = None;
+        Self { local, events, owners: Mutex::default(), idle, lives: Arc::default() }
+    }
+
+    /// Ends the sessions in which nothing happens, until nobody has them any more.
+    pub(crate) async fn watch(sessions: Weak<Self>, idle: Duration) {
+        let pause = (idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(30));
+        loop {
+            tokio::time::sleep(pause).await;
+            let Some(sessions) = sessions.upgrade() else { return };
+            for session in sessions.expired() {
+                if let Err(error) = sessions.close_session(&session).await {
+                    tracing::debug!(%error, "an idle session does not end");
+                }
+            }
+        }
+    }
+
+    fn expired(&self) -> Vec<SessionId> {
+        let lives = self.lives.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let expired = lives.iter().filter(|(_, life)| life.calls == 0 && life.used.elapsed() > self.idle);
+        expired.map(|(session, _)| session.as_str().into()).collect()
     }
 
     /// How many are open.
@@ -58,7 +125,10 @@ impl SessionManager for ResumableSessions {
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
-        self.local.create_session().await
+        let (id, transport) = self.local.create_session().await?;
+        let life = Life { used: Instant::now(), calls: 0 };
+        self.lives.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_string(), life);
+        Ok((id, transport))
     }
 
     async fn initialize_session(
@@ -66,6 +136,7 @@ impl SessionManager for ResumableSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, Self::Error> {
+        self.lives.touch(id);
         self.local.initialize_session(id, message).await
     }
 
@@ -75,6 +146,7 @@ impl SessionManager for ResumableSessions {
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
         self.owners().remove(&**id);
+        self.lives.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&**id);
         let closed = self.local.close_session(id).await;
         self.events.forget(id);
         closed
@@ -85,10 +157,17 @@ impl SessionManager for ResumableSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.local.create_stream(id, message).await
+        let call = Call::begin(&self.lives, id);
+        let stream = self.local.create_stream(id, message).await?;
+        // The call lasts as long as somebody reads.
+        Ok(stream.map(move |message| {
+            let _under_way = &call;
+            message
+        }))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
+        self.lives.touch(id);
         self.local.accept_message(id, message).await
     }
 
@@ -96,6 +175,7 @@ impl SessionManager for ResumableSessions {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.lives.touch(id);
         self.local.create_standalone_stream(id).await
     }
 
@@ -104,9 +184,15 @@ impl SessionManager for ResumableSessions {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        let call = Call::begin(&self.lives, id);
         // What is not known any more is an empty stream: an error would make clients ask again and again.
         Ok(match self.events.after(id, &last_event_id) {
-            Some(stream) => stream.left_stream(),
+            Some(stream) => stream
+                .map(move |message| {
+                    let _under_way = &call;
+                    message
+                })
+                .left_stream(),
             None => futures::stream::empty().right_stream(),
         })
     }

@@ -177,3 +177,15 @@ fn what_is_kept_for_clients_that_do_not_come_back_is_bounded() {
     let text = session.resume(&id).rest();
     assert!(!text.contains("xxx"), "the oldest goes first");
 }
+
+#[test]
+fn a_session_does_not_end_while_a_call_runs_in_it() {
+    let session = Session::open(&["--idle", "1"]);
+    // The first call waits for Python; none of them says anything for longer than a session may be idle.
+    let (_, text) =
+        session.server.post(&[("Mcp-Session-Id", &session.id)], &call("import time\ntime.sleep(3)\n'the answer'"));
+    assert!(text.contains("the answer"), "{text}");
+    std::thread::sleep(Duration::from_secs(3));
+    let (status, text) = session.server.post(&[("Mcp-Session-Id", &session.id)], &call("1"));
+    assert_eq!(status, 404, "{text}");
+}
