@@ -27,6 +27,12 @@ pub(crate) fn cache() -> &'static Path {
     cache
 }
 
+/// The binary's path as it knows it itself: links on the way, such as one to the build folder, resolved.
+pub(crate) fn program() -> String {
+    let path = Path::new(env!("CARGO_BIN_EXE_belljar")).canonicalize().unwrap();
+    path.into_os_string().into_string().unwrap()
+}
+
 /// The Pyodide release that the tests run with: the default one, or the one that the environment names.
 pub(crate) fn release() -> Option<String> {
     std::env::var("BELLJAR_TEST_PYODIDE").ok().filter(|release| !release.is_empty())

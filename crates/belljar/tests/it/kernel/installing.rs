@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::Belljar;
+use crate::harness::{Belljar, program};
 
 #[test]
 fn a_kernelspec_says_how_the_kernel_is_started() {
@@ -14,7 +14,7 @@ fn a_kernelspec_says_how_the_kernel_is_started() {
     let spec: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let argv = ["kernel", "run", "-f", "{connection_file}", "--sandbox", "wasm", "--memory", "4GB"];
     assert_eq!(spec["argv"].as_array().unwrap()[1..], argv.map(Value::from));
-    assert_eq!(spec["argv"][0], env!("CARGO_BIN_EXE_belljar"));
+    assert_eq!(spec["argv"][0], program());
     assert_eq!((&spec["display_name"], &spec["language"]), (&json!("Science"), &json!("python")));
     assert_eq!(spec["interrupt_mode"], "message");
 }

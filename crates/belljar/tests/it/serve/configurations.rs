@@ -1,19 +1,12 @@
 //! What `belljar config` prints, read as each client reads it.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use super::clients::newest;
-use crate::harness::Belljar;
-
-/// The binary's path as it knows it itself: links on the way, such as one to the build folder, resolved.
-fn program() -> String {
-    let path = Path::new(env!("CARGO_BIN_EXE_belljar")).canonicalize().unwrap();
-    path.into_os_string().into_string().unwrap()
-}
+use crate::harness::{Belljar, program};
 
 fn printed(client: &str) -> String {
     let run = Belljar::without_cache().args(["config", client]).run();
