@@ -18,7 +18,7 @@ use crate::arguments::Arguments;
 use crate::images::Images;
 use crate::listener::{Listener, Output as Heard};
 
-/// How long the cells before and after the code may take; those that install have the installer's own bound.
+/// How long the cells before and after the code may take. One that installs may take as long as the backend gives any cell.
 const ASIDE: Duration = Duration::from_secs(10);
 /// The form in which a value's JSON comes out of the kernel.
 const VALUE: &str = "application/vnd.belljar.value+json";
