@@ -14,7 +14,7 @@ use crate::home::{Ground, Home, new_user, set_mode};
 use crate::kernel::{Life, NativeKernel};
 use crate::nursery::{Cradle, Nursery};
 use crate::pip::{Installer, PackagePolicy};
-use crate::sandbox::{self, Policy};
+use crate::sandbox::{self, Findings, Policy};
 
 /// Time between the interrupt of a cell whose time is up, which it can handle and which leaves its variables, and the end
 /// of its interpreter.
@@ -49,12 +49,21 @@ pub struct NativeOptions {
 }
 
 /// How sessions get packages.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct NativePackages {
     /// uv, where there is one; else the environment's pip installs.
     pub uv: Option<PathBuf>,
     /// Has the last word on each package, needed ones included.
     pub policy: Option<Arc<PackagePolicy>>,
+    /// How long one installation may take. It does not count against the time of the cell that asks for it.
+    pub timeout: Duration,
+}
+
+impl Default for NativePackages {
+    /// The environment's pip, everything allowed, ten minutes.
+    fn default() -> Self {
+        Self { uv: None, policy: None, timeout: Duration::from_secs(600) }
+    }
 }
 
 impl NativeOptions {
@@ -123,7 +132,7 @@ impl Native {
         // Its own name is that of the environment: resolving it would lead out of there.
         let python = std::path::absolute(python).map_err(|error| KernelError::Start(error.to_string()))?;
         if policy != Policy::Unsandboxed {
-            let admitted = sandbox::probe(new_user()).and_then(|findings| findings.admit(policy));
+            let admitted = Self::findings().and_then(|findings| findings.admit(policy));
             admitted.map_err(|error| KernelError::Start(error.to_string()))?;
         }
         let failed = |error: std::io::Error| KernelError::Start(format!("a folder cannot be made: {error}"));
@@ -133,11 +142,24 @@ impl Native {
         guest::write(&code).map_err(failed)?;
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
         std::fs::create_dir_all(&fonts).map_err(failed)?;
-        let installer = packages.map(|NativePackages { uv, policy }| Installer { python: python.clone(), uv, policy });
+        let installer = packages.map(|NativePackages { uv, policy, timeout }| Installer {
+            python: python.clone(),
+            uv,
+            policy,
+            timeout,
+        });
         let grace = limits.grace.max(GRACE);
         let ground = Ground { root, code, fonts, python, policy, limits, color, installer };
         let (nursery, ready, filling) = (Mutex::new(Warm::None), Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(Shared { ready, nursery, filling, ground, grace, modules, ahead }) })
+    }
+
+    /// How strong a sandbox stands on this machine, found out by making one.
+    ///
+    /// # Errors
+    /// When not even that can be found out.
+    pub fn findings() -> Result<Findings, sandbox::Error> {
+        sandbox::probe(new_user())
     }
 
     /// Does the imports, and starts kernels ahead: takes seconds. Without this the first session has it done beside it.

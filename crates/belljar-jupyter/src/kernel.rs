@@ -8,13 +8,14 @@ use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
     Audience, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved, Silent,
 };
+use belljar_core::progress::Progress;
 
 use crate::backend::Shared;
 use crate::cell::{self, Bounds, Loss, Stage};
 use crate::client::Client;
 use crate::home::{Ground, Home, START};
 use crate::nursery::{Nursery, Process, Status};
-use crate::switch::Switch;
+use crate::switch::{Switch, Wish};
 use crate::wire::message::Key;
 
 /// How long a killed process may take to end.
@@ -140,6 +141,12 @@ impl Kernel for NativeKernel {
                 Executed { count: self.count, end: End::Died(reason), outputs: outputs as Vec<Output> }
             }
         }
+    }
+
+    fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
+        let switch = &self.life.switch;
+        let given_up = || switch.take() != Wish::Nothing;
+        self.home.broker().install(packages, progress, &given_up).map_err(KernelError::Refused)
     }
 
     fn interrupter(&self) -> Arc<dyn Interrupt> {

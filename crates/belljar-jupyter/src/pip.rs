@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::Audience;
-use belljar_core::progress::Step;
+use belljar_core::progress::{Progress, Step};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -24,8 +24,6 @@ use crate::requirement::Requirement;
 const REQUEST: u64 = 64 << 10;
 /// How long a guest may take to put its request, which it writes at once.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long an installation may take.
-const LONGEST: Duration = Duration::from_secs(600);
 /// Bytes of an installer's words that are read.
 const WORDS: u64 = 1 << 20;
 
@@ -40,14 +38,26 @@ pub(crate) struct Installer {
     /// uv, where there is one; else the environment's pip does it.
     pub(crate) uv: Option<PathBuf>,
     pub(crate) policy: Option<Arc<PackagePolicy>>,
+    /// How long an installation may take.
+    pub(crate) timeout: Duration,
 }
 
 impl Installer {
     /// Installs these and what they need, as far as the environment does not have it; answers what to say.
-    fn install(&self, requirements: &[Requirement], site: &Path, given_up: &AtomicBool) -> Result<String, String> {
+    fn install(
+        &self,
+        requirements: &[Requirement],
+        site: &Path,
+        progress: &dyn Progress,
+        given_up: &dyn Fn() -> bool,
+    ) -> Result<String, String> {
+        let names: Vec<&str> = requirements.iter().map(Requirement::text).collect();
+        let step = progress.start(Step::unmeasured(format!("installing {}", names.join(" "))));
+        let patience = Patience { until: Instant::now() + self.timeout, timeout: self.timeout, given_up };
         self.admit(requirements.iter().map(Requirement::name))?;
-        let missing = self.resolve(requirements, given_up)?;
+        let missing = self.resolve(requirements, &patience)?;
         if missing.is_empty() {
+            step.finish();
             return Ok("Requirement already satisfied".into());
         }
         self.admit(missing.iter().map(Requirement::name))?;
@@ -74,13 +84,14 @@ impl Installer {
             }
         };
         command.arg("--target").arg(site).arg("--").args(missing.iter().map(Requirement::text));
-        run(&mut command, site, given_up)?;
+        run(&mut command, site, &patience)?;
+        step.finish();
         let names: Vec<&str> = missing.iter().map(Requirement::text).collect();
         Ok(format!("Successfully installed {}", names.join(" ")))
     }
 
     /// What is to be installed, each with its version.
-    fn resolve(&self, requirements: &[Requirement], given_up: &AtomicBool) -> Result<Vec<Requirement>, String> {
+    fn resolve(&self, requirements: &[Requirement], patience: &Patience<'_>) -> Result<Vec<Requirement>, String> {
         let texts = requirements.iter().map(Requirement::text);
         let said = match &self.uv {
             Some(uv) => {
@@ -88,12 +99,12 @@ impl Installer {
                 command
                     .args(["pip", "install", "--no-config", "--no-build", "--dry-run", "--python"])
                     .arg(&self.python);
-                run(command.arg("--").args(texts), Path::new("/"), given_up)?
+                run(command.arg("--").args(texts), Path::new("/"), patience)?
             }
             None => {
                 let mut command = self.pip();
                 command.args(["install", "--only-binary", ":all:", "--dry-run"]);
-                run(command.arg("--").args(texts), Path::new("/"), given_up)?
+                run(command.arg("--").args(texts), Path::new("/"), patience)?
             }
         };
         let named: Vec<String> = if self.uv.is_some() {
@@ -122,8 +133,16 @@ fn pinned(text: &str) -> Option<String> {
     text.rsplit_once('-').map(|(name, version)| format!("{name}=={version}"))
 }
 
+/// How long somebody waits for an installation.
+struct Patience<'a> {
+    until: Instant,
+    /// The whole of it, for words.
+    timeout: Duration,
+    given_up: &'a dyn Fn() -> bool,
+}
+
 /// Runs an installer to its end, unless it takes too long or is given up; answers what it said.
-fn run(command: &mut Command, place: &Path, given_up: &AtomicBool) -> Result<String, String> {
+fn run(command: &mut Command, place: &Path, patience: &Patience<'_>) -> Result<String, String> {
     use std::os::unix::process::CommandExt as _;
     let name = command.get_program().display().to_string();
     let mut child = command
@@ -147,11 +166,15 @@ fn run(command: &mut Command, place: &Path, given_up: &AtomicBool) -> Result<Str
     };
     let out = listen(child.stdout.take().map(|stream| Box::new(stream) as _));
     let err = listen(child.stderr.take().map(|stream| Box::new(stream) as _));
-    let begun = Instant::now();
+    let mut stopped = false;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break Some(status),
-            Ok(None) if begun.elapsed() > LONGEST || given_up.load(Ordering::Acquire) => break None,
+            Ok(None) if (patience.given_up)() => {
+                stopped = true;
+                break None;
+            }
+            Ok(None) if Instant::now() > patience.until => break None,
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),
             Err(error) => return Err(error.to_string()),
         }
@@ -167,7 +190,10 @@ fn run(command: &mut Command, place: &Path, given_up: &AtomicBool) -> Result<Str
     match status {
         Some(status) if status.success() => Ok(format!("{out}\n{err}")),
         Some(_) => Err(reason(&err).unwrap_or_else(|| format!("{name} failed"))),
-        None => Err("the installation took too long, or was given up".into()),
+        None if stopped => Err("the installation was given up".into()),
+        None => {
+            Err(format!("the installation took longer than {} s (--install-timeout)", patience.timeout.as_secs_f64()))
+        }
     }
 }
 
@@ -187,8 +213,16 @@ pub(crate) struct Broker {
     listener: UnixListener,
     site: PathBuf,
     installer: Option<Installer>,
-    work: Option<JoinHandle<()>>,
+    work: Option<Work>,
+    /// What all work took that is done.
+    spent: Duration,
     given_up: Arc<AtomicBool>,
+}
+
+/// A request that is being served.
+struct Work {
+    thread: JoinHandle<()>,
+    since: Instant,
 }
 
 impl Broker {
@@ -201,7 +235,7 @@ impl Broker {
         listener.set_nonblocking(true)?;
         // The folder decides who comes here, and it is shown to one sandbox.
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))?;
-        Ok(Self { listener, site, installer, work: None, given_up: Arc::default() })
+        Ok(Self { listener, site, installer, work: None, spent: Duration::ZERO, given_up: Arc::default() })
     }
 
     /// What to wait for until [`serve`](Self::serve) has something to do.
@@ -214,12 +248,23 @@ impl Broker {
         self.work.is_some()
     }
 
+    /// How long requests have been served for, all in all.
+    pub(crate) fn spent(&self) -> Duration {
+        self.spent + self.work.as_ref().map_or(Duration::ZERO, |work| work.since.elapsed())
+    }
+
+    /// How long one installation may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.installer.as_ref().map_or(Duration::ZERO, |installer| installer.timeout)
+    }
+
     /// Begins to serve a request, if there is one and none is being served.
     pub(crate) fn serve(&mut self, audience: &Arc<dyn Audience>) {
-        if let Some(work) = self.work.take_if(|work| work.is_finished())
-            && work.join().is_err()
-        {
-            tracing::error!("an installation failed by a fault of Belljar");
+        if let Some(Work { thread, since }) = self.work.take_if(|work| work.thread.is_finished()) {
+            self.spent += since.elapsed();
+            if thread.join().is_err() {
+                tracing::error!("an installation failed by a fault of Belljar");
+            }
         }
         if self.work.is_some() {
             return;
@@ -236,7 +281,21 @@ impl Broker {
             // Whoever asked may be gone.
             let _ = (&stream).write_all(format!("{answer}\n").as_bytes());
         });
-        self.work = served.ok();
+        self.work = served.ok().map(|thread| Work { thread, since: Instant::now() });
+    }
+
+    /// Installs what the host itself wants in this session, unless `given_up` says that nobody does any more.
+    ///
+    /// # Errors
+    /// In words, when it cannot be had or is not allowed.
+    pub(crate) fn install(
+        &self,
+        packages: &[String],
+        progress: &dyn Progress,
+        given_up: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        let requirements = Requirement::parse_all(packages)?;
+        installer(self.installer.as_ref())?.install(&requirements, &self.site, progress, given_up).map(drop)
     }
 
     /// Ends what is being done.
@@ -250,14 +309,14 @@ impl Drop for Broker {
         self.give_up();
         if let Some(work) = self.work.take() {
             // It writes below folders that are about to be deleted.
-            let _ = work.join();
+            let _ = work.thread.join();
         }
     }
 }
 
 fn serve(
     stream: &UnixStream,
-    installer: Option<&Installer>,
+    who: Option<&Installer>,
     site: &Path,
     audience: &dyn Audience,
     given_up: &AtomicBool,
@@ -274,12 +333,11 @@ fn serve(
     BufReader::new(stream.take(REQUEST)).read_until(b'\n', &mut line).map_err(failed)?;
     let request: Request = serde_json::from_slice(&line).map_err(|_| "the request cannot be read".to_owned())?;
     let requirements = Requirement::parse_all(&request.install)?;
-    let installer = installer.ok_or("packages cannot be installed in this session")?;
-    let names: Vec<&str> = requirements.iter().map(Requirement::text).collect();
-    let step = audience.start(Step::unmeasured(format!("installing {}", names.join(" "))));
-    let said = installer.install(&requirements, site, given_up)?;
-    step.finish();
-    Ok(said)
+    installer(who)?.install(&requirements, site, audience, &|| given_up.load(Ordering::Acquire))
+}
+
+fn installer(installer: Option<&Installer>) -> Result<&Installer, String> {
+    installer.ok_or_else(|| "packages cannot be installed in this session".into())
 }
 
 #[cfg(test)]
@@ -292,7 +350,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("pip");
         // Nothing that is asked here comes as far as that.
-        let installer = Installer { python: "/nonexistent/python".into(), uv: None, policy };
+        let installer =
+            Installer { python: "/nonexistent/python".into(), uv: None, policy, timeout: Duration::from_secs(10) };
         let mut broker = Broker::new(&socket, place.path().into(), Some(installer)).unwrap();
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(request).unwrap();
