@@ -2,6 +2,7 @@
 //!
 //! No code that runs Python stands here, so that every backend and every front can speak of the same things.
 
+pub mod bounded_json;
 mod collector;
 mod execution;
 pub mod files;

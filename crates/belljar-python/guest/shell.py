@@ -28,6 +28,7 @@ from IPython.utils.tokenutil import token_at_cursor
 from traitlets import Type
 
 from . import cell, commands, display, event_loop, host, interrupts, memory, refusals, restored, values
+from .tracebacks import shorten
 
 _DIRECTORY = "/var/lib/ipython"
 """IPython's own directory: not in the home directory, which is the session's."""
@@ -35,6 +36,8 @@ _MAX_SHOWN = 12 * 1024 * 1024
 """Characters of one thing that is shown, in all its forms; larger forms are left out."""
 _MAX_LINES = 60
 """Frames of a traceback that are kept at its beginning and at its end."""
+_MAX_TRACEBACK = 1_000_000
+"""Characters of an error and of a traceback, of which the beginning and the end are kept."""
 _MAX_COMPLETIONS = 1000
 
 
@@ -300,14 +303,16 @@ def _in_a_line(error: BaseException) -> str:
     except Exception as failure:
         text = f"<its str() raised {type(failure).__name__}>"
     name = type(error).__name__
-    return _printable(f"{name}: {text}" if text else name)
+    return _printable(shorten(f"{name}: {text}" if text else name, _MAX_TRACEBACK))
 
 
 def _shortened(lines: list[str]) -> list[str]:
     left_out = len(lines) - 2 * _MAX_LINES
-    if left_out <= 0:
-        return lines
-    return [*lines[:_MAX_LINES], f"[{left_out} frames left out]", *lines[-_MAX_LINES:]]
+    if left_out > 0:
+        lines = [*lines[:_MAX_LINES], f"[{left_out} frames left out]", *lines[-_MAX_LINES:]]
+    if sum(map(len, lines)) > _MAX_TRACEBACK:
+        lines = [shorten(line, _MAX_TRACEBACK // len(lines)) for line in lines]
+    return lines
 
 
 def _printable(text: str) -> str:

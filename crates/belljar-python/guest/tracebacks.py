@@ -54,7 +54,7 @@ def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
     shown = "" if unraisable.object is None else f" {values.safe_repr(unraisable.object)}"
     _, text = _describe(unraisable.exc_value or unraisable.exc_type())
     with suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(_printable(f"{what}:{shown}\n{_shorten(text, _MAX_TEXT)}"))
+        sys.stderr.write(_printable(f"{what}:{shown}\n{shorten(text, _MAX_TEXT)}"))
 
 
 def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:
@@ -80,9 +80,9 @@ def _error(error: BaseException) -> dict[str, Any]:
     described, text = _describe(error)
     return {
         "kind": "error",
-        "type": _printable(_shorten(described.exc_type_str, _MAX_MESSAGE)),
-        "message": _printable(_shorten(_message(error), _MAX_MESSAGE)),
-        "traceback": _printable(_shorten(text, _MAX_TEXT)),
+        "type": _printable(shorten(described.exc_type_str, _MAX_MESSAGE)),
+        "message": _printable(shorten(_message(error), _MAX_MESSAGE)),
+        "traceback": _printable(shorten(text, _MAX_TEXT)),
     }
 
 
@@ -105,7 +105,7 @@ def _exit(error: SystemExit) -> dict[str, Any]:
     # Where stderr is gone or closed, Python drops the message as well.
     with suppress(AttributeError, OSError, ValueError):
         print(message, file=sys.stderr)
-    return {"kind": "exit", "code": 1, "message": _shorten(message, _MAX_MESSAGE)}
+    return {"kind": "exit", "code": 1, "message": shorten(message, _MAX_MESSAGE)}
 
 
 def _traceback_of(error: BaseException) -> TracebackType | None:
@@ -170,7 +170,8 @@ def _message(value: object) -> str:
         return f"<{type(value).__name__} object, whose str() raised {type(error).__name__}>"
 
 
-def _shorten(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
+    """Leave the middle out of what has more than ``limit`` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2

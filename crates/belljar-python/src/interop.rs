@@ -9,8 +9,8 @@ use belljar_emscripten::{Errno, Instance, InstanceError};
 /// An owned reference to a Python object; 0 is none. It stays valid in every copy of the instance.
 pub(crate) type Object = u32;
 
-/// Longest answer that is taken from the guest, in bytes.
-const MAX_ANSWER: u32 = 256 << 20;
+/// Longest answer that is taken from the guest, in bytes: a value of the most that is passed on, in its three forms.
+const MAX_ANSWER: u32 = 128 << 20;
 
 /// Why a call into Python gave no answer.
 #[derive(Debug, thiserror::Error)]

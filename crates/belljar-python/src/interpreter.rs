@@ -5,7 +5,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_core::{Execution, LimitKind, Limits, Mode, Outcome, PythonError, Request, Statistics, Value};
+use belljar_core::{
+    Execution, LimitKind, Limits, Mode, Outcome, PythonError, Request, Statistics, Value, bounded_json,
+};
 use belljar_emscripten::console::{Console, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::host::{Host, Termination};
@@ -321,8 +323,8 @@ impl Interpreter {
             return Err(Outcome::Crash(InstanceError::Dead.to_string()));
         }
         match interop::call(&mut self.instance, function, name, request) {
-            Ok(answer) => serde_json::from_str(&answer)
-                .map_err(|_| Outcome::Crash("the interpreter gave an answer that is not JSON as agreed".into())),
+            Ok(answer) => bounded_json::parse(&answer)
+                .ok_or_else(|| Outcome::Crash("the interpreter gave an answer that is not JSON as agreed".into())),
             Err(InteropError::Instance(error)) => Err(self.ended(error)),
             Err(error) => Err(Outcome::Crash(error.to_string())),
         }

@@ -63,10 +63,12 @@ struct Sent {
     more: watch::Sender<()>,
 }
 
+/// What the name of a session's stream that belongs to no request ends with: rmcp's name for it.
+const COMMON: &str = ":common";
+
 /// The stream of a session that belongs to no request.
 fn common(session: &str) -> String {
-    // rmcp's name for it.
-    format!("{session}:common")
+    format!("{session}{COMMON}")
 }
 
 impl Events {
@@ -93,7 +95,8 @@ impl Events {
             None => return None,
         };
         let mut kept = self.kept();
-        if name != common(session) && !kept.streams.contains_key(&name) {
+        // Another session's own stream has a name that can be told from the session's. A request's is random.
+        if name != common(session) && (name.ends_with(COMMON) || !kept.streams.contains_key(&name)) {
             return None;
         }
         // It lasts as long as the session. A request's stream does not say whose it is, and without the session there will
@@ -144,7 +147,7 @@ impl Events {
         let mut event = event.clone();
         event.event_id = Some(id.clone());
         let ends = event.message.as_deref().is_some_and(|message| {
-            matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) && !name.ends_with(":common")
+            matches!(message, JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)) && !name.ends_with(COMMON)
         });
         if let Some(sent) = kept.streams.get_mut(name) {
             sent.events.push_back((number, size, event));
@@ -308,6 +311,9 @@ mod tests {
         events.store("s:common", &answered());
         assert_eq!(rest(&events, "s", "0"), (2, false));
         assert_eq!(rest(&events, "other", "0"), (0, false));
+        for last in ["s:common/0", "s:common/1", "unknown:common/0"] {
+            assert!(events.after("other", last).is_none(), "{last}");
+        }
         let mut waiting = Box::pin(events.after("s", "0").unwrap());
         events.forget("s");
         assert!(matches!(waiting.next().now_or_never(), Some(None)));

@@ -11,12 +11,14 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::{Listener, ListenerExt};
+use axum::serve::ListenerExt;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::connections;
 use crate::guard::{Admission, Gate, Owner, guard};
 use crate::resumable::ResumableSessions;
 use crate::served::Served;
@@ -25,6 +27,9 @@ use crate::tls::{Tls, TlsListener};
 
 /// How long calls in flight may take to end when the server is told to.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Connections that are open at once, beside those that sessions have.
+const CONNECTIONS: usize = 64;
 
 const SESSION: &str = "mcp-session-id";
 
@@ -96,8 +101,11 @@ pub async fn serve_http<S: Served>(
         }
         ending.cancel();
     });
-    let served = match &options.tls {
-        Some(tls) => serve(TlsListener::new(listener, tls)?, routes, told).await,
+    // A client of streamable HTTP has a stream open beside its requests.
+    let most = options.max_sessions.saturating_mul(4).saturating_add(CONNECTIONS).min(Semaphore::MAX_PERMITS);
+    let grace = GRACE + Duration::from_secs(1);
+    match &options.tls {
+        Some(tls) => connections::serve(TlsListener::new(listener, tls)?, routes, most, told, grace).await,
         None => {
             let listener = listener.tap_io(|stream| {
                 // A message is not to wait until the one before it was acknowledged.
@@ -105,26 +113,11 @@ pub async fn serve_http<S: Served>(
                     tracing::debug!(%error, "TCP_NODELAY cannot be set");
                 }
             });
-            serve(listener, routes, told).await
+            connections::serve(listener, routes, most, told, grace).await;
         }
-    };
-    last.end().await;
-    served
-}
-
-/// Serves until `told` is cancelled, and a little longer.
-async fn serve<L: Listener<Addr: std::fmt::Debug>>(
-    listener: L,
-    routes: Router,
-    told: CancellationToken,
-) -> std::io::Result<()> {
-    let stopped = told.clone();
-    let serving =
-        axum::serve(listener, routes).with_graceful_shutdown(async move { stopped.cancelled().await }).into_future();
-    tokio::select! {
-        result = serving => result,
-        () = async { told.cancelled().await; tokio::time::sleep(GRACE + Duration::from_secs(1)).await } => Ok(()),
     }
+    last.end().await;
+    Ok(())
 }
 
 fn routes<S: Served>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> Router {

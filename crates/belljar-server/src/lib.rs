@@ -17,7 +17,7 @@
 //! | `images` | pictures that code shows |
 //! | `stdio`, `http`, `sse`, `served` | the transports, and what they carry |
 //! | `guard`, `oauth`, `cors` | who may talk to the server over HTTP |
-//! | `tls` | TLS |
+//! | `connections`, `tls` | connections, and TLS on them |
 //! | `resumable`, `events` | sessions of streamable HTTP, and streams that clients come back to |
 //! | `metrics` | numbers about the server |
 //!
@@ -27,6 +27,7 @@
 
 mod answer;
 mod arguments;
+mod connections;
 mod cors;
 mod events;
 mod fresh_kernel;

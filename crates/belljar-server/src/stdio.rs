@@ -8,14 +8,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::handler::Server;
 
-/// Serves one client over standard input and output until the input ends. Calls in flight get their answers, or five
-/// seconds.
+/// Serves one client over standard input and output until the input ends, when calls in flight get their answers, or five
+/// seconds; or until `shutdown` ends, when nobody waits for answers any more.
 ///
 /// # Errors
 /// When the streams cannot be read or written.
-pub async fn serve_stdio(server: Server) -> io::Result<()> {
+pub async fn serve_stdio(server: Server, shutdown: impl Future<Output = ()>) -> io::Result<()> {
     let (input, output) = rmcp::transport::stdio_pipes();
-    serve_streams(server, input, output).await
+    let ending = server.clone();
+    tokio::select! {
+        ended = serve_streams(server, input, output) => ended,
+        () = shutdown => {
+            ending.end().await;
+            Ok(())
+        }
+    }
 }
 
 /// Serves one client over any two streams.

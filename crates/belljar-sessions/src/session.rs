@@ -86,7 +86,7 @@ impl Session {
         if std::mem::replace(&mut queue.busy, true) { Queued::Waiting } else { Queued::First }
     }
 
-    /// Takes back that [`Session::submit`] said `First`: nobody can work.
+    /// Drops what waits: nobody can work.
     pub(crate) fn give_up(&self) {
         let mut queue = self.queue();
         queue.jobs.clear();
@@ -95,6 +95,7 @@ impl Session {
 
     /// Does what waits, until nothing does.
     pub(crate) fn work(&self) {
+        let _recovery = Recovery(self);
         let mut next = self.queue().jobs.pop_front();
         while let Some(job) = next {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,6 +148,38 @@ impl Session {
     }
 }
 
+/// After a fault of ours, whoever waits hears that there will be no answer, and the session can be used again or cleared.
+struct Recovery<'a>(&'a Session);
+
+impl Drop for Recovery<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue().running = None;
+            self.0.give_up();
+        }
+    }
+}
+
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn after_a_fault_of_ours_a_session_can_be_used_and_cleared() {
+        let session = Session::new(SessionId::parse("s").unwrap(), false, Duration::ZERO);
+        let nothing = || Box::new(|_: &mut State| Box::new(|| ()) as Answered) as Job;
+        assert!(matches!(session.submit(Box::new(|_| panic!("a fault")), 9), Queued::First));
+        assert!(matches!(session.submit(nothing(), 9), Queued::Waiting));
+        assert!(catch_unwind(AssertUnwindSafe(|| session.work())).is_err());
+        assert!(session.is_idle());
+        assert!(matches!(session.submit(nothing(), 9), Queued::First));
+        session.work();
+        assert!(session.close(nothing()));
+    }
 }

@@ -214,7 +214,11 @@ impl Sessions {
             Box::new(move || drop(done.send(destroyed))) as Answered
         });
         if session.close(last) {
-            self.shared.pool.submit(move |_place| session.work())?;
+            let worker = session.clone();
+            if self.shared.pool.submit(move |_place| worker.work()).is_err() {
+                // Too busy for code, but this runs none, and trying again would not find the session.
+                aside(session);
+            }
         }
         answer.await.unwrap_or(Err(SessionError::Gone))
     }
@@ -235,7 +239,12 @@ impl Sessions {
             }
         }
         for id in expired {
-            self.shared.expire(&id);
+            let shared = self.shared.clone();
+            // Interpreters take a while to end, and so do files.
+            let ended = tokio::task::spawn_blocking(move || shared.expire(&id)).await;
+            if let Err(error) = ended {
+                tracing::error!(%error, "an expired session does not end");
+            }
         }
         if self.shared.shop.store.is_some() {
             for session in idle {
@@ -244,9 +253,12 @@ impl Sessions {
         }
     }
 
-    /// Puts every session to sleep that does nothing, where sessions survive the process: it is about to end.
+    /// Puts every session to sleep that does nothing, where sessions survive the process; else deletes what there is of them
+    /// on the disk: the process is about to end.
     pub async fn sleep_all(&self) {
-        if !self.shared.shop.store.as_ref().is_some_and(Store::is_lasting) {
+        let Some(store) = &self.shared.shop.store else { return };
+        if !store.is_lasting() {
+            store.discard();
             return;
         }
         let sessions: Vec<Arc<Session>> = {
@@ -404,6 +416,15 @@ impl Shared {
         };
         let id = name.chars().filter(|c| !c.is_control()).take(64).collect();
         SessionError::Expired { id, after }
+    }
+}
+
+/// Has a session that takes no more jobs do its last one, on a thread of its own: an interpreter takes a while to end.
+fn aside(session: Arc<Session>) {
+    let worker = session.clone();
+    let spawned = std::thread::Builder::new().name("ending".into()).spawn(move || worker.work());
+    if spawned.is_err() {
+        session.work();
     }
 }
 

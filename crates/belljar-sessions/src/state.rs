@@ -131,7 +131,7 @@ impl State {
     /// Has images and what is too long in files, and says what became of the files.
     fn report(&mut self, executed: Executed) -> Result<Report, SessionError> {
         let Slot::Awake(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
-        let Executed { count, end, mut outputs } = executed;
+        let Executed { count, mut end, mut outputs } = executed;
         let mut pictures = Vec::new();
         for output in &outputs {
             if let Output::Shown(bundle) | Output::Value(bundle) = output {
@@ -148,6 +148,18 @@ impl State {
             {
                 let note = kept(&mut **kernel, &self.id, &format!("result_{count}.txt"), &text);
                 bundle.insert("text/plain".into(), outputs::cut_text(&text, &note).into());
+            }
+        }
+        if let End::Raised { error, traceback } = &mut end {
+            let whole = traceback.join("\n");
+            if error.len().max(whole.len()) > outputs::WHOLE {
+                let note = kept(&mut **kernel, &self.id, &format!("error_{count}.txt"), &whole);
+                for text in traceback.iter_mut().chain([error]).filter(|text| text.len() > outputs::WHOLE) {
+                    *text = outputs::cut_text(text, &note);
+                }
+                if traceback.iter().map(String::len).sum::<usize>() > outputs::WHOLE {
+                    *traceback = vec![outputs::cut_text(&whole, &note)];
+                }
             }
         }
         let now: Vec<FileInfo> = kernel.files();

@@ -129,6 +129,15 @@ impl Store {
         Ok(Self { root: root.to_owned(), lasting: true, _temporary: None })
     }
 
+    /// Deletes all states, if they are not to survive this process. A thread that still works on one fails to write it.
+    pub(crate) fn discard(&self) {
+        if !self.lasting
+            && let Err(error) = fs::remove_dir_all(&self.root)
+        {
+            tracing::debug!(%error, "temporary states stay on the disk");
+        }
+    }
+
     /// States in a directory that is deleted at the end.
     ///
     /// # Errors

@@ -16,10 +16,11 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::Global;
+use crate::console::print_line;
+use crate::outcome::fail;
 
-/// Exit statuses: as a shell command has them.
+/// Exit statuses, beside that of what could not be started.
 const FAILED: u8 = 1;
-const NOT_STARTED: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
 /// Bytes that arguments on standard input may have.
@@ -100,8 +101,7 @@ async fn run(global: &Global, arguments: &Arguments) -> ExitCode {
 }
 
 fn complain(error: &str) -> ExitCode {
-    eprintln!("error: {}", for_people(error));
-    ExitCode::from(NOT_STARTED)
+    fail(&for_people(error))
 }
 
 async fn attempt(global: &Global, arguments: &Arguments) -> Result<ExitCode, String> {
@@ -116,7 +116,7 @@ async fn attempt(global: &Global, arguments: &Arguments) -> Result<ExitCode, Str
         }
         Some(tool) if arguments.raw => {
             let result = server.call_tool_raw(tool, json, options(global)).await.map_err(words)?;
-            print(&serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?)?;
+            print(&serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?);
             ExitCode::from(if result.is_error == Some(true) { FAILED } else { 0 })
         }
         Some(tool) => match server.call_tool_with(tool, json, options(global)).await.map_err(words)? {
@@ -218,7 +218,8 @@ fn arguments_of(json: &str) -> Result<Value, String> {
 
 fn list(tools: &[Tool], raw: bool) -> Result<(), String> {
     if raw {
-        return print(&serde_json::to_string_pretty(tools).map_err(|error| error.to_string())?);
+        print(&serde_json::to_string_pretty(tools).map_err(|error| error.to_string())?);
+        return Ok(());
     }
     let mut text = String::new();
     for tool in tools {
@@ -235,20 +236,22 @@ fn list(tools: &[Tool], raw: bool) -> Result<(), String> {
             let _ = writeln!(text, "    {name} ({kind}{note})  {}", about.lines().next().unwrap_or_default());
         }
     }
-    print(text.trim_end())
+    print(text.trim_end());
+    Ok(())
 }
 
 /// Prints text and JSON; binary parts become files.
 fn show(output: &ToolOutput, tool: &str, directory: &Path) -> Result<(), String> {
     match output {
-        ToolOutput::List(parts) => parts.iter().try_for_each(|part| show(part, tool, directory)),
+        ToolOutput::List(parts) => parts.iter().try_for_each(|part| show(part, tool, directory))?,
         ToolOutput::Text(text) => print(text),
         ToolOutput::Json(value) => print(&serde_json::to_string_pretty(value).map_err(|error| error.to_string())?),
         ToolOutput::Binary(binary) => {
             let path = save(&binary.data, &binary.media_type, tool, directory)?;
-            print(&format!("{} ({}, {} bytes)", path.display(), binary.media_type, binary.data.len()))
+            print(&format!("{} ({}, {} bytes)", path.display(), binary.media_type, binary.data.len()));
         }
     }
+    Ok(())
 }
 
 /// Writes a file under a name that is not taken.
@@ -274,10 +277,12 @@ fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<P
     Err(format!("{} has no room for another name", directory.display()))
 }
 
-fn print(text: &str) -> Result<(), String> {
-    let mut stdout = std::io::stdout();
-    let text = if stdout.is_terminal() { for_people(text) } else { text.to_owned() };
-    writeln!(stdout, "{text}").map_err(|error| format!("standard output: {error}"))
+fn print(text: &str) {
+    if std::io::stdout().is_terminal() {
+        print_line(for_people(text));
+    } else {
+        print_line(text);
+    }
 }
 
 /// Text from outside, without what a terminal would take for orders.

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_python::Options;
-use clap::{Args, Parser, Subcommand};
+use clap::builder::FalseyValueParser;
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::Client;
 use crate::kernel::KernelCommand;
@@ -39,6 +41,33 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// Reads the command line; ends the process where it asks for help, or cannot be read.
+    pub(crate) fn read() -> Self {
+        Self::try_parse().unwrap_or_else(|error| {
+            if matches!(
+                error.kind(),
+                ErrorKind::DisplayHelp
+                    | ErrorKind::DisplayVersion
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            ) {
+                error.exit();
+            }
+            // Usage lines name all that has a value as if it had to be given, even where a variable gives it.
+            match without_variables(Self::command()).try_get_matches() {
+                Err(plain) if plain.kind() == error.kind() => plain.exit(),
+                _ => error.exit(),
+            }
+        })
+    }
+}
+
+/// The same command where variables do not stand for options that may be left out.
+fn without_variables(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| if arg.is_required_set() { arg } else { arg.env(None::<&'static str>) });
+    command.mut_subcommands(without_variables)
+}
+
 /// Options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
@@ -53,26 +82,49 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE", hide_env_values = true)]
     pyodide: Option<String>,
     /// Use only what is on this machine.
-    #[arg(long, global = true, env = "BELLJAR_OFFLINE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "BELLJAR_OFFLINE",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new()
+    )]
     offline: bool,
     /// Show no progress.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Log more to standard error; twice for details.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }
 
 impl Global {
     /// Where the interpreter's files come from.
-    pub(crate) fn options(&self) -> Options {
-        Options {
+    ///
+    /// # Errors
+    /// When the directory of Pyodide's files is not there. What the cache has was made of those files, so that without this
+    /// nobody would notice until the cache is gone.
+    pub(crate) fn options(&self) -> Result<Options, String> {
+        if let Some(runtime) = self.runtime.as_ref().filter(|runtime| !runtime.is_dir()) {
+            return Err(format!(
+                "--runtime: {} is no directory\nhint: it has pyodide.asm.wasm, python_stdlib.zip and pyodide-lock.json in it; \
+                 without --runtime and BELLJAR_RUNTIME they are fetched",
+                runtime.display()
+            ));
+        }
+        Ok(Options {
             runtime: self.runtime.clone(),
-            cache: self.cache.clone(),
+            cache: self.cache(),
             release: self.pyodide.clone(),
             offline: self.offline,
             ..Options::default()
-        }
+        })
+    }
+
+    /// The directory for downloads, compiled code and images, if one is named.
+    pub(crate) fn cache(&self) -> Option<PathBuf> {
+        self.cache.clone()
     }
 
     /// Whether nothing may be fetched.
@@ -220,7 +272,6 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_is_sound() {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use crate::console::print_line;
 use crate::outcome::fail;
 
 /// A client that can start MCP servers.
@@ -22,7 +23,6 @@ pub(crate) enum Client {
 }
 
 /// Prints the configuration on standard output, and where it goes on standard error.
-#[expect(clippy::print_stdout, reason = "the configuration is the command's answer")]
 pub(crate) fn config(client: Client) -> ExitCode {
     let path = match std::env::current_exe() {
         Ok(path) => path,
@@ -33,7 +33,7 @@ pub(crate) fn config(client: Client) -> ExitCode {
     };
     let (place, text) = snippet(client, path);
     eprintln!("{place}:");
-    println!("{text}");
+    print_line(text);
     ExitCode::SUCCESS
 }
 

@@ -16,6 +16,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::{Cli, Global};
+use crate::console::print_line;
+use crate::held::Held;
 use crate::limits::LimitOptions;
 use crate::outcome::{fail, fail_with, words};
 use crate::packages::{PackageOptions, Packages};
@@ -178,12 +180,11 @@ fn install(arguments: &InstallArguments) -> Result<PathBuf, String> {
     spec.install(&arguments.place.data()?).map_err(|error| error.to_string())
 }
 
-#[expect(clippy::print_stdout, reason = "the list is the command's answer")]
 fn list() {
     let places =
         kernelspec::user_data().into_iter().chain(active_environment().map(|prefix| kernelspec::prefix_data(&prefix)));
     for (folder, spec) in places.flat_map(|data| kernelspec::installed(&data)) {
-        println!("{:<20} {:<30} {}", spec.name, spec.display_name, folder.display());
+        print_line(format_args!("{:<20} {:<30} {}", spec.name, spec.display_name, folder.display()));
     }
 }
 
@@ -192,7 +193,8 @@ fn run(global: &Global, arguments: &RunArguments) -> ExitCode {
         Ok(connection) => connection,
         Err(error) => return fail_with(&error),
     };
-    let (about, backend) = match backend(global, arguments) {
+    let held = Held::default();
+    let (about, backend) = match backend(global, arguments, &held) {
         Ok(made) => made,
         Err(message) => return fail(&message),
     };
@@ -211,20 +213,24 @@ fn run(global: &Global, arguments: &RunArguments) -> ExitCode {
         control.shut_down();
     });
     frontend.wait();
+    held.wait();
     ExitCode::SUCCESS
 }
 
 /// What runs the cells, and what it is.
-fn backend(global: &Global, arguments: &RunArguments) -> Result<(About, Arc<dyn Backend>), String> {
+fn backend(global: &Global, arguments: &RunArguments, held: &Held) -> Result<(About, Arc<dyn Backend>), String> {
     arguments.packages.check()?;
     let version = env!("CARGO_PKG_VERSION");
-    if let Some(native) = arguments.sandbox.native(arguments.limits.of_run(), true, &arguments.packages)? {
+    let offline = global.offline();
+    if let Some(native) = arguments.sandbox.native(arguments.limits.of_run(), true, &arguments.packages, offline)? {
         let python = native.python.clone();
         let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");
         let about = About { python, version: version.into(), banner };
-        return Ok((about, native.warm_up_aside()));
+        let backend = native.warm_up_aside();
+        held.add(&backend);
+        return Ok((about, backend));
     }
-    let options = global.options();
+    let options = global.options()?;
     let release = match &options.release {
         Some(version) => Release::find(version).map_err(|error| words(&error))?,
         None => Release::default_release(),
@@ -235,7 +241,7 @@ fn backend(global: &Global, arguments: &RunArguments) -> Result<(About, Arc<dyn 
         version: version.into(),
         banner: format!("Belljar {version}: Python {major}.{minor} sealed in WebAssembly"),
     };
-    let (packages, offline, quiet) = (arguments.packages.clone(), global.offline(), global.quiet);
+    let (packages, quiet) = (arguments.packages.clone(), global.quiet);
     let backend = Wasm::new(arguments.limits.of_run(), true, move |progress| {
         let python = Python::open(&options, progress).map_err(|error| words(&error))?;
         let progress: Arc<dyn Progress> = Arc::from(progress::reporter(quiet));

@@ -20,10 +20,11 @@ pub(crate) struct LimitOptions {
     /// Raise KeyboardInterrupt when the time is up, and end the code so many seconds later.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     grace: Duration,
-    /// Memory for the interpreter; more raises MemoryError.
+    /// Memory for the interpreter; more raises MemoryError. A session has --session-memory instead.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "2GB")]
     memory: u64,
-    /// Output to pass on; more ends the code [default: 64MB for `run`, 4MB for servers].
+    /// Output to pass on; more ends the code. A session's cell may write 16MB at least [default: 64MB for `run`, 4MB for
+    /// servers].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_output: Option<u64>,
     /// Bytes in files that the code makes.

@@ -5,6 +5,7 @@ mod call;
 mod cli;
 mod config;
 mod console;
+mod held;
 mod interrupt;
 mod kernel;
 mod limits;
@@ -25,7 +26,7 @@ mod warmup;
 use std::process::ExitCode;
 
 use belljar_server::HttpTransport;
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use cli::{Cli, Command};
 
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     // A sandbox is made by this program, started anew.
     #[cfg(target_os = "linux")]
     belljar_jupyter::sandbox::launch_if_asked();
-    let cli = Cli::parse();
+    let cli = Cli::read();
     start_logging(&cli);
     match cli.command {
         Command::Run(ref arguments) => interrupt::guard(|interrupts| run::run(&cli.global, arguments, interrupts)),
@@ -52,7 +53,9 @@ fn main() -> ExitCode {
         Command::Native(ref command) => native::native(&cli.global, command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut script);
+            console::print(&script);
             ExitCode::SUCCESS
         }
     }

@@ -7,6 +7,7 @@ use belljar_jupyter::environment::{Environments, Plan};
 use clap::{Args, Subcommand};
 
 use crate::cli::Global;
+use crate::console::print_line;
 use crate::outcome::fail;
 use crate::progress;
 
@@ -96,16 +97,15 @@ fn setup(global: &Global, arguments: &SetupArguments) -> Result<(), String> {
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "the status is the command's answer")]
 fn status(place: &Place) -> Result<(), String> {
     let environments = place.environments()?;
-    println!("sandbox      {}", sandbox());
+    print_line(format_args!("sandbox      {}", sandbox()));
     let environment = environments.current().map_err(|error| error.to_string())?;
-    println!("environment  {}", environment.directory.display());
-    println!("python       {}", environment.python);
-    println!("ipykernel    {}", environment.ipykernel);
+    print_line(format_args!("environment  {}", environment.directory.display()));
+    print_line(format_args!("python       {}", environment.python));
+    print_line(format_args!("ipykernel    {}", environment.ipykernel));
     for unused in environments.unused() {
-        println!("unused       {} (may be deleted)", unused.display());
+        print_line(format_args!("unused       {} (may be deleted)", unused.display()));
     }
     Ok(())
 }

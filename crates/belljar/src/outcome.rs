@@ -19,7 +19,7 @@ const NOT_INSTALLED: u8 = 126;
 /// The interpreter is broken, as shells show SIGABRT.
 const CRASHED: u8 = 134;
 /// belljar itself could not do what it was asked.
-const FAILED: u8 = 2;
+pub(crate) const FAILED: u8 = 2;
 
 /// The exit status for an outcome.
 pub(crate) fn status(outcome: &Outcome) -> ExitCode {

@@ -112,11 +112,11 @@ impl PackageOptions {
     }
 
     /// What sessions of native kernels may install, from where their own pip or uv is set up to look; nothing with
-    /// `--no-install`.
+    /// `--no-install`, or when nothing may be fetched.
     ///
     /// # Errors
     /// When the policy cannot be read, or an option is given that only the WebAssembly sandbox has.
-    pub(crate) fn native_installs(&self) -> Result<Option<NativeInstalls>, String> {
+    pub(crate) fn native_installs(&self, offline: bool) -> Result<Option<NativeInstalls>, String> {
         let beforehand = "`belljar native setup --packages NAMES` puts packages into the environment";
         let index = "the environment's pip, and uv, are told by their own settings where packages come from";
         for (option, given, hint) in [
@@ -133,7 +133,7 @@ impl PackageOptions {
                 return Err(format!("{option} is for --sandbox wasm\nhint: {hint}"));
             }
         }
-        if self.no_install {
+        if self.no_install || offline {
             return Ok(None);
         }
         let policy = Policy::new(&self.allow_packages, &self.deny_packages)

@@ -12,7 +12,7 @@ use belljar_python::install::PrepareError;
 use belljar_python::{Image, Interpreter, Python, Streams};
 
 use crate::cli::{Global, RunArguments};
-use crate::console::Terminal;
+use crate::console::{Terminal, print_line};
 use crate::interrupt::Interrupts;
 use crate::outcome::{Report, explain, fail, fail_with, status};
 use crate::packages::Packages;
@@ -37,7 +37,11 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
         Err(message) => return fail(&message),
     };
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
-    let python = match Python::open(&global.options(), &*progress) {
+    let options = match global.options() {
+        Ok(options) => options,
+        Err(message) => return fail(&message),
+    };
+    let python = match Python::open(&options, &*progress) {
         Ok(python) => python,
         Err(error) => return fail_with(&error),
     };
@@ -154,6 +158,9 @@ fn not_installed(error: &PrepareError, arguments: &RunArguments) -> ExitCode {
 /// The program that the arguments name; `None` when they ask for a prompt alone.
 fn program(arguments: &RunArguments) -> Result<Option<Program>, String> {
     let (file, args) = arguments.file_and_args()?;
+    if arguments.output.is_some() {
+        return Err("-o is for notebooks (FILE.ipynb)\nhint: `> FILE` keeps what other code prints".into());
+    }
     let (code, name, from_stdin) = match (&arguments.code, file) {
         (Some(code), _) => (code.clone(), "-c", false),
         (None, Some("-")) => (read_stdin()?, "-", true),
@@ -183,14 +190,9 @@ fn decode(bytes: Vec<u8>, from: &str) -> Result<String, String> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-#[expect(clippy::print_stdout, reason = "--json and --print are answers of belljar itself, asked for by name")]
-fn print_line(text: &str) {
-    println!("{text}");
-}
-
 fn print_json(report: &Report<'_>, outcome: &Outcome) -> ExitCode {
     match serde_json::to_string(report) {
-        Ok(text) => print_line(&text),
+        Ok(text) => print_line(text),
         Err(error) => return fail(&format!("cannot write the outcome as JSON: {error}")),
     }
     status(outcome)

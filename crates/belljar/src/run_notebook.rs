@@ -13,7 +13,7 @@ use crate::cli::{Global, RunArguments};
 use crate::interrupt::Interrupts;
 use crate::outcome::{fail, words};
 use crate::packages::Packages;
-use crate::progress;
+use crate::{console, progress};
 
 /// Whether a file is a notebook, by its name.
 pub(crate) fn is_notebook(file: &str) -> bool {
@@ -76,7 +76,7 @@ fn execute(
     let text = std::fs::read_to_string(file).map_err(|error| format!("cannot open {file}: {error}"))?;
     let mut notebook = Notebook::parse(&text).map_err(|reason| format!("{file}: {reason}"))?;
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
-    let python = Python::open(&global.options(), &*progress).map_err(|error| words(&error))?;
+    let python = Python::open(&global.options()?, &*progress).map_err(|error| words(&error))?;
     let packages = Packages::new(&python, &arguments.packages, global.offline(), progress.clone())?;
     let (given, source) = packages.into_parts();
     let place = Workplace { python, given, source };
@@ -100,14 +100,13 @@ fn execute(
     Ok((notebook, error))
 }
 
-#[expect(clippy::print_stdout, reason = "the notebook is the command's answer")]
 fn write(notebook: &Notebook, output: Option<&Path>) -> Result<(), String> {
     match output {
         Some(path) => {
             std::fs::write(path, notebook.text()).map_err(|error| format!("cannot write {}: {error}", path.display()))
         }
         None => {
-            print!("{}", notebook.text());
+            console::print(notebook.text().as_bytes());
             Ok(())
         }
     }

@@ -21,11 +21,13 @@ pub(crate) struct SandboxOptions {
     /// you can.
     #[arg(long)]
     allow_unsandboxed: bool,
-    /// The virtual environment of native kernels, with ipykernel in it [default: the one of `belljar native setup`].
-    #[arg(long, value_name = "DIR", env = "BELLJAR_VENV", hide_env_values = true)]
+    // The variables of these two are read by hand: they may be set for good, and say nothing where code runs in WebAssembly.
+    /// The virtual environment of native kernels, with ipykernel in it [default: the one of `belljar native setup`] [env:
+    /// BELLJAR_VENV].
+    #[arg(long, value_name = "DIR")]
     venv: Option<PathBuf>,
-    /// Where `belljar native setup` puts environments [default: the platform's directory for data].
-    #[arg(long, value_name = "DIR", env = "BELLJAR_NATIVE", hide_env_values = true)]
+    /// Where `belljar native setup` puts environments [default: the platform's directory for data] [env: BELLJAR_NATIVE].
+    #[arg(long, value_name = "DIR")]
     native_dir: Option<PathBuf>,
 }
 
@@ -58,9 +60,30 @@ pub(crate) struct NativeBackend {
     /// `3.13.1`
     pub(crate) python: String,
     warm: Box<dyn FnOnce() -> Result<(), String> + Send>,
+    another: Box<dyn Fn(Limits, bool) -> Result<NativeBackend, String>>,
 }
 
 impl NativeBackend {
+    /// Another of the same environment, whose kernels have these limits, and tracebacks with colours if `color` says so.
+    pub(crate) fn another(&self, limits: Limits, color: bool) -> Result<Self, String> {
+        (self.another)(limits, color)
+    }
+
+    /// This one, which was made with these options.
+    #[cfg(target_os = "linux")]
+    fn of(native: belljar_jupyter::Native, options: belljar_jupyter::NativeOptions, python: String) -> Self {
+        let backend = Arc::new(native);
+        let warm = backend.clone();
+        let same = python.clone();
+        let another = move |limits: Limits, color: bool| -> Result<Self, String> {
+            let options = belljar_jupyter::NativeOptions { limits, color, ..options.clone() };
+            let native = belljar_jupyter::Native::new(options.clone()).map_err(|error| error.to_string())?;
+            Ok(Self::of(native, options, same.clone()))
+        };
+        let warm = move || warm.warm_up().map_err(|error| error.to_string());
+        Self { backend, python, warm: Box::new(warm), another: Box::new(another) }
+    }
+
     /// Does the imports and starts a kernel ahead, on a thread of its own: the first session finds them done.
     pub(crate) fn warm_up_aside(self) -> Arc<dyn Backend> {
         let warm = self.warm;
@@ -74,36 +97,53 @@ impl NativeBackend {
 }
 
 impl SandboxOptions {
+    /// Whether the options go together: some are for native kernels alone.
+    fn check(&self) -> Result<(), String> {
+        let only_native = [("--venv", self.venv.is_some()), ("--allow-unsandboxed", self.allow_unsandboxed)];
+        match only_native.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) if self.sandbox == Sandbox::Wasm => {
+                Err(format!("{option} is for native kernels\nhint: `--sandbox native` runs code in them"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The backend of native kernels with these limits, if one is asked for. Of `packages` it takes what sessions may
-    /// install.
+    /// install: nothing when it is not to be fetched.
     #[cfg(target_os = "linux")]
     pub(crate) fn native(
         &self,
         limits: Limits,
         color: bool,
         packages: &PackageOptions,
+        offline: bool,
     ) -> Result<Option<NativeBackend>, String> {
         use belljar_jupyter::environment::{Environment, Environments};
         use belljar_jupyter::sandbox::Policy;
         use belljar_jupyter::{Native, NativeOptions, NativePackages};
 
+        self.check()?;
         let policy = match self.sandbox {
-            Sandbox::Wasm if self.allow_unsandboxed || self.venv.is_some() => {
-                return Err("--venv and --allow-unsandboxed are for --sandbox native".into());
-            }
             Sandbox::Wasm => return Ok(None),
             Sandbox::Native => Policy::Full,
             Sandbox::NativeWeak => Policy::Weak,
         };
-        let environment = match &self.venv {
-            Some(directory) => Environment::of_directory(directory).map_err(|error| error.to_string())?,
+        // What is said on the command line comes before what is set for good.
+        let variable = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let venv = match (&self.venv, &self.native_dir) {
+            (None, None) => variable("BELLJAR_VENV"),
+            (venv, _) => venv.clone(),
+        };
+        let environment = match venv {
+            Some(directory) => Environment::of_directory(&directory).map_err(|error| error.to_string())?,
             None => {
-                let environments = Environments::new(self.native_dir.clone())
+                let root = self.native_dir.clone().or_else(|| variable("BELLJAR_NATIVE"));
+                let environments = Environments::new(root)
                     .ok_or("this user has no home directory\nhint: --venv DIR names an environment")?;
                 environments.current().map_err(|error| error.to_string())?
             }
         };
-        let installs = packages.native_installs()?;
+        let installs = packages.native_installs(offline)?;
         let uv = find_on_path("uv");
         let mut options = NativeOptions::new(environment.interpreter());
         options.limits = limits;
@@ -128,18 +168,23 @@ impl SandboxOptions {
                      the sandbox does not stand here: {error}"
                 );
                 options.policy = Policy::Unsandboxed;
-                Native::new(options).map_err(|error| error.to_string())?
+                Native::new(options.clone()).map_err(|error| error.to_string())?
             }
             Err(error) => return Err(error),
         };
-        let warm = native.clone();
-        let warm = Box::new(move || warm.warm_up().map_err(|error| error.to_string()));
-        Ok(Some(NativeBackend { backend: Arc::new(native), python: environment.python, warm }))
+        Ok(Some(NativeBackend::of(native, options, environment.python)))
     }
 
     /// The backend of native kernels: there is none here.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn native(&self, _: Limits, _: bool, _: &PackageOptions) -> Result<Option<NativeBackend>, String> {
+    pub(crate) fn native(
+        &self,
+        _: Limits,
+        _: bool,
+        _: &PackageOptions,
+        _: bool,
+    ) -> Result<Option<NativeBackend>, String> {
+        self.check()?;
         match self.sandbox {
             Sandbox::Wasm => Ok(None),
             _ => Err("native kernels need Linux\nhint: leave out --sandbox".into()),

@@ -12,11 +12,16 @@ use clap::{Args, ValueEnum};
 
 use crate::access::AccessOptions;
 use crate::cli::{Global, seconds};
+use crate::console::print_line;
+use crate::held::Held;
 use crate::limits::LimitOptions;
 use crate::outcome::{fail, fail_with, words};
 use crate::packages::{PackageOptions, Packages};
-use crate::sandbox_options::SandboxOptions;
+use crate::sandbox_options::{NativeBackend, SandboxOptions};
 use crate::session_options::SessionOptions;
+
+/// How long threads that do not hear of the end may take.
+const BLOCKED: Duration = Duration::from_millis(200);
 
 /// Options of every server.
 #[derive(Debug, Clone, Args)]
@@ -70,38 +75,45 @@ enum Mode {
 
 impl ServeArguments {
     /// A server as the options say, which begins to make Python ready.
-    fn server(&self, global: &Global) -> Result<Server, String> {
+    fn server(&self, global: &Global, held: &Held) -> Result<Server, String> {
         let mode = match self.return_mode {
             Mode::Xml => ReturnMode::Xml,
             Mode::Json => ReturnMode::Json,
         };
-        if let Some(server) = self.native_server(mode)? {
+        if let Some(server) = self.native_server(mode, global.offline(), held)? {
             return Ok(server);
         }
-        let runner = self.runner(global);
+        let runner = self.runner(global)?;
         if self.toolset == Toolset::Python {
             return Ok(Server::new(runner, mode));
         }
-        let sessions = self.sessions.sessions(self.limits.of_server(), &runner)?;
+        let sessions = self.sessions.sessions(self.limits.of_server(), &runner, held)?;
         Ok(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter))
     }
 
     /// A server of native kernels, if that is what the options ask for.
-    fn native_server(&self, mode: ReturnMode) -> Result<Option<Server>, String> {
+    fn native_server(&self, mode: ReturnMode, offline: bool, held: &Held) -> Result<Option<Server>, String> {
         let limits = self.limits.of_server();
-        let backend = |limits, color| self.sandbox.native(limits, color, &self.packages);
-        if self.toolset == Toolset::Python {
-            let native = backend(limits, false)?;
-            return Ok(native.map(|native| {
-                let python = native.python.clone();
-                Server::new(Runner::on(native.warm_up_aside(), &python, limits, self.capacity()), mode)
-            }));
-        }
-        let Some(native) = backend(self.sessions.limits(limits), self.sessions.color())? else { return Ok(None) };
+        let of_sessions = (self.sessions.limits(limits), self.sessions.color());
+        let (first, color) = if self.toolset == Toolset::Interpreter { of_sessions } else { (limits, false) };
+        let Some(native) = self.sandbox.native(first, color, &self.packages, offline)? else { return Ok(None) };
+        // A kernel's limits are those of its backend, and sessions have limits of their own.
+        let second = match self.toolset {
+            Toolset::All => Some(native.another(of_sessions.0, of_sessions.1)?),
+            Toolset::Python | Toolset::Interpreter => None,
+        };
         let python = native.python.clone();
-        let backend = native.warm_up_aside();
+        let ready = |native: NativeBackend| {
+            let backend = native.warm_up_aside();
+            held.add(&backend);
+            backend
+        };
+        let backend = ready(native);
         let runner = Runner::on(backend.clone(), &python, limits, self.capacity());
-        let sessions = self.sessions.native_sessions(backend, &runner)?;
+        if self.toolset == Toolset::Python {
+            return Ok(Some(Server::new(runner, mode)));
+        }
+        let sessions = self.sessions.native_sessions(second.map_or(backend, ready), &runner)?;
         Ok(Some(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter)))
     }
 
@@ -113,17 +125,17 @@ impl ServeArguments {
         capacity
     }
 
-    fn runner(&self, global: &Global) -> Runner {
+    fn runner(&self, global: &Global) -> Result<Runner, String> {
         let capacity = self.capacity();
-        let (options, offline, packages) = (global.options(), global.offline(), self.packages.clone());
-        Runner::start(self.limits.of_server(), capacity, move |progress| {
+        let (options, offline, packages) = (global.options()?, global.offline(), self.packages.clone());
+        Ok(Runner::start(self.limits.of_server(), capacity, move |progress| {
             let python = Python::open(&options, progress).map_err(|error| words(&error))?;
             // What the installer itself fetches belongs to no call.
             let packages = Packages::new(&python, &packages, offline, Arc::new(NoProgress))?;
             packages.preload()?;
             let (given, source) = packages.into_parts();
             Ok(Workplace { python, given, source })
-        })
+        }))
     }
 }
 
@@ -173,12 +185,12 @@ pub(crate) fn http(global: &Global, arguments: &HttpArguments, transport: HttpTr
         Ok(prepared) => prepared,
         Err(message) => return fail(&message),
     };
-    serve(async {
+    serve(async |held| {
         let listener = tokio::net::TcpListener::bind(address)
             .await
             .map_err(|error| std::io::Error::other(format!("cannot listen on {address}: {error}")))?;
         // Only now: who cannot listen need not make Python ready.
-        let server = arguments.serve.server(global).map_err(std::io::Error::other)?;
+        let server = arguments.serve.server(global, held).map_err(std::io::Error::other)?;
         let path = if transport == HttpTransport::Sse { "sse" } else { "mcp" };
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         eprintln!("listening on {scheme}://{}/{path}", listener.local_addr()?);
@@ -214,36 +226,37 @@ pub(crate) fn stdio(global: &Global, arguments: &ServeArguments) -> ExitCode {
     if let Err(message) = arguments.packages.check() {
         return fail(&message);
     }
-    match arguments.server(global) {
-        Ok(server) => serve(async move { belljar_server::serve_stdio(server).await }),
-        Err(message) => fail(&message),
-    }
+    serve(async |held| {
+        let server = arguments.server(global, held).map_err(std::io::Error::other)?;
+        belljar_server::serve_stdio(server, told_to_end()).await
+    })
 }
 
 /// `belljar example`: the tool's answer to a small program.
-#[expect(clippy::print_stdout, reason = "the answer is what the command is for")]
 pub(crate) fn example(global: &Global, arguments: &ServeArguments) -> ExitCode {
     const CODE: &str = "import sys\nprint('Python', sys.version.split()[0])\n[n * n for n in range(5)]";
-    let server = match arguments.server(global) {
-        Ok(server) => server,
-        Err(message) => return fail(&message),
-    };
-    serve(async move {
+    serve(async |held| {
+        let server = arguments.server(global, held).map_err(std::io::Error::other)?;
         eprintln!("running:\n{CODE}\n");
-        println!("{}", server.answer(CODE).await);
+        print_line(server.answer(CODE).await);
         Ok(())
     })
 }
 
-fn serve(work: impl Future<Output = std::io::Result<()>>) -> ExitCode {
+/// Does `work` on a runtime. What it makes ends before the process does.
+fn serve(work: impl AsyncFnOnce(&Held) -> std::io::Result<()>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return fail(&format!("cannot start: {error}")),
     };
-    match runtime.block_on(work) {
-        // What still runs is for nobody.
-        Ok(()) => std::process::exit(0),
+    let held = Held::default();
+    let ended = runtime.block_on(work(&held));
+    // Tasks have clones of the server: they go with the runtime. What may block is a read of standard input.
+    runtime.shutdown_timeout(BLOCKED);
+    held.wait();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail_with(&error),
     }
 }

@@ -1,7 +1,7 @@
 //! `belljar sessions`: list, export, import and remove the sessions of a directory.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use belljar_sessions::{SessionId, Store, StoreError, notebook};
 use clap::{Args, Subcommand};
 
+use crate::console::{print, print_line};
 use crate::outcome::fail;
 
 /// Names of what an exported session holds.
@@ -107,7 +108,6 @@ fn in_words(error: StoreError, id: &SessionId, place: &Place) -> String {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the list is the command's answer")]
 fn list(place: &Place) -> Result<(), String> {
     let store = place.store()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -121,7 +121,7 @@ fn list(place: &Place) -> Result<(), String> {
             }
             Err(error) => format!("{}  {error}", id.as_str()),
         };
-        println!("{line}");
+        print_line(line);
     }
     Ok(())
 }
@@ -140,7 +140,10 @@ fn export(place: &Place, session: &str, output: Option<&Path>, as_notebook: bool
     };
     match output {
         Some(path) => std::fs::write(path, bytes).map_err(|error| format!("cannot write {}: {error}", path.display())),
-        None => std::io::stdout().write_all(&bytes).map_err(|error| format!("cannot write: {error}")),
+        None => {
+            print(&bytes);
+            Ok(())
+        }
     }
 }
 
@@ -155,7 +158,6 @@ fn packed(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-#[expect(clippy::print_stdout, reason = "the name is the command's answer")]
 fn import(place: &Place, file: &Path) -> Result<(), String> {
     let store =
         Store::open(&place.data_dir).map_err(|error| format!("cannot use {}: {error}", place.data_dir.display()))?;
@@ -179,7 +181,7 @@ fn import(place: &Place, file: &Path) -> Result<(), String> {
     let state = state.ok_or_else(|| format!("{} is no exported session", file.display()))?;
     let id = SessionId::random().map_err(|error| error.to_string())?;
     store.import(&id, &state, &cells).map_err(|error| error.to_string())?;
-    println!("{}", id.as_str());
+    print_line(id.as_str());
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use belljar_sessions::{Backend, Options, Sessions, Store, Wasm};
 use clap::{Args, ValueEnum};
 
 use crate::cli::seconds;
+use crate::held::Held;
 
 /// How sessions are kept.
 #[derive(Debug, Clone, Args)]
@@ -54,7 +55,7 @@ const OUTPUT: u64 = 16 << 20;
 
 impl SessionOptions {
     /// The sessions of a server whose pieces of code have these limits.
-    pub(crate) fn sessions(&self, limits: Limits, runner: &Runner) -> Result<Sessions, String> {
+    pub(crate) fn sessions(&self, limits: Limits, runner: &Runner, held: &Held) -> Result<Sessions, String> {
         let limits = self.limits(limits);
         let store = match &self.data_dir {
             Some(directory) => Store::open(directory)
@@ -72,7 +73,11 @@ impl SessionOptions {
         if let Err(error) = submitted {
             tracing::error!(%error, "sessions are made ready by the first call");
         }
-        Ok(Sessions::new(Arc::new(backend), Some(store), runner.pool(), self.options()))
+        let backend: Arc<dyn Backend> = Arc::new(backend);
+        if self.data_dir.is_none() {
+            held.add(&backend);
+        }
+        Ok(Sessions::new(backend, Some(store), runner.pool(), self.options()))
     }
 
     /// Sessions of native kernels: they live as long as the server, and do not sleep.

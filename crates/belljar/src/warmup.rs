@@ -19,7 +19,11 @@ const PROGRAM: &str = "import sys, json; json.dumps({'python': sys.version.split
 /// Gets and builds what is missing, the image with the packages that are named too, and runs a small program.
 pub(crate) fn warmup(global: &Global, options: &PackageOptions) -> ExitCode {
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
-    let python = match Python::open(&global.options(), &*progress) {
+    let place = match global.options() {
+        Ok(place) => place,
+        Err(message) => return fail(&message),
+    };
+    let python = match Python::open(&place, &*progress) {
         Ok(python) => python,
         Err(error) => return fail_with(&error),
     };

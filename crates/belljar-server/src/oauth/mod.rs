@@ -83,7 +83,8 @@ pub(crate) enum Refusal {
 /// What is read of a token's claims, beside those that are checked.
 #[derive(Deserialize)]
 struct Claims {
-    sub: Option<String>,
+    #[serde(default)]
+    sub: String,
 }
 
 impl OAuth {
@@ -125,9 +126,11 @@ impl OAuth {
         validation.validate_nbf = true;
         validation.set_audience(&[&self.audience]);
         validation.set_issuer(&[&self.issuer]);
-        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        // Without `sub` all clients of the issuer would be one person, who can end one another's sessions (RFC 9068, 2.2).
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         match jsonwebtoken::decode::<Claims>(token, &key, &validation) {
-            Ok(data) => Ok(data.claims.sub.unwrap_or_default()),
+            Ok(data) if data.claims.sub.is_empty() => Err(Refusal::Invalid("it does not say whose it is (sub)")),
+            Ok(data) => Ok(data.claims.sub),
             Err(error) => Err(Refusal::Invalid(in_words(error.kind()))),
         }
     }
@@ -176,7 +179,7 @@ fn in_words(kind: &ErrorKind) -> &'static str {
         ErrorKind::InvalidIssuer => "it is another issuer's",
         ErrorKind::InvalidAudience => "it is made out for another audience",
         ErrorKind::InvalidSignature => "its signature is wrong",
-        ErrorKind::MissingRequiredClaim(_) => "it lacks one of the claims exp, iss and aud",
+        ErrorKind::MissingRequiredClaim(_) => "it lacks one of the claims exp, iss, aud and sub",
         _ => "it is not valid",
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::Collector;
 use belljar_core::kernel::Stream;
+use belljar_core::{Collector, bounded_json};
 use belljar_emscripten::console::{self, OutputSink};
 use belljar_python::{CallError, GaveUp, HostCall, Scene};
 use serde::Deserialize;
@@ -55,7 +55,7 @@ impl HostCall for Show {
         }
         let refused = |what: &str| CallError::Refused(what.to_owned());
         let asked: Asked =
-            serde_json::from_str(request.get()).map_err(|_| refused("`show` takes forms by MIME type"))?;
+            bounded_json::parse(request.get()).ok_or_else(|| refused("`show` takes forms by MIME type"))?;
         let showing = match asked {
             Asked::Display(shown) => Showing::Display(shown.into()),
             Asked::Result(shown) => Showing::Value(shown.into()),

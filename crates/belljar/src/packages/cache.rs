@@ -9,13 +9,13 @@ use belljar_python::PACKAGE_ENTRIES;
 use indicatif::HumanBytes;
 
 use crate::cli::Global;
+use crate::console::print_line;
 use crate::outcome::fail_with;
 
-#[expect(clippy::print_stdout, reason = "the list is the command's answer")]
 pub(super) fn list(global: &Global) -> Result<ExitCode, ExitCode> {
     let cache = open(global)?;
     for wheel in cached_wheels(&cache).map_err(|error| fail_with(&error))? {
-        println!("{}", wheel.filename);
+        print_line(wheel.filename);
     }
     let entries = cache.usage().map_err(|error| fail_with(&error))?;
     for (kind, what) in [
@@ -25,7 +25,7 @@ pub(super) fn list(global: &Global) -> Result<ExitCode, ExitCode> {
         ("image", "images"),
     ] {
         let sizes: Vec<u64> = entries.iter().filter(|entry| entry.kind() == kind).map(|entry| entry.bytes).collect();
-        println!("{:>6} {what}, {}", sizes.len(), HumanBytes(sizes.iter().sum()));
+        print_line(format_args!("{:>6} {what}, {}", sizes.len(), HumanBytes(sizes.iter().sum())));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -44,5 +44,5 @@ pub(super) fn clean(global: &Global, keep: u64) -> Result<ExitCode, ExitCode> {
 }
 
 fn open(global: &Global) -> Result<Cache, ExitCode> {
-    Cache::open(global.options().cache).map_err(|error| fail_with(&error))
+    Cache::open(global.cache()).map_err(|error| fail_with(&error))
 }

@@ -15,7 +15,7 @@ use super::cache::{clean, list};
 use super::{PackageOptions, Packages};
 use crate::cli::Global;
 use crate::outcome::{fail, fail_with};
-use crate::progress;
+use crate::{console, progress};
 
 /// What can be done about packages without running code.
 #[derive(Debug, Subcommand)]
@@ -65,10 +65,10 @@ pub(crate) fn packages(global: &Global, command: &PackagesCommand) -> ExitCode {
     done.unwrap_or_else(|code| code)
 }
 
-#[expect(clippy::print_stdout, reason = "the lock is the command's answer")]
 fn lock(global: &Global, program: &Program) -> Result<ExitCode, ExitCode> {
     let Resolved { installer, resolution, .. } = resolve(global, program)?;
-    print!("{}", resolution.to_pylock(installer.platform()).map_err(|error| fail_with(&error))?);
+    let lock = resolution.to_pylock(installer.platform()).map_err(|error| fail_with(&error))?;
+    console::print(lock.as_bytes());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,7 +90,8 @@ struct Resolved {
 /// What the program's packages come to.
 fn resolve(global: &Global, program: &Program) -> Result<Resolved, ExitCode> {
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
-    let python = Python::open(&global.options(), &*progress).map_err(|error| fail_with(&error))?;
+    let options = global.options().map_err(|message| fail(&message))?;
+    let python = Python::open(&options, &*progress).map_err(|error| fail_with(&error))?;
     let packages = Packages::new(&python, &program.options, global.offline(), progress.clone())
         .map_err(|message| fail(&message))?;
     let mut code = Vec::new();

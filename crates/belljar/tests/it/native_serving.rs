@@ -2,11 +2,15 @@
 //! sandbox does not stand, that is said aloud.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::harness::{Belljar, Run};
+use crate::serve::leavings::left;
+use crate::serve::wire::{Wire, text};
 
 /// An environment of `belljar native setup`, made once.
 static ENVIRONMENTS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -80,11 +84,58 @@ fn packages_of_native_kernels_keep_to_the_policy() {
         (&json!("success"), &json!("cowsay")),
         "{installed}"
     );
-    for (options, wanted) in [("--deny-packages 'cow*'", "denied"), ("--no-install", "")] {
+    for (options, wanted) in [
+        ("--deny-packages 'cow*'", "denied"),
+        ("--no-install", "cannot be installed in this session"),
+        ("--offline", "cannot be installed in this session"),
+    ] {
         let refused = answer(options, "run_python_code", &arguments).unwrap();
         assert_eq!(refused["status"], "install-error", "{options}: {refused}");
         assert!(refused["error"].as_str().unwrap().contains(wanted), "{options}: {refused}");
     }
+    let pip = json!({ "code": "%pip install cowsay" });
+    let session = answer("--offline --toolset interpreter", "execute_code", &pip).unwrap();
+    assert!(session.to_string().contains("cannot be installed in this session"), "{session}");
+}
+
+#[test]
+fn native_calls_and_sessions_each_keep_their_own_limits() {
+    let options = "--toolset all --memory 500MB --session-memory 1500MB --max-output 1MB";
+    let large = "x = bytearray(1000 << 20)\nlen(x) >> 20";
+    let Some(call) = answer(options, "run_python_code", &python(large)) else { return };
+    assert!(call["status"] == "run-error" && call["error"].as_str().unwrap().contains("MemoryError"), "{call}");
+    let session = answer(options, "execute_code", &json!({ "code": large })).unwrap();
+    assert_eq!((&session["success"], &session["result"]), (&json!(true), &json!("1000")), "{session}");
+
+    let much = "print('x' * (3 << 20))";
+    let call = answer(options, "run_python_code", &python(much)).unwrap();
+    assert!(call["error"].as_str().unwrap().contains("Limit reached: output"), "{}", call["error"]);
+    let session = answer(options, "execute_code", &json!({ "code": much })).unwrap();
+    assert_eq!(session["success"], true, "{}", session["error"]);
+}
+
+#[test]
+fn a_native_server_leaves_no_files() {
+    if answer("", "run_python_code", &python("1")).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = ["stdio", "--sandbox", "native", "--toolset", "interpreter", "--native-dir"];
+    let belljar = Belljar::without_cache().args(server).arg(&*ENVIRONMENTS).env("TMPDIR", folder.path());
+    let mut command = belljar.into_command();
+    command.stderr(Stdio::inherit());
+    let mut wire = Wire::spawn(command);
+    wire.greet();
+    let cell = json!({ "code": "open('secret.txt', 'w').write('x'); 6 * 7" });
+    let answer = text(&wire.tool("execute_code", cell));
+    assert!(answer.contains("42"), "{answer}");
+    let names = left(folder.path());
+    assert!(names.iter().any(|name| name.starts_with("belljar-")), "{names:?}");
+    // Imports that are being done hold the folders for as long as they take, which nobody would wait for.
+    std::thread::sleep(Duration::from_secs(10));
+    wire.end_input();
+    assert!(wire.child.wait().unwrap().success());
+    assert_eq!(left(folder.path()), [""; 0]);
 }
 
 #[test]
@@ -136,7 +187,7 @@ fn what_a_native_server_cannot_do_is_said_at_once() {
     let deps = start(&["--sandbox", "native", "--native-dir", ENVIRONMENTS.to_str().unwrap(), "--deps", "rich"]);
     assert!(deps.status == Some(2) && deps.stderr.contains("--deps is for --sandbox wasm"), "{deps:?}");
     let stray = start(&["--venv", "/nonexistent"]);
-    assert!(stray.status == Some(2) && stray.stderr.contains("--sandbox native"), "{stray:?}");
+    assert!(stray.status == Some(2) && stray.stderr.contains("--venv is for native kernels"), "{stray:?}");
     let directory = ENVIRONMENTS.to_str().unwrap();
     let data = ["--toolset", "interpreter", "--sandbox", "native", "--native-dir", directory, "--data-dir", "/tmp/x"];
     let kept = start(&data);

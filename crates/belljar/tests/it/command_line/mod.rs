@@ -11,3 +11,4 @@ mod prompting;
 mod statuses;
 mod streams;
 mod terminal;
+mod variables;

@@ -80,7 +80,7 @@ fn a_crash_is_told_and_ends_with_134() {
 fn what_belljar_itself_cannot_do_ends_with_2() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("latin.py"), b"print('\xe9')").unwrap();
-    let arguments: [&[&str]; 12] = [
+    let arguments: [&[&str]; 15] = [
         &["run", "absent.py"],
         &["run", "latin.py"],
         &["run", "."],
@@ -92,6 +92,9 @@ fn what_belljar_itself_cannot_do_ends_with_2() {
         &["run", "--mount", "absent:/data", "-c", "1"],
         &["run", "--nonsense"],
         &["run", "--pyodide", "1.2.3", "-c", "1"],
+        &["run", "--runtime", "absent", "-c", "1"],
+        &["run", "-o", "out.ipynb", "-c", "1"],
+        &["run", "-o", "out.ipynb", "latin.py"],
         &["nonsense"],
     ];
     let mut told = String::new();

@@ -79,6 +79,40 @@ fn a_reader_that_goes_away_ends_the_run() {
 }
 
 #[test]
+fn an_answer_that_nobody_reads_ends_the_program_quietly() {
+    let nowhere = tempfile::tempdir().unwrap();
+    for args in [
+        &["completions", "bash"][..],
+        &["config", "zed"],
+        &["packages", "list"],
+        &["native", "status"],
+        &["run", "-p", "-c", "1"],
+        &["run", "--json", "-c", "1"],
+        &["example", "--no-install"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Belljar::new().args(args).env("BELLJAR_NATIVE", nowhere.path()).into_command();
+        let output = command.stdout(writer).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(141), "{args:?}: {stderr}");
+        assert!(!stderr.contains("panicked") && !stderr.contains("pipe"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_answer_that_finds_no_room_is_an_error() {
+    for args in [&["completions", "bash"][..], &["config", "zed"], &["run", "-p", "-c", "1"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Belljar::new().args(args).into_command().stdout(full).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains("belljar: cannot write to standard output: No space left"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
 fn much_output_arrives_whole() {
     let run = Belljar::run_with(["-c", "for i in range(100_000): print(i)"]);
     let expected: String = (0..100_000).map(|i| format!("{i}\n")).collect();

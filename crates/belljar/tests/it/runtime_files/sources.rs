@@ -23,6 +23,17 @@ fn a_directory_without_the_files_is_told() {
 }
 
 #[test]
+fn a_directory_that_is_not_there_is_told_though_the_cache_has_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let absent = directory.path().join("absent");
+    for args in [&["run", "-c", "1"][..], &["stdio"], &["warmup"], &["packages", "lock", "--deps", "rich"]] {
+        let run = Belljar::new().args(args).env("BELLJAR_RUNTIME", &absent).run();
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{args:?}: {run:?}");
+        assert!(run.stderr.contains("absent is no directory\nhint: "), "{args:?}: {run:?}");
+    }
+}
+
+#[test]
 fn files_that_are_not_those_of_the_release_are_refused() {
     let files = ["pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"];
     let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! Clients that do wrong, and servers that are killed.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -130,4 +131,29 @@ fn resident_kilobytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn who_connects_and_asks_nothing_is_not_kept() {
+    const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let server = Listening::start("streamable-http", []);
+    let connect = |said: &[u8]| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        stream.write_all(said).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    };
+    let mut ask_again = connect(REQUEST);
+    let (mut silent, mut half) = (connect(b""), connect(&REQUEST[..30]));
+    for quiet in [&mut silent, &mut half] {
+        assert_eq!(quiet.read(&mut [0; 100]).unwrap(), 0, "it was answered");
+    }
+    let mut answers = [0; 1000];
+    let read = ask_again.read(&mut answers).unwrap();
+    assert!(answers[..read].starts_with(b"HTTP/1.1 200"));
+    // Who has asked is still there, and so is the server for others.
+    ask_again.write_all(REQUEST).unwrap();
+    let read = ask_again.read(&mut answers).unwrap();
+    assert!(answers[..read].starts_with(b"HTTP/1.1 200"));
+    assert_eq!(server.send("GET", "/healthz", &[], "").0, 200);
 }

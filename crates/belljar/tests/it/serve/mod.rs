@@ -9,6 +9,7 @@ pub(crate) mod fetched;
 pub(crate) mod http;
 mod inspector;
 mod isolation;
+pub(crate) mod leavings;
 mod limits;
 mod notifications;
 mod oauth;

@@ -35,7 +35,7 @@ impl Wire {
     }
 
     /// The handshake of the legacy era.
-    pub(super) fn greet(&mut self) {
+    pub(crate) fn greet(&mut self) {
         self.greet_with(json!({}));
     }
 

@@ -142,4 +142,14 @@ fn what_is_too_long_to_be_read_is_cut_and_kept_in_a_file() {
     assert!(answer["result"].as_str().unwrap().contains("result_2.txt"));
     let length = session.value("s = open('output_2.txt').read(); (len(s), s.count('\\n'))");
     assert_eq!(length, "(1088890, 100000)");
+
+    let id = session.id.clone();
+    let answer = session.run("raise ValueError('x' * 50_000_000)");
+    let (error, traceback) = (answer["error"].as_str().unwrap(), super::joined(&answer["traceback"]));
+    assert!(
+        error.starts_with("ValueError: xxx") && error.contains(&format!("kernel://{id}/error_")),
+        "{}",
+        &error[..200]
+    );
+    assert!(error.len() < 101_000 && traceback.len() < 101_000, "{} and {}", error.len(), traceback.len());
 }

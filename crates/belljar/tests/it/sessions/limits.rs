@@ -55,6 +55,19 @@ fn a_crash_is_told_and_files_are_kept() {
     }
 }
 
+/// What the guest answers is read into the server's memory, in which each value takes more than its text does.
+#[test]
+fn an_answer_of_millions_of_values_costs_the_session_and_not_the_server() {
+    let mut session = with_state(&[]);
+    session.run(
+        "import sys\ndef flood(request):\n    return '{\"kind\":\"cell\",\"count\":1,\"error\":null,\"traceback\":[' \
+         + '\"\",' * 30_000_000 + '\"\"]}'\nsys.modules['_belljar'].execute.__code__ = flood.__code__",
+    );
+    let error = session.error("1");
+    assert!(error.contains("an answer that is not JSON as agreed"), "{error}");
+    lost(&mut session, &error);
+}
+
 #[test]
 fn a_flood_of_output_ends_the_cell_only() {
     let mut session = with_state(&[]);

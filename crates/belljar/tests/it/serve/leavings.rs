@@ -1,0 +1,86 @@
+//! What a server leaves behind when it ends: nothing.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::wire::{Wire, text};
+use crate::harness::Belljar;
+
+/// What is in a folder for temporary things.
+pub(crate) fn left(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    entries.map(|name| name.to_string_lossy().into_owned()).collect()
+}
+
+fn told_to_end(child: &Child) {
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+}
+
+/// A server of sessions with one in it, and the folder of its temporary things.
+fn server() -> (Wire, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let belljar = Belljar::new().args(["stdio", "--toolset", "interpreter"]);
+    let mut command = belljar.env("TMPDIR", folder.path()).into_command();
+    command.stderr(Stdio::inherit());
+    let mut wire = Wire::spawn(command);
+    wire.greet();
+    let answer = text(&wire.tool("execute_code", json!({ "code": "open('secret.txt', 'w').write('x'); 6 * 7" })));
+    assert!(answer.contains("42"), "{answer}");
+    assert!(!left(folder.path()).is_empty(), "sessions have their folder elsewhere, so that this test sees nothing");
+    (wire, folder)
+}
+
+#[test]
+fn a_server_whose_input_ends_leaves_no_files() {
+    let (mut wire, folder) = server();
+    wire.end_input();
+    assert!(wire.child.wait().unwrap().success());
+    assert_eq!(left(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_server_that_is_told_to_end_leaves_no_files() {
+    let (mut wire, folder) = server();
+    told_to_end(&wire.child);
+    assert!(wire.child.wait().unwrap().success());
+    assert_eq!(left(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_cell_that_runs_to_the_end_leaves_no_files() {
+    let (mut wire, folder) = server();
+    wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": "while True: pass" } }));
+    std::thread::sleep(Duration::from_secs(1));
+    told_to_end(&wire.child);
+    assert!(wire.child.wait().unwrap().success());
+    assert_eq!(left(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_server_over_http_leaves_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let belljar = Belljar::new().args(["streamable-http", "--port", "0", "--toolset", "all"]);
+    let mut running = belljar.env("TMPDIR", folder.path()).start();
+    let mut stderr = BufReader::new(running.child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on "), "{line}");
+    assert!(!left(folder.path()).is_empty());
+    // Who answers has its ears open for signals.
+    let address = line.split('/').nth(2).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .write_all(format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("ok\n"), "{answer}");
+    told_to_end(&running.child);
+    assert_eq!(running.wait().status, Some(0));
+    assert_eq!(left(folder.path()), [""; 0]);
+}
