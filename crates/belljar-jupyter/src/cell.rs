@@ -6,10 +6,11 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use belljar_core::Collector;
-use belljar_core::kernel::{Answer, Audience, CellRequest, Display, End, Executed, Output, Showing, Stream};
+use belljar_core::kernel::{Answer, Audience, CellRequest, End, Executed, Output, Showing, Stream};
+use serde_json::Value;
 
 use crate::client::{Channel, Client};
-use crate::content::{Question, Raised, Reply, Said, Shown};
+use crate::content::{Question, Raised, Reply, Said};
 use crate::nursery::Process;
 use crate::pip::Broker;
 use crate::switch::{Switch, Wish};
@@ -25,7 +26,7 @@ const BEGINNING: Duration = Duration::from_millis(300);
 /// How long one channel may be behind the other when a cell is done.
 const STRAGGLERS: Duration = Duration::from_secs(5);
 /// How long a process may take to end after it has closed a socket.
-const COLLAPSE: Duration = Duration::from_secs(1);
+pub(crate) const COLLAPSE: Duration = Duration::from_secs(1);
 /// How long a question may go unanswered.
 const QUESTION: Duration = Duration::from_secs(600);
 /// Questions of one cell.
@@ -33,11 +34,11 @@ const MOST_QUESTIONS: usize = 1000;
 /// Bytes of all messages of one cell, beside the text that it may write.
 const MOST_BYTES: u64 = 1 << 30;
 /// Messages of one channel that are taken before others get their turn.
-const TURN: usize = 200;
+pub(crate) const TURN: usize = 200;
 /// What an answer begins with that says why there is none (`guest/belljar_kernel/kernel.py`).
 const REFUSED: char = '\x15';
 /// Why a cell ended that somebody stopped.
-const STOPPED: &str = "Stopped: the cell was ended from outside";
+pub(crate) const STOPPED: &str = "Stopped: the cell was ended from outside";
 
 /// What a cell may use.
 #[derive(Debug, Clone, Copy)]
@@ -69,14 +70,15 @@ pub(crate) enum Loss {
     Ended,
 }
 
-/// Runs a cell. `count` is the number of the one before.
+/// Runs a cell. `count` is the number of the one before. Beside what it came to stands what it left for a frontend, if that
+/// is not to be shown.
 pub(crate) fn run(
     stage: Stage<'_>,
     cell: &CellRequest,
     audience: &Arc<dyn Audience>,
     bounds: Bounds,
     count: u64,
-) -> Result<Executed, (Loss, Vec<Output>)> {
+) -> Result<(Executed, Vec<Value>), (Loss, Vec<Output>)> {
     let outputs = Collector::new(audience.clone());
     let begun = Instant::now();
     let mut run = Run {
@@ -95,7 +97,13 @@ pub(crate) fn run(
         clears: false,
     };
     match run.finish(cell) {
-        Ok(reply) => Ok(run.executed(reply, count)),
+        Ok(mut reply) => {
+            let mut payloads = reply.as_mut().map(|reply| std::mem::take(&mut reply.payloads)).unwrap_or_default();
+            if !cell.payloads {
+                run.show_pages(&std::mem::take(&mut payloads));
+            }
+            Ok((run.executed(reply, count), payloads))
+        }
         Err(loss) => Err((loss, run.outputs.take())),
     }
 }
@@ -257,10 +265,10 @@ impl Run<'_> {
                 }
                 Ok(())
             }
-            Said::Shown(shown) => self.outputs.showing(Showing::Display(display(shown))),
+            Said::Shown(display) => self.outputs.showing(Showing::Display(display)),
             // Where a cell before has displayed it, that one's answer was given: here it is new.
-            Said::Updated(shown) => self.outputs.showing(Showing::Update(display(shown))),
-            Said::Value(forms) => self.outputs.show(Output::Value(forms)),
+            Said::Updated(display) => self.outputs.showing(Showing::Update(display)),
+            Said::Value(display) => self.outputs.showing(Showing::Value(display)),
             Said::Raised(_) | Said::Cleared { .. } | Said::Busy | Said::Idle => Ok(()),
         };
         if let Err(reason) = given {
@@ -386,6 +394,17 @@ impl Run<'_> {
         self.end(format!("{name}: {error}"))
     }
 
+    /// Writes what is meant for a pager: help, source code.
+    fn show_pages(&mut self, payloads: &[Value]) {
+        let pages = payloads.iter().filter(|payload| payload["source"] == "page");
+        for text in pages.filter_map(|page| page["data"]["text/plain"].as_str()) {
+            self.written += text.len() as u64;
+            if self.written <= self.bounds.output {
+                self.outputs.write(Stream::Stdout, format!("{}\n", text.trim_end_matches('\n')).as_bytes());
+            }
+        }
+    }
+
     fn executed(&self, reply: Option<Reply>, count: u64) -> Executed {
         let raised = match &reply {
             Some(reply) => reply.raised.clone(),
@@ -409,8 +428,4 @@ impl Run<'_> {
         let count = reply.and_then(|reply| reply.count).unwrap_or(count + 1);
         Executed { count, end, outputs: self.outputs.take() }
     }
-}
-
-fn display(Shown { forms, name }: Shown) -> Display {
-    Display { data: forms, id: name, ..Display::default() }
 }

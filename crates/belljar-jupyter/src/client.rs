@@ -4,8 +4,11 @@ use std::io::ErrorKind;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::CellRequest;
-use jupyter_protocol::{ExecuteRequest, InputReply, InterruptRequest, JupyterMessageContent, KernelInfoRequest};
+use belljar_core::kernel::{CellRequest, Question};
+use jupyter_protocol::{
+    CompleteRequest, ExecuteRequest, InputReply, InspectRequest, InterruptRequest, IsCompleteRequest,
+    JupyterMessageContent, KernelInfoRequest,
+};
 use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
@@ -162,6 +165,36 @@ impl Client {
         self.send(Channel::Shell, request.into())
     }
 
+    /// Asks the shell something; answers the request's id, and what kind of message its answer is.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub(crate) fn put(&mut self, question: &Question) -> Result<(String, &'static str), WireError> {
+        // ipykernel gives no answer for a place that is not there.
+        let within = |code: &str, cursor: usize| cursor.min(code.chars().count());
+        let (request, answer): (JupyterMessageContent, _) = match question.clone() {
+            Question::Complete { code, cursor } => {
+                (CompleteRequest { cursor_pos: within(&code, cursor), code }.into(), "complete_reply")
+            }
+            Question::Inspect { code, cursor, detail } => {
+                let (cursor_pos, detail_level) = (within(&code, cursor), Some(detail.into()));
+                (InspectRequest { code, cursor_pos, detail_level }.into(), "inspect_reply")
+            }
+            Question::IsComplete { code } => (IsCompleteRequest { code }.into(), "is_complete_reply"),
+            Question::Aftermath { expressions } => {
+                // A cell of nothing, which leaves no trace.
+                let mut request = ExecuteRequest::new(String::new());
+                request.silent = true;
+                request.store_history = false;
+                request.allow_stdin = false;
+                request.stop_on_error = false;
+                request.user_expressions = Some(expressions.into_iter().collect());
+                (request.into(), "execute_reply")
+            }
+        };
+        Ok((self.send(Channel::Shell, request)?, answer))
+    }
+
     /// Answers a question of a cell.
     ///
     /// # Errors
@@ -191,5 +224,108 @@ impl Client {
             Channel::Stdin => &mut self.stdin,
             Channel::Control => &mut self.control,
         }
+    }
+}
+
+/// A kernel at the other end of real sockets, which says what a test wants.
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::nursery::Teller;
+    use crate::wire::frame::{self, Decoder, GREETING, Incoming};
+    use crate::wire::message::tests::signed;
+    use crate::wire::path::open_folder;
+
+    /// What is said on the shell to a question with this id: kind, parent and content. A `stream` goes to iopub, and a
+    /// kind that begins with a NUL is a frame that breaks the protocol.
+    pub(crate) type Reply = Box<dyn Fn(&str) -> Vec<(&'static str, String, String)> + Send>;
+
+    pub(crate) struct Kernel {
+        pub(crate) client: Client,
+        pub(crate) process: Arc<Process>,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Kernel {
+        /// Starts one. Its process is one that does nothing.
+        pub(crate) fn start(reply: Reply) -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let listeners =
+                [1, 2, 3, 4].map(|port| UnixListener::bind(place.path().join(format!("k-{port}"))).unwrap());
+            let key = Key::random();
+            let theirs = key.clone();
+            std::thread::spawn(move || serve(&listeners, &theirs, &reply));
+            let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+            let number = rustix::process::Pid::from_child(&child);
+            let descriptor = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).unwrap();
+            std::thread::spawn(move || child.wait());
+            let (teller, _) = UnixStream::pair().unwrap();
+            let process = Arc::new(Process::new(descriptor, None, Teller::Nursery(OwnedFd::from(teller))));
+            let folder = open_folder(place.path()).unwrap();
+            let until = Instant::now() + Duration::from_secs(20);
+            let client = Client::connect(folder.as_fd(), key, &process, until).unwrap();
+            Self { client, process, _folder: place }
+        }
+    }
+
+    impl Drop for Kernel {
+        fn drop(&mut self) {
+            self.process.kill();
+        }
+    }
+
+    /// Shakes hands on all four, and answers on the shell until the client is gone.
+    fn serve(listeners: &[UnixListener; 4], key: &Key, reply: &Reply) {
+        let mut streams: Vec<UnixStream> = listeners.iter().map(accept).collect();
+        let (shell, others) = streams.split_first_mut().unwrap();
+        let iopub = &mut others[0];
+        let mut decoder = Decoder::default();
+        let mut bytes = [0; 4096];
+        loop {
+            match shell.read(&mut bytes) {
+                Ok(read) if read > 0 => decoder.feed(&bytes[..read]),
+                _ => return,
+            }
+            while let Some(Incoming::Message(parts)) = decoder.next().unwrap() {
+                let header: Value = serde_json::from_slice(&parts[2]).unwrap();
+                let id = header["msg_id"].as_str().unwrap();
+                let mut said = vec![("status", id.to_owned(), r#"{"execution_state": "busy"}"#.to_owned())];
+                if header["msg_type"] == "kernel_info_request" {
+                    said.push(("kernel_info_reply", id.to_owned(), "{}".to_owned()));
+                } else {
+                    said.extend(reply(id));
+                }
+                for (kind, parent, content) in said {
+                    let stream = if matches!(kind, "status" | "stream") { &mut *iopub } else { &mut *shell };
+                    let frames = if kind.starts_with('\0') {
+                        [2].into_iter().chain([0xff; 8]).collect()
+                    } else {
+                        frame::encode(&signed(key, kind, &parent, content.as_bytes()))
+                    };
+                    // The client is gone when it has heard enough.
+                    if stream.write_all(&frames).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(listener: &UnixListener) -> UnixStream {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&frame::greeting()).unwrap();
+        stream.write_all(&frame::ready("ROUTER", "")).unwrap();
+        let mut greeting = [0; GREETING];
+        stream.read_exact(&mut greeting).unwrap();
+        // READY: a command of less than 256 bytes.
+        let mut head = [0; 2];
+        stream.read_exact(&mut head).unwrap();
+        stream.read_exact(&mut vec![0; usize::from(head[1])]).unwrap();
+        stream
     }
 }

@@ -3,14 +3,19 @@
 //! The types of `jupyter-protocol` are used where they read whatever a kernel may send. Its replies and bundles are read
 //! here: theirs refuse a whole reply for a payload that they do not know, and turn forms into types and back.
 
-use belljar_core::kernel::{Bundle, Stream};
+use std::collections::BTreeMap;
+
+use belljar_core::kernel::{Display, Stream};
 use jupyter_protocol::{ClearOutput, ErrorOutput, InputRequest, Stdio, StreamContent};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::wire::message::Received;
 
 /// Bytes of a traceback that are kept.
 const MOST_TRACEBACK: usize = 1 << 20;
+/// Payloads of a reply that are kept.
+const MOST_PAYLOADS: usize = 100;
 
 /// Something that a kernel said on iopub.
 #[derive(Debug, PartialEq)]
@@ -18,11 +23,11 @@ pub(crate) enum Said {
     /// The cell wrote this.
     Wrote(Stream, String),
     /// It displayed this, under a name by which it can be replaced.
-    Shown(Shown),
+    Shown(Display),
     /// What was displayed under a name is to be replaced.
-    Updated(Shown),
+    Updated(Display),
     /// The value of its last line.
-    Value(Bundle),
+    Value(Display),
     /// It raised.
     Raised(Raised),
     /// What it gave so far is to vanish, at once or when there is something else.
@@ -34,13 +39,6 @@ pub(crate) enum Said {
     Busy,
     /// It is done.
     Idle,
-}
-
-/// What is displayed.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Shown {
-    pub(crate) forms: Bundle,
-    pub(crate) name: Option<String>,
 }
 
 /// An exception.
@@ -57,6 +55,8 @@ pub(crate) struct Reply {
     /// The cell's number.
     pub(crate) count: Option<u64>,
     pub(crate) raised: Option<Raised>,
+    /// What the cell has left for a frontend: text for its pager, the next cell.
+    pub(crate) payloads: Vec<Value>,
 }
 
 /// A question that a cell asks.
@@ -77,7 +77,7 @@ impl Said {
             }
             "display_data" => shown(message).map(Self::Shown),
             "update_display_data" => shown(message).map(Self::Updated),
-            "execute_result" => shown(message).map(|shown| Self::Value(shown.forms)),
+            "execute_result" => shown(message).map(Self::Value),
             "error" => {
                 let ErrorOutput { ename, evalue, traceback } = message.content()?;
                 Some(Self::Raised(raised(&ename, &evalue, traceback)))
@@ -99,10 +99,12 @@ impl Said {
     }
 }
 
-fn shown(message: &Received) -> Option<Shown> {
+fn shown(message: &Received) -> Option<Display> {
     #[derive(Deserialize)]
     struct Content {
-        data: Bundle,
+        data: BTreeMap<String, Value>,
+        #[serde(default)]
+        metadata: Map<String, Value>,
         #[serde(default)]
         transient: Option<Transient>,
     }
@@ -112,7 +114,8 @@ fn shown(message: &Received) -> Option<Shown> {
         display_id: Option<String>,
     }
     let content: Content = message.content()?;
-    Some(Shown { forms: content.data, name: content.transient.and_then(|transient| transient.display_id) })
+    let id = content.transient.and_then(|transient| transient.display_id);
+    Some(Display { data: content.data, metadata: content.metadata, id })
 }
 
 impl Reply {
@@ -130,16 +133,43 @@ impl Reply {
             evalue: String,
             #[serde(default)]
             traceback: Vec<String>,
+            #[serde(default)]
+            payload: Value,
         }
         if message.kind != "execute_reply" {
             return None;
         }
         let content: Content = message.content()?;
         let failed = content.status != "ok";
+        let mut payloads = match content.payload {
+            Value::Array(payloads) => payloads,
+            _ => Vec::new(),
+        };
+        payloads.truncate(MOST_PAYLOADS);
         Some(Self {
             count: content.execution_count,
+            payloads,
             raised: failed.then(|| raised(&content.ename, &content.evalue, content.traceback)),
         })
+    }
+}
+
+/// What the shell answers to a question that is no cell.
+///
+/// # Errors
+/// In words, when it says that it could not, or says nothing that can be read.
+pub(crate) fn answer(message: &Received) -> Result<Value, String> {
+    let content: Option<Map<String, Value>> = message.content();
+    let content = content.ok_or("the kernel gave an answer that is none")?;
+    let text = |name: &str| content.get(name).and_then(Value::as_str).unwrap_or_default();
+    match text("status") {
+        "ok" => Ok(Value::Object(content)),
+        // Whether a cell is complete is told by the status itself.
+        "complete" | "incomplete" | "invalid" | "unknown" if message.kind == "is_complete_reply" => {
+            Ok(Value::Object(content))
+        }
+        "error" => Err(raised(text("ename"), text("evalue"), Vec::new()).error),
+        _ => Err("the kernel gave an answer that is none".into()),
     }
 }
 
@@ -175,6 +205,8 @@ fn raised(name: &str, text: &str, mut traceback: Vec<String>) -> Raised {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::wire::message::{Key, tests::signed};
 
@@ -183,14 +215,21 @@ mod tests {
         key.open(signed(&key, kind, "p", content.as_bytes())).unwrap()
     }
 
+    fn received_as(kind: &str, content: &str) -> Result<Value, String> {
+        answer(&received(kind, content))
+    }
+
     #[test]
     fn what_a_kernel_says_is_read() {
         let said = |kind, content| Said::read(&received(kind, content));
         assert_eq!(said("stream", r#"{"name": "stderr", "text": "x"}"#), Some(Said::Wrote(Stream::Stderr, "x".into())));
-        let shown =
-            said("display_data", r#"{"data": {"a/b": {"c": 1}}, "metadata": {}, "transient": {"display_id": "d"}}"#);
-        let forms = Bundle::from([("a/b".into(), serde_json::json!({"c": 1}))]);
-        assert_eq!(shown, Some(Said::Shown(Shown { forms, name: Some("d".into()) })));
+        let shown = said(
+            "display_data",
+            r#"{"data": {"a/b": {"c": 1}}, "metadata": {"w": 2}, "transient": {"display_id": "d"}}"#,
+        );
+        let data = BTreeMap::from([("a/b".into(), json!({"c": 1}))]);
+        let metadata = Map::from_iter([("w".into(), json!(2))]);
+        assert_eq!(shown, Some(Said::Shown(Display { data, metadata, id: Some("d".into()) })));
         let raised = said("error", r#"{"ename": "E", "evalue": "", "traceback": ["t"]}"#);
         assert_eq!(raised, Some(Said::Raised(Raised { error: "E".into(), traceback: vec!["t".into()] })));
         assert_eq!(said("status", r#"{"execution_state": "idle"}"#), Some(Said::Idle));
@@ -218,11 +257,28 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_is_passed_on_if_it_is_one() {
+        let found = received_as("complete_reply", r#"{"status": "ok", "matches": ["a"]}"#);
+        assert_eq!(found.unwrap()["matches"], json!(["a"]));
+        assert!(received_as("is_complete_reply", r#"{"status": "incomplete"}"#).is_ok());
+        let failed = received_as("inspect_reply", r#"{"status": "error", "ename": "KeyError", "evalue": "'x'"}"#);
+        assert_eq!(failed.unwrap_err(), "KeyError: 'x'");
+        for content in ["[]", "1", "{}", "not json", r#"{"status": 1}"#, r#"{"status": "incomplete"}"#] {
+            let refused = received_as("complete_reply", content).unwrap_err();
+            assert_eq!(refused, "the kernel gave an answer that is none", "{content}");
+        }
+    }
+
+    #[test]
     fn a_reply_says_how_the_cell_ended() {
         let read = |content| Reply::read(&received("execute_reply", content)).unwrap();
         let fine =
             read(r#"{"status": "ok", "execution_count": 3, "payload": [{"source": "ask_exit"}, {"source": "new"}]}"#);
-        assert_eq!(fine, Reply { count: Some(3), raised: None });
+        let payloads = vec![json!({"source": "ask_exit"}), json!({"source": "new"})];
+        assert_eq!(fine, Reply { count: Some(3), raised: None, payloads });
+        assert_eq!(read(r#"{"status": "ok", "payload": {"source": "page"}}"#).payloads, Vec::<Value>::new());
+        let many = format!(r#"{{"status": "ok", "payload": [{}0]}}"#, "0,".repeat(10_000));
+        assert_eq!(read(&many).payloads.len(), MOST_PAYLOADS);
         let aborted = read(r#"{"status": "aborted"}"#);
         assert_eq!(aborted.raised.unwrap().error, "Error");
         let long =

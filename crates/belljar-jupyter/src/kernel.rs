@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
-    Audience, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Saved, Silent,
+    Audience, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Question, Saved, Silent,
 };
+use serde_json::{Value, json};
 
 use crate::backend::Shared;
 use crate::cell::{self, Bounds, Loss, Stage};
 use crate::client::Client;
 use crate::home::{Ground, Home, START};
 use crate::nursery::{Nursery, Process, Status};
+use crate::question::{self, Unanswered};
 use crate::switch::Switch;
 use crate::wire::message::Key;
 
@@ -75,11 +77,13 @@ pub(crate) struct NativeKernel {
     life: Life,
     home: Home,
     count: u64,
+    /// What the last cell has left for a frontend.
+    payloads: Vec<Value>,
 }
 
 impl NativeKernel {
     pub(crate) fn new(shared: Arc<Shared>, life: Life, home: Home) -> Self {
-        Self { shared, life, home, count: 0 }
+        Self { shared, life, home, count: 0, payloads: Vec::new() }
     }
 
     /// Why an interpreter is gone that ended by itself.
@@ -126,9 +130,11 @@ impl Kernel for NativeKernel {
         let bounds = Bounds { time, grace: self.shared.grace, output: limits.output, silent: false };
         let Life { process, client, switch, .. } = &mut self.life;
         let stage = Stage { client, process, switch, broker: self.home.broker() };
+        self.payloads.clear();
         match cell::run(stage, cell, &audience, bounds, self.count) {
-            Ok(executed) => {
+            Ok((executed, payloads)) => {
                 self.count = executed.count;
+                self.payloads = payloads;
                 executed
             }
             Err((loss, outputs)) => {
@@ -142,6 +148,31 @@ impl Kernel for NativeKernel {
         }
     }
 
+    fn ask(&mut self, question: &Question) -> Result<Value, KernelError> {
+        let payloads = match question {
+            Question::Aftermath { expressions } => {
+                let payloads = std::mem::take(&mut self.payloads);
+                if expressions.is_empty() {
+                    return Ok(json!({ "payload": payloads, "user_expressions": {} }));
+                }
+                Some(payloads)
+            }
+            _ => None,
+        };
+        let Life { process, client, switch, .. } = &mut self.life;
+        let answer = question::ask(client, process, switch, question, question::PATIENCE);
+        let mut answer = answer.map_err(|unanswered| {
+            KernelError::Failed(match unanswered {
+                Unanswered::Because(reason) => reason,
+                Unanswered::Ended => self.death(),
+            })
+        })?;
+        Ok(match payloads {
+            Some(payloads) => json!({ "payload": payloads, "user_expressions": answer["user_expressions"].take() }),
+            None => answer,
+        })
+    }
+
     fn interrupter(&self) -> Arc<dyn Interrupt> {
         self.life.switch.clone()
     }
@@ -152,6 +183,7 @@ impl Kernel for NativeKernel {
         self.home.vacate().map_err(KernelError::Failed)?;
         self.life = self.shared.life(&mut self.home).map_err(KernelError::Failed)?;
         self.count = 0;
+        self.payloads.clear();
         Ok(())
     }
 

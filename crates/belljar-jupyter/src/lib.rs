@@ -8,6 +8,7 @@
 //! | `backend` | where native kernels come from: those started ahead, the nursery, cold starts |
 //! | `kernel` | a session's kernel, as sessions know kernels |
 //! | `cell` | running one cell |
+//! | `question` | asking the shell something that is no cell |
 //! | `client`, `wire` | the protocol between us and a kernel that may be hostile |
 //! | `content` | what a kernel says, read from its messages |
 //! | `home`, `folder`, `acting` | where a session lives, and its files seen from the host |
@@ -42,6 +43,8 @@ mod kernel;
 mod nursery;
 #[cfg(target_os = "linux")]
 mod pip;
+#[cfg(target_os = "linux")]
+mod question;
 #[cfg(target_os = "linux")]
 mod requirement;
 #[cfg(target_os = "linux")]

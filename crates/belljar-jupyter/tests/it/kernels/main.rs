@@ -9,6 +9,7 @@ mod endings;
 mod files;
 mod harness;
 mod packages;
+mod questions;
 mod rich;
 
 use libtest_mimic::{Arguments, Trial};
@@ -16,10 +17,11 @@ use libtest_mimic::{Arguments, Trial};
 fn main() {
     belljar_jupyter::sandbox::launch_if_asked();
     let arguments = Arguments::from_args();
-    let trials: Vec<Trial> = [cells::trials(), rich::trials(), endings::trials(), files::trials(), packages::trials()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let trials: Vec<Trial> =
+        [cells::trials(), questions::trials(), rich::trials(), endings::trials(), files::trials(), packages::trials()]
+            .into_iter()
+            .flatten()
+            .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     harness::end();
     conclusion.exit();
