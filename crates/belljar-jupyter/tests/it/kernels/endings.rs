@@ -9,7 +9,7 @@ use belljar_jupyter::sandbox::Policy;
 use belljar_jupyter::{Native, NativeOptions};
 use libtest_mimic::Trial;
 
-use crate::harness::{PYTHON, Session, in_each, limits, options, strongest, text_of};
+use crate::trials::harness::{PYTHON, Session, in_each, limits, options, strongest, text_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -6,7 +6,7 @@ use belljar_core::kernel::End;
 use belljar_jupyter::{Native, NativeOptions, NativePackages};
 use libtest_mimic::Trial;
 
-use crate::harness::{Session, in_each_but_weak, options, strongest, text_of};
+use crate::trials::harness::{Session, in_each_but_weak, options, strongest, text_of};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let policy = Trial::test("a_policy_refuses_packages_by_name", || {

@@ -7,7 +7,7 @@ use belljar_core::kernel::{CellRequest, End, KernelError, Question};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::harness::{Session, in_each, text_of};
+use crate::trials::harness::{Session, in_each, text_of};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use belljar_core::kernel::Bundle;
 use libtest_mimic::Trial;
 
-use crate::harness::{Session, in_each};
+use crate::trials::harness::{Session, in_each};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [

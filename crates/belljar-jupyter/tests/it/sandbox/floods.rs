@@ -4,8 +4,8 @@ use std::io::Read;
 
 use belljar_jupyter::sandbox::{Ended, Limits};
 
-use crate::person::Outcome;
-use crate::scenarios::{equal, run};
+use crate::trials::person::Outcome;
+use crate::trials::scenarios::{equal, run};
 
 const MEBIBYTE: u64 = 1 << 20;
 

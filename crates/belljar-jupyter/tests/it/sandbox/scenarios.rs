@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use belljar_jupyter::sandbox::{self, Ended, Error, Limits, Policy, Sandbox, Source, Spec, Step, Streams, Strength};
 use libtest_mimic::Trial;
 
-use crate::PART;
-use crate::attacked::session;
-use crate::person::{Outcome, Person, python};
-use crate::zygote::Zygote;
-use crate::{floods, weak};
+use crate::trials::PART;
+use crate::trials::attacked::session;
+use crate::trials::person::{Outcome, Person, python};
+use crate::trials::zygote::Zygote;
+use crate::trials::{floods, weak};
 
 const MEBIBYTE: u64 = 1 << 20;
 

@@ -9,9 +9,9 @@ use std::process::Command;
 
 use belljar_jupyter::sandbox::{self, Ended, Folder, Policy, Source, Spec, Step, Strength};
 
-use crate::PART;
-use crate::person::{Outcome, Person};
-use crate::scenarios::{equal, python_spec, run_under};
+use crate::trials::PART;
+use crate::trials::person::{Outcome, Person};
+use crate::trials::scenarios::{equal, python_spec, run_under};
 
 const CODE: &str = "import errno, os, socket, subprocess, sys
 def refused(attempt):

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use belljar_core::Limits;
 use tempfile::TempDir;
 
-use crate::client::connection;
-use crate::folder::Folder;
-use crate::nursery::{Nursery, Plan, Process, Teller};
-use crate::pip::{Broker, Installer};
-use crate::sandbox::{self, Policy, Sandbox, Source, Spec};
-use crate::wire::message::Key;
-use crate::wire::path::open_folder;
+use crate::native::client::connection;
+use crate::native::folder::Folder;
+use crate::native::nursery::{Nursery, Plan, Process, Teller};
+use crate::native::pip::{Broker, Installer};
+use crate::native::sandbox::{self, Policy, Sandbox, Source, Spec};
+use crate::native::wire::message::Key;
+use crate::native::wire::path::open_folder;
 
 /// Where a session's files are inside of a sandbox.
 const SESSION: &str = "/session";

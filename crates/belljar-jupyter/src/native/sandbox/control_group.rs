@@ -125,7 +125,7 @@ fn settings(spec: &Spec) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::Folder;
+    use crate::native::sandbox::Folder;
 
     #[test]
     fn files_in_memory_have_room_beside_the_processes() {

@@ -1,6 +1,6 @@
 //! Native kernels: what a new session waits for, what a cell costs, what an idle session takes of the machine.
 //!
-//! `BELLJAR_BENCH_VENV=/path/to/venv cargo bench -p belljar-jupyter --bench kernels` prints Markdown. The environment needs
+//! `BELLJAR_TEST_VENV=/path/to/venv cargo bench -p belljar-jupyter --bench kernels` prints Markdown. The environment needs
 //! ipykernel, numpy, pandas and matplotlib.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program that measures")]
@@ -17,10 +17,10 @@ use belljar_jupyter::{Native, NativeOptions};
 /// Imports what data people do.
 const IMPORTS: &str = "import numpy, pandas, matplotlib.pyplot";
 
-fn main() {
+pub(crate) fn main() {
     belljar_jupyter::sandbox::launch_if_asked();
-    let Some(environment) = std::env::var_os("BELLJAR_BENCH_VENV") else {
-        println!("skipped: BELLJAR_BENCH_VENV names no environment with ipykernel, numpy, pandas and matplotlib");
+    let Some(environment) = std::env::var_os("BELLJAR_TEST_VENV") else {
+        println!("skipped: BELLJAR_TEST_VENV names no environment with ipykernel, numpy, pandas and matplotlib");
         return;
     };
     let python = Path::new(&environment).join("bin/python");

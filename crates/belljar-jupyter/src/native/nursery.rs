@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::sandbox::{Ended, Sandbox, zygote_command};
-use crate::wire::peer::wait_for;
+use crate::native::sandbox::{Ended, Sandbox, zygote_command};
+use crate::native::wire::peer::wait_for;
 
 /// Most descriptors that go with a message.
 const DESCRIPTORS: usize = 32;

@@ -9,12 +9,12 @@ use belljar_core::Limits;
 use belljar_core::kernel::{Backend, Kernel, KernelError, Saved};
 use belljar_core::progress::{Progress, Step};
 
-use crate::guest;
-use crate::home::{Ground, Home, new_user, set_mode};
-use crate::kernel::{Life, NativeKernel};
-use crate::nursery::{Cradle, Nursery};
-use crate::pip::{Installer, PackagePolicy};
-use crate::sandbox::{self, Policy};
+use crate::native::guest;
+use crate::native::home::{Ground, Home, new_user, set_mode};
+use crate::native::kernel::{Life, NativeKernel};
+use crate::native::nursery::{Cradle, Nursery};
+use crate::native::pip::{Installer, PackagePolicy};
+use crate::native::sandbox::{self, Policy};
 
 /// Time between the interrupt of a cell whose time is up, which it can handle and which leaves its variables, and the end
 /// of its interpreter.

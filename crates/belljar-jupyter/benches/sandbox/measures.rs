@@ -35,7 +35,7 @@ impl Times {
     }
 }
 
-fn main() -> Finding<()> {
+pub(crate) fn main() -> Finding<()> {
     sandbox::launch_if_asked();
     let user = rustix::process::geteuid().is_root().then_some(sandbox::SESSION_USERS.start);
     let spec = Spec { user, directory: "/".into(), ..Spec::new(WORD) };

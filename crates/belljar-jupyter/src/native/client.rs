@@ -12,11 +12,11 @@ use jupyter_protocol::{
 use nix::poll::PollFlags;
 use serde_json::{Value, json};
 
-use crate::nursery::Process;
-use crate::wire::WireError;
-use crate::wire::message::{Key, Received};
-use crate::wire::path::connect_in;
-use crate::wire::peer::{Peer, Role, wait_for};
+use crate::native::nursery::Process;
+use crate::native::wire::WireError;
+use crate::native::wire::message::{Key, Received};
+use crate::native::wire::path::connect_in;
+use crate::native::wire::peer::{Peer, Role, wait_for};
 
 /// How long a kernel may take to take a message.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -236,10 +236,10 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::nursery::Teller;
-    use crate::wire::frame::{self, Decoder, GREETING, Incoming};
-    use crate::wire::message::tests::signed;
-    use crate::wire::path::open_folder;
+    use crate::native::nursery::Teller;
+    use crate::native::wire::frame::{self, Decoder, GREETING, Incoming};
+    use crate::native::wire::message::tests::signed;
+    use crate::native::wire::path::open_folder;
 
     /// What is said on the shell to a question with this id: kind, parent and content. A `stream` goes to iopub, and a
     /// kind that begins with a NUL is a frame that breaks the protocol.

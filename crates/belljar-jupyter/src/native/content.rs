@@ -10,7 +10,7 @@ use jupyter_protocol::{ClearOutput, ErrorOutput, InputRequest, Stdio, StreamCont
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::wire::message::Received;
+use crate::native::wire::message::Received;
 
 /// Bytes of a traceback that are kept.
 const MOST_TRACEBACK: usize = 1 << 20;
@@ -208,7 +208,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::wire::message::{Key, tests::signed};
+    use crate::native::wire::message::{Key, tests::signed};
 
     fn received(kind: &str, content: &str) -> Received {
         let key = Key::random();

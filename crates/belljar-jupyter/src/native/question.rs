@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::Question;
 use serde_json::Value;
 
-use crate::cell::{COLLAPSE, STOPPED, TURN};
-use crate::client::{Channel, Client};
-use crate::content::{self, Said};
-use crate::nursery::Process;
-use crate::switch::{Switch, Wish};
-use crate::wire::WireError;
-use crate::wire::message::Received;
+use crate::native::cell::{COLLAPSE, STOPPED, TURN};
+use crate::native::client::{Channel, Client};
+use crate::native::content::{self, Said};
+use crate::native::nursery::Process;
+use crate::native::switch::{Switch, Wish};
+use crate::native::wire::WireError;
+use crate::native::wire::message::Received;
 
 /// How long an answer may take. The first completion imports jedi, which takes a second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -138,7 +138,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::tests::{Kernel, Reply};
+    use crate::native::client::tests::{Kernel, Reply};
 
     const BRIEF: Duration = Duration::from_millis(200);
 

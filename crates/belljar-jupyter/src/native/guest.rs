@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::home::set_mode;
-use crate::sandbox::ENTER_PYTHON;
+use crate::native::home::set_mode;
+use crate::native::sandbox::ENTER_PYTHON;
 
 /// Files by their path in the folder.
 const FILES: &[(&str, &str)] = &[

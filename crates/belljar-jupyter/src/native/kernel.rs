@@ -10,14 +10,14 @@ use belljar_core::kernel::{
 };
 use serde_json::{Value, json};
 
-use crate::backend::Shared;
-use crate::cell::{self, Bounds, Loss, Stage};
-use crate::client::Client;
-use crate::home::{Ground, Home, START};
-use crate::nursery::{Nursery, Process, Status};
-use crate::question::{self, Unanswered};
-use crate::switch::Switch;
-use crate::wire::message::Key;
+use crate::native::backend::Shared;
+use crate::native::cell::{self, Bounds, Loss, Stage};
+use crate::native::client::Client;
+use crate::native::home::{Ground, Home, START};
+use crate::native::nursery::{Nursery, Process, Status};
+use crate::native::question::{self, Unanswered};
+use crate::native::switch::Switch;
+use crate::native::wire::message::Key;
 
 /// How long a killed process may take to end.
 const END: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::acting::Acting;
+use crate::native::acting::Acting;
 
 /// Files that are listed.
 const MOST_FILES: usize = 20_000;
@@ -222,7 +222,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join("session")).unwrap();
         std::fs::write(place.path().join("outside.txt"), "secret").unwrap();
-        let opened = crate::wire::path::open_folder(&place.path().join("session")).unwrap();
+        let opened = crate::native::wire::path::open_folder(&place.path().join("session")).unwrap();
         (place, Folder::new(opened, None, room))
     }
 

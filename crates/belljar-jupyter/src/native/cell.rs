@@ -9,13 +9,13 @@ use belljar_core::Collector;
 use belljar_core::kernel::{Answer, Audience, CellRequest, End, Executed, Output, Showing, Stream};
 use serde_json::Value;
 
-use crate::client::{Channel, Client};
-use crate::content::{Question, Raised, Reply, Said};
-use crate::nursery::Process;
-use crate::pip::Broker;
-use crate::switch::{Switch, Wish};
-use crate::wire::WireError;
-use crate::wire::message::Received;
+use crate::native::client::{Channel, Client};
+use crate::native::content::{Question, Raised, Reply, Said};
+use crate::native::nursery::Process;
+use crate::native::pip::Broker;
+use crate::native::switch::{Switch, Wish};
+use crate::native::wire::WireError;
+use crate::native::wire::message::Received;
 
 /// After so long an interrupt is asked for by a message as well.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use belljar_core::progress::Step;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::requirement::Requirement;
+use crate::native::requirement::Requirement;
 
 /// Bytes of a request.
 const REQUEST: u64 = 64 << 10;

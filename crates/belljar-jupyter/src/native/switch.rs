@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use belljar_core::kernel::Interrupt;
 
-use crate::nursery::Process;
+use crate::native::nursery::Process;
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
