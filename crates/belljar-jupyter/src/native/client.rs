@@ -252,7 +252,7 @@ pub(crate) mod tests {
     }
 
     impl Kernel {
-        /// Starts one. Its process is one that does nothing.
+        /// Starts one. Its process is one that does nothing, not even for an interrupt.
         pub(crate) fn start(reply: Reply) -> Self {
             let place = tempfile::tempdir().unwrap();
             let listeners =
@@ -260,7 +260,8 @@ pub(crate) mod tests {
             let key = Key::random();
             let theirs = key.clone();
             std::thread::spawn(move || serve(&listeners, &theirs, &reply));
-            let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+            let deaf = ["-c", "trap '' INT; exec sleep 300"];
+            let mut child = std::process::Command::new("sh").args(deaf).spawn().unwrap();
             let number = rustix::process::Pid::from_child(&child);
             let descriptor = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).unwrap();
             std::thread::spawn(move || child.wait());
