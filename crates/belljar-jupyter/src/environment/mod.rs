@@ -12,6 +12,8 @@
 //! It is data, not cache: whoever clears caches away must not take the interpreter from a kernel that runs, and the folder
 //! cannot be moved, since its programs name it. Environments that are not used any more are left for the same reason.
 
+mod tool;
+
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,6 +22,8 @@ use std::process::Command;
 use belljar_core::progress::{Progress, Step};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use tool::{Tool, last_lines};
 
 /// What is installed unless something else is asked for: the kernel, what plots and tables are made of, and `nbformat`,
 /// without which plotly does not show its figures.
@@ -32,8 +36,6 @@ const LOCK: &str = "lock";
 /// Tells what an interpreter is, if it can run kernels.
 const PROBE: &str = "import json, platform, sys; import ipykernel; \
                      print(json.dumps({'python': platform.python_version(), 'ipykernel': ipykernel.__version__}))";
-/// Lines of a tool's output that are shown when it fails.
-const LAST_LINES: usize = 12;
 
 /// Why there is no environment.
 #[derive(Debug, thiserror::Error)]
@@ -290,112 +292,6 @@ fn write_whole(path: &Path, value: &impl Serialize) -> Result<(), EnvironmentErr
         file.persist(path).map_err(|error| error.error)
     });
     written.map(drop).map_err(|error| EnvironmentError::File { path: path.to_owned(), error })
-}
-
-/// What environments are made with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tool {
-    Uv,
-    Pip,
-}
-
-impl Tool {
-    /// uv where there is one: it is many times as fast, and brings a Python where there is none.
-    fn find() -> Self {
-        let found = Command::new("uv").arg("--version").output();
-        if found.is_ok_and(|output| output.status.success()) { Self::Uv } else { Self::Pip }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Uv => "uv",
-            Self::Pip => "venv and pip",
-        }
-    }
-
-    fn make(self, plan: &Plan, directory: &Path) -> Result<(), EnvironmentError> {
-        match self {
-            Self::Uv => {
-                let mut command = Command::new("uv");
-                command.args(["venv", "--no-project"]);
-                if let Some(python) = &plan.python {
-                    command.arg(format!("--python={python}"));
-                }
-                finish(command.arg("--").arg(directory), "uv venv").map_err(|error| match error {
-                    EnvironmentError::Tool { output, .. } if output.contains("No interpreter found") => {
-                        EnvironmentError::NoPython(plan.python.clone().unwrap_or_else(|| "Python".into()))
-                    }
-                    other => other,
-                })
-            }
-            Self::Pip => {
-                let python = plan.python.as_deref().unwrap_or("python3");
-                let result = finish(Command::new(python).args(["-I", "-m", "venv"]).arg(directory), "python -m venv");
-                result.map_err(|error| match error {
-                    EnvironmentError::File { error, .. } if error.kind() == ErrorKind::NotFound => {
-                        EnvironmentError::NoPython(python.to_owned())
-                    }
-                    EnvironmentError::Tool { output, .. }
-                        if output.contains("No module named venv") || output.contains("ensurepip") =>
-                    {
-                        EnvironmentError::NoVenv(python.to_owned())
-                    }
-                    other => other,
-                })
-            }
-        }
-    }
-
-    fn install(self, plan: &Plan, directory: &Path) -> Result<(), EnvironmentError> {
-        let python = interpreter(directory);
-        match self {
-            Self::Uv => finish(
-                Command::new("uv").args(["pip", "install", "--python"]).arg(python).arg("--").args(&plan.packages),
-                "uv pip install",
-            ),
-            Self::Pip => {
-                let options = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--"];
-                finish(Command::new(python).args(options).args(&plan.packages), "pip install")
-            }
-        }
-    }
-}
-
-/// Runs a tool to its end. Ctrl-C reaches it as it reaches us.
-fn finish(command: &mut Command, what: &str) -> Result<(), EnvironmentError> {
-    let program = PathBuf::from(command.get_program());
-    let output = command
-        .stdin(std::process::Stdio::null())
-        .output()
-        .map_err(|error| EnvironmentError::File { path: program, error })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = last_lines(&[output.stdout, output.stderr].concat(), LAST_LINES);
-    // pip's and uv's words for a network that is not there.
-    let unreachable = [
-        "NewConnectionError",
-        "Failed to establish a new connection",
-        "Temporary failure in name resolution",
-        "dns error",
-        "tcp connect error",
-        "error sending request",
-        "Network is unreachable",
-        "Connection refused",
-        "ProxyError",
-        // pip's last word when its retries are used up, and when the name is wrong.
-        "(from versions: none)",
-    ];
-    if unreachable.iter().any(|sign| text.contains(sign)) {
-        return Err(EnvironmentError::NoNetwork(text));
-    }
-    Err(EnvironmentError::Tool { what: what.into(), output: text })
-}
-
-fn last_lines(bytes: &[u8], most: usize) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
 #[cfg(test)]
