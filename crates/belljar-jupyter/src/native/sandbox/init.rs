@@ -29,7 +29,8 @@ pub(super) fn run(channel: &Channel, spec: &Spec, lent: &Lent, streams: Vec<Owne
     calls::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong).map_err(step("prctl(PR_SET_PDEATHSIG)"))?;
     namespaces::settle()?;
     let writable = root::enter(spec, lent)?;
-    let rules = landlock::rules(Strength::Full, &[], &writable)?;
+    let reach = landlock::Reach { readable: &[], writable: &writable, devices: &spec.devices };
+    let rules = landlock::rules(Strength::Full, reach)?;
     let filters = Filters::new(Strength::Full)?;
     let folders = folders(spec)?;
     let children = calls::watch_children().map_err(step("signalfd(2)"))?;

@@ -49,8 +49,19 @@ fn least_version(strength: Strength) -> i64 {
     }
 }
 
+/// What the code reaches, besides what every sandbox of its strength shows.
+#[derive(Clone, Copy)]
+pub(super) struct Reach<'a> {
+    /// To be read: where there is no root of our own.
+    pub(super) readable: &'a [PathBuf],
+    /// Folders to be written to.
+    pub(super) writable: &'a [PathBuf],
+    /// Devices whose drivers may be called.
+    pub(super) devices: &'a [PathBuf],
+}
+
 /// The rules for a sandbox, to be applied with `landlock_restrict_self(2)`. Paths are those that this process sees.
-pub(super) fn rules(strength: Strength, readable: &[PathBuf], writable: &[PathBuf]) -> Result<OwnedFd, Failure> {
+pub(super) fn rules(strength: Strength, reach: Reach<'_>) -> Result<OwnedFd, Failure> {
     let version =
         calls::landlock_version().map_err(|error| Failure::new(Step::Landlock, "asking for Landlock", &error))?;
     let least = least_version(strength);
@@ -58,16 +69,11 @@ pub(super) fn rules(strength: Strength, readable: &[PathBuf], writable: &[PathBu
         let tried = format!("this kernel has version {version} of Landlock, and {least} is needed");
         return Err(Failure::plain(Step::Landlock, tried));
     }
-    let rules =
-        build(strength, readable, writable).map_err(|error| Failure::plain(Step::Landlock, error.to_string()))?;
+    let rules = build(strength, reach).map_err(|error| Failure::plain(Step::Landlock, error.to_string()))?;
     Option::<OwnedFd>::from(rules).ok_or_else(|| Failure::plain(Step::Landlock, "the kernel made no ruleset"))
 }
 
-fn build(
-    strength: Strength,
-    readable: &[PathBuf],
-    writable: &[PathBuf],
-) -> Result<RulesetCreated, ::landlock::RulesetError> {
+fn build(strength: Strength, reach: Reach<'_>) -> Result<RulesetCreated, ::landlock::RulesetError> {
     let everything = AccessFs::from_all(VERSION);
     let reading = AccessFs::from_read(VERSION);
     let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
@@ -78,17 +84,18 @@ fn build(
     match strength {
         Strength::Full => rules = allow(rules, Path::new("/"), reading)?,
         Strength::Weak => {
-            for path in SYSTEM.iter().map(Path::new).chain(readable.iter().map(PathBuf::as_path)) {
+            for path in SYSTEM.iter().map(Path::new).chain(reach.readable.iter().map(PathBuf::as_path)) {
                 rules = allow(rules, path, reading)?;
             }
         }
     }
     // Devices of other kinds could be made in none of these anyway: that takes a capability.
     let making = everything & !(AccessFs::MakeChar | AccessFs::MakeBlock);
-    for path in writable {
+    for path in reach.writable {
         rules = allow(rules, path, making & !AccessFs::IoctlDev)?;
     }
-    for path in DEVICES.iter().chain(&["/dev/pts", "/dev/ptmx"]).map(Path::new) {
+    let own = DEVICES.iter().chain(&["/dev/pts", "/dev/ptmx"]).map(Path::new);
+    for path in own.chain(reach.devices.iter().map(PathBuf::as_path)) {
         rules = allow(rules, path, reading | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev)?;
     }
     Ok(rules)

@@ -70,6 +70,7 @@
 mod calls;
 mod channel;
 mod control_group;
+mod devices;
 mod entry;
 mod error;
 mod init;
@@ -85,6 +86,7 @@ mod seccomp;
 mod spec;
 
 pub use control_group::{delegated_control_groups, mounted_at as control_groups_mounted_at};
+pub(crate) use devices::check as check_devices;
 pub use entry::{Arrival, ENTER_PYTHON, Entered, Entry, EntryStreams, zygote_command};
 pub use error::{Error, Failure, Step};
 pub use launcher::launch_if_asked;

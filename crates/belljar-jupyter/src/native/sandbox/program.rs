@@ -130,7 +130,8 @@ fn seal_self(spec: &Spec, seal: Seal<'_>, streams: Vec<OwnedFd>) -> Result<(), F
         let rules = match rules {
             Rules::Made(rules) => rules,
             Rules::OfHost(folders) => {
-                made = landlock::rules(Strength::Weak, &spec.readable, folders)?;
+                let reach = landlock::Reach { readable: &spec.readable, writable: folders, devices: &spec.devices };
+                made = landlock::rules(Strength::Weak, reach)?;
                 &made
             }
         };

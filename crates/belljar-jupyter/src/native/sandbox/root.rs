@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::calls::{self, MountAttributes};
@@ -190,13 +190,7 @@ pub(super) fn enter(spec: &Spec, lent: &Lent) -> Result<Vec<PathBuf>, Failure> {
     let step = |doing: &'static str| move |error: io::Error| Failure::new(Step::Root, doing, &error);
     let bindings = bindings(spec, lent)?;
     let top = top()?;
-    let devices: Vec<_> = DEVICES
-        .iter()
-        .filter_map(|name| {
-            let path = Path::new("/dev").join(name);
-            Binding::open(&path, &path, MountAttributes::DEVICE, true).ok()
-        })
-        .collect();
+    let devices = devices(spec)?;
 
     memory(root, "size=1m,nr_inodes=4096,mode=755", 0).map_err(step("mounting the root"))?;
     for entry in top {
@@ -292,6 +286,22 @@ fn top() -> Result<Vec<Top>, Failure> {
         } else if path.is_dir() {
             all.push(Top::Folder(open_readable(&path)?));
         }
+    }
+    Ok(all)
+}
+
+/// What is to be in `/dev`: the sandbox's own, as far as the host has them, and those that are handed in.
+fn devices(spec: &Spec) -> Result<Vec<Binding>, Failure> {
+    let own = DEVICES.map(|name| Path::new("/dev").join(name));
+    let mut all: Vec<_> =
+        own.iter().filter_map(|path| Binding::open(path, path, MountAttributes::DEVICE, true).ok()).collect();
+    for path in spec.devices.iter().filter(|path| !own.contains(path)) {
+        let wrong = |error| Failure::new(Step::Path, format!("opening {}", path.display()), &error);
+        let device = Binding::open(path, path, MountAttributes::DEVICE, true).map_err(wrong)?;
+        if !device.source.metadata().map_err(wrong)?.file_type().is_char_device() {
+            return Err(Failure::plain(Step::Path, format!("{} is no character device any more", path.display())));
+        }
+        all.push(device);
     }
     Ok(all)
 }

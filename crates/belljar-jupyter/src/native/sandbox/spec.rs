@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Error;
 use super::running::MOST_FOLDERS;
+use super::{Error, devices};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -32,6 +32,9 @@ pub struct Spec {
     pub readable: Vec<PathBuf>,
     /// Folders that the code writes to, besides `/tmp` and `/dev/shm`.
     pub folders: Vec<Folder>,
+    /// Character devices of the host, by their paths below `/dev`, that are there inside as well, and whose drivers the
+    /// code may call: a GPU's. The host's permissions hold. `/dev/null` and its like are always there.
+    pub devices: Vec<PathBuf>,
     /// How much of each thing the code may use.
     pub limits: Limits,
     /// A folder of control groups in which the sandbox gets one of its own, with those of the limits that it can hold:
@@ -118,6 +121,7 @@ impl Spec {
             user: None,
             readable: Vec::new(),
             folders: Vec::new(),
+            devices: Vec::new(),
             limits: Limits::default(),
             control_groups: None,
         }
@@ -154,6 +158,7 @@ impl Spec {
                 return wrong(format!("{} cannot be shown inside", path.display()));
             }
         }
+        devices::check(&self.devices)?;
         if self.folders.len() > MOST_FOLDERS {
             return wrong(format!("{} folders are more than {MOST_FOLDERS}", self.folders.len()));
         }

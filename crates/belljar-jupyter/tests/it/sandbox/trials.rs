@@ -6,6 +6,7 @@
 //! listed as ignored.
 
 mod attacked;
+mod devices;
 mod floods;
 mod person;
 mod scenarios;
