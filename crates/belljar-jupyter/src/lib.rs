@@ -15,4 +15,4 @@ pub mod frontend;
 #[cfg(target_os = "linux")]
 mod native;
 #[cfg(target_os = "linux")]
-pub use native::{Native, NativeOptions, NativePackages, PackagePolicy, sandbox};
+pub use native::{Native, NativeOptions, NativePackages, PACKAGE_BYTES, PackagePolicy, sandbox};

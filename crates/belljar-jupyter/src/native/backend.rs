@@ -26,6 +26,9 @@ const REFILL: Duration = Duration::from_millis(300);
 /// How long no other nursery is started after one has failed.
 const RETRY: Duration = Duration::from_secs(30);
 
+/// How much of packages a session may install for itself, unless something else is said: torch, but not with all of CUDA.
+pub const PACKAGE_BYTES: u64 = 4 << 30;
+
 /// What native kernels are made with.
 #[derive(Clone)]
 pub struct NativeOptions {
@@ -42,6 +45,11 @@ pub struct NativeOptions {
     pub modules: Vec<String>,
     /// How many kernels are started ahead.
     pub ahead: usize,
+    /// Devices of the host that sessions may use, by their paths below `/dev`: a GPU's. The host's permissions hold; as
+    /// root, sessions are users of their own, so that a device must be open to everybody.
+    pub devices: Vec<PathBuf>,
+    /// Bytes of all packages that a session installs for itself.
+    pub package_bytes: u64,
     /// A folder that lasts, for what takes long to make; a temporary one if there is none.
     pub cache: Option<PathBuf>,
     /// Whether, and how, sessions get packages.
@@ -58,7 +66,7 @@ pub struct NativePackages {
 }
 
 impl NativeOptions {
-    /// A full sandbox, imports of numpy, pandas, matplotlib and plotly, one kernel ahead, and packages by the environment's pip.
+    /// A full sandbox, no devices, [`PACKAGE_BYTES`] of packages, imports of numpy, pandas, matplotlib and plotly, one kernel ahead, and packages by the environment's pip.
     pub fn new(python: impl Into<PathBuf>) -> Self {
         let modules =
             ["numpy", "pandas", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "plotly.basedatatypes"];
@@ -69,6 +77,8 @@ impl NativeOptions {
             policy: Policy::Full,
             modules: modules.map(str::to_owned).into(),
             ahead: 1,
+            devices: Vec::new(),
+            package_bytes: PACKAGE_BYTES,
             cache: None,
             packages: Some(NativePackages::default()),
         }
@@ -113,7 +123,8 @@ impl Native {
     /// [`KernelError::Start`] when there is no such Python, or the sandbox that was asked for does not stand here; with
     /// what to do about it.
     pub fn new(options: NativeOptions) -> Result<Self, KernelError> {
-        let NativeOptions { python, limits, color, policy, modules, ahead, cache, packages } = options;
+        let NativeOptions { python, limits, color, policy, modules, ahead, devices, package_bytes, cache, packages } =
+            options;
         if !python.is_file() {
             return Err(KernelError::Start(format!(
                 "there is no Python at {}: `belljar native setup` makes an environment, --venv names one",
@@ -126,6 +137,7 @@ impl Native {
             let admitted = sandbox::probe(new_user()).and_then(|findings| findings.admit(policy));
             admitted.map_err(|error| KernelError::Start(error.to_string()))?;
         }
+        sandbox::check_devices(&devices).map_err(|error| KernelError::Start(error.to_string()))?;
         let failed = |error: std::io::Error| KernelError::Start(format!("a folder cannot be made: {error}"));
         let root = tempfile::Builder::new().prefix("belljar-").tempdir().map_err(failed)?;
         set_mode(root.path(), 0o711).map_err(failed)?;
@@ -133,9 +145,14 @@ impl Native {
         guest::write(&code).map_err(failed)?;
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
         std::fs::create_dir_all(&fonts).map_err(failed)?;
-        let installer = packages.map(|NativePackages { uv, policy }| Installer { python: python.clone(), uv, policy });
+        let installer = packages.map(|NativePackages { uv, policy }| Installer {
+            python: python.clone(),
+            uv,
+            policy,
+            most_bytes: package_bytes,
+        });
         let grace = limits.grace.max(GRACE);
-        let ground = Ground { root, code, fonts, python, policy, limits, color, installer };
+        let ground = Ground { root, code, fonts, python, policy, limits, color, devices, installer };
         let (nursery, ready, filling) = (Mutex::new(Warm::None), Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(Shared { ready, nursery, filling, ground, grace, modules, ahead }) })
     }

@@ -15,6 +15,7 @@ use crate::native::folder::Folder;
 use crate::native::nursery::{Nursery, Plan, Process, Teller};
 use crate::native::pip::{Broker, Installer};
 use crate::native::sandbox::{self, Policy, Sandbox, Source, Spec};
+use crate::native::site::Site;
 use crate::native::wire::message::Key;
 use crate::native::wire::path::open_folder;
 
@@ -41,6 +42,8 @@ pub(crate) struct Ground {
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) color: bool,
+    /// Devices of the host that sessions may use.
+    pub(crate) devices: Vec<PathBuf>,
     pub(crate) installer: Option<Installer>,
 }
 
@@ -85,7 +88,8 @@ impl Home {
             Ok(path)
         };
         let (site, doors) = (make("site").map_err(failed)?, make("doors").map_err(failed)?);
-        let broker = Broker::new(&doors.join("pip"), site.clone(), ground.installer.clone()).map_err(failed)?;
+        let installing = Site::new(site.clone(), make("before").map_err(failed)?, make("incoming").map_err(failed)?);
+        let broker = Broker::new(&doors.join("pip"), installing, ground.installer.clone()).map_err(failed)?;
         let user = (ground.policy != Policy::Unsandboxed).then(new_user).flatten();
         let in_memory = ground.policy == Policy::Full && nursery.is_some();
         let inside = |path: PathBuf| path.display().to_string();
@@ -269,6 +273,7 @@ impl Places {
             user,
             readable,
             folders,
+            devices: ground.devices.clone(),
             limits: sandbox::Limits {
                 memory_bytes: Some(memory),
                 file_bytes: disk,

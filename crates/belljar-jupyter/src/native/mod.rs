@@ -12,7 +12,7 @@
 //! | `home`, `folder`, `acting` | where a session lives, and its files seen from the host |
 //! | `nursery` | the process that kernels are forked from, and kernels' processes |
 //! | `switch` | what stops a kernel from another thread |
-//! | `pip`, `requirement` | packages for a session, installed by the host |
+//! | `pip`, `requirement`, `site` | packages for a session, installed by the host |
 //! | `guest` | the Python that runs in sessions' processes |
 
 pub mod sandbox;
@@ -30,6 +30,7 @@ mod nursery;
 mod pip;
 mod question;
 mod requirement;
+mod site;
 mod switch;
 mod wire;
 

@@ -19,6 +19,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::native::requirement::Requirement;
+use crate::native::site::Site;
 
 /// Bytes of a request.
 const REQUEST: u64 = 64 << 10;
@@ -28,6 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(600);
 /// Bytes of an installer's words that are read.
 const WORDS: u64 = 1 << 20;
+/// How often it is looked after what an installer has written.
+const LOOK: Duration = Duration::from_millis(250);
+/// How much more than its packages an installer may take while it is at work: for archives, and what is unpacked of them.
+const AT_WORK: u64 = 2;
 
 /// Says of a package, by its normalised name, why it is not to be installed.
 pub type PackagePolicy = dyn Fn(&str) -> Result<(), String> + Send + Sync;
@@ -40,13 +45,17 @@ pub(crate) struct Installer {
     /// uv, where there is one; else the environment's pip does it.
     pub(crate) uv: Option<PathBuf>,
     pub(crate) policy: Option<Arc<PackagePolicy>>,
+    /// Bytes of all packages that one session installs.
+    pub(crate) most_bytes: u64,
 }
 
 impl Installer {
     /// Installs these and what they need, as far as the environment does not have it; answers what to say.
-    fn install(&self, requirements: &[Requirement], site: &Path, given_up: &AtomicBool) -> Result<String, String> {
+    fn install(&self, requirements: &[Requirement], site: &Site, given_up: &AtomicBool) -> Result<String, String> {
         self.admit(requirements.iter().map(Requirement::name))?;
-        let missing = self.resolve(requirements, given_up)?;
+        site.tidy();
+        let work = Work { site, given_up, most_bytes: self.most_bytes.saturating_mul(AT_WORK), begun: Instant::now() };
+        let missing = self.resolve(requirements, &work)?;
         if missing.is_empty() {
             return Ok("Requirement already satisfied".into());
         }
@@ -73,14 +82,17 @@ impl Installer {
                 command
             }
         };
-        command.arg("--target").arg(site).arg("--").args(missing.iter().map(Requirement::text));
-        run(&mut command, site, given_up)?;
+        command.arg("--target").arg(site.folder()).arg("--").args(missing.iter().map(Requirement::text));
+        site.change(|| {
+            work.run(&mut command)?;
+            if site.bytes() > self.most_bytes { Err(too_large(self.most_bytes)) } else { Ok(()) }
+        })?;
         let names: Vec<&str> = missing.iter().map(Requirement::text).collect();
         Ok(format!("Successfully installed {}", names.join(" ")))
     }
 
     /// What is to be installed, each with its version.
-    fn resolve(&self, requirements: &[Requirement], given_up: &AtomicBool) -> Result<Vec<Requirement>, String> {
+    fn resolve(&self, requirements: &[Requirement], work: &Work<'_>) -> Result<Vec<Requirement>, String> {
         let texts = requirements.iter().map(Requirement::text);
         let said = match &self.uv {
             Some(uv) => {
@@ -88,12 +100,12 @@ impl Installer {
                 command
                     .args(["pip", "install", "--no-config", "--no-build", "--dry-run", "--python"])
                     .arg(&self.python);
-                run(command.arg("--").args(texts), Path::new("/"), given_up)?
+                work.run(command.arg("--").args(texts))?
             }
             None => {
                 let mut command = self.pip();
                 command.args(["install", "--only-binary", ":all:", "--dry-run"]);
-                run(command.arg("--").args(texts), Path::new("/"), given_up)?
+                work.run(command.arg("--").args(texts))?
             }
         };
         let named: Vec<String> = if self.uv.is_some() {
@@ -122,53 +134,82 @@ fn pinned(text: &str) -> Option<String> {
     text.rsplit_once('-').map(|(name, version)| format!("{name}=={version}"))
 }
 
-/// Runs an installer to its end, unless it takes too long or is given up; answers what it said.
-fn run(command: &mut Command, place: &Path, given_up: &AtomicBool) -> Result<String, String> {
-    use std::os::unix::process::CommandExt as _;
-    let name = command.get_program().display().to_string();
-    let mut child = command
-        .current_dir(place)
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("{name}: {error}"))?;
-    let listen = |stream: Option<Box<dyn std::io::Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut said = Vec::new();
-            if let Some(mut stream) = stream {
-                let _ = stream.by_ref().take(WORDS).read_to_end(&mut said);
-                // Or it would wait for us.
-                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+fn too_large(most_bytes: u64) -> String {
+    format!(
+        "the session's packages would take more than {most_bytes} bytes: what is large belongs into the environment \
+         (`belljar native setup --packages …`)"
+    )
+}
+
+/// What is done for one request, within its bounds.
+struct Work<'a> {
+    site: &'a Site,
+    given_up: &'a AtomicBool,
+    /// Bytes that may be taken while it is done.
+    most_bytes: u64,
+    begun: Instant,
+}
+
+impl Work<'_> {
+    /// Runs an installer to its end, unless it exceeds a bound or is given up; answers what it said.
+    fn run(&self, command: &mut Command) -> Result<String, String> {
+        use std::os::unix::process::CommandExt as _;
+        let name = command.get_program().display().to_string();
+        let mut child = command
+            .current_dir(self.site.folder())
+            .env("TMPDIR", self.site.incoming())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{name}: {error}"))?;
+        let out = listen(child.stdout.take());
+        let err = listen(child.stderr.take());
+        let mut looked = Instant::now();
+        let ended = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Ok(status),
+                Ok(None) => {}
+                Err(error) => break Err(error.to_string()),
             }
-            String::from_utf8_lossy(&said).into_owned()
-        })
-    };
-    let out = listen(child.stdout.take().map(|stream| Box::new(stream) as _));
-    let err = listen(child.stderr.take().map(|stream| Box::new(stream) as _));
-    let begun = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break Some(status),
-            Ok(None) if begun.elapsed() > LONGEST || given_up.load(Ordering::Acquire) => break None,
-            Ok(None) => std::thread::sleep(Duration::from_millis(10)),
-            Err(error) => return Err(error.to_string()),
+            if self.begun.elapsed() > LONGEST || self.given_up.load(Ordering::Acquire) {
+                break Err("the installation took too long, or was given up".into());
+            }
+            if looked.elapsed() > LOOK {
+                if self.site.bytes_at_work() > self.most_bytes {
+                    break Err(too_large(self.most_bytes / AT_WORK));
+                }
+                looked = Instant::now();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        if ended.is_err() {
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            let _ = child.wait();
         }
-    };
-    if status.is_none() {
-        if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let words = |thread: JoinHandle<String>| thread.join().unwrap_or_default();
+        let (out, err) = (words(out), words(err));
+        if ended?.success() {
+            return Ok(format!("{out}\n{err}"));
         }
-        let _ = child.wait();
+        Err(reason(&err).unwrap_or_else(|| format!("{name} failed")))
     }
-    let words = |thread: JoinHandle<String>| thread.join().unwrap_or_default();
-    let (out, err) = (words(out), words(err));
-    match status {
-        Some(status) if status.success() => Ok(format!("{out}\n{err}")),
-        Some(_) => Err(reason(&err).unwrap_or_else(|| format!("{name} failed"))),
-        None => Err("the installation took too long, or was given up".into()),
-    }
+}
+
+/// Reads what is said, beside all else.
+fn listen(stream: Option<impl std::io::Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        if let Some(mut stream) = stream {
+            let _ = stream.by_ref().take(WORDS).read_to_end(&mut said);
+            // Or it would wait for us.
+            let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    })
 }
 
 /// What an installer says went wrong: its errors without their labels, or its last line.
@@ -185,7 +226,7 @@ fn reason(said: &str) -> Option<String> {
 /// Where a session's pip asks. It is served while a cell runs, and one request at a time.
 pub(crate) struct Broker {
     listener: UnixListener,
-    site: PathBuf,
+    site: Site,
     installer: Option<Installer>,
     work: Option<JoinHandle<()>>,
     given_up: Arc<AtomicBool>,
@@ -196,7 +237,7 @@ impl Broker {
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub(crate) fn new(socket: &Path, site: PathBuf, installer: Option<Installer>) -> std::io::Result<Self> {
+    pub(crate) fn new(socket: &Path, site: Site, installer: Option<Installer>) -> std::io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
         listener.set_nonblocking(true)?;
         // The folder decides who comes here, and it is shown to one sandbox.
@@ -258,7 +299,7 @@ impl Drop for Broker {
 fn serve(
     stream: &UnixStream,
     installer: Option<&Installer>,
-    site: &Path,
+    site: &Site,
     audience: &dyn Audience,
     given_up: &AtomicBool,
 ) -> Result<String, String> {
@@ -292,8 +333,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("pip");
         // Nothing that is asked here comes as far as that.
-        let installer = Installer { python: "/nonexistent/python".into(), uv: None, policy };
-        let mut broker = Broker::new(&socket, place.path().into(), Some(installer)).unwrap();
+        let installer = Installer { python: "/nonexistent/python".into(), uv: None, policy, most_bytes: 0 };
+        let here = || place.path().to_owned();
+        let mut broker = Broker::new(&socket, Site::new(here(), here(), here()), Some(installer)).unwrap();
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(request).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();

@@ -6,6 +6,7 @@
 
 mod cells;
 mod endings;
+mod environments;
 mod files;
 mod harness;
 mod packages;
@@ -16,12 +17,24 @@ use libtest_mimic::{Arguments, Trial};
 
 pub(crate) fn main() {
     belljar_jupyter::sandbox::launch_if_asked();
+    if let [_, part, folder] = std::env::args().collect::<Vec<_>>().as_slice()
+        && part == environments::PART
+    {
+        return environments::make(folder);
+    }
     let arguments = Arguments::from_args();
-    let trials: Vec<Trial> =
-        [cells::trials(), questions::trials(), rich::trials(), endings::trials(), files::trials(), packages::trials()]
-            .into_iter()
-            .flatten()
-            .collect();
+    let trials: Vec<Trial> = [
+        cells::trials(),
+        questions::trials(),
+        rich::trials(),
+        endings::trials(),
+        files::trials(),
+        packages::trials(),
+        environments::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     harness::end();
     conclusion.exit();
