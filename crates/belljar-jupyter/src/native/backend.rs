@@ -151,8 +151,9 @@ impl Native {
             policy,
             most_bytes: package_bytes,
         });
+        let control_groups = sandbox::delegated_control_groups();
         let grace = limits.grace.max(GRACE);
-        let ground = Ground { root, code, fonts, python, policy, limits, color, devices, installer };
+        let ground = Ground { root, code, fonts, python, policy, limits, color, control_groups, devices, installer };
         let (nursery, ready, filling) = (Mutex::new(Warm::None), Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(Shared { ready, nursery, filling, ground, grace, modules, ahead }) })
     }

@@ -95,6 +95,7 @@ pub(crate) fn run(
         questions: 0,
         written: 0,
         clears: false,
+        noted: false,
     };
     match run.finish(cell) {
         Ok(mut reply) => {
@@ -126,6 +127,8 @@ struct Run<'a> {
     received: u64,
     /// Whether the next output is to replace all before it.
     clears: bool,
+    /// Whether it was said that something is not shown.
+    noted: bool,
 }
 
 /// What the kernel has said of the cell.
@@ -272,7 +275,10 @@ impl Run<'_> {
             Said::Raised(_) | Said::Cleared { .. } | Said::Busy | Said::Idle => Ok(()),
         };
         if let Err(reason) = given {
-            self.outputs.write(Stream::Stderr, format!("[not shown: {reason}]\n").as_bytes());
+            // Once: of such things there may be millions.
+            if !std::mem::replace(&mut self.noted, true) {
+                self.outputs.write(Stream::Stderr, format!("[not shown: {reason}]\n").as_bytes());
+            }
         }
     }
 
@@ -425,7 +431,9 @@ impl Run<'_> {
             }
             (Some(Raised { error, traceback }), _) => End::Raised { error, traceback },
         };
-        let count = reply.and_then(|reply| reply.count).unwrap_or(count + 1);
+        // The guest can say any number: it is the next one, or the same for what has none.
+        let next = count.saturating_add(1);
+        let count = reply.and_then(|reply| reply.count).filter(|said| *said == count).unwrap_or(next);
         Executed { count, end, outputs: self.outputs.take() }
     }
 }

@@ -126,7 +126,7 @@ impl Reply {
             #[serde(default)]
             status: String,
             #[serde(default)]
-            execution_count: Option<u64>,
+            execution_count: Value,
             #[serde(default)]
             ename: String,
             #[serde(default)]
@@ -147,7 +147,7 @@ impl Reply {
         };
         payloads.truncate(MOST_PAYLOADS);
         Some(Self {
-            count: content.execution_count,
+            count: content.execution_count.as_u64(),
             payloads,
             raised: failed.then(|| raised(&content.ename, &content.evalue, content.traceback)),
         })
@@ -279,6 +279,8 @@ mod tests {
         assert_eq!(read(r#"{"status": "ok", "payload": {"source": "page"}}"#).payloads, Vec::<Value>::new());
         let many = format!(r#"{{"status": "ok", "payload": [{}0]}}"#, "0,".repeat(10_000));
         assert_eq!(read(&many).payloads.len(), MOST_PAYLOADS);
+        let wild = read(r#"{"status": "ok", "execution_count": 340282366920938463463374607431768211456}"#);
+        assert_eq!((wild.count, wild.raised), (None, None));
         let aborted = read(r#"{"status": "aborted"}"#);
         assert_eq!(aborted.raised.unwrap().error, "Error");
         let long =

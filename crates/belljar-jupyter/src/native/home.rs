@@ -1,10 +1,12 @@
 //! Where a session lives: its folders, its packages, and the sandbox around them. A home outlives the kernel's process, so
 //! that a restart finds the session's files.
 
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use belljar_core::Limits;
@@ -42,6 +44,8 @@ pub(crate) struct Ground {
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) color: bool,
+    /// Where each sandbox has a control group of its own, if such a folder was delegated to us.
+    pub(crate) control_groups: Option<PathBuf>,
     /// Devices of the host that sessions may use.
     pub(crate) devices: Vec<PathBuf>,
     pub(crate) installer: Option<Installer>,
@@ -180,12 +184,13 @@ impl Home {
             Shelter::Standing(sandbox) => nursery.ok_or_else(ended)?.enter(&plan, sandbox, until),
             Shelter::None => nursery.ok_or_else(ended)?.bear(&plan, until),
             Shelter::Each(spec) => {
-                let plan = serde_json::to_string(&plan).map_err(|error| error.to_string())?;
+                // Arguments can be read by everybody on the machine, and the plan has the kernel's key.
+                let input = said(&plan).map_err(|error| error.to_string())?;
                 let mut spec = (**spec).clone();
                 let begin = ground.code.join("begin.py");
-                spec.arguments =
-                    vec![ground.python.clone().into(), "-I".into(), begin.into(), "--kernel".into(), plan.into()];
-                let sandbox = sandbox::spawn(&spec, ground.policy, sandbox::Streams::default());
+                spec.arguments = vec![ground.python.clone().into(), "-I".into(), begin.into(), "--kernel".into()];
+                let streams = sandbox::Streams { input: Some(input), ..sandbox::Streams::default() };
+                let sandbox = sandbox::spawn(&spec, ground.policy, streams);
                 let sandbox = sandbox.map_err(|error| error.to_string())?;
                 let process = sandbox.program().ok_or("the sandbox runs no program")?;
                 let process = process.try_clone_to_owned().map_err(|error| error.to_string())?;
@@ -274,6 +279,7 @@ impl Places {
             readable,
             folders,
             devices: ground.devices.clone(),
+            control_groups: ground.control_groups.clone(),
             limits: sandbox::Limits {
                 memory_bytes: Some(memory),
                 file_bytes: disk,
@@ -285,11 +291,22 @@ impl Places {
     }
 }
 
-/// A user that no other session has, if we may choose.
+/// A user that no other session of this process has, if we may choose. Another process begins elsewhere.
 pub(crate) fn new_user() -> Option<u32> {
+    static FIRST: LazyLock<u32> = LazyLock::new(|| uuid::Uuid::new_v4().as_fields().0);
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
     let users = sandbox::SESSION_USERS;
-    let random = uuid::Uuid::new_v4().as_u128() % u128::from(users.end - users.start);
-    rustix::process::geteuid().is_root().then(|| users.start + u32::try_from(random).unwrap_or(0))
+    let next = || FIRST.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % (users.end - users.start);
+    rustix::process::geteuid().is_root().then(|| users.start + next())
+}
+
+/// Standard input that says a plan. It fits into a pipe, of which the one end is closed.
+fn said(plan: &Plan) -> std::io::Result<OwnedFd> {
+    let (reader, writer) = std::io::pipe()?;
+    let mut writer = std::fs::File::from(OwnedFd::from(writer));
+    rustix::io::ioctl_fionbio(&writer, true)?;
+    writer.write_all(&serde_json::to_vec(plan)?)?;
+    Ok(reader.into())
 }
 
 /// Folders that Python and its packages are in, where no nursery says so.

@@ -142,7 +142,7 @@ impl Kernel for NativeKernel {
                     Loss::Because(reason) => reason,
                     Loss::Ended => self.death(),
                 };
-                self.count += 1;
+                self.count = self.count.saturating_add(1);
                 Executed { count: self.count, end: End::Died(reason), outputs: outputs as Vec<Output> }
             }
         }

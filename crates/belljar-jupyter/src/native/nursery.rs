@@ -149,10 +149,10 @@ impl Nursery {
     pub(crate) fn bear(&self, plan: &Plan, until: Instant) -> Result<Process, String> {
         #[derive(Serialize)]
         struct Order<'a> {
-            bear: &'a Plan,
+            plan: &'a Plan,
         }
         let (teller, theirs) = pair().map_err(unborn)?;
-        self.send(&Order { bear: plan }, &[theirs.as_fd()]).map_err(unborn)?;
+        self.send(b'b', &Order { plan }, &[theirs.as_fd()]).map_err(unborn)?;
         // When the nursery dies now, this is closed.
         drop(theirs);
         match receive::<Born>(&teller, until).map_err(unborn)? {
@@ -173,29 +173,32 @@ impl Nursery {
     pub(crate) fn enter(&self, plan: &Plan, sandbox: &Sandbox, until: Instant) -> Result<Process, String> {
         #[derive(Serialize)]
         struct Order<'a> {
-            enter: &'a Plan,
+            plan: &'a Plan,
             entry: &'a RawValue,
         }
         #[derive(Serialize)]
         struct Watch {
-            watch: i32,
+            number: i32,
         }
         let (entry, arrival) = sandbox.entry([None, None, None]).map_err(|error| error.to_string())?;
         let steps: &RawValue = serde_json::from_str(&entry.plan).map_err(|error| unborn(error.into()))?;
         let descriptors: Vec<BorrowedFd<'_>> = entry.descriptors.iter().map(AsFd::as_fd).collect();
-        self.send(&Order { enter: plan, entry: steps }, &descriptors).map_err(unborn)?;
+        self.send(b'e', &Order { plan, entry: steps }, &descriptors).map_err(unborn)?;
         drop(descriptors);
         // When the process ends before it has entered, its end of the socket is the last one.
         drop(entry.descriptors);
         let patience = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let entered = arrival.wait(patience).map_err(|error| error.to_string())?;
         let (teller, theirs) = pair().map_err(unborn)?;
-        self.send(&Watch { watch: entered.process }, &[theirs.as_fd()]).map_err(unborn)?;
+        self.send(b'w', &Watch { number: entered.process }, &[theirs.as_fd()]).map_err(unborn)?;
         Ok(Process::new(entered.descriptor, None, Teller::Nursery(teller)))
     }
 
-    fn send(&self, order: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
-        send(&self.control, &serde_json::to_vec(order)?, descriptors)
+    /// Orders something: `what` is the word for it.
+    fn send(&self, what: u8, order: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+        let mut text = vec![what];
+        serde_json::to_writer(&mut text, order)?;
+        send(&self.control, &text, descriptors)
     }
 }
 

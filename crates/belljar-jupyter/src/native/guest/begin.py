@@ -1,4 +1,5 @@
-"""Where a process begins: `python -I begin.py MODULE…` is a nursery, `python -I begin.py --kernel PLAN` one kernel."""
+"""Where a process begins: `python -I begin.py MODULE…` is a nursery, `python -I begin.py --kernel` one kernel,
+whose plan standard input says."""
 
 import json
 import os
@@ -9,7 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 if sys.argv[1:2] == ["--kernel"]:
     from belljar_kernel import kernel
 
-    kernel.serve(json.loads(sys.argv[2]))
+    kernel.serve(json.load(sys.stdin))
 else:
     from belljar_kernel import nursery
 

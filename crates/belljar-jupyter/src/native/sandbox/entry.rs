@@ -191,7 +191,7 @@ impl Sandbox {
         after.push(call("capset", libc::SYS_capset, vec![Bytes(header), Bytes("00".repeat(24))]));
 
         let mut seal = Vec::new();
-        for program in Filters::new(Strength::Full)?.programs {
+        for program in Filters::new(Strength::Full, false)?.programs {
             let instructions = program.iter().flat_map(|one| {
                 // `struct sock_filter`: code, jump if true, jump if false, a number.
                 let [low, high] = one.code.to_ne_bytes();

@@ -31,7 +31,7 @@ pub(super) fn run(channel: &Channel, spec: &Spec, lent: &Lent, streams: Vec<Owne
     let writable = root::enter(spec, lent)?;
     let reach = landlock::Reach { readable: &[], writable: &writable, devices: &spec.devices };
     let rules = landlock::rules(Strength::Full, reach)?;
-    let filters = Filters::new(Strength::Full)?;
+    let filters = Filters::new(Strength::Full, false)?;
     let folders = folders(spec)?;
     let children = calls::watch_children().map_err(step("signalfd(2)"))?;
     let started = if spec.arguments.is_empty() {

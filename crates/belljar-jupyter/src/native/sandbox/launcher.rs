@@ -7,12 +7,15 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::calls::{self, Fork};
 use super::channel::{Channel, Report, Task};
 use super::init;
 use super::namespaces;
 use super::program::{self, Rules, Seal};
+use super::seccomp::Filters;
 use super::{Ended, Failure, Policy, Spec, Step, Strength};
 
 /// The first argument of a process that is to be a launcher.
@@ -25,8 +28,8 @@ const FAILED: i32 = 125;
 /// server.
 pub(super) const KILL_FIRST: u32 = 500;
 
-/// How often orphans are looked for; each time those of one generation die.
-const ROUNDS: u32 = 10_000;
+/// How long orphans are looked for.
+pub(super) const ORPHANS: Duration = Duration::from_secs(5);
 
 /// Becomes the launcher and never returns, if this process was started as one. The first thing in `main` of every
 /// program that [spawns](super::spawn) sandboxes: nothing may have been opened, and no thread started.
@@ -90,10 +93,12 @@ fn full(channel: &Channel, mut spec: Spec, streams: Vec<OwnedFd>) -> Result<(), 
 fn alone(channel: &Channel, mut spec: Spec, streams: Vec<OwnedFd>, strength: Option<Strength>) -> Result<(), Failure> {
     prepare();
     let folders = program::host_folders(&spec)?;
+    // A user that root has chosen for this session has no files but what the session makes.
+    let owns_files = calls::user() != 0;
     namespaces::take_identity(&mut spec, false)?;
     // What outlives its parent becomes ours, and is killed with the rest.
     calls::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).map_err(|error| Failure::new(Step::Init, "prctl(2)", &error))?;
-    let seal = strength.map(super::seccomp::Filters::new).transpose()?;
+    let seal = strength.map(|strength| Filters::new(strength, owns_files)).transpose()?;
     let started = program::start(
         &spec,
         Seal { rules: strength.map(|_| Rules::OfHost(&folders)), filters: seal.as_ref() },
@@ -123,18 +128,38 @@ fn alone(channel: &Channel, mut spec: Spec, streams: Vec<OwnedFd>, strength: Opt
     Ok(())
 }
 
-/// Kills what the program left behind, which has come to be this process's.
+/// Kills the program and what it left behind: all that is below this process, which orphans come to be below, too. Whoever
+/// forks faster than it is looked for is looked for again.
 fn bury_orphans() {
-    for _ in 0..ROUNDS {
-        let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    let until = Instant::now() + ORPHANS;
+    while Instant::now() < until {
+        let children = children_of("thread-self");
         if children.is_empty() {
             return;
         }
-        for child in children.split_whitespace().filter_map(|number| number.parse().ok()) {
+        let mut all = children;
+        let mut known = 0;
+        while let Some(process) = all.get(known) {
+            known += 1;
             // It may have ended by itself.
-            let _ = calls::process_descriptor(child).and_then(|child| calls::signal(child.as_fd(), libc::SIGKILL));
+            let _ = calls::process_descriptor(*process).and_then(|it| calls::signal(it.as_fd(), libc::SIGKILL));
+            all.extend(children_of(&process.to_string()));
         }
         calls::wait_for_one();
+        while calls::reap().is_some() {}
+    }
+}
+
+/// Processes that a process, by its name in `/proc`, has started from any of its threads.
+fn children_of(process: &str) -> Vec<libc::pid_t> {
+    let numbers = |path: &Path| -> Vec<libc::pid_t> {
+        let text = fs::read_to_string(path.join("children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|number| number.parse().ok()).collect()
+    };
+    let folder = Path::new("/proc").join(process);
+    match fs::read_dir(folder.join("task")) {
+        Ok(threads) => threads.flatten().flat_map(|thread| numbers(&thread.path())).collect(),
+        Err(_) => numbers(&folder),
     }
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::calls;
 use super::channel::{Channel, MESSAGE_DESCRIPTORS, Order, Report, Task};
 use super::control_group::ControlGroup;
-use super::launcher::ARGUMENT;
+use super::launcher::{ARGUMENT, ORPHANS};
 use super::{Error, Policy, Source, Spec};
 
 /// This program, also after its file was replaced by a newer one.
@@ -79,7 +79,8 @@ impl fmt::Display for Ended {
     }
 }
 
-/// A sandbox that stands. Dropping it kills everything inside, and waits for that, a fifth of a second at most.
+/// A sandbox that stands. Dropping it kills everything inside, and waits for that: with namespaces a fifth of a second at
+/// most, without them some seconds if the code defends itself by forking.
 #[derive(Debug)]
 pub struct Sandbox {
     launcher: Child,
@@ -299,11 +300,14 @@ impl Sandbox {
 
     /// Kills everything inside, and the sandbox.
     pub fn kill(&mut self) {
+        let burial = |time: Duration| time.as_millis().try_into().unwrap_or(i32::MAX);
         if let Some(first) = &self.first {
             // The launcher then buries it and ends. All that can go wrong is that it is gone.
             let _ = calls::signal(first.as_fd(), libc::SIGKILL);
-            let burial = BURIAL.as_millis().try_into().unwrap_or(i32::MAX);
-            let _ = calls::poll([(self.launcher_descriptor.as_fd(), libc::POLLIN)], burial);
+            let _ = calls::poll([(self.launcher_descriptor.as_fd(), libc::POLLIN)], burial(BURIAL));
+        } else if rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both).is_ok() {
+            // No namespace ends with the launcher: it has to end what it has started, before it does.
+            let _ = calls::poll([(self.launcher_descriptor.as_fd(), libc::POLLIN)], burial(2 * ORPHANS));
         }
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();

@@ -158,6 +158,22 @@ const OF_PROCESSES: [c_long; 5] = [
     libc::SYS_sched_setaffinity,
 ];
 
+/// What changes a file, or tells of changes, and is not Landlock's to refuse. Without a root of our own, and as a user whom
+/// files of the host belong to, nothing else would.
+#[rustfmt::skip]
+const OF_FILES: &[c_long] = &[
+    libc::SYS_fchmod, libc::SYS_fchmodat, FCHMODAT2, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
+    libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_removexattr, libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr, libc::SYS_inotify_add_watch,
+];
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+const OF_FILES_OF_OLD: &[c_long] = &[
+    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_FILES_OF_OLD: &[c_long] = &[];
+
 /// Set-user-id and set-group-id: a file with these in a folder of the host would lend the sandbox's user to whoever
 /// else is on the machine.
 const LENDING_BITS: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
@@ -169,14 +185,16 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// The filters of a sandbox of `strength`.
-    pub(super) fn new(strength: Strength) -> Result<Self, Failure> {
+    /// The filters of a sandbox of `strength`. `owns_files` is whether files of the host belong to the user that the code
+    /// is, who has no other to be.
+    pub(super) fn new(strength: Strength, owns_files: bool) -> Result<Self, Failure> {
         let programs = || -> Result<_, BackendError> {
             let allowed = ALLOWED.iter().chain(ALLOWED_OF_OLD).map(|call| (*call, Vec::new())).collect();
             let enosys = SeccompAction::Errno(libc::ENOSYS as u32);
             let allowed = SeccompFilter::new(allowed, enosys, SeccompAction::Allow, ARCHITECTURE)?;
             let eperm = SeccompAction::Errno(libc::EPERM as u32);
-            let refused = SeccompFilter::new(refused(strength)?, SeccompAction::Allow, eperm, ARCHITECTURE)?;
+            let refused =
+                SeccompFilter::new(refused(strength, owns_files)?, SeccompAction::Allow, eperm, ARCHITECTURE)?;
             // The kernel takes the stricter answer, and of two errors that of the filter installed last.
             Ok([allowed.try_into()?, refused.try_into()?])
         };
@@ -201,7 +219,7 @@ impl Filters {
 }
 
 /// The second filter's rules: every one of them ends in `EPERM`.
-fn refused(strength: Strength) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+fn refused(strength: Strength, owns_files: bool) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
         REFUSED.iter().chain(REFUSED_OF_OLD).map(|call| (*call, Vec::new())).collect();
     let has = |argument, bits: u64| condition(argument, SeccompCmpOp::MaskedEq(bits), bits);
@@ -219,14 +237,23 @@ fn refused(strength: Strength) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
     let harmless = [0xffff_ffff, 0, libc::ADDR_NO_RANDOMIZE as u64];
     rules.entry(libc::SYS_personality).or_default().push(all(harmless.map(|value| is_not(0, value)))?);
 
-    // The sandbox's first process is of the same user, and must neither starve nor be kept from its descriptors.
-    let first = 1;
+    // The sandbox's first process is of the same user, and must neither starve nor be kept from its descriptors. Without
+    // namespaces that holds for all processes of the user: a limit that is set for one can end it. `0` is oneself.
+    let others = |argument| match strength {
+        Strength::Full => is(argument, 1),
+        Strength::Weak => is_not(argument, 0),
+    };
     for call in OF_PROCESSES {
-        rules.entry(call).or_default().push(all([is(0, first)])?);
+        rules.entry(call).or_default().push(all([others(0)])?);
     }
     let priority = rules.entry(libc::SYS_setpriority).or_default();
-    priority.push(all([is(0, libc::PRIO_PROCESS.into()), is(1, first)])?);
+    priority.push(all([is(0, libc::PRIO_PROCESS.into()), others(1)])?);
     priority.push(all([is_not(0, libc::PRIO_PROCESS.into())])?);
+
+    // Memory that is shared and has no file: once it is unmapped, nothing that we count tells of its pages. `/dev/shm` is
+    // for that, which has a size.
+    let nameless = (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64;
+    rules.entry(libc::SYS_mmap).or_default().push(all([has(3, nameless)])?);
 
     let unix = libc::AF_UNIX as u64;
     let kind = |argument, kind: i32| condition(argument, SeccompCmpOp::MaskedEq(0xf), kind as u64);
@@ -271,6 +298,10 @@ fn refused(strength: Strength) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
             rules.entry(call).or_default().push(all([has(1, bit)])?);
         }
     }
+    if strength == Strength::Weak && owns_files {
+        // In place of the rules that they have: an empty list holds whatever the arguments.
+        rules.extend(OF_FILES.iter().chain(OF_FILES_OF_OLD).map(|call| (*call, Vec::new())));
+    }
     Ok(rules)
 }
 
@@ -290,8 +321,8 @@ mod tests {
 
     #[test]
     fn the_filters_fit_the_kernels_bound() {
-        for strength in [Strength::Full, Strength::Weak] {
-            for program in Filters::new(strength).unwrap().programs {
+        for (strength, owns_files) in [(Strength::Full, false), (Strength::Weak, false), (Strength::Weak, true)] {
+            for program in Filters::new(strength, owns_files).unwrap().programs {
                 // BPF_MAXINSNS
                 assert!(program.len() < 4096, "{} instructions", program.len());
             }

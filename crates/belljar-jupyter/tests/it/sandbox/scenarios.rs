@@ -62,6 +62,11 @@ const SCENARIOS: &[Scenario] = &[
     ),
     (IN_A_GROUP, true, all_that_runs_is_in_a_control_group),
     ("the_weak_sandbox_holds_what_it_can", false, weak::the_weak_sandbox_holds_what_it_can),
+    (
+        "what_a_program_without_namespaces_leaves_behind_dies_with_it",
+        false,
+        weak::what_a_program_without_namespaces_leaves_behind_dies_with_it,
+    ),
     ("a_machine_without_namespaces_is_told_what_to_do", false, weak::a_machine_without_namespaces_is_told_what_to_do),
     ("nothing_holds_what_is_unsandboxed_by_name", false, weak::nothing_holds_what_is_unsandboxed_by_name),
 ];

@@ -1,14 +1,18 @@
 """The process that kernels are forked from.
 
 It has imported what sessions import, so that a kernel is there in the time of a fork, and shares its memory. It runs
-none of a session's code, and keeps one thread: a fork copies no others. The host sends messages of JSON with
-descriptors:
+none of a session's code, and keeps one thread: a fork copies no others. The host sends a byte, which says what to do,
+JSON, and descriptors:
 
-- ``{"bear": plan}`` forks a kernel; what becomes of it is told over the descriptor,
-- ``{"enter": plan, "entry": …}`` forks one that enters a sandbox, for which the descriptors are,
-- ``{"watch": number}`` asks to be told how the one that entered ends, over the descriptor.
+- ``b{"plan": …}`` forks a kernel; what becomes of it is told over the descriptor,
+- ``e{"plan": …, "entry": …}`` forks one that enters a sandbox, for which the descriptors are,
+- ``w{"number": …}`` asks to be told how the one that entered ends, over the descriptor.
+
+Plans hold what is a session's own, as its key. They are read by its own process: here they are wiped out, since those
+that are forked later have this process's memory.
 """
 
+import array
 import contextlib
 import ctypes
 import gc
@@ -59,6 +63,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _tell(control, {"ready": True, "prefixes": sorted({sys.prefix, sys.base_prefix, sys.exec_prefix})})
     nursery = _Nursery(control, wake, awoken)
+    order = bytearray(_MESSAGE)
     while True:
         ready, _, _ = select.select([control, wake], [], [])
         if wake in ready:
@@ -66,10 +71,11 @@ def main() -> NoReturn:
                 os.read(wake, 4096)
             nursery.bury()
         if control in ready:
-            message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE, _DESCRIPTORS)
-            if not message:
+            length, descriptors = _receive(control, order)
+            if length == 0:
                 nursery.end()
-            nursery.obey(json.loads(message), descriptors)
+            nursery.obey(memoryview(order)[:length], descriptors)
+            order[:length] = bytes(length)
 
 
 class _Nursery:
@@ -83,18 +89,17 @@ class _Nursery:
         self._ended: dict[int, int] = {}
         """Statuses of those that nobody has asked for yet."""
 
-    def obey(self, order: dict[str, Any], descriptors: list[int]) -> None:
+    def obey(self, order: memoryview, descriptors: list[int]) -> None:
         """Do what the host asks."""
-        if "enter" in order:
-            self._enter(order, descriptors)
-            return
-        teller = socket.socket(fileno=descriptors[0])
-        if "watch" in order:
-            self._watch(order["watch"], teller)
-        else:
-            self._bear(order["bear"], teller)
+        match chr(order[0]):
+            case "e":
+                self._enter(order[1:], descriptors)
+            case "w":
+                self._watch(json.loads(bytes(order[1:]))["number"], socket.socket(fileno=descriptors[0]))
+            case _:
+                self._bear(order[1:], socket.socket(fileno=descriptors[0]))
 
-    def _bear(self, plan: dict[str, Any], teller: socket.socket) -> None:
+    def _bear(self, order: memoryview, teller: socket.socket) -> None:
         """Fork a kernel that nothing holds, and tell its number with a descriptor of its process."""
         try:
             number = os.fork()
@@ -106,14 +111,14 @@ class _Nursery:
             os.setsid()
             from . import kernel
 
-            kernel.serve(plan)
+            kernel.serve(json.loads(bytes(order))["plan"])
         # Nobody else buries it, so that the number is its own.
         process = os.pidfd_open(number)
         _tell(teller, {"process": number}, [process])
         os.close(process)
         self._tellers[number] = teller
 
-    def _enter(self, order: dict[str, Any], descriptors: list[int]) -> None:
+    def _enter(self, order: memoryview, descriptors: list[int]) -> None:
         """Fork a process that enters a sandbox and forks the kernel there. The host hears from it."""
         # If there is none, its end of the sandbox's socket closes, and the host hears that.
         with contextlib.suppress(OSError):
@@ -121,8 +126,9 @@ class _Nursery:
                 self._leave([])
                 from . import entry, kernel
 
-                entry.enter(order["entry"], descriptors)
-                kernel.serve(order["enter"])
+                read = json.loads(bytes(order))
+                entry.enter(read["entry"], descriptors)
+                kernel.serve(read["plan"])
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -168,6 +174,16 @@ class _Nursery:
                 with contextlib.suppress(OSError):
                     kill(number, signal.SIGKILL)
         os._exit(0)
+
+
+def _receive(control: socket.socket, into: bytearray) -> tuple[int, list[int]]:
+    """Take a message, and answer its length and the descriptors that came with it."""
+    descriptors = array.array("i")
+    length, ancillary, _, _ = control.recvmsg_into([into], socket.CMSG_LEN(_DESCRIPTORS * descriptors.itemsize))
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return length, list(descriptors)
 
 
 def _tell(teller: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
