@@ -474,8 +474,12 @@ fn an_entry_that_is_held_is_never_evicted() {
     fixture.cache.evict(&["image"], 0).unwrap();
     assert_eq!(fs::read(two.file("bytes").unwrap()).unwrap(), [1; 100]);
     drop(two);
-    fixture.cache.evict(&["image"], 0).unwrap();
-    assert_eq!(images_left(&fixture.cache, &[1, 2]), [0; 0]);
+    // A process that another test is just starting holds it, too, for a moment.
+    let begun = Instant::now();
+    while !images_left(&fixture.cache, &[1, 2]).is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it is still held");
+        fixture.cache.evict(&["image"], 0).unwrap();
+    }
 }
 
 #[test]

@@ -45,6 +45,16 @@ pub trait Kernel: Send {
         Err(KernelError::Unsupported("this backend answers nothing but cells".into()))
     }
 
+    /// Puts packages beside the code's own: `pandas`, `pandas>=2,<3`, by the policy of this backend. It can be stopped as
+    /// a cell can.
+    ///
+    /// # Errors
+    /// When the backend cannot do this, or they cannot be had, in words for whoever wrote the code.
+    fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
+        let _ = (packages, progress);
+        Err(KernelError::Unsupported("this backend installs nothing but what cells ask for".into()))
+    }
+
     /// A handle to stop what is going to run next, good until [`Kernel::restart`].
     fn interrupter(&self) -> Arc<dyn Interrupt>;
 

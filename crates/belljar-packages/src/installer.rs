@@ -107,7 +107,8 @@ impl Installer {
         Ok(Known::new(&self.platform).with_lock(self.worker.lock()?))
     }
 
-    /// Which files satisfy a request. Cheap for a request that was resolved lately, or before and offline now.
+    /// Which files satisfy a request. Cheap for a request that was resolved lately, or before and offline now. While
+    /// Pyodide's server does not answer, its wheels are taken only where nobody else has any.
     pub fn resolve(&self, request: &Request, progress: &dyn Progress) -> Result<Resolution, InstallError> {
         self.resolve_until(request, progress, self.deadline())
     }
@@ -118,8 +119,8 @@ impl Installer {
         self.fetch_until(resolution, progress, self.deadline())
     }
 
-    /// Resolves and fetches. Where Pyodide's server does not answer or lacks a file, the index's wheels are taken
-    /// instead, if it has any: then the resolution is another than [`Installer::resolve`] gave, and that gives this
+    /// Resolves and fetches. Where Pyodide's server turns out not to answer or to lack a file, the index's wheels are
+    /// taken instead, if it has any: then the resolution is another than [`Installer::resolve`] gave, and that gives this
     /// one from now on.
     pub fn install(
         &self,
@@ -130,12 +131,6 @@ impl Installer {
         let resolution = self.resolve_until(request, progress, deadline)?;
         let wants_pyodide = self.lacks_files_of_pyodide(&resolution)?;
         let outage = self.outage.as_ref().filter(|_| wants_pyodide);
-        if outage.is_some_and(|outage| outage.is_known() || outage.is_nowhere()) {
-            // What only the server has, it must be asked for all the same.
-            if let Ok(installed) = self.install_from_index(request, progress, deadline) {
-                return Ok(installed);
-            }
-        }
         match self.fetch_until(&resolution, progress, deadline) {
             Ok(wheels) => {
                 outage.inspect(|outage| outage.end());
@@ -165,12 +160,24 @@ impl Installer {
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
-        let mut demand = demand(request)?;
-        demand.without_pyodide = true;
+        let demand = Demand { without_pyodide: true, ..self.demand(request)? };
         let resolution = self.resolve_afresh(demand, progress, deadline)?;
         let wheels = self.fetch_until(&resolution, progress, deadline)?;
         self.memo.put(&self.question(request), &resolution);
         Ok((resolution, wheels))
+    }
+
+    /// Whether Pyodide's server is known not to answer.
+    fn is_pyodide_out(&self) -> bool {
+        let Some(outage) = self.outage.as_ref().filter(|_| !self.settings.offline) else { return false };
+        if outage.is_known() {
+            return true;
+        }
+        let nowhere = outage.is_nowhere();
+        if nowhere {
+            outage.begin();
+        }
+        nowhere
     }
 
     /// Whether a file must be fetched from Pyodide's server.
@@ -208,11 +215,51 @@ impl Installer {
         if let Some(resolution) = self.memo.get(&question, self.settings.offline) {
             return Ok(resolution);
         }
-        let mut demand = demand(request)?;
-        demand.optional.retain(|requirement| self.settings.policy.objection(requirement.name()).is_none());
-        let resolution = self.resolve_afresh(demand, progress, deadline)?;
+        let demand = self.demand(request)?;
+        let without_pyodide = if self.is_pyodide_out() {
+            self.resolve_without_pyodide(&question, &demand, progress, deadline)?
+        } else {
+            None
+        };
+        let resolution = match without_pyodide {
+            Some(resolution) => resolution,
+            None => self.resolve_afresh(demand, progress, deadline)?,
+        };
         self.memo.put(&question, &resolution);
         Ok(resolution)
+    }
+
+    /// The answer while Pyodide's server is out: what was taken from it before, or else what others have, if they do.
+    fn resolve_without_pyodide(
+        &self,
+        question: &Question,
+        demand: &Demand,
+        progress: &dyn Progress,
+        deadline: Instant,
+    ) -> Result<Option<Resolution>, InstallError> {
+        if let Some(before) = self.memo.get(question, true)
+            && !self.lacks_files_of_pyodide(&before)?
+        {
+            return Ok(Some(before));
+        }
+        let demand = Demand { without_pyodide: true, ..demand.clone() };
+        // What only that server has, it is asked for all the same.
+        Ok(self.resolve_afresh(demand, progress, deadline).ok())
+    }
+
+    fn demand(&self, request: &Request) -> Result<Demand, InstallError> {
+        let mut constraints = request.constraints.clone();
+        for installed in &request.installed {
+            constraints.push(Requirement::exact(&installed.name, &installed.version)?);
+        }
+        let allowed = |requirement: &&Requirement| self.settings.policy.objection(requirement.name()).is_none();
+        Ok(Demand {
+            requirements: request.requirements.clone(),
+            inferred: request.inferred.clone(),
+            optional: request.optional.iter().filter(allowed).cloned().collect(),
+            constraints,
+            without_pyodide: false,
+        })
     }
 
     /// The answer where installing is switched off. What is only inferred from imports may be there all the same, in a
@@ -334,20 +381,6 @@ impl Installer {
         parts.extend(request.installed.iter().map(|installed| format!("{}=={}", installed.name, installed.version)));
         Question::new(parts.iter().map(String::as_str))
     }
-}
-
-fn demand(request: &Request) -> Result<Demand, InstallError> {
-    let mut constraints = request.constraints.clone();
-    for installed in &request.installed {
-        constraints.push(Requirement::exact(&installed.name, &installed.version)?);
-    }
-    Ok(Demand {
-        requirements: request.requirements.clone(),
-        inferred: request.inferred.clone(),
-        optional: request.optional.clone(),
-        constraints,
-        without_pyodide: false,
-    })
 }
 
 fn remaining(deadline: Instant) -> Duration {

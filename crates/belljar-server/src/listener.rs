@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use belljar_core::kernel::Stream;
 use belljar_core::progress::{Progress, Step, StepProgress, Unit};
-use belljar_emscripten::console::{OutputSink, Stream};
+use belljar_emscripten::console::{self, OutputSink};
 use rmcp::model::LoggingLevel;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -216,13 +217,8 @@ impl Output {
         written.all.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl OutputSink for Output {
-    fn write(&mut self, stream: Stream, bytes: &[u8]) {
+    /// Takes what code has written.
+    pub(crate) fn wrote(&self, stream: Stream, bytes: &[u8]) {
         let mut written = self.written();
         let Written { all, listener, stdout, stderr } = &mut *written;
         if let Some(all) = all {
@@ -237,6 +233,20 @@ impl OutputSink for Output {
         if let Some(bar) = lines.bar() {
             listener.part(bar.done, bar.total, || bar.title.clone());
         }
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OutputSink for Output {
+    fn write(&mut self, stream: console::Stream, bytes: &[u8]) {
+        let stream = match stream {
+            console::Stream::Stdout => Stream::Stdout,
+            console::Stream::Stderr => Stream::Stderr,
+        };
+        self.wrote(stream, bytes);
     }
 }
 

@@ -44,11 +44,14 @@ impl Lives {
     }
 
     fn change(&self, session: &str, change: impl FnOnce(&mut Life)) {
-        let mut lives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(life) = lives.get_mut(session) {
+        if let Some(life) = self.all().get_mut(session) {
             life.used = Instant::now();
             change(life);
         }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Life>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,7 +98,7 @@ impl ResumableSessions {
     }
 
     fn expired(&self) -> Vec<SessionId> {
-        let lives = self.lives.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lives = self.lives.all();
         let expired = lives.iter().filter(|(_, life)| life.calls == 0 && life.used.elapsed() > self.idle);
         expired.map(|(session, _)| session.as_str().into()).collect()
     }
@@ -127,7 +130,7 @@ impl SessionManager for ResumableSessions {
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
         let (id, transport) = self.local.create_session().await?;
         let life = Life { used: Instant::now(), calls: 0 };
-        self.lives.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_string(), life);
+        self.lives.all().insert(id.to_string(), life);
         Ok((id, transport))
     }
 
@@ -146,7 +149,7 @@ impl SessionManager for ResumableSessions {
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
         self.owners().remove(&**id);
-        self.lives.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&**id);
+        self.lives.all().remove(&**id);
         let closed = self.local.close_session(id).await;
         self.events.forget(id);
         closed

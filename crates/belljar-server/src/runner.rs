@@ -47,7 +47,7 @@ struct Shared {
     open: Opener,
     workplace: Mutex<Option<Workplace>>,
     /// Runs the code in place of the sandboxed CPython.
-    backend: Option<Arc<dyn Backend>>,
+    backend: Option<(Arc<dyn Backend>, String)>,
     metrics: Metrics,
 }
 
@@ -78,11 +78,11 @@ impl Runner {
         runner
     }
 
-    /// Runs each piece of code in a kernel of its own that `backend` makes.
-    pub fn on(backend: Arc<dyn Backend>, limits: Limits, capacity: Capacity) -> Self {
+    /// Runs each piece of code in a kernel of its own that `backend` makes, whose Python is `python`: `3.13.1`.
+    pub fn on(backend: Arc<dyn Backend>, python: &str, limits: Limits, capacity: Capacity) -> Self {
         let open: Opener = Box::new(|_| Err("this server has no CPython in WebAssembly".into()));
         let (pool, metrics) = (Arc::new(Pool::new(capacity)), Metrics::default());
-        let backend = Some(backend);
+        let backend = Some((backend, python.to_owned()));
         Self { shared: Arc::new(Shared { pool, limits, open, workplace: Mutex::default(), backend, metrics }) }
     }
 
@@ -217,12 +217,17 @@ impl Job {
     }
 
     fn execute(&mut self) -> Result<(Report, Option<Used>), String> {
-        if let Some(backend) = self.shared.backend.clone() {
+        if let Some((backend, python)) = self.shared.backend.clone() {
             let limits = Limits { wall_time: self.timeout(), ..self.shared.limits };
             let live = Live::new(self.shared.metrics.live.clone());
             let stop = self.stop.clone();
             let begins = move |interrupt: Arc<dyn Interrupt>| stop.running(move || interrupt.stop());
-            let call = Call { arguments: std::mem::take(&mut self.arguments), limits, listener: &self.listener };
+            let call = Call {
+                arguments: std::mem::take(&mut self.arguments),
+                limits,
+                python: &python,
+                listener: &self.listener,
+            };
             let report = fresh_kernel::run(&*backend, call, begins)?;
             drop(live);
             return Ok((report, None));

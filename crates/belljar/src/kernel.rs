@@ -218,7 +218,7 @@ fn run(global: &Global, arguments: &RunArguments) -> ExitCode {
 fn backend(global: &Global, arguments: &RunArguments) -> Result<(About, Arc<dyn Backend>), String> {
     arguments.packages.check()?;
     let version = env!("CARGO_PKG_VERSION");
-    if let Some(native) = arguments.sandbox.native(arguments.limits.of_run(), true, arguments.packages.policy()?)? {
+    if let Some(native) = arguments.sandbox.native(arguments.limits.of_run(), true, &arguments.packages)? {
         let python = native.python.clone();
         let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");
         let about = About { python, version: version.into(), banner };

@@ -1,4 +1,4 @@
-//! `belljar native`: the Python environment of native kernels.
+//! `belljar native`: the Python environment of native kernels, and the sandbox that holds them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ Examples:
 
 It is made with uv if that is on PATH, else with `python3 -m venv` and pip.")]
     Setup(SetupArguments),
-    /// Say which environment there is.
+    /// Say which environment there is, and whether the sandbox stands on this machine.
     Status {
         #[command(flatten)]
         place: Place,
@@ -99,6 +99,7 @@ fn setup(global: &Global, arguments: &SetupArguments) -> Result<(), String> {
 #[expect(clippy::print_stdout, reason = "the status is the command's answer")]
 fn status(place: &Place) -> Result<(), String> {
     let environments = place.environments()?;
+    println!("sandbox      {}", sandbox());
     let environment = environments.current().map_err(|error| error.to_string())?;
     println!("environment  {}", environment.directory.display());
     println!("python       {}", environment.python);
@@ -107,4 +108,34 @@ fn status(place: &Place) -> Result<(), String> {
         println!("unused       {} (may be deleted)", unused.display());
     }
     Ok(())
+}
+
+/// Whether the sandbox stands here, in words.
+#[cfg(target_os = "linux")]
+fn sandbox() -> String {
+    use belljar_jupyter::Native;
+    use belljar_jupyter::sandbox::{Failure, Strength, delegated_control_groups};
+
+    let lacks = |missing: &Option<Failure>| {
+        missing.as_ref().map_or_else(String::new, |missing| format!("{missing}\nhint: {}", missing.remedy()))
+    };
+    match Native::findings() {
+        Ok(findings) => match findings.strength {
+            Some(Strength::Full) => {
+                let groups = match delegated_control_groups() {
+                    Some(folder) => format!("control groups below {}", folder.display()),
+                    None => "no control groups are delegated: processes are limited one by one".into(),
+                };
+                format!("stands (--sandbox native); {groups}")
+            }
+            Some(Strength::Weak) => format!("the weak one alone (--sandbox native-weak): {}", lacks(&findings.missing)),
+            None => format!("none: {}", lacks(&findings.missing_for_weak)),
+        },
+        Err(error) => format!("cannot be tried: {error}"),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sandbox() -> String {
+    "none: native kernels need Linux".into()
 }

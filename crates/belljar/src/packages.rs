@@ -14,7 +14,7 @@ use belljar_python::install::{Given, InstallerSource, LiveInstaller, PrepareErro
 use belljar_python::{Image, Interpreter, Python};
 use clap::Args;
 
-use crate::sandbox_options::PackagePolicy;
+use crate::sandbox_options::NativeInstalls;
 
 pub(crate) use commands::{PackagesCommand, packages};
 
@@ -113,13 +113,33 @@ impl PackageOptions {
 
     /// What sessions of native kernels may install, from where their own pip or uv is set up to look; nothing with
     /// `--no-install`.
-    pub(crate) fn policy(&self) -> Result<Option<Arc<PackagePolicy>>, String> {
+    ///
+    /// # Errors
+    /// When the policy cannot be read, or an option is given that only the WebAssembly sandbox has.
+    pub(crate) fn native_installs(&self) -> Result<Option<NativeInstalls>, String> {
+        let beforehand = "`belljar native setup --packages NAMES` puts packages into the environment";
+        let index = "the environment's pip, and uv, are told by their own settings where packages come from";
+        for (option, given, hint) in [
+            ("--deps", !self.deps.is_empty(), beforehand),
+            ("--requirements", !self.requirements.is_empty(), beforehand),
+            ("--constraints", !self.constraints.is_empty(), beforehand),
+            ("--preload", !self.preload.is_empty(), beforehand),
+            ("--index-url", self.index_url.is_some(), index),
+            ("--extra-index-url", !self.extra_index_url.is_empty(), index),
+            ("--find-links", !self.find_links.is_empty(), index),
+            ("--exclude-newer", self.exclude_newer.is_some(), index),
+        ] {
+            if given {
+                return Err(format!("{option} is for --sandbox wasm\nhint: {hint}"));
+            }
+        }
         if self.no_install {
             return Ok(None);
         }
         let policy = Policy::new(&self.allow_packages, &self.deny_packages)
             .map_err(|error| format!("--allow-packages, --deny-packages: {error}"))?;
-        Ok(Some(Arc::new(move |name: &str| policy.objection(name).map_or(Ok(()), Err))))
+        let policy = Arc::new(move |name: &str| policy.objection(name).map_or(Ok(()), Err));
+        Ok(Some(NativeInstalls { policy, timeout: self.install_timeout }))
     }
 }
 

@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use belljar_core::Limits;
 use belljar_core::kernel::Backend;
 use clap::{Args, ValueEnum};
+
+use crate::packages::PackageOptions;
 
 /// The options.
 #[derive(Debug, Clone, Args)]
@@ -40,8 +43,14 @@ pub(crate) enum Sandbox {
     NativeWeak,
 }
 
-/// Whether a package is to be installed: `Err` says why not.
-pub(crate) type PackagePolicy = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+/// How native kernels get packages.
+#[derive(Clone)]
+pub(crate) struct NativeInstalls {
+    /// Whether a package is to be installed: `Err` says why not.
+    pub(crate) policy: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    /// How long one installation may take.
+    pub(crate) timeout: Duration,
+}
 
 /// A backend of native kernels, and the Python that it runs.
 pub(crate) struct NativeBackend {
@@ -65,13 +74,14 @@ impl NativeBackend {
 }
 
 impl SandboxOptions {
-    /// The backend of native kernels with these limits, if one is asked for. Without `packages` no session gets any.
+    /// The backend of native kernels with these limits, if one is asked for. Of `packages` it takes what sessions may
+    /// install.
     #[cfg(target_os = "linux")]
     pub(crate) fn native(
         &self,
         limits: Limits,
         color: bool,
-        packages: Option<Arc<PackagePolicy>>,
+        packages: &PackageOptions,
     ) -> Result<Option<NativeBackend>, String> {
         use belljar_jupyter::environment::{Environment, Environments};
         use belljar_jupyter::sandbox::Policy;
@@ -93,12 +103,14 @@ impl SandboxOptions {
                 environments.current().map_err(|error| error.to_string())?
             }
         };
+        let installs = packages.native_installs()?;
         let uv = find_on_path("uv");
         let mut options = NativeOptions::new(environment.interpreter());
         options.limits = limits;
         options.color = color;
         options.policy = policy;
-        options.packages = packages.map(|policy| NativePackages { uv, policy: Some(policy) });
+        options.packages =
+            installs.map(|NativeInstalls { policy, timeout }| NativePackages { uv, policy: Some(policy), timeout });
         let made = Native::new(options.clone()).map_err(|error| error.to_string());
         let native = match made {
             Ok(native) => {
@@ -127,12 +139,7 @@ impl SandboxOptions {
 
     /// The backend of native kernels: there is none here.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn native(
-        &self,
-        _: Limits,
-        _: bool,
-        _: Option<Arc<PackagePolicy>>,
-    ) -> Result<Option<NativeBackend>, String> {
+    pub(crate) fn native(&self, _: Limits, _: bool, _: &PackageOptions) -> Result<Option<NativeBackend>, String> {
         match self.sandbox {
             Sandbox::Wasm => Ok(None),
             _ => Err("native kernels need Linux\nhint: leave out --sandbox".into()),

@@ -89,15 +89,18 @@ impl ServeArguments {
     /// A server of native kernels, if that is what the options ask for.
     fn native_server(&self, mode: ReturnMode) -> Result<Option<Server>, String> {
         let limits = self.limits.of_server();
-        let backend = |limits, color| self.sandbox.native(limits, color, self.packages.policy()?);
+        let backend = |limits, color| self.sandbox.native(limits, color, &self.packages);
         if self.toolset == Toolset::Python {
             let native = backend(limits, false)?;
-            let runner = native.map(|native| Runner::on(native.warm_up_aside(), limits, self.capacity()));
-            return Ok(runner.map(|runner| Server::new(runner, mode)));
+            return Ok(native.map(|native| {
+                let python = native.python.clone();
+                Server::new(Runner::on(native.warm_up_aside(), &python, limits, self.capacity()), mode)
+            }));
         }
         let Some(native) = backend(self.sessions.limits(limits), self.sessions.color())? else { return Ok(None) };
+        let python = native.python.clone();
         let backend = native.warm_up_aside();
-        let runner = Runner::on(backend.clone(), limits, self.capacity());
+        let runner = Runner::on(backend.clone(), &python, limits, self.capacity());
         let sessions = self.sessions.native_sessions(backend, &runner)?;
         Ok(Some(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter)))
     }

@@ -11,10 +11,11 @@ use belljar_core::progress::{Progress, Step};
 
 use crate::native::guest;
 use crate::native::home::{Ground, Home, new_user, set_mode};
+use crate::native::installer::{Installer, PackagePolicy};
 use crate::native::kernel::{Life, NativeKernel};
 use crate::native::nursery::{Cradle, Nursery};
-use crate::native::pip::{Installer, PackagePolicy};
-use crate::native::sandbox::{self, Policy};
+
+use crate::native::sandbox::{self, Findings, Policy};
 
 /// Time between the interrupt of a cell whose time is up, which it can handle and which leaves its variables, and the end
 /// of its interpreter.
@@ -57,12 +58,21 @@ pub struct NativeOptions {
 }
 
 /// How sessions get packages.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct NativePackages {
     /// uv, where there is one; else the environment's pip installs.
     pub uv: Option<PathBuf>,
     /// Has the last word on each package, needed ones included.
     pub policy: Option<Arc<PackagePolicy>>,
+    /// How long one installation may take. It does not count against the time of the cell that asks for it.
+    pub timeout: Duration,
+}
+
+impl Default for NativePackages {
+    /// The environment's pip, everything allowed, ten minutes.
+    fn default() -> Self {
+        Self { uv: None, policy: None, timeout: Duration::from_secs(600) }
+    }
 }
 
 impl NativeOptions {
@@ -134,7 +144,7 @@ impl Native {
         // Its own name is that of the environment: resolving it would lead out of there.
         let python = std::path::absolute(python).map_err(|error| KernelError::Start(error.to_string()))?;
         if policy != Policy::Unsandboxed {
-            let admitted = sandbox::probe(new_user()).and_then(|findings| findings.admit(policy));
+            let admitted = Self::findings().and_then(|findings| findings.admit(policy));
             admitted.map_err(|error| KernelError::Start(error.to_string()))?;
         }
         sandbox::check_devices(&devices).map_err(|error| KernelError::Start(error.to_string()))?;
@@ -145,10 +155,11 @@ impl Native {
         guest::write(&code).map_err(failed)?;
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
         std::fs::create_dir_all(&fonts).map_err(failed)?;
-        let installer = packages.map(|NativePackages { uv, policy }| Installer {
+        let installer = packages.map(|NativePackages { uv, policy, timeout }| Installer {
             python: python.clone(),
             uv,
             policy,
+            timeout,
             most_bytes: package_bytes,
         });
         let control_groups = sandbox::delegated_control_groups();
@@ -156,6 +167,14 @@ impl Native {
         let ground = Ground { root, code, fonts, python, policy, limits, color, control_groups, devices, installer };
         let (nursery, ready, filling) = (Mutex::new(Warm::None), Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(Shared { ready, nursery, filling, ground, grace, modules, ahead }) })
+    }
+
+    /// How strong a sandbox stands on this machine, found out by making one.
+    ///
+    /// # Errors
+    /// When not even that can be found out.
+    pub fn findings() -> Result<Findings, sandbox::Error> {
+        sandbox::probe(new_user())
     }
 
     /// Does the imports, and starts kernels ahead: takes seconds. Without this the first session has it done beside it.

@@ -43,7 +43,7 @@ pub(crate) const STOPPED: &str = "Stopped: the cell was ended from outside";
 /// What a cell may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Elapsed time.
+    /// Elapsed time, but for what installing takes, which has a bound of its own.
     pub(crate) time: Option<Duration>,
     /// Time between the interrupt of a cell whose time is up, and its end.
     pub(crate) grace: Duration,
@@ -83,6 +83,7 @@ pub(crate) fn run(
     let begun = Instant::now();
     let mut run = Run {
         received: stage.client.received(),
+        installed: stage.broker.spent(),
         stage,
         audience,
         bounds,
@@ -125,6 +126,8 @@ struct Run<'a> {
     written: u64,
     /// Bytes of messages that had come before.
     received: u64,
+    /// Time that cells before have spent installing.
+    installed: Duration,
     /// Whether the next output is to replace all before it.
     clears: bool,
     /// Whether it was said that something is not shown.
@@ -189,12 +192,17 @@ impl Run<'_> {
             moment = soon(20);
         }
         if let (Some(time), None) = (self.bounds.time, &self.stop) {
-            moment = moment.min(self.begun + time);
+            moment = moment.min(self.begun + time + self.installing());
         }
         if let Some(stop) = &self.stop {
             moment = moment.min(if stop.signalled { soon(100) } else { soon(5) });
         }
         moment
+    }
+
+    /// How long the cell has installed packages for, up to what one installation may take.
+    fn installing(&self) -> Duration {
+        self.stage.broker.spent().saturating_sub(self.installed).min(self.stage.broker.timeout())
     }
 
     /// Takes what has come; answers whether there is more.
@@ -345,7 +353,7 @@ impl Run<'_> {
             Wish::Interrupt => self.stop_unless_stopping(false),
             Wish::Nothing => {}
         }
-        if self.bounds.time.is_some_and(|time| self.begun.elapsed() >= time) {
+        if self.bounds.time.is_some_and(|time| self.begun.elapsed() >= time + self.installing()) {
             self.stop_unless_stopping(true);
         }
         let has_begun = self.state.busy || self.begun.elapsed() > BEGINNING;

@@ -14,8 +14,9 @@ use tempfile::TempDir;
 
 use crate::native::client::connection;
 use crate::native::folder::Folder;
+use crate::native::installer::Installer;
 use crate::native::nursery::{Nursery, Plan, Process, Teller};
-use crate::native::pip::{Broker, Installer};
+use crate::native::pip::Broker;
 use crate::native::sandbox::{self, Policy, Sandbox, Source, Spec};
 use crate::native::site::Site;
 use crate::native::wire::message::Key;

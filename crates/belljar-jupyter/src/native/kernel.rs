@@ -8,6 +8,7 @@ use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
     Audience, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output, Question, Saved, Silent,
 };
+use belljar_core::progress::Progress;
 use serde_json::{Value, json};
 
 use crate::native::backend::Shared;
@@ -16,7 +17,7 @@ use crate::native::client::Client;
 use crate::native::home::{Ground, Home, START};
 use crate::native::nursery::{Nursery, Process, Status};
 use crate::native::question::{self, Unanswered};
-use crate::native::switch::Switch;
+use crate::native::switch::{Switch, Wish};
 use crate::native::wire::message::Key;
 
 /// How long a killed process may take to end.
@@ -171,6 +172,12 @@ impl Kernel for NativeKernel {
             Some(payloads) => json!({ "payload": payloads, "user_expressions": answer["user_expressions"].take() }),
             None => answer,
         })
+    }
+
+    fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
+        let switch = &self.life.switch;
+        let given_up = || switch.take() != Wish::Nothing;
+        self.home.broker().install(packages, progress, &given_up).map_err(KernelError::Refused)
     }
 
     fn interrupter(&self) -> Arc<dyn Interrupt> {

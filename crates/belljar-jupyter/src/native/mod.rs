@@ -12,7 +12,7 @@
 //! | `home`, `folder`, `acting` | where a session lives, and its files seen from the host |
 //! | `nursery` | the process that kernels are forked from, and kernels' processes |
 //! | `switch` | what stops a kernel from another thread |
-//! | `pip`, `requirement`, `site` | packages for a session, installed by the host |
+//! | `pip`, `installer`, `requirement`, `site` | packages for a session, installed by the host |
 //! | `guest` | the Python that runs in sessions' processes |
 
 pub mod sandbox;
@@ -25,6 +25,7 @@ mod content;
 mod folder;
 mod guest;
 mod home;
+mod installer;
 mod kernel;
 mod nursery;
 mod pip;
@@ -35,4 +36,4 @@ mod switch;
 mod wire;
 
 pub use backend::{Native, NativeOptions, NativePackages, PACKAGE_BYTES};
-pub use pip::PackagePolicy;
+pub use installer::PackagePolicy;

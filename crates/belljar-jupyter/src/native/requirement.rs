@@ -1,5 +1,5 @@
 //! What a session may name to be installed: packages and their versions, and nothing that leads elsewhere. It is the
-//! part of PEP 508 without addresses, markers and paths.
+//! part of PEP 508 without addresses and paths.
 
 /// Requirements that are taken at once.
 const MOST: usize = 100;
@@ -27,7 +27,9 @@ impl Requirement {
         if text.len() > LONGEST || !text.is_ascii() {
             return wrong("is no requirement");
         }
-        let compact: String = text.chars().filter(|c| !matches!(c, ' ' | '\t')).collect();
+        let (package, marker) =
+            text.split_once(';').map_or((text, None), |(package, marker)| (package, Some(marker.trim())));
+        let compact: String = package.chars().filter(|c| !matches!(c, ' ' | '\t')).collect();
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let end = compact.find(|c| !is_name(c)).unwrap_or(compact.len());
         let (name, mut rest) = compact.split_at(end);
@@ -50,14 +52,17 @@ impl Requirement {
         if rest.starts_with('@') {
             return wrong("names an address, from which nothing is installed");
         }
-        if rest.starts_with(';') {
-            return wrong("has a marker, which has no use here");
-        }
         let versions = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(rest);
         if !versions.is_empty() && !versions.split(',').all(is_version) {
             return wrong("is no requirement");
         }
-        Ok(Self { name: lower.replace(['_', '.'], "-"), text: compact })
+        let text = match marker {
+            // Whether it is one, and holds, is for the installer to say.
+            Some(marker) if is_like_a_marker(marker) => format!("{compact} ; {marker}"),
+            Some(_) => return wrong("has no marker after `;`"),
+            None => compact,
+        };
+        Ok(Self { name: lower.replace(['_', '.'], "-"), text })
     }
 
     /// Reads some.
@@ -90,6 +95,14 @@ fn is_version(text: &str) -> bool {
     version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_alphanumeric()) && version.chars().all(fits))
 }
 
+/// Whether this may be a condition such as `python_version < '3.12'`: its characters, and that it compares something.
+fn is_like_a_marker(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || " '\"()_.-+*<>=!~,".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || "('\"".contains(c))
+        && text.chars().all(fits)
+        && text.contains(['\'', '"'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +116,7 @@ mod tests {
             ("x[extra,other]==1.*", "x", "x[extra,other]==1.*"),
             ("x (~=1.2)", "x", "x(~=1.2)"),
             ("x===1!2.0+local-1", "x", "x===1!2.0+local-1"),
+            ("x == 1;sys_platform=='linux'", "x", "x==1 ; sys_platform=='linux'"),
         ] {
             let read = Requirement::parse(text).unwrap();
             assert_eq!((read.name(), read.text()), (name, passed), "{text}");
@@ -130,7 +144,10 @@ mod tests {
             "x-1.0.tar.gz",
             "x==",
             "x==-1",
-            "x==1;sys_platform=='linux'",
+            "x==1;",
+            "x==1; --index-url='y'",
+            "x; @ 'https://example.org'",
+            "x; a == '\n'",
             "x[y",
             "x[$(id)]",
             "x==1 --no-binary=:all:",

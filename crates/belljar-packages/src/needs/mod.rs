@@ -84,6 +84,11 @@ impl Known {
         Known { python: platform.python_full_version(), present: HashSet::new(), lock: None }
     }
 
+    /// Another interpreter, by its version: `3.13.1`.
+    pub fn python(version: &str) -> Self {
+        Known { python: version.to_owned(), present: HashSet::new(), lock: None }
+    }
+
     /// Adds modules that can be imported already: those of installed packages, of the session's own files, those
     /// that the guest provides. Dotted names say that this part is there.
     #[must_use]

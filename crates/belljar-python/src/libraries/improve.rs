@@ -148,46 +148,62 @@ mod tests {
         wat::parse_str(text).unwrap().into()
     }
 
-    fn effort(libraries: &CompiledLibraries, hash: &LibraryHash) -> Option<Effort> {
-        libraries.find(hash).map(|(effort, _)| effort)
+    /// A large library and a cache for what it is compiled to.
+    struct Bench {
+        cache: Cache,
+        engine: Engine,
+        bytes: FileBytes,
+        hash: LibraryHash,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let cache = Cache::open(Some(directory.path().into())).unwrap();
+            let bytes = large();
+            let hash = Sha256::digest(&bytes).into();
+            Self { cache, engine: Engine::new(HardStop::default()).unwrap(), bytes, hash, _directory: directory }
+        }
+
+        /// What a process has of the cache.
+        fn libraries(&self, patience: Duration) -> Arc<CompiledLibraries> {
+            let libraries = CompiledLibraries::with_patience(&self.engine, &self.cache, patience);
+            libraries.note(&self.bytes, self.hash);
+            libraries
+        }
+
+        fn effort(&self, libraries: &CompiledLibraries) -> Option<Effort> {
+            libraries.find(&self.hash).map(|(effort, _)| effort)
+        }
     }
 
     #[test]
     fn a_large_library_is_compiled_quickly_and_then_with_all_effort() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::open(Some(directory.path().into())).unwrap();
-        let engine = Engine::new(HardStop::default()).unwrap();
-        let bytes = large();
-        let hash: LibraryHash = Sha256::digest(&bytes).into();
-        let libraries = CompiledLibraries::with_patience(&engine, &cache, Duration::from_millis(200));
-        libraries.note(&bytes, hash);
-        libraries.compile_all(&[(hash, bytes.clone())], &NoProgress);
-        let quick = libraries.library(&bytes).unwrap();
-        assert_eq!(effort(&libraries, &hash), Some(Effort::Quick));
+        let bench = Bench::new();
+        let libraries = bench.libraries(Duration::from_millis(200));
+        libraries.compile_all(&[(bench.hash, bench.bytes.clone())], &NoProgress);
+        let quick = libraries.library(&bench.bytes).unwrap();
+        assert_eq!(bench.effort(&libraries), Some(Effort::Quick));
         assert!(!libraries.have_improved());
         let begun = Instant::now();
         while !libraries.have_improved() {
             assert!(begun.elapsed() < Duration::from_secs(60), "nobody improves it");
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!(effort(&libraries, &hash), Some(Effort::Full));
-        assert!(!Arc::ptr_eq(&quick, &libraries.library(&bytes).unwrap()));
+        assert_eq!(bench.effort(&libraries), Some(Effort::Full));
+        assert!(!Arc::ptr_eq(&quick, &libraries.library(&bench.bytes).unwrap()));
         // Another process finds the better code alone.
-        let other = CompiledLibraries::with_patience(&engine, &cache, Duration::ZERO);
-        assert!(other.known(&hash).is_some() && lock(&other.improvement.wanted).libraries.is_empty());
+        let other = bench.libraries(Duration::ZERO);
+        assert!(other.known(&bench.hash).is_some() && lock(&other.improvement.wanted).libraries.is_empty());
     }
 
     #[test]
     fn who_asks_for_the_best_code_waits_for_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::open(Some(directory.path().into())).unwrap();
-        let engine = Engine::new(HardStop::default()).unwrap();
-        let bytes = large();
-        let hash: LibraryHash = Sha256::digest(&bytes).into();
-        let libraries = CompiledLibraries::with_patience(&engine, &cache, Duration::from_secs(3600));
-        libraries.note(&bytes, hash);
-        libraries.library(&bytes).unwrap();
+        let bench = Bench::new();
+        let libraries = bench.libraries(Duration::from_secs(3600));
+        libraries.library(&bench.bytes).unwrap();
         libraries.improve_now(&NoProgress).unwrap();
-        assert_eq!(effort(&libraries, &hash), Some(Effort::Full));
+        assert_eq!(bench.effort(&libraries), Some(Effort::Full));
     }
 }

@@ -4,7 +4,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use belljar_core::progress::{Progress, Step, StepProgress};
-use belljar_emscripten::console::{self, OutputSink};
 use belljar_sessions::{Answer, Audience, Stream};
 use rmcp::model::{
     ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, PrimitiveSchemaDefinition, StringSchema,
@@ -112,13 +111,9 @@ impl Progress for Shared {
 
 impl Audience for Shared {
     fn wrote(&self, stream: Stream, bytes: &[u8]) {
-        let stream = match stream {
-            Stream::Stdout => console::Stream::Stdout,
-            Stream::Stderr => console::Stream::Stderr,
-        };
         // A client that reads slowly makes the cell wait, and nobody else.
-        let mut output = self.hearing().output.clone();
-        output.write(stream, bytes);
+        let output = self.hearing().output.clone();
+        output.wrote(stream, bytes);
     }
 
     fn ask(&self, prompt: &str, secret: bool) -> Result<mpsc::Receiver<Answer>, String> {

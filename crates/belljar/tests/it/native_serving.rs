@@ -88,6 +88,31 @@ fn packages_of_native_kernels_keep_to_the_policy() {
 }
 
 #[test]
+fn a_native_call_gets_what_its_block_or_its_imports_say() {
+    let block = "# /// script\n# requires-python = \">=3.9\"\n# dependencies = [\"cowsay<7\", \"tomli; python_version < '3.1'\"]\n# ///\n\
+                 import cowsay; cowsay.__name__";
+    let Some(said) = answer("", "run_python_code", &python(block)) else { return };
+    assert_eq!((&said["status"], &said["return_value"]), (&json!("success"), &json!("cowsay")), "{said}");
+    assert_eq!(said["dependencies"], json!(["cowsay", "tomli"]), "{said}");
+
+    // What the environment has is not installed; what nobody has is no fault until it is imported.
+    let imports = "import numpy, cowsay\ntry:\n    import belljar_no_such_module\nexcept ImportError as error:\n    print(error.name)\ncowsay.__name__";
+    let shown = answer("", "run_python_code", &python(imports)).unwrap();
+    assert_eq!((&shown["status"], &shown["return_value"]), (&json!("success"), &json!("cowsay")), "{shown}");
+    assert_eq!((&shown["dependencies"], &shown["output"]), (&json!(["cowsay"]), &json!(["belljar_no_such_module"])));
+
+    let nothing = answer("", "run_python_code", &python("import cowsay, belljar_no_such_module")).unwrap();
+    let error = nothing["error"].as_str().unwrap();
+    assert_eq!(nothing["status"], "run-error", "{nothing}");
+    assert!(error.contains("belljar_no_such_module cannot be installed: "), "{error}");
+
+    let old = "# /// script\n# requires-python = \"<3\"\n# ///\n1";
+    let refused = answer("", "run_python_code", &python(old)).unwrap();
+    assert_eq!(refused["status"], "install-error", "{refused}");
+    assert!(refused["error"].as_str().unwrap().contains("requires Python <3"), "{refused}");
+}
+
+#[test]
 fn a_session_runs_in_a_native_kernel_with_figures_and_files() {
     let code = "import pandas as pd, matplotlib.pyplot as plt\nplt.plot([1, 3, 2]); plt.show()\n\
                 open('table.csv', 'w').write('a\\n1\\n')\npd.read_csv('table.csv')";
@@ -108,6 +133,8 @@ fn what_a_native_server_cannot_do_is_said_at_once() {
     assert!(none.status == Some(2) && none.stderr.contains("belljar native setup"), "{none:?}");
     let missing = start(&["--sandbox", "native", "--venv", "/nonexistent"]);
     assert!(missing.status == Some(2) && missing.stderr.contains("/nonexistent"), "{missing:?}");
+    let deps = start(&["--sandbox", "native", "--native-dir", ENVIRONMENTS.to_str().unwrap(), "--deps", "rich"]);
+    assert!(deps.status == Some(2) && deps.stderr.contains("--deps is for --sandbox wasm"), "{deps:?}");
     let stray = start(&["--venv", "/nonexistent"]);
     assert!(stray.status == Some(2) && stray.stderr.contains("--sandbox native"), "{stray:?}");
     let directory = ENVIRONMENTS.to_str().unwrap();

@@ -61,7 +61,10 @@ fn imports(environment: &Path, modules: &str) -> bool {
 }
 
 fn makes_once(machine: &Machine) {
-    assert!(machine.native(&["status"]).stderr.contains("belljar native setup"));
+    let before = machine.native(&["status"]);
+    assert!(before.stderr.contains("belljar native setup"), "{before:?}");
+    let words = ["sandbox      stands (--sandbox native)", "sandbox      the weak one alone", "sandbox      none: "];
+    assert!(words.iter().any(|words| before.stdout.starts_with(words)), "{before:?}");
     let setup = ["setup", "--packages", "ipykernel"];
     let made = machine.native(&setup);
     assert_eq!(made.status, Some(0), "{made:?}");

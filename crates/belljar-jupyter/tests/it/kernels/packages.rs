@@ -1,9 +1,11 @@
 //! pip in a session: asked inside, done by the host.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use belljar_core::Limits;
 use belljar_core::kernel::End;
-use belljar_jupyter::{Native, NativeOptions, NativePackages};
+use belljar_jupyter::{Native, NativeOptions, NativePackages, PackagePolicy};
 use libtest_mimic::Trial;
 
 use crate::trials::harness::{Session, in_each_but_weak, options, strongest, text_of};
@@ -17,11 +19,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         packages_are_bounded();
         Ok(())
     });
+    let clock = Trial::test("installing_takes_no_time_of_the_cell", || {
+        installing_takes_no_time_of_the_cell();
+        Ok(())
+    });
     [
         in_each_but_weak("a_package_is_installed_and_imported_at_once", installed_and_imported),
         in_each_but_weak("pip_is_there_in_all_its_forms", all_forms),
         in_each_but_weak("what_pip_would_fetch_from_elsewhere_is_refused", elsewhere_is_refused),
-        vec![policy, bounded],
+        vec![policy, bounded, clock],
     ]
     .into_iter()
     .flatten()
@@ -36,6 +42,27 @@ fn installed_and_imported(session: &mut Session) {
     assert!(session.text("%pip install numpy").contains("already satisfied"));
     session.kernel.restart().unwrap();
     assert_eq!(session.text("import humanize\nhumanize.__version__"), "'4.9.0'");
+}
+
+/// Has the clock of this session's cells stand while it installs.
+fn installing_takes_no_time_of_the_cell() {
+    let limits = Limits { wall_time: Some(Duration::from_secs(1)), ..Limits::default() };
+    let slow: Arc<PackagePolicy> = Arc::new(|_| {
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(())
+    });
+    let packages = NativePackages { policy: Some(slow.clone()), ..NativePackages::default() };
+    let native = Native::new(NativeOptions { packages: Some(packages), limits, ..options(strongest()) }).unwrap();
+    let mut session = Session::of(&native);
+    let executed = session.run("%pip install numpy");
+    assert!(text_of(&executed).contains("already satisfied"), "{executed:?}");
+    // What is left of the cell has the time it had.
+    assert!(session.error("%pip install numpy\nimport time; time.sleep(30)").starts_with("TimeoutError"));
+
+    let timeout = Duration::from_millis(1);
+    let packages = NativePackages { policy: Some(slow), timeout, ..NativePackages::default() };
+    let native = Native::new(NativeOptions { packages: Some(packages), ..options(strongest()) }).unwrap();
+    assert!(Session::of(&native).text("%pip install numpy").contains("longer than 0.001 s (--install-timeout)"));
 }
 
 fn all_forms(session: &mut Session) {

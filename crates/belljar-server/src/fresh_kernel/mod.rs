@@ -1,15 +1,16 @@
 //! `run_python_code` on a backend of sessions: each call in a kernel of its own, whose cells are the code and what we need
 //! to know of it.
 
+mod aside;
+mod packages;
+
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
 
-use belljar_core::kernel::{Answer, Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, Output, Stream};
+use belljar_core::kernel::{Answer, Audience, Backend, CellRequest, End, Interrupt, Kernel, Output, Stream};
 use belljar_core::progress::{Progress, Step, StepProgress};
 use belljar_core::{LimitKind, Limits, Outcome, PythonError, Value};
-use belljar_emscripten::console::{self, OutputSink};
-use belljar_packages::Requirement;
+use belljar_packages::needs::{self, Known};
 use rmcp::model::LoggingLevel;
 use serde::Deserialize;
 
@@ -17,16 +18,14 @@ use crate::answer::Report;
 use crate::arguments::Arguments;
 use crate::images::Images;
 use crate::listener::{Listener, Output as Heard};
-
-/// How long the cells before and after the code may take. One that installs may take as long as the backend gives any cell.
-const ASIDE: Duration = Duration::from_secs(10);
-/// The form in which a value's JSON comes out of the kernel.
-const VALUE: &str = "application/vnd.belljar.value+json";
+use packages::Packages;
 
 /// A call.
 pub(crate) struct Call<'a> {
     pub(crate) arguments: Arguments,
     pub(crate) limits: Limits,
+    /// The version of the kernels' Python: `3.13.1`.
+    pub(crate) python: &'a str,
     pub(crate) listener: &'a Listener,
 }
 
@@ -39,11 +38,11 @@ pub(crate) fn run(
     call: Call<'_>,
     begins: impl FnOnce(Arc<dyn Interrupt>) -> bool,
 ) -> Result<Report, String> {
-    let Call { arguments, limits, listener } = call;
+    let Call { arguments, limits, python, listener } = call;
     let mut report = Report {
         outcome: Outcome::Success(None),
         output: Vec::new(),
-        dependencies: arguments.dependencies.iter().map(|requirement| requirement.name().to_owned()).collect(),
+        dependencies: Vec::new(),
         images: Vec::new(),
         limits,
     };
@@ -51,15 +50,23 @@ pub(crate) fn run(
     if !begins(kernel.interrupter()) {
         return Err("the call was cancelled".into());
     }
-    if let Err(reason) = install(&mut *kernel, &arguments.dependencies, listener) {
-        listener.log(LoggingLevel::Error, "belljar", reason.clone());
-        report.outcome = Outcome::InstallError(reason);
-        return Ok(report);
-    }
+    let needs = needs::of_code(&arguments.code, &Known::python(python)).map_err(|error| error.to_string());
+    let needs = needs.map(|needs| needs.with(arguments.dependencies));
+    let packages = needs.and_then(|needs| Packages::install(&needs, &mut *kernel, listener));
+    let packages = match packages {
+        Ok(packages) => packages,
+        Err(reason) => {
+            listener.log(LoggingLevel::Error, "belljar", reason.clone());
+            report.outcome = Outcome::InstallError(reason);
+            return Ok(report);
+        }
+    };
+    report.dependencies.clone_from(&packages.installed);
     if let Some(globals) = &arguments.globals {
         // A JSON string is a Python string.
         let text = serde_json::to_string(globals.get()).map_err(|error| error.to_string())?;
-        let done = aside(&mut *kernel, format!("globals().update(__import__('json').loads({text}))"), listener);
+        let code = format!("globals().update(__import__('json').loads({text}))");
+        let done = aside::run(&mut *kernel, code, listener);
         if let End::Raised { error, .. } | End::Died(error) = done.end {
             return Err(format!("the variables cannot be set: {error}"));
         }
@@ -79,28 +86,15 @@ pub(crate) fn run(
     }
     let value = if has_value { value_of(&mut *kernel, executed.count, &limits, listener) } else { None };
     report.outcome = outcome(executed.end, value);
+    if let Outcome::Error(error) = &mut report.outcome {
+        packages.explain(error);
+    }
     report.output = heard.take();
     report.images = images.take();
     if let (Some(error), false) = (report.error(), matches!(report.outcome, Outcome::Exit(_))) {
         listener.log(LoggingLevel::Error, "python", error);
     }
     Ok(report)
-}
-
-fn install(kernel: &mut dyn Kernel, requirements: &[Requirement], listener: &Listener) -> Result<(), String> {
-    if requirements.is_empty() {
-        return Ok(());
-    }
-    let wanted: Vec<String> = requirements.iter().map(|requirement| format!("'{requirement}'")).collect();
-    let audience = Arc::new(Ears { listener: listener.clone(), heard: Heard::heard(listener) });
-    let code = format!("%pip install {}", wanted.join(" "));
-    let done = kernel.execute(&CellRequest { code, off_record: true, ..CellRequest::default() }, audience);
-    let said: String = texts(&done.outputs).collect();
-    match done.end {
-        End::Success if !said.contains("ERROR:") => Ok(()),
-        End::Success => Err(said.trim().to_owned()),
-        End::Raised { error, .. } | End::Died(error) => Err(format!("{}\n{error}", said.trim()).trim().to_owned()),
-    }
 }
 
 /// The JSON of a cell's value.
@@ -114,28 +108,12 @@ fn value_of(kernel: &mut dyn Kernel, count: u64, limits: &Limits, listener: &Lis
     }
     let source = serde_json::to_string(belljar_python::VALUES).ok()?;
     let code = format!(
-        "def _belljar_value():\n    module = type(__import__('sys'))('values')\n    exec({source}, module.__dict__)\n    \
-         fields = module.render(Out[{count}], {})\n    \
-         __import__('IPython').display.display({{'{VALUE}': fields}}, raw=True)\n_belljar_value()",
+        "def _belljar_told():\n    module = type(__import__('sys'))('values')\n    exec({source}, module.__dict__)\n    \
+         return module.render(Out[{count}], {})",
         limits.value
     );
-    let done = aside(kernel, code, listener);
-    let form = done.outputs.iter().find_map(|output| match output {
-        Output::Shown(forms) => forms.get(VALUE),
-        _ => None,
-    })?;
-    let Fields { value, text, strict } = serde_json::from_value(form.clone()).ok()?;
+    let Fields { value, text, strict } = aside::told(kernel, &code, listener)?;
     Some(Value { json: value?, text: text?, strict })
-}
-
-/// Runs a cell of our own, which nobody hears of.
-fn aside(kernel: &mut dyn Kernel, code: String, listener: &Listener) -> Executed {
-    let cell = CellRequest { code, timeout: Some(ASIDE), off_record: true, ..CellRequest::default() };
-    let executed = kernel.execute(&cell, Arc::new(belljar_core::kernel::Silent));
-    if let End::Raised { error, .. } | End::Died(error) = &executed.end {
-        listener.log(LoggingLevel::Debug, "belljar", error.clone());
-    }
-    executed
 }
 
 fn outcome(end: End, value: Option<Value>) -> Outcome {
@@ -163,13 +141,6 @@ fn outcome(end: End, value: Option<Value>) -> Outcome {
     }
 }
 
-fn texts(outputs: &[Output]) -> impl Iterator<Item = &str> {
-    outputs.iter().filter_map(|output| match output {
-        Output::Text { text, .. } => Some(text.as_str()),
-        _ => None,
-    })
-}
-
 /// The call's client.
 struct Ears {
     listener: Listener,
@@ -184,11 +155,7 @@ impl Progress for Ears {
 
 impl Audience for Ears {
     fn wrote(&self, stream: Stream, bytes: &[u8]) {
-        let stream = match stream {
-            Stream::Stdout => console::Stream::Stdout,
-            Stream::Stderr => console::Stream::Stderr,
-        };
-        self.heard.clone().write(stream, bytes);
+        self.heard.wrote(stream, bytes);
     }
 
     fn ask(&self, _: &str, _: bool) -> Result<Receiver<Answer>, String> {
