@@ -19,9 +19,10 @@ const PLACES: [&str; 5] = ["/tmp", "/mnt", "/var", "/run", "/home"];
 /// Folders at the top of a system; links to `/usr` on most.
 const TOP: [&str; 6] = ["bin", "lib", "lib32", "lib64", "libx32", "sbin"];
 
-/// Of the host's settings, what libraries look for. Those that are missing are missing inside.
-const SETTINGS: [&str; 8] = [
+/// Of the host's settings, what libraries look for, and Debian's browser. Those that are missing are missing inside.
+const SETTINGS: [&str; 9] = [
     "/etc/alternatives",
+    "/etc/chromium.d",
     "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/localtime",
