@@ -13,6 +13,7 @@ use crate::native::client::{Channel, Client};
 use crate::native::content::{Question, Raised, Reply, Said};
 use crate::native::nursery::Process;
 use crate::native::pip::Broker;
+use crate::native::processor;
 use crate::native::switch::{Switch, Wish};
 use crate::native::wire::WireError;
 use crate::native::wire::message::Received;
@@ -45,6 +46,8 @@ pub(crate) const STOPPED: &str = "Stopped: the cell was ended from outside";
 pub(crate) struct Bounds {
     /// Elapsed time, but for what installing takes, which has a bound of its own.
     pub(crate) time: Option<Duration>,
+    /// Processor time of the kernel and what it has started.
+    pub(crate) processor: Option<Duration>,
     /// Time between the interrupt of a cell whose time is up, and its end.
     pub(crate) grace: Duration,
     /// Bytes that it writes.
@@ -84,6 +87,7 @@ pub(crate) fn run(
     let mut run = Run {
         received: stage.client.received(),
         installed: stage.broker.spent(),
+        burnt: bounds.processor.and_then(|_| processor::time(stage.process.death())),
         stage,
         audience,
         bounds,
@@ -128,6 +132,8 @@ struct Run<'a> {
     received: u64,
     /// Time that cells before have spent installing.
     installed: Duration,
+    /// Processor time that was taken before.
+    burnt: Option<Duration>,
     /// Whether the next output is to replace all before it.
     clears: bool,
     /// Whether it was said that something is not shown.
@@ -193,6 +199,9 @@ impl Run<'_> {
         }
         if let (Some(time), None) = (self.bounds.time, &self.stop) {
             moment = moment.min(self.begun + time + self.installing());
+        }
+        if self.bounds.processor.is_some() {
+            moment = moment.min(soon(100));
         }
         if let Some(stop) = &self.stop {
             moment = moment.min(if stop.signalled { soon(100) } else { soon(5) });
@@ -355,6 +364,11 @@ impl Run<'_> {
         }
         if self.bounds.time.is_some_and(|time| self.begun.elapsed() >= time + self.installing()) {
             self.stop_unless_stopping(true);
+        }
+        if let (Some(most), Some(before)) = (self.bounds.processor, self.burnt)
+            && processor::time(self.stage.process.death()).is_some_and(|now| now.saturating_sub(before) > most)
+        {
+            return Err(self.end("CpuLimit: the cell used more processor time than it may (--cpu)".into()));
         }
         let has_begun = self.state.busy || self.begun.elapsed() > BEGINNING;
         let Some(stop) = &mut self.stop else { return Ok(()) };

@@ -258,7 +258,7 @@ impl Places {
     }
 
     fn spec(&self, ground: &Ground, user: Option<u32>, mut readable: Vec<PathBuf>, plan: &Plan) -> Spec {
-        let Limits { memory, disk, files, cpu_time, .. } = ground.limits;
+        let Limits { memory, disk, files, .. } = ground.limits;
         let doors = self.broker.parent().map(Path::to_path_buf);
         readable.extend([ground.code.clone(), ground.fonts.clone(), self.site.clone()].into_iter().chain(doors));
         // What is below `/usr` is seen anyway.
@@ -281,12 +281,7 @@ impl Places {
             folders,
             devices: ground.devices.clone(),
             control_groups: ground.control_groups.clone(),
-            limits: sandbox::Limits {
-                memory_bytes: Some(memory),
-                file_bytes: disk,
-                processor_seconds: cpu_time.map(|time| time.as_secs().max(1)),
-                ..sandbox::Limits::default()
-            },
+            limits: sandbox::Limits { memory_bytes: Some(memory), file_bytes: disk, ..sandbox::Limits::default() },
             ..Spec::waiting()
         }
     }

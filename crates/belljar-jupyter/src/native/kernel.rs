@@ -65,7 +65,8 @@ impl Life {
         let cell = CellRequest { code: "1\nNone".into(), ..CellRequest::default() };
         let stage =
             Stage { client: &mut self.client, process: &self.process, switch: &self.switch, broker: home.broker() };
-        let bounds = Bounds { time: Some(START), grace: Duration::ZERO, output: 1 << 20, silent: true };
+        let bounds =
+            Bounds { time: Some(START), processor: None, grace: Duration::ZERO, output: 1 << 20, silent: true };
         let silent: Arc<dyn Audience> = Arc::new(Silent);
         cell::run(stage, &cell, &silent, bounds, 0).map(drop).map_err(|_| "the kernel does not run cells".to_owned())
     }
@@ -115,7 +116,6 @@ fn name(signal: i32) -> &'static str {
         libc::SIGFPE => " (SIGFPE)",
         libc::SIGILL => " (SIGILL)",
         libc::SIGSYS => " (SIGSYS, a system call that is not allowed)",
-        libc::SIGXCPU => " (SIGXCPU, its processor time is used up)",
         libc::SIGXFSZ => " (SIGXFSZ, a file became too long)",
         _ => "",
     }
@@ -128,7 +128,8 @@ impl Kernel for NativeKernel {
             (Some(asked), Some(most)) => Some(asked.min(most)),
             (asked, most) => asked.or(most),
         };
-        let bounds = Bounds { time, grace: self.shared.grace, output: limits.output, silent: false };
+        let (processor, grace) = (limits.cpu_time, self.shared.grace);
+        let bounds = Bounds { time, processor, grace, output: limits.output, silent: false };
         let Life { process, client, switch, .. } = &mut self.life;
         let stage = Stage { client, process, switch, broker: self.home.broker() };
         self.payloads.clear();

@@ -11,6 +11,7 @@
 //! | `content` | what a kernel says, read from its messages |
 //! | `home`, `folder`, `acting` | where a session lives, and its files seen from the host |
 //! | `nursery` | the process that kernels are forked from, and kernels' processes |
+//! | `processor` | how much processor time a kernel takes |
 //! | `switch` | what stops a kernel from another thread |
 //! | `pip`, `installer`, `requirement`, `site` | packages for a session, installed by the host |
 //! | `guest` | the Python that runs in sessions' processes |
@@ -29,6 +30,7 @@ mod installer;
 mod kernel;
 mod nursery;
 mod pip;
+mod processor;
 mod question;
 mod requirement;
 mod site;

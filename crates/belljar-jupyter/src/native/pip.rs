@@ -229,7 +229,9 @@ mod tests {
             }
         });
         let begun = Instant::now();
-        assert_eq!(read_line(&ours).unwrap_err().kind(), ErrorKind::TimedOut);
+        // The system's word for it is the other one.
+        let why = read_line(&ours).unwrap_err().kind();
+        assert!(matches!(why, ErrorKind::TimedOut | ErrorKind::WouldBlock), "{why}");
         assert!(begun.elapsed() < 5 * PATIENCE, "it took {:?}", begun.elapsed());
         drop(ours);
         slow.join().unwrap();

@@ -16,7 +16,7 @@ use crate::native::switch::{Switch, Wish};
 use crate::native::wire::WireError;
 use crate::native::wire::message::Received;
 
-/// How long an answer may take. The first completion imports jedi, which takes a second.
+/// How long an answer may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the shell may take to be done after an interrupt, and how long an answer may come behind the word that it is.
 const AFTERWARDS: Duration = Duration::from_secs(1);

@@ -132,6 +132,8 @@ def _config(plan: dict[str, Any]) -> Config:
     config.InteractiveShell.colors = "neutral" if plan["color"] else "nocolor"
     # Its database would have to be written, by a thread of its own.
     config.HistoryManager.enabled = False
+    # It looks at sources and reads thousands of them first: seconds. IPython's own completer looks at values.
+    config.Completer.use_jedi = False
     config.IPKernelApp.log_level = "CRITICAL"
     config.IPKernelApp.outstream_class = f"{__name__}.Stream"
     return config
