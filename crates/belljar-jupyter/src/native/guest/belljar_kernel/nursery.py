@@ -57,6 +57,7 @@ def main() -> NoReturn:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     gc.collect()
     gc.freeze()
+    gc.enable()
     wake, awoken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(awoken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
