@@ -8,10 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use libc::c_long;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use seccompiler::BpfProgram;
 use serde::{Deserialize, Serialize};
 
 use super::calls;
@@ -191,17 +193,11 @@ impl Sandbox {
         after.push(call("capset", libc::SYS_capset, vec![Bytes(header), Bytes("00".repeat(24))]));
 
         let mut seal = Vec::new();
-        for program in Filters::new(Strength::Full, false)?.programs {
-            let instructions = program.iter().flat_map(|one| {
-                // `struct sock_filter`: code, jump if true, jump if false, a number.
-                let [low, high] = one.code.to_ne_bytes();
-                let [a, b, c, d] = one.k.to_ne_bytes();
-                [low, high, one.jt, one.jf, a, b, c, d]
-            });
+        for instructions in filters()? {
             let arguments = vec![
                 Number(libc::PR_SET_SECCOMP.into()),
                 Number(libc::SECCOMP_MODE_FILTER.into()),
-                Filter(hexadecimal(instructions)),
+                Filter(instructions.clone()),
                 NO_FLAGS,
                 NO_FLAGS,
             ];
@@ -217,6 +213,24 @@ impl Sandbox {
             oom_score_adj: super::launcher::KILL_FIRST,
         })
     }
+}
+
+/// The filters as the plan has them: the same for all, and made once.
+fn filters() -> Result<&'static [String], Failure> {
+    static MADE: OnceLock<Vec<String>> = OnceLock::new();
+    if let Some(made) = MADE.get() {
+        return Ok(made);
+    }
+    let programs = Filters::new(Strength::Full, false)?.programs;
+    let text = |program: &BpfProgram| {
+        hexadecimal(program.iter().flat_map(|one| {
+            // `struct sock_filter`: code, jump if true, jump if false, a number.
+            let [low, high] = one.code.to_ne_bytes();
+            let [a, b, c, d] = one.k.to_ne_bytes();
+            [low, high, one.jt, one.jf, a, b, c, d]
+        }))
+    };
+    Ok(MADE.get_or_init(|| programs.iter().map(text).collect()))
 }
 
 fn hexadecimal(bytes: impl Iterator<Item = u8>) -> String {

@@ -38,8 +38,17 @@ class Stream(OutStream):
     """
 
     _last: "Stream | None" = None
+    _holds = False
+    """Whether something may have been written that was not sent."""
+
+    def flush(self) -> None:
+        # To send nothing takes as long as to send something: another thread does it, and is waited for.
+        if self._holds:
+            self._holds = False
+            super().flush()
 
     def write(self, string: str) -> int | None:
+        self._holds = True
         last = Stream._last
         if last is not self:
             Stream._last = self
@@ -60,6 +69,8 @@ class Kernel(IPythonKernel):
     """ipykernel's kernel, which says why nobody can be asked."""
 
     shell_class = Type(Shell)
+    _execute_sleep = 0
+    """Streams are waited for until they are flushed; ipykernel then sleeps for a while, to be sure."""
 
     def raw_input(self, prompt: str = "") -> str:
         return _answered(super().raw_input(prompt))
