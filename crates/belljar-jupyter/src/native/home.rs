@@ -321,3 +321,47 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
 
 /// How long a kernel may take to start, on a busy machine.
 pub(crate) const START: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_gets_a_control_group_and_devices_where_there_are_some() {
+        let ground = |control_groups: Option<&str>, devices: &[&str]| Ground {
+            root: tempfile::tempdir().unwrap(),
+            code: "/code".into(),
+            fonts: "/fonts".into(),
+            python: "/environment/bin/python".into(),
+            policy: Policy::Full,
+            limits: Limits::default(),
+            color: false,
+            control_groups: control_groups.map(PathBuf::from),
+            devices: devices.iter().map(PathBuf::from).collect(),
+            installer: None,
+        };
+        let places = Places {
+            session: SESSION.into(),
+            sockets: SOCKETS.into(),
+            temporary: "/tmp".into(),
+            site: "/site".into(),
+            broker: "/doors/pip".into(),
+        };
+        let spec = |ground: &Ground| places.spec(ground, None, Vec::new(), &places.plan(ground));
+        let rich = spec(&ground(Some("/sys/fs/cgroup/belljar"), &["/dev/dri/renderD128"]));
+        assert_eq!(rich.control_groups.as_deref(), Some(Path::new("/sys/fs/cgroup/belljar")));
+        assert_eq!(rich.devices, [PathBuf::from("/dev/dri/renderD128")]);
+        let poor = spec(&ground(None, &[]));
+        assert_eq!((poor.control_groups, poor.devices), (None, Vec::new()));
+    }
+
+    #[test]
+    fn no_two_sessions_have_one_user() {
+        let users: Vec<_> = (0..1000).filter_map(|_| new_user()).collect();
+        let mut different = users.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert_eq!(different.len(), users.len());
+        assert!(users.iter().all(|user| sandbox::SESSION_USERS.contains(user)));
+    }
+}
