@@ -244,7 +244,12 @@ fn refused(strength: Strength, owns_files: bool) -> Result<BTreeMap<c_long, Vec<
         Strength::Weak => is_not(argument, 0),
     };
     for call in OF_PROCESSES {
-        rules.entry(call).or_default().push(all([others(0)])?);
+        let rule = match (strength, call) {
+            // ZeroMQ has it say of each thread, by its number, that it is an ordinary one, and aborts otherwise.
+            (Strength::Weak, libc::SYS_sched_setscheduler) => all([others(0), is_not(1, libc::SCHED_OTHER as u64)])?,
+            _ => all([others(0)])?,
+        };
+        rules.entry(call).or_default().push(rule);
     }
     let priority = rules.entry(libc::SYS_setpriority).or_default();
     priority.push(all([is(0, libc::PRIO_PROCESS.into()), others(1)])?);

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use belljar_core::kernel::Bundle;
 use libtest_mimic::Trial;
 
-use crate::trials::harness::{Session, in_each};
+use crate::trials::harness::{Session, in_each, in_each_but_weak};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [
@@ -12,7 +12,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         in_each("figures_of_matplotlib_are_pictures", figures_of_matplotlib_are_pictures),
         in_each("figures_of_seaborn_are_pictures", figures_of_seaborn_are_pictures),
         in_each("figures_of_plotly_are_pages_with_data", figures_of_plotly_are_pages_with_data),
-        in_each("figures_of_plotly_are_pictures_where_there_is_a_browser", figures_of_plotly_are_pictures),
+        in_each_but_weak("figures_of_plotly_are_pictures_where_there_is_a_browser", figures_of_plotly_are_pictures),
         in_each("formulas_of_sympy_have_latex", formulas_of_sympy_have_latex),
     ]
     .into_iter()
