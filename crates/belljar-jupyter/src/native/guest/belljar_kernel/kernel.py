@@ -94,6 +94,7 @@ def serve(plan: dict[str, Any]) -> NoReturn:
         _begin_anew(plan)
         if not plan["network"]:
             _do_without_network()
+            _do_without_modes()
         application = IPKernelApp.instance(config=_config(plan), kernel_class=Kernel)
         application.initialize(["-f", _connection_file(plan)])
         _furnish(application.shell)
@@ -124,6 +125,14 @@ def _begin_anew(plan: dict[str, Any]) -> None:
 def _do_without_network() -> None:
     """Leave out the pipe by which forked processes print: it is a TCP socket, and ZeroMQ aborts where it gets none."""
     kernelapp.IOPubThread = lambda socket, pipe=False, **options: IOPubThread(socket, pipe=False, **options)
+
+
+def _do_without_modes() -> None:
+    """Leave out the file that IPython copies with its mode: without namespaces no modes are to be changed."""
+    startup = os.path.join(os.environ["IPYTHONDIR"], "profile_default", "startup")
+    os.makedirs(startup, exist_ok=True)
+    with open(os.path.join(startup, "README"), "w"):
+        pass
 
 
 def _lend_fonts(plan: dict[str, Any]) -> None:
