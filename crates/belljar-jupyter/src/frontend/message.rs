@@ -92,7 +92,9 @@ impl Signer {
             return Err(Bad::Frames);
         };
         if let Some(mac) = self.mac([header, parent, metadata, content].map(|part| &part[..])) {
-            mac.verify_slice(&unhex(signature).ok_or(Bad::Signature)?).map_err(|_| Bad::Signature)?;
+            let signature = unhex(signature).ok_or(Bad::Signature)?;
+            mac.verify_slice(&signature).map_err(|_| Bad::Signature)?;
+            // As bytes: their text can be written in many ways.
             self.remember(signature)?;
         }
         let header: Header = serde_json::from_slice(header).map_err(|_| Bad::Json("header"))?;
@@ -100,12 +102,12 @@ impl Signer {
         Ok(Request { identities, header: Arc::new(header), content })
     }
 
-    fn remember(&self, signature: &[u8]) -> Result<(), Bad> {
+    fn remember(&self, signature: Vec<u8>) -> Result<(), Bad> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if !seen.all.insert(signature.to_vec()) {
+        if !seen.all.insert(signature.clone()) {
             return Err(Bad::Repeated);
         }
-        seen.order.push_back(signature.to_vec());
+        seen.order.push_back(signature);
         if seen.order.len() > REMEMBERED
             && let Some(oldest) = seen.order.pop_front()
         {
@@ -196,7 +198,13 @@ mod tests {
         let signer = Signer::new(b"key");
         let message = message(&signer);
         signer.open(message.clone()).unwrap();
-        assert_eq!(signer.open(message).unwrap_err(), Bad::Repeated);
+        assert_eq!(signer.open(message.clone()).unwrap_err(), Bad::Repeated);
+        // Another text of the same signature.
+        let mut frames = message.into_vec();
+        let signature = frames.iter().position(|frame| frame == DELIMITER).unwrap() + 1;
+        frames[signature] = frames[signature].to_ascii_uppercase().into();
+        let spelled_otherwise = ZmqMessage::try_from(frames).unwrap();
+        assert_eq!(signer.open(spelled_otherwise).unwrap_err(), Bad::Repeated);
     }
 
     #[test]

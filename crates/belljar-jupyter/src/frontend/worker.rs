@@ -261,7 +261,7 @@ impl Worker {
             let value = audience.value.lock().unwrap_or_else(PoisonError::into_inner).take();
             self.history.add(count, &asked.code, value);
         }
-        self.next = executed.count + 1;
+        self.next = executed.count.saturating_add(1);
         let result = match executed.end {
             End::Success => Ok(()),
             End::Raised { error, traceback } => Err(Failure::new(&error, traceback)),

@@ -887,6 +887,48 @@ def memory_that_no_limit_counts_is_taken():
     os.memfd_create("x")
 
 
+@attack(errno.EPERM)
+def memory_that_is_shared_and_has_no_file_is_taken():
+    mmap.mmap(-1, 1 << 20)
+
+
+@attack(errno.EPERM)
+def memory_is_shared_by_another_name_of_the_flag():
+    # MAP_SHARED_VALIDATE | MAP_ANONYMOUS, with bits above those that the kernel looks at.
+    call(9, 0, 1 << 20, 3, 0x23 | 1 << 40, -1, 0)
+
+
+@attack(errno.EACCES)
+def memory_of_the_device_of_zeros_is_shared():
+    mmap.mmap(os.open("/dev/zero", os.O_RDWR), 1 << 20)
+
+
+@attack(errno.EACCES)
+def memory_of_the_device_of_zeros_is_shared_after_reading():
+    mmap.mmap(os.open("/dev/zero", os.O_RDONLY), 1 << 20, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+@works
+def zeros_are_read():
+    with open("/dev/zero", "rb") as zeros:
+        check(zeros.read(3) == b"\0\0\0", "")
+
+
+@works
+def processes_share_memory_that_has_a_name():
+    from multiprocessing import shared_memory
+
+    memory = shared_memory.SharedMemory(create=True, size=4096)
+    process = os.fork()
+    if process == 0:
+        memory.buf[:3] = b"abc"
+        os._exit(0)
+    os.waitpid(process, 0)
+    check(bytes(memory.buf[:3]) == b"abc", "")
+    memory.close()
+    memory.unlink()
+
+
 @holds
 def system_v_objects_are_refused():
     refused(lambda: call(29, 0, 1 << 30, 0o1600))
@@ -1007,7 +1049,7 @@ def a_terminal_is_made():
 
 @works
 def memory_is_mapped():
-    with mmap.mmap(-1, 1 << 20) as memory:
+    with mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[:3] = b"abc"
         check(memory[:3] == b"abc", "")
     with open(f"{HOME}/mapped-{os.getpid()}", "w+b") as file:

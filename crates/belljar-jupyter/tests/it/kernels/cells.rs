@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::{End, Output, Stream};
 use libtest_mimic::Trial;
 
-use crate::harness::{Session, in_each, text_of};
+use crate::trials::harness::{Session, in_each, text_of};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [

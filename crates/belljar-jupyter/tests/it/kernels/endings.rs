@@ -9,7 +9,7 @@ use belljar_jupyter::sandbox::Policy;
 use belljar_jupyter::{Native, NativeOptions};
 use libtest_mimic::Trial;
 
-use crate::harness::{PYTHON, Session, in_each, limits, options, strongest, text_of};
+use crate::trials::harness::{PYTHON, Session, in_each, limits, options, strongest, text_of};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,8 +30,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         in_each("too_much_output_ends_the_cell", too_much_output),
         in_each("what_a_cell_shows_is_bounded", shown_is_bounded),
         in_each("forged_replies_and_hostile_frames_stay_within_the_session", hostile_sockets),
+        in_each("a_count_that_the_guest_makes_up_is_not_believed", wild_counts),
         in_each("a_copy_and_a_state_are_refused_with_words", unsupported),
         vec![
+            own("processor_time_is_a_cells_and_has_a_name", processor_time),
             own("a_session_that_takes_too_much_memory_says_so", too_much_memory),
             own("kernels_started_ahead_are_given_out_once", started_ahead),
             own("an_environment_without_ipykernel_is_refused_with_words", without_ipykernel),
@@ -122,10 +124,10 @@ fn too_much_output(session: &mut Session) {
 }
 
 fn shown_is_bounded(session: &mut Session) {
-    let executed = session.run("from IPython.display import display\nfor n in range(150): display(n)");
+    let executed = session.run("from IPython.display import display\nfor n in range(300): display(n)");
     assert_eq!(executed.end, End::Success);
     let text = text_of(&executed);
-    assert!(text.contains("[not shown: a cell shows at most 100 things"), "{text}");
+    assert_eq!(text.matches("[not shown: a cell shows at most 100 things").count(), 1, "{text}");
 }
 
 /// The guest takes the place of its kernel's sockets, and speaks to its own key as it likes.
@@ -155,9 +157,35 @@ fn hostile_sockets(session: &mut Session) {
     assert_eq!(session.text("'alive'"), "'alive'");
 }
 
+/// A number that the guest chooses is not taken for the cell's.
+fn wild_counts(session: &mut Session) {
+    for wild in ["2**64 - 1", "2**64", "-5", "2**200"] {
+        session.run(&format!("get_ipython().execution_count = {wild}"));
+        let before = session.run("1").count;
+        let begun = Instant::now();
+        assert_eq!(session.run("2").count, before + 1, "{wild}");
+        assert!(begun.elapsed() < 4 * SECOND, "{wild}: {:?}", begun.elapsed());
+    }
+}
+
 fn unsupported(session: &mut Session) {
     assert!(matches!(session.kernel.fork(), Err(KernelError::Unsupported(_))));
     assert!(matches!(session.kernel.save(), Err(KernelError::Unsupported(_))));
+}
+
+fn processor_time() {
+    let limits = Limits { cpu_time: Some(SECOND), ..limits() };
+    let native = Native::new(NativeOptions { limits, ..options(strongest()) }).unwrap();
+    let mut session = Session::of(&native);
+    let burn = "import time\nwhile time.process_time() - begun < 0.6: pass";
+    for _ in 0..4 {
+        session.text(&format!("import time\nbegun = time.process_time()\n{burn}"));
+    }
+    for code in ["while True: pass", "!sh -c 'while :; do :; done'"] {
+        let reason = session.death(code, Some(120 * SECOND));
+        assert!(reason.starts_with("CpuLimit: the cell used more processor time"), "{code}: {reason}");
+        session.kernel.restart().unwrap();
+    }
 }
 
 fn too_much_memory() {

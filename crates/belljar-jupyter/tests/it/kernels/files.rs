@@ -3,7 +3,7 @@
 use belljar_core::files::{FileError, Range};
 use libtest_mimic::Trial;
 
-use crate::harness::{Session, in_each, limits};
+use crate::trials::harness::{Session, in_each, limits};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [

@@ -1,26 +1,15 @@
-//! Native kernels, as sessions use them: real ones, in every shelter that stands on this machine.
-//!
-//! The program is its own sandbox launcher, so that it has a `main`.
+//! Native kernels, as sessions use them: `trials.rs`, on Linux.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests say what they expect by panicking")]
+#[cfg(target_os = "linux")]
+#[path = "trials.rs"]
+mod trials;
 
-mod cells;
-mod endings;
-mod files;
-mod harness;
-mod packages;
-mod rich;
-
-use libtest_mimic::{Arguments, Trial};
-
+#[cfg(target_os = "linux")]
 fn main() {
-    belljar_jupyter::sandbox::launch_if_asked();
-    let arguments = Arguments::from_args();
-    let trials: Vec<Trial> = [cells::trials(), rich::trials(), endings::trials(), files::trials(), packages::trials()]
-        .into_iter()
-        .flatten()
-        .collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    harness::end();
-    conclusion.exit();
+    trials::main();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {
+    eprintln!("SKIPPED: native kernels are for Linux");
 }

@@ -8,11 +8,15 @@ use belljar_core::kernel::End;
 use belljar_jupyter::{Native, NativeOptions, NativePackages, PackagePolicy};
 use libtest_mimic::Trial;
 
-use crate::harness::{Session, in_each_but_weak, options, strongest, text_of};
+use crate::trials::harness::{Session, in_each_but_weak, options, strongest, text_of};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let policy = Trial::test("a_policy_refuses_packages_by_name", || {
         a_policy_refuses_packages_by_name();
+        Ok(())
+    });
+    let bounded = Trial::test("packages_that_take_too_much_room_are_refused_and_leave_nothing", || {
+        packages_are_bounded();
         Ok(())
     });
     let clock = Trial::test("installing_takes_no_time_of_the_cell", || {
@@ -23,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         in_each_but_weak("a_package_is_installed_and_imported_at_once", installed_and_imported),
         in_each_but_weak("pip_is_there_in_all_its_forms", all_forms),
         in_each_but_weak("what_pip_would_fetch_from_elsewhere_is_refused", elsewhere_is_refused),
-        vec![policy, clock],
+        vec![policy, bounded, clock],
     ]
     .into_iter()
     .flatten()
@@ -96,6 +100,20 @@ fn elsewhere_is_refused(session: &mut Session) {
                 host.sendall(b'{\"install\": [\"--target=/ x\"]}\\n')\nprint(host.recv(10000))";
     assert!(session.text(code).contains("is no requirement"));
     assert!(session.text("%pip install belljar-there-is-no-such-package").contains("ERROR: "));
+}
+
+fn packages_are_bounded() {
+    let native = Native::new(NativeOptions { package_bytes: 200_000, ..options(strongest()) }).unwrap();
+    let mut session = Session::of(&native);
+    let listing = "import os\nsorted(os.listdir(os.environ['BELLJAR_SITE']))";
+    assert_eq!(session.text("%pip install iniconfig==2.1.0"), "Successfully installed iniconfig==2.1.0\n");
+    let before = session.text(listing);
+    let refused = text_of(&session.run("%pip install humanize==4.9.0"));
+    assert!(refused.contains("would take more than 200000 bytes"), "{refused}");
+    assert!(refused.contains("native setup"), "{refused}");
+    assert_eq!(session.text(listing), before);
+    assert!(session.error("import humanize").starts_with("ModuleNotFoundError"));
+    assert_eq!(session.text("import iniconfig\niniconfig.__name__"), "'iniconfig'");
 }
 
 fn a_policy_refuses_packages_by_name() {

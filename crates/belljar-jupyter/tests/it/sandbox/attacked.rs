@@ -16,8 +16,8 @@ use belljar_jupyter::sandbox::{self, Folder, Limits, Policy, Sandbox, Source, Sp
 use libtest_mimic::{Failed, Trial};
 use serde::Deserialize;
 
-use crate::person::{MARKER, Outcome, Person, python};
-use crate::zygote::Zygote;
+use crate::trials::person::{MARKER, Outcome, Person, python};
+use crate::trials::zygote::Zygote;
 
 pub(crate) const ATTACKS_PYTHON: &str = include_str!("../attacks/attacks.py");
 

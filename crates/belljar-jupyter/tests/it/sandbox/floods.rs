@@ -4,8 +4,8 @@ use std::io::Read;
 
 use belljar_jupyter::sandbox::{Ended, Limits};
 
-use crate::person::Outcome;
-use crate::scenarios::{equal, run};
+use crate::trials::person::Outcome;
+use crate::trials::scenarios::{equal, run};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -59,13 +59,16 @@ time.sleep(1000)";
 }
 
 pub(crate) fn shared_pages_count() -> Outcome {
-    let code = "import mmap, time
+    let code = "import mmap, tempfile, time
 kept = []
 while True:
-    kept.append(mmap.mmap(-1, 16 << 20))
+    file = tempfile.TemporaryFile(dir='/dev/shm')
+    file.truncate(16 << 20)
+    kept.append(mmap.mmap(file.fileno(), 16 << 20))
     kept[-1].write(bytes(16 << 20))
     if len(kept) > 60: time.sleep(1000)";
-    let mut running = run(code, Limits { memory_bytes: Some(256 * MEBIBYTE), ..Limits::default() })?;
+    let (memory_bytes, shared_bytes) = (Some(256 * MEBIBYTE), 1024 * MEBIBYTE);
+    let mut running = run(code, Limits { memory_bytes, shared_bytes, ..Limits::default() })?;
     equal!(running.sandbox.wait()?, Ended::OverMemory);
     Ok(())
 }

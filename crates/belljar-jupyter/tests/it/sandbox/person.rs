@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use belljar_jupyter::sandbox;
 use libtest_mimic::Failed;
 
-use crate::{PART, attacked, scenarios};
+use crate::trials::{PART, attacked, scenarios};
 
 /// An ordinary user's number; any will do that nobody has.
 const ORDINARY: u32 = 54_321;

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use belljar_jupyter::sandbox::{self, Ended, Error, Limits, Policy, Sandbox, Source, Spec, Step, Streams, Strength};
 use libtest_mimic::Trial;
 
-use crate::PART;
-use crate::attacked::session;
-use crate::person::{Outcome, Person, python};
-use crate::zygote::Zygote;
-use crate::{floods, weak};
+use crate::trials::PART;
+use crate::trials::attacked::session;
+use crate::trials::person::{Outcome, Person, python};
+use crate::trials::zygote::Zygote;
+use crate::trials::{devices, floods, weak};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -50,8 +50,23 @@ const SCENARIOS: &[Scenario] = &[
     ("an_emptied_sandbox_keeps_its_files", false, an_emptied_sandbox_keeps_its_files),
     ("a_step_of_entering_that_fails_is_named", false, a_step_of_entering_that_fails_is_named),
     ("memory_is_counted_for_processes_that_entered", false, memory_is_counted_for_processes_that_entered),
+    (
+        "a_device_that_is_handed_in_answers_and_no_other_is_there",
+        true,
+        devices::a_device_that_is_handed_in_answers_and_no_other_is_there,
+    ),
+    (
+        "a_device_that_the_sessions_user_cannot_open_is_refused_beforehand",
+        true,
+        devices::a_device_that_the_sessions_user_cannot_open_is_refused_beforehand,
+    ),
     (IN_A_GROUP, true, all_that_runs_is_in_a_control_group),
     ("the_weak_sandbox_holds_what_it_can", false, weak::the_weak_sandbox_holds_what_it_can),
+    (
+        "what_a_program_without_namespaces_leaves_behind_dies_with_it",
+        false,
+        weak::what_a_program_without_namespaces_leaves_behind_dies_with_it,
+    ),
     ("a_machine_without_namespaces_is_told_what_to_do", false, weak::a_machine_without_namespaces_is_told_what_to_do),
     ("nothing_holds_what_is_unsandboxed_by_name", false, weak::nothing_holds_what_is_unsandboxed_by_name),
 ];

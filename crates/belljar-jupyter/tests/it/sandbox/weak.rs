@@ -1,19 +1,20 @@
 //! What is left without namespaces: Landlock and filters of system calls, or nothing at all.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 
 use belljar_jupyter::sandbox::{self, Ended, Folder, Policy, Source, Spec, Step, Strength};
 
-use crate::PART;
-use crate::person::{Outcome, Person};
-use crate::scenarios::{equal, python_spec, run_under};
+use crate::trials::PART;
+use crate::trials::person::{Outcome, Person};
+use crate::trials::scenarios::{equal, python_spec, run_under};
 
-const CODE: &str = "import errno, os, socket, subprocess, sys
+const CODE: &str = "import errno, os, resource, socket, subprocess, sys
 def refused(attempt):
     try: attempt()
     except OSError as error: return error.errno in (errno.EPERM, errno.EACCES)
@@ -29,7 +30,18 @@ print(refused(lambda: open(secret)),
       refused(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', int(udp)))),
       refused(lambda: socket.socket(socket.AF_UNIX).connect(path)),
       refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)),
-      refused(lambda: os.unshare(0x10000000) if hasattr(os, 'unshare') else os.chroot('/')))
+      refused(lambda: os.unshare(0x10000000) if hasattr(os, 'unshare') else os.chroot('/')),
+      refused(lambda: os.chmod(secret, 0o666)),
+      refused(lambda: os.fchmod(os.open(sys.executable, os.O_RDONLY), 0o777)),
+      refused(lambda: os.utime(secret)),
+      refused(lambda: os.setxattr(secret, 'user.x', b'x')),
+      refused(lambda: os.chown(secret, -1, os.getgid())),
+      refused(lambda: resource.prlimit(int(victim), resource.RLIMIT_CPU, (0, 0))),
+      refused(lambda: os.setpriority(os.PRIO_PROCESS, int(victim), 19)),
+      refused(lambda: os.sched_setaffinity(int(victim), [0])),
+      refused(lambda: os.sched_setscheduler(int(victim), os.SCHED_IDLE, os.sched_param(0))),
+      refused(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))))
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 check = open('/proc/self/status').read(100) and os.listdir('/proc/self/fd')
 open(folder + '/own', 'w').write('x')
 print(subprocess.check_output(['/bin/echo', 'works'], text=True), end='')
@@ -64,8 +76,30 @@ pub(crate) fn the_weak_sandbox_holds_what_it_can() -> Outcome {
     let alive = victim.try_wait()?.is_none();
     victim.kill()?;
     victim.wait()?;
-    equal!(text.as_str(), "True True True True True True True True True True True\nworks\n");
+    let expected = format!("{}\nworks\n", ["True"; 21].join(" "));
+    equal!(&text, &expected);
     equal!((ended, alive, udp.recv(&mut [0; 4]).is_err()), (Ended::Exited(0), true, true));
+    Ok(())
+}
+
+pub(crate) fn what_a_program_without_namespaces_leaves_behind_dies_with_it() -> Outcome {
+    // Some that leave their parent's session, and some that never stop forking.
+    let code = "import os, subprocess, sys, time
+left = subprocess.Popen(['/bin/sleep', '1000'], start_new_session=True)
+forking = os.fork()
+if forking == 0:
+    while True:
+        if os.fork(): os._exit(0)
+        time.sleep(0.001)
+print(left.pid, flush=True)
+time.sleep(1000)";
+    let mut running = run_under(&Spec { directory: "/".into(), ..python_spec(code) }, Policy::Weak)?;
+    let left = format!("/proc/{}", running.line()?);
+    equal!(Path::new(&left).exists(), true);
+    drop(running.sandbox);
+    equal!(Path::new(&left).exists(), false);
+    // Whoever could still write to it would keep it open.
+    running.output.read_to_end(&mut Vec::new())?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use belljar_jupyter::sandbox::{self, Arrival, ENTER_PYTHON, Entered, Entry, Sandbox};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::attacked::ATTACKS_PYTHON;
+use crate::trials::attacked::ATTACKS_PYTHON;
 
 const ZYGOTE_PYTHON: &str = include_str!("../attacks/zygote.py");
 
