@@ -220,7 +220,7 @@ impl ServerHandler for Server {
         };
         let identity = Implementation::new("belljar", env!("CARGO_PKG_VERSION"))
             .with_title("Belljar")
-            .with_description("Runs the Python that language models write, sealed in WebAssembly")
+            .with_description("Runs the Python that language models write, in a sandbox")
             .with_icons(tool::icons());
         ServerConfig::new(capabilities).with_server_info(identity).with_instructions(instructions)
     }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::Limits;
 use belljar_core::kernel::Backend;
+use belljar_core::{Limits, parse_size};
 use clap::{Args, ValueEnum};
 
 use crate::packages::PackageOptions;
@@ -29,6 +29,12 @@ pub(crate) struct SandboxOptions {
     /// Where `belljar native setup` puts environments [default: the platform's directory for data] [env: BELLJAR_NATIVE].
     #[arg(long, value_name = "DIR")]
     native_dir: Option<PathBuf>,
+    /// A device of this machine that native kernels may use, `/dev/nvidia0` for one; may be given again.
+    #[arg(long, value_name = "PATH")]
+    device: Vec<PathBuf>,
+    /// Disk space for the packages that a native session installs [default: 4GB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    package_space: Option<u64>,
 }
 
 /// What holds code.
@@ -45,11 +51,13 @@ pub(crate) enum Sandbox {
     NativeWeak,
 }
 
+/// Whether a package is to be installed: `Err` says why not.
+type PackagePolicy = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+
 /// How native kernels get packages.
 #[derive(Clone)]
 pub(crate) struct NativeInstalls {
-    /// Whether a package is to be installed: `Err` says why not.
-    pub(crate) policy: Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>,
+    pub(crate) policy: Arc<PackagePolicy>,
     /// How long one installation may take.
     pub(crate) timeout: Duration,
 }
@@ -99,7 +107,12 @@ impl NativeBackend {
 impl SandboxOptions {
     /// Whether the options go together: some are for native kernels alone.
     fn check(&self) -> Result<(), String> {
-        let only_native = [("--venv", self.venv.is_some()), ("--allow-unsandboxed", self.allow_unsandboxed)];
+        let only_native = [
+            ("--venv", self.venv.is_some()),
+            ("--allow-unsandboxed", self.allow_unsandboxed),
+            ("--device", !self.device.is_empty()),
+            ("--package-space", self.package_space.is_some()),
+        ];
         match only_native.into_iter().find(|(_, given)| *given) {
             Some((option, _)) if self.sandbox == Sandbox::Wasm => {
                 Err(format!("{option} is for native kernels\nhint: `--sandbox native` runs code in them"))
@@ -149,6 +162,10 @@ impl SandboxOptions {
         options.limits = limits;
         options.color = color;
         options.policy = policy;
+        options.devices.clone_from(&self.device);
+        if let Some(space) = self.package_space {
+            options.package_bytes = space;
+        }
         options.packages =
             installs.map(|NativeInstalls { policy, timeout }| NativePackages { uv, policy: Some(policy), timeout });
         let made = Native::new(options.clone()).map_err(|error| error.to_string());

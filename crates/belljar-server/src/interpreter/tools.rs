@@ -22,7 +22,7 @@ Run Python code as a cell of an IPython session, and get its output, the value o
 Variables, imports and files stay between calls with the same session_id. Leave session_id empty for a new session; the \
 answer has its session_id.
 
-Packages that the code imports are installed; %pip install gets others. Magics, top-level await and display() work. Figures \
+Packages that the code imports are there or are installed, mostly; %pip install gets others. Magics, top-level await and display() work. Figures \
 of matplotlib are shown and saved as PNG. Write files into the working directory: they are listed in the answer and can be \
 read as resources, kernel://{session_id}/{filename}.";
 

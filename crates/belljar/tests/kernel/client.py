@@ -152,6 +152,8 @@ def check_interrupts(manager, client):
         reply = reply_to(client, name)
         assert reply["status"] == "error" and reply["ename"] == "KeyboardInterrupt", (code, reply)
         manager.interrupt_kernel()
+        # It is sent on a channel of its own, and nothing tells when the kernel has it.
+        time.sleep(0.5)
         reply, _ = run(client, "1 + 1")
         assert reply["status"] == "ok", reply
     while True:

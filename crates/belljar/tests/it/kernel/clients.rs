@@ -9,6 +9,14 @@ fn jupyters_own_tests_of_kernels_pass() {
 }
 
 #[test]
+fn they_pass_for_native_kernels_which_run_notebooks_too() {
+    let Some(installed) = Installed::native() else { return };
+    let told = installed.run("conformance.py", &[]);
+    assert!(told.contains("Ran 13 tests") && !told.contains("skipped"), "{told}");
+    installed.run("notebook.py", &[]);
+}
+
+#[test]
 fn a_frontend_over_tcp_finds_all_that_it_needs() {
     Installed::new().run("client.py", &["tcp"]);
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::harness::{Belljar, cache, release};
+use crate::native_serving::{ENVIRONMENTS, sandbox_stands};
 use crate::serve::fetched;
 
 /// A Python with Jupyter's clients.
@@ -28,15 +29,26 @@ impl Installed {
 
     /// With these options of `belljar kernel run`.
     fn with(options: &[&str]) -> Self {
+        Self::of(&[&["--"], options].concat())
+    }
+
+    /// With these arguments of `belljar kernel install`.
+    fn of(arguments: &[&str]) -> Self {
         let prefix = tempfile::tempdir().unwrap();
         let install = Belljar::without_cache().args(["kernel", "install", "--prefix"]).arg(prefix.path());
-        let run = install.arg("--").args(options).run();
+        let run = install.args(arguments.iter().copied()).run();
         assert_eq!((run.status, run.stdout.as_str()), (Some(0), ""), "{run:?}");
         assert!(run.stderr.contains("share/jupyter/kernels/belljar"), "{run:?}");
         // The image of sessions is made before, where no client's patience counts.
         let warm = Belljar::new().arg("run").arg(notebook(prefix.path())).run();
         assert_eq!(warm.status, Some(0), "{warm:?}");
         Self { prefix }
+    }
+
+    /// With a native kernel; `None` where this machine has no sandbox for it.
+    fn native() -> Option<Self> {
+        let environments = ENVIRONMENTS.to_str().unwrap();
+        sandbox_stands().then(|| Self::of(&["--sandbox", "native", "--", "--native-dir", environments]))
     }
 
     fn data(&self) -> PathBuf {
