@@ -169,9 +169,12 @@ fn read_line(mut stream: &UnixStream) -> std::io::Result<Vec<u8>> {
     while line.last() != Some(&b'\n') && line.len() < REQUEST {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut bytes)? {
-            0 => break,
-            read => line.extend_from_slice(&bytes[..read]),
+        match stream.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(read) => line.extend_from_slice(&bytes[..read]),
+            // A signal to this process, which says nothing of the guest.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
         if Instant::now() > until {
             return Err(ErrorKind::TimedOut.into());
