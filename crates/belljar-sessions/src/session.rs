@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn after_a_fault_of_ours_a_session_can_be_used_and_cleared() {
-        let session = Session::new(SessionId::parse("s").unwrap(), false, Duration::ZERO);
+        let session = Session::new(SessionId::random().unwrap(), false, Duration::ZERO);
         let nothing = || Box::new(|_: &mut State| Box::new(|| ()) as Answered) as Job;
         assert!(matches!(session.submit(Box::new(|_| panic!("a fault")), 9), Queued::First));
         assert!(matches!(session.submit(nothing(), 9), Queued::Waiting));
