@@ -36,6 +36,14 @@ pub(crate) struct Report {
     pub(crate) limits: Limits,
 }
 
+impl Report {
+    /// Of a call of which nothing is known yet.
+    pub(crate) fn begin(limits: Limits) -> Self {
+        let (output, dependencies, images) = (Vec::new(), Vec::new(), Vec::new());
+        Self { outcome: Outcome::Success(None), output, dependencies, images, limits }
+    }
+}
+
 /// The fields of the answer.
 #[derive(Debug, Serialize)]
 struct Fields {

@@ -238,13 +238,7 @@ impl Job {
         let named = std::mem::take(&mut self.arguments.dependencies);
         given.requirements.extend(named);
         let code = std::mem::take(&mut self.arguments.code);
-        let mut report = Report {
-            outcome: Outcome::Success(None),
-            output: Vec::new(),
-            dependencies: Vec::new(),
-            images: Vec::new(),
-            limits,
-        };
+        let mut report = Report::begin(limits);
         let prepared = place.python.needs(&code, &given, &*place.source).and_then(|needs| {
             report.dependencies = names(needs.required());
             let image = place.python.image_for(&needs, &given, &*place.source, &self.listener)?;

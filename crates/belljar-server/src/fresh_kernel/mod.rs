@@ -39,13 +39,7 @@ pub(crate) fn run(
     begins: impl FnOnce(Arc<dyn Interrupt>) -> bool,
 ) -> Result<Report, String> {
     let Call { arguments, limits, python, listener } = call;
-    let mut report = Report {
-        outcome: Outcome::Success(None),
-        output: Vec::new(),
-        dependencies: Vec::new(),
-        images: Vec::new(),
-        limits,
-    };
+    let mut report = Report::begin(limits);
     let mut kernel = backend.start(listener).map_err(|error| error.to_string())?;
     if !begins(kernel.interrupter()) {
         return Err("the call was cancelled".into());

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use super::aside;
 use crate::listener::Listener;
 
-/// Finds out which packages an interpreter lacks. A namespace tells nothing of its parts, which are packages of their own.
-const LACKING: &str = "\
-def _belljar_told():
+/// The body of a function of `pairs`, packages and modules of theirs: which of them an interpreter lacks. A namespace tells
+/// nothing of its parts, which are packages of their own.
+const LACKING: &str = "
     from importlib import metadata, util
     def lacks(package, module):
         try:
@@ -25,7 +25,7 @@ def _belljar_told():
         except (ImportError, ValueError):
             return True
         return found is None
-    return {'lacking': [package for package, module in";
+    return {'lacking': [package for package, module in pairs if lacks(package, module)]}";
 
 /// What became of a call's packages.
 pub(super) struct Packages {
@@ -103,8 +103,8 @@ fn lacking<'a>(inferred: &'a [Inferred], kernel: &mut dyn Kernel, listener: &Lis
     if pairs.is_empty() {
         return Vec::new();
     }
-    let answer: Option<Answer> =
-        aside::told(kernel, &format!("{LACKING} {list} if lacks(package, module)]}}"), listener);
+    let code = format!("def _belljar_told(pairs={list}):{LACKING}");
+    let answer: Option<Answer> = aside::told(kernel, &code, listener);
     let is_lacking = |inferred: &&Inferred| {
         answer.as_ref().is_none_or(|answer| answer.lacking.iter().any(|name| name == inferred.requirement.name()))
     };
