@@ -113,8 +113,9 @@ fn config(hard_stop: HardStop) -> Config {
         .gc_heap_reservation(1 << 20)
         // Functions have no names once translated, so that backtraces would only cost time.
         .wasm_backtrace_max_frames(None)
-        // Address maps serve the same backtraces.
-        .generate_address_map(false);
+        // Address maps serve the same backtraces, and so does what other unwinders read.
+        .generate_address_map(false)
+        .native_unwind_info(false);
     config
 }
 

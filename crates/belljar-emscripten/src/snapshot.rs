@@ -249,14 +249,29 @@ fn write(file: &File, description: &Description, memory: &[u8]) -> std::io::Resu
         memory_length: memory.len() as u64,
     };
     file.set_len((memory_offset + memory.len()) as u64)?;
-    for (number, chunk) in memory.chunks(HOLE).enumerate() {
-        if chunk.iter().any(|&byte| byte != 0) {
-            file.write_all_at(chunk, (memory_offset + number * HOLE) as u64)?;
-        }
-    }
+    write_filled(file, memory, memory_offset)?;
     file.write_all_at(&encoded, HEADER as u64)?;
     // The header comes last: a file without one is not a snapshot.
     file.write_all_at(&header.encode(), 0)
+}
+
+/// Writes `memory` at `offset` of a file that has only zeroes there, and leaves them where the memory has them, too.
+fn write_filled(file: &File, memory: &[u8], offset: usize) -> std::io::Result<()> {
+    let mut filled = None;
+    let chunks = (0..).step_by(HOLE).zip(memory.chunks(HOLE));
+    for (at, chunk) in chunks.chain([(memory.len(), &[][..])]) {
+        // Compared as a whole: byte by byte takes longer than writing.
+        let empty = *chunk == [0; HOLE][..chunk.len()];
+        match filled {
+            None if !empty => filled = Some(at),
+            Some(first) if empty => {
+                file.write_all_at(&memory[first..at], (offset + first) as u64)?;
+                filled = None;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 impl Header {

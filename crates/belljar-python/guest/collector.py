@@ -11,11 +11,17 @@ import gc
 from contextlib import suppress
 
 
+def pause() -> None:
+    """No collections until `freeze`: modules that are being imported leave little behind, and one is enough for it."""
+    gc.disable()
+
+
 def freeze() -> None:
     """Keep the collector off all that is there now, until a program is large enough to need it."""
     _disarm()
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.callbacks.append(_thaw)
 
 

@@ -83,6 +83,7 @@ def prepare() -> None:
 
 def preload(name: str) -> None:
     """Import a module of a package, with the layers that were added since the last image."""
+    collector.pause()
     importlib.invalidate_caches()
     importlib.import_module(name)
 
