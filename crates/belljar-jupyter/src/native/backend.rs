@@ -205,7 +205,7 @@ impl Shared {
                 _ => *warm = Warm::Starting,
             }
         }
-        let started = self.nursery(&self.modules);
+        let started = self.nursery(&self.modules).and_then(|nursery| nursery.ready().map(|()| nursery));
         let mut warm = lock(&self.nursery);
         match started {
             Ok(nursery) => {
@@ -304,9 +304,7 @@ fn prepare(shared: &Arc<Shared>) {
 
 impl Backend for Native {
     fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
-        let taken = self.shared.take();
-        prepare(&self.shared);
-        let (life, home) = match taken {
+        let (life, home) = match self.shared.take() {
             Some(taken) => taken,
             None => {
                 let step = progress.start(Step::unmeasured("starting a kernel"));
@@ -315,6 +313,8 @@ impl Backend for Native {
                 started
             }
         };
+        // Not before: imports would take this one's processors.
+        prepare(&self.shared);
         Ok(Box::new(NativeKernel::new(self.shared.clone(), life, home)))
     }
 

@@ -231,12 +231,13 @@ impl Client {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::{Read as _, Write as _};
-    use std::os::fd::{AsFd as _, OwnedFd};
+    use std::os::fd::AsFd as _;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::Arc;
 
     use super::*;
     use crate::native::nursery::Teller;
+    use crate::native::sandbox::Channel;
     use crate::native::wire::frame::{self, Decoder, GREETING, Incoming};
     use crate::native::wire::message::tests::signed;
     use crate::native::wire::path::open_folder;
@@ -265,8 +266,8 @@ pub(crate) mod tests {
             let number = rustix::process::Pid::from_child(&child);
             let descriptor = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).unwrap();
             std::thread::spawn(move || child.wait());
-            let (teller, _) = UnixStream::pair().unwrap();
-            let process = Arc::new(Process::new(descriptor, None, Teller::Nursery(OwnedFd::from(teller))));
+            let (teller, _) = Channel::pair().unwrap();
+            let process = Arc::new(Process::new(descriptor, None, Teller::Nursery(teller)));
             let folder = open_folder(place.path()).unwrap();
             let until = Instant::now() + Duration::from_secs(20);
             let client = Client::connect(folder.as_fd(), key, &process, until).unwrap();

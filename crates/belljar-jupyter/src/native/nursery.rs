@@ -1,31 +1,23 @@
 //! The process that kernels are forked from (`guest/belljar_kernel/nursery.py`), and those kernels' processes.
 
 use std::collections::BTreeMap;
-use std::io::{Error, IoSlice, IoSliceMut, Read as _};
-use std::mem::MaybeUninit;
+use std::io::{Error, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
 use rustix::process::{Pid, Signal, kill_process_group, pidfd_send_signal};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::native::sandbox::{Ended, Sandbox, zygote_command};
+use crate::native::sandbox::{Channel, Ended, Sandbox, zygote_command};
 use crate::native::wire::peer::wait_for;
 
-/// Most descriptors that go with a message.
-const DESCRIPTORS: usize = 32;
-/// Bytes of what a nursery answers.
-const ANSWER: usize = 16 << 10;
 /// How long a kernel that has ended may take to be buried.
 const BURIAL: Duration = Duration::from_millis(500);
 /// Bytes of what Python says when it does not start.
@@ -68,15 +60,23 @@ pub(crate) struct Cradle<'a> {
 
 /// The process. It ends with this, and its kernels with it.
 pub(crate) struct Nursery {
-    control: OwnedFd,
+    control: Channel,
     child: Mutex<Child>,
+    python: PathBuf,
+    prefixes: Vec<PathBuf>,
+    /// Until when its imports are waited for; `None` once they are done.
+    importing: Mutex<Option<Instant>>,
+}
+
+/// The first that it says.
+#[derive(Deserialize)]
+struct Begun {
     prefixes: Vec<PathBuf>,
 }
 
+/// What it says when its imports are done.
 #[derive(Deserialize)]
-struct Ready {
-    prefixes: Vec<PathBuf>,
-}
+struct Ready {}
 
 #[derive(Deserialize)]
 struct Born {
@@ -90,14 +90,14 @@ struct Told {
 }
 
 impl Nursery {
-    /// Starts one, and waits until it has imported what it is to.
+    /// Starts one. Its imports go on beside: [`Self::ready`] waits for them, until then at most.
     ///
     /// # Errors
-    /// In words, when Python does not start, or lacks ipykernel.
+    /// In words, when Python does not start.
     pub(crate) fn start(cradle: &Cradle<'_>, until: Instant) -> Result<Self, String> {
         let failed = |what: &str, error: Error| format!("{what}: {error}");
-        let (control, theirs) = pair().map_err(|error| failed("a socket", error))?;
-        let mut child = zygote_command(cradle.python)
+        let (control, theirs) = Channel::pair().map_err(|error| failed("a socket", error))?;
+        let child = zygote_command(cradle.python)
             .map_err(|error| error.to_string())?
             .arg("-I")
             .arg(cradle.code.join("begin.py"))
@@ -111,22 +111,42 @@ impl Nursery {
             .envs(["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"].map(|name| (name, "1")))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .current_dir("/")
-            .stdin(theirs)
+            .stdin(theirs.into_descriptor())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&cradle.python.display().to_string(), error))?;
-        match receive::<Ready>(&control, until) {
-            Ok(Some((ready, _))) => {
-                // From now on kernels have it, and write where nobody reads.
-                drop(child.stderr.take());
-                Ok(Self { control, child: Mutex::new(child), prefixes: ready.prefixes })
-            }
-            Ok(None) => Err(complaint(child, cradle.python)),
+        let (child, python) = (Mutex::new(child), cradle.python.to_owned());
+        let mut nursery = Self { control, child, python, prefixes: Vec::new(), importing: Mutex::new(Some(until)) };
+        nursery.prefixes = nursery.hear::<Begun>(until)?.prefixes;
+        Ok(nursery)
+    }
+
+    /// Waits until it has imported what it is to.
+    ///
+    /// # Errors
+    /// In words, when the environment lacks ipykernel.
+    pub(crate) fn ready(&self) -> Result<(), String> {
+        let mut importing = lock(&self.importing);
+        if let Some(until) = *importing {
+            let Ready {} = self.hear(until)?;
+            *importing = None;
+            // From now on kernels have it, and write where nobody reads.
+            drop(lock(&self.child).stderr.take());
+        }
+        Ok(())
+    }
+
+    /// What it says next; it is ended if that is nothing.
+    fn hear<T: DeserializeOwned>(&self, until: Instant) -> Result<T, String> {
+        let mut child = lock(&self.child);
+        match receive::<T>(&self.control, until) {
+            Ok(Some((said, _))) => Ok(said),
+            Ok(None) => Err(complaint(&mut child, &self.python)),
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(failed(&format!("{} did not become ready", cradle.python.display()), error))
+                Err(format!("{} did not become ready: {error}", self.python.display()))
             }
         }
     }
@@ -138,8 +158,7 @@ impl Nursery {
 
     /// Whether it is there.
     pub(crate) fn is_alive(&self) -> bool {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(child.try_wait(), Ok(None))
+        matches!(lock(&self.child).try_wait(), Ok(None))
     }
 
     /// Has a kernel forked that nothing holds.
@@ -151,7 +170,8 @@ impl Nursery {
         struct Order<'a> {
             plan: &'a Plan,
         }
-        let (teller, theirs) = pair().map_err(unborn)?;
+        self.ready()?;
+        let (teller, theirs) = Channel::pair().map_err(unborn)?;
         self.send(b'b', &Order { plan }, &[theirs.as_fd()]).map_err(unborn)?;
         // When the nursery dies now, this is closed.
         drop(theirs);
@@ -180,6 +200,7 @@ impl Nursery {
         struct Watch {
             number: i32,
         }
+        self.ready()?;
         let (entry, arrival) = sandbox.entry([None, None, None]).map_err(|error| error.to_string())?;
         let steps: &RawValue = serde_json::from_str(&entry.plan).map_err(|error| unborn(error.into()))?;
         let descriptors: Vec<BorrowedFd<'_>> = entry.descriptors.iter().map(AsFd::as_fd).collect();
@@ -189,7 +210,7 @@ impl Nursery {
         drop(entry.descriptors);
         let patience = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let entered = arrival.wait(patience).map_err(|error| error.to_string())?;
-        let (teller, theirs) = pair().map_err(unborn)?;
+        let (teller, theirs) = Channel::pair().map_err(unborn)?;
         self.send(b'w', &Watch { number: entered.process }, &[theirs.as_fd()]).map_err(unborn)?;
         Ok(Process::new(entered.descriptor, None, Teller::Nursery(teller)))
     }
@@ -198,12 +219,8 @@ impl Nursery {
     fn send(&self, what: u8, order: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
         let mut text = vec![what];
         serde_json::to_writer(&mut text, order)?;
-        send(&self.control, &text, descriptors)
+        self.control.send_text(&text, descriptors)
     }
-}
-
-fn pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
@@ -239,7 +256,7 @@ pub(crate) struct Process {
 
 /// Who knows how a process ended.
 pub(crate) enum Teller {
-    Nursery(OwnedFd),
+    Nursery(Channel),
     /// The sandbox that was made for it, and that ends with it.
     Sandbox(Box<Mutex<Sandbox>>),
 }
@@ -320,7 +337,7 @@ impl Drop for Process {
 }
 
 /// What Python said before it ended.
-fn complaint(mut child: Child, python: &Path) -> String {
+fn complaint(child: &mut Child, python: &Path) -> String {
     let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {
         let _ = stderr.take(COMPLAINT).read_to_end(&mut said);
@@ -337,41 +354,14 @@ fn complaint(mut child: Child, python: &Path) -> String {
     format!("{} cannot be a kernel: {last}{hint}", python.display())
 }
 
-fn send(socket: &OwnedFd, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> std::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(Error::other("too many descriptors"));
-    }
-    sendmsg(socket, &[IoSlice::new(text)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The next message; `None` if the other end is closed.
-fn receive<T: for<'de> Deserialize<'de>>(
-    socket: &OwnedFd,
-    until: Instant,
-) -> std::io::Result<Option<(T, Vec<OwnedFd>)>> {
-    if !wait_for(&[(socket.as_fd(), PollFlags::POLLIN)], until)?[0] {
+fn receive<T: DeserializeOwned>(channel: &Channel, until: Instant) -> std::io::Result<Option<(T, Vec<OwnedFd>)>> {
+    if !wait_for(&[(channel.as_fd(), PollFlags::POLLIN)], until)?[0] {
         return Err(Error::from(std::io::ErrorKind::TimedOut));
     }
-    let mut text = vec![0; ANSWER];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut ancillary, flags);
-    let received = match received {
-        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-        other => other?,
-    };
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(passed) = message {
-            descriptors.extend(passed);
-        }
-    }
-    Ok(Some((serde_json::from_slice(&text[..received.bytes])?, descriptors)))
+    channel.receive(false)
 }

@@ -104,7 +104,7 @@ pub(super) enum Fork {
 
 /// `fork(2)`.
 pub(super) fn fork() -> io::Result<Fork> {
-    // SAFETY: the launcher has one thread, so that the copy holds no lock whose owner is missing.
+    // SAFETY: the fork server and the launcher have one thread, so that the copy holds no lock whose owner is missing.
     match check(unsafe { libc::fork() }.into())? {
         0 => Ok(Fork::Child),
         process => Ok(Fork::Parent(process as libc::pid_t)),
@@ -246,6 +246,18 @@ pub(super) fn reset_signals() -> io::Result<()> {
     // SAFETY: the default action is a valid one.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     Ok(())
+}
+
+/// Whether children that end are forgotten at once, instead of waiting for somebody to ask how. Passed on to copies.
+pub(super) fn forget_children(forget: bool) {
+    // SAFETY: both actions are valid ones, and neither runs anything.
+    unsafe { libc::signal(libc::SIGCHLD, if forget { libc::SIG_IGN } else { libc::SIG_DFL }) };
+}
+
+/// A process group of its own.
+pub(super) fn lead_group() -> io::Result<()> {
+    // SAFETY: takes numbers alone.
+    check(unsafe { libc::setpgid(0, 0) }.into()).map(drop)
 }
 
 /// A descriptor that is readable when a child has ended; `SIGCHLD` itself is blocked.

@@ -1,4 +1,4 @@
-//! What the host and the launcher say to each other: messages of JSON, with descriptors, over a socket that keeps
+//! What the host and processes of ours say to each other: messages of JSON, with descriptors, over a socket that keeps
 //! messages apart. Nothing that runs inside ever holds its end.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -6,9 +6,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -59,11 +60,11 @@ pub(super) enum Report {
 
 /// One end of the conversation.
 #[derive(Debug)]
-pub(super) struct Channel(OwnedFd);
+pub(crate) struct Channel(OwnedFd);
 
 impl Channel {
     /// Two ends. Both close themselves at exec.
-    pub(super) fn pair() -> io::Result<(Self, Self)> {
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(io::Error::from)?;
         Ok((Self(one), Self(other)))
@@ -75,7 +76,7 @@ impl Channel {
     }
 
     /// The descriptor, which another process shall have.
-    pub(super) fn into_descriptor(self) -> OwnedFd {
+    pub(crate) fn into_descriptor(self) -> OwnedFd {
         self.0
     }
 
@@ -86,6 +87,11 @@ impl Channel {
     /// `InvalidInput` for a message that is too large; else the system's.
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = serde_json::to_vec(message).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        self.send_text(&text, descriptors)
+    }
+
+    /// The same for a message that is not JSON alone.
+    pub(crate) fn send_text(&self, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if text.len() > MESSAGE_BYTES || descriptors.len() > MESSAGE_DESCRIPTORS {
             let size =
                 format!("{} bytes with {} descriptors are more than one message takes", text.len(), descriptors.len());
@@ -96,7 +102,7 @@ impl Channel {
         if !descriptors.is_empty() {
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
-        sendmsg(&self.0, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        sendmsg(&self.0, &[IoSlice::new(text)], &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -105,11 +111,18 @@ impl Channel {
     /// # Errors
     ///
     /// `WouldBlock` if `wait` is false and there is none; `InvalidData` for one that is not understood.
-    pub(super) fn receive<T: DeserializeOwned>(&self, wait: bool) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-        let mut text = vec![0; MESSAGE_BYTES];
+    pub(crate) fn receive<T: DeserializeOwned>(&self, wait: bool) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        // Asked for its length first: memory for the longest would take longer to get than most messages to come.
+        let ahead = flags | RecvFlags::PEEK | RecvFlags::TRUNC;
+        let length = match rustix::io::retry_on_intr(|| recv(&self.0, &mut [0_u8; 0], ahead)) {
+            // The other end was closed with messages of ours unread.
+            Err(Errno::CONNRESET) => return Ok(None),
+            ahead => ahead?.1,
+        };
+        let mut text = vec![0; length.min(MESSAGE_BYTES)];
         let received =
             rustix::io::retry_on_intr(|| recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut ancillary, flags))?;
         if received.bytes == 0 {

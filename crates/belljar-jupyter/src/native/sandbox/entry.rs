@@ -221,7 +221,7 @@ fn filters() -> Result<&'static [String], Failure> {
     if let Some(made) = MADE.get() {
         return Ok(made);
     }
-    let programs = Filters::new(Strength::Full, false)?.programs;
+    let programs = &Filters::of(Strength::Full, false)?.programs;
     let text = |program: &BpfProgram| {
         hexadecimal(program.iter().flat_map(|one| {
             // `struct sock_filter`: code, jump if true, jump if false, a number.

@@ -31,13 +31,13 @@ pub(super) fn run(channel: &Channel, spec: &Spec, lent: &Lent, streams: Vec<Owne
     let writable = root::enter(spec, lent)?;
     let reach = landlock::Reach { readable: &[], writable: &writable, devices: &spec.devices };
     let rules = landlock::rules(Strength::Full, reach)?;
-    let filters = Filters::new(Strength::Full, false)?;
+    let filters = Filters::of(Strength::Full, false)?;
     let folders = folders(spec)?;
     let children = calls::watch_children().map_err(step("signalfd(2)"))?;
     let started = if spec.arguments.is_empty() {
         None
     } else {
-        Some(program::start(spec, Seal { rules: Some(Rules::Made(&rules)), filters: Some(&filters) }, streams)?)
+        Some(program::start(spec, Seal { rules: Some(Rules::Made(&rules)), filters: Some(filters) }, streams)?)
     };
     // Nothing that is done from here on needs any. The host's streams are the program's alone.
     program::give_up_capabilities()?;

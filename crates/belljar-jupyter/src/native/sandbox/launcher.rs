@@ -1,8 +1,9 @@
-//! The launcher: this very program, executed anew, which puts one sandbox together and stays as long as it stands.
+//! The launcher: a copy of the [fork server](super::fork_server), which puts one sandbox together and stays as long as it
+//! stands.
 //!
 //! It has one thread and no memory of the server's, so it can do what a server must not: give up its user, leave its
-//! namespaces, fork. Its standard input is the [`Channel`] to the host. When that closes, because the host is done or
-//! dead, it ends; when it ends, however, the kernel kills the sandbox's first process, and with that one all others.
+//! namespaces, fork. When its [`Channel`] to the host closes, because the host is done or dead, it ends; when it ends,
+//! however, the kernel kills the sandbox's first process, and with that one all others.
 
 use std::fs;
 use std::io;
@@ -18,9 +19,6 @@ use super::program::{self, Rules, Seal};
 use super::seccomp::Filters;
 use super::{Ended, Failure, Policy, Spec, Step, Strength};
 
-/// The first argument of a process that is to be a launcher.
-pub(super) const ARGUMENT: &str = "__belljar-sandbox";
-
 /// What a launcher ends with if it could not do its work; the reason went over the channel.
 const FAILED: i32 = 125;
 
@@ -31,33 +29,25 @@ pub(super) const KILL_FIRST: u32 = 500;
 /// How long orphans are looked for.
 pub(super) const ORPHANS: Duration = Duration::from_secs(5);
 
-/// Becomes the launcher and never returns, if this process was started as one. The first thing in `main` of every
-/// program that [spawns](super::spawn) sandboxes: nothing may have been opened, and no thread started.
-pub fn launch_if_asked() {
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT) {
-        run()
+/// Becomes the launcher whose host speaks over `channel`, and never returns. `ready` is how the steps before went.
+pub(super) fn run(channel: &Channel, ready: io::Result<()>) -> ! {
+    if let Err(error) = ready {
+        fail(channel, &Failure::new(Step::Init, "becoming a launcher", &error));
     }
-}
-
-fn run() -> ! {
-    // Duplicated, so that it closes itself at exec and standard input can become what the program reads.
-    let Ok(channel) = io::stdin().as_fd().try_clone_to_owned().map(Channel::from_descriptor) else {
-        calls::exit(FAILED)
-    };
     let (task, streams) = match channel.receive::<Task>(true) {
         Ok(Some(received)) => received,
         Ok(None) => calls::exit(FAILED),
-        Err(error) => fail(&channel, &Failure::new(Step::Specification, "reading the task", &error)),
+        Err(error) => fail(channel, &Failure::new(Step::Specification, "reading the task", &error)),
     };
     let Task { spec, policy } = task;
     let outcome = match policy {
-        Policy::Full => full(&channel, spec, streams),
-        Policy::Weak => alone(&channel, spec, streams, Some(Strength::Weak)),
-        Policy::Unsandboxed => alone(&channel, spec, streams, None),
+        Policy::Full => full(channel, spec, streams),
+        Policy::Weak => alone(channel, spec, streams, Some(Strength::Weak)),
+        Policy::Unsandboxed => alone(channel, spec, streams, None),
     };
     match outcome {
         Ok(()) => calls::exit(0),
-        Err(failure) => fail(&channel, &failure),
+        Err(failure) => fail(channel, &failure),
     }
 }
 
@@ -98,12 +88,9 @@ fn alone(channel: &Channel, mut spec: Spec, streams: Vec<OwnedFd>, strength: Opt
     namespaces::take_identity(&mut spec, false)?;
     // What outlives its parent becomes ours, and is killed with the rest.
     calls::prctl(libc::PR_SET_CHILD_SUBREAPER, 1).map_err(|error| Failure::new(Step::Init, "prctl(2)", &error))?;
-    let seal = strength.map(|strength| Filters::new(strength, owns_files)).transpose()?;
-    let started = program::start(
-        &spec,
-        Seal { rules: strength.map(|_| Rules::OfHost(&folders)), filters: seal.as_ref() },
-        streams,
-    )?;
+    let seal = strength.map(|strength| Filters::of(strength, owns_files)).transpose()?;
+    let started =
+        program::start(&spec, Seal { rules: strength.map(|_| Rules::OfHost(&folders)), filters: seal }, streams)?;
     let program = started.descriptor.as_fd();
     let standing = Report::Standing { folders: Vec::new(), program: true };
     channel.send(&standing, &[program]).map_err(|error| Failure::new(Step::Init, "telling the host", &error))?;

@@ -61,18 +61,26 @@
 //! With [`Policy::Weak`], by name alone, there are only a user, limits of each process, Landlock and seccomp: see
 //! `docs/security.md`.
 //!
+//! # Who forks whom
+//!
+//! ```text
+//! host ──exec, once──▶ fork server ──fork──▶ launcher ──fork──▶ first process ──fork──▶ program
+//! ```
+//!
 //! # Who dies when
 //!
-//! The [`Sandbox`] holds the only end of the launcher's channel on this side. When it is dropped, or this process dies,
+//! The fork server ends with the host. The [`Sandbox`] holds the only end of the launcher's channel on this side. When it is dropped, or this process dies,
 //! the launcher ends; when the launcher ends, or is killed, the sandbox's first process is killed; when that ends, the
 //! kernel kills everything inside.
 
+mod allow_list;
 mod calls;
 mod channel;
 mod control_group;
 mod devices;
 mod entry;
 mod error;
+mod fork_server;
 mod init;
 mod landlock;
 mod launcher;
@@ -85,11 +93,12 @@ mod running;
 mod seccomp;
 mod spec;
 
+pub(crate) use channel::Channel;
 pub use control_group::{delegated_control_groups, mounted_at as control_groups_mounted_at};
 pub(crate) use devices::check as check_devices;
 pub use entry::{Arrival, ENTER_PYTHON, Entered, Entry, EntryStreams, zygote_command};
 pub use error::{Error, Failure, Step};
-pub use launcher::launch_if_asked;
+pub use fork_server::launch_if_asked;
 pub use policy::{Findings, Policy, SESSION_USERS, Strength, probe};
 pub use running::{Ended, Sandbox, Streams, spawn};
 pub use spec::{Folder, Limits, Source, Spec};

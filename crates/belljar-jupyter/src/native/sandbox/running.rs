@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -15,11 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::calls;
 use super::channel::{Channel, MESSAGE_DESCRIPTORS, Order, Report, Task};
 use super::control_group::ControlGroup;
-use super::launcher::{ARGUMENT, ORPHANS};
+use super::fork_server::{self, Launched};
+use super::launcher::ORPHANS;
 use super::{Error, Policy, Source, Spec};
-
-/// This program, also after its file was replaced by a newer one.
-const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// How long setting up may take on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,21 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the launcher has to bury the sandbox before it is killed, too.
 const BURIAL: Duration = Duration::from_millis(200);
 
-/// What the program's standard streams are.
-#[derive(Debug)]
+/// What the program's standard streams are. `None`: `/dev/null`.
+#[derive(Debug, Default)]
 pub struct Streams {
-    /// Standard input. `None`: `/dev/null`.
+    /// Standard input.
     pub input: Option<OwnedFd>,
     /// Standard output. It should be a pipe: what else it is, the code can do to it what its descriptor allows.
-    pub output: Stdio,
+    pub output: Option<OwnedFd>,
     /// Standard error, likewise.
-    pub errors: Stdio,
-}
-
-impl Default for Streams {
-    fn default() -> Self {
-        Self { input: None, output: Stdio::null(), errors: Stdio::null() }
-    }
+    pub errors: Option<OwnedFd>,
 }
 
 /// How a program ended.
@@ -83,8 +74,7 @@ impl fmt::Display for Ended {
 /// most, without them some seconds if the code defends itself by forking.
 #[derive(Debug)]
 pub struct Sandbox {
-    launcher: Child,
-    launcher_descriptor: OwnedFd,
+    launcher: Launched,
     channel: Channel,
     /// The first process of the namespaces, if there are any.
     pub(super) first: Option<OwnedFd>,
@@ -100,7 +90,8 @@ pub struct Sandbox {
 
 /// Makes a sandbox and, unless it [waits](Spec::waiting), starts its program. Returns when the program runs.
 ///
-/// Blocks for a few milliseconds. May be called from any thread; that thread may end before the sandbox does.
+/// Blocks for a few milliseconds. The first call also starts the fork server. May be called from any thread; that
+/// thread may end before the sandbox does.
 ///
 /// # Errors
 ///
@@ -112,29 +103,15 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
         return Err(Error::Specification("a sandbox that waits has namespaces; this one was to have none".to_owned()));
     }
     let (channel, theirs) = Channel::pair().map_err(Error::doing("making a socket"))?;
-    let mut launcher = Command::new(OWN_PROGRAM)
-        .arg0("belljar-sandbox")
-        .arg(ARGUMENT)
-        .env_clear()
-        // Ctrl-C in the server's terminal is the server's.
-        .process_group(0)
-        .stdin(theirs.into_descriptor())
-        .stdout(streams.output)
-        .stderr(streams.errors)
-        .spawn()
-        .map_err(Error::doing("starting the launcher"))?;
-    let descriptor = match calls::process_descriptor(launcher.id() as libc::pid_t) {
-        Ok(descriptor) => descriptor,
-        Err(source) => {
-            let _ = launcher.kill();
-            let _ = launcher.wait();
-            return Err(Error::System { doing: "watching the launcher", source });
-        }
-    };
+    let nothing = File::options().write(true).open("/dev/null").map_err(Error::doing("opening /dev/null"))?;
+    let output = streams.output.as_ref().map_or(nothing.as_fd(), AsFd::as_fd);
+    let errors = streams.errors.as_ref().map_or(nothing.as_fd(), AsFd::as_fd);
+    let launcher = fork_server::launch(theirs.as_fd(), output, errors)?;
+    // The launcher's are the only ones now: when it ends, the other ends of all three are told.
+    drop((theirs, streams.output, streams.errors));
     // From here on dropping it kills the launcher.
     let mut sandbox = Sandbox {
         launcher,
-        launcher_descriptor: descriptor,
         channel,
         first: None,
         rules: None,
@@ -147,7 +124,7 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
     };
     if let Some(groups) = &spec.control_groups {
         // It waits for its task, and has started nothing yet.
-        sandbox.group = Some(ControlGroup::make(groups, spec, sandbox.launcher.id())?);
+        sandbox.group = Some(ControlGroup::make(groups, spec, sandbox.launcher.number)?);
     }
     sandbox.begin(policy, streams.input)?;
     Ok(sandbox)
@@ -184,10 +161,7 @@ impl Sandbox {
                     return self.set_patience(None);
                 }
                 Some((_, _)) => {}
-                None => {
-                    let status = self.launcher.wait().map_err(Error::doing("waiting for the launcher"))?;
-                    return Err(Error::Launcher(status.to_string()));
-                }
+                None => return Err(Error::Launcher("it did not say why".to_owned())),
             }
         }
     }
@@ -207,29 +181,19 @@ impl Sandbox {
     /// The launcher's process number.
     #[must_use]
     pub fn launcher(&self) -> u32 {
-        self.launcher.id()
+        self.launcher.number
     }
 
     /// A descriptor that becomes readable when all is over, for `poll` and its like.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.launcher_descriptor.as_fd()
+        self.launcher.descriptor.as_fd()
     }
 
     /// The program's process, as a descriptor (`pidfd_open(2)`). None if the sandbox waits.
     #[must_use]
     pub fn program(&self) -> Option<BorrowedFd<'_>> {
         self.program.as_ref().map(AsFd::as_fd)
-    }
-
-    /// The program's output, if it was asked for by [`Stdio::piped`]. Only the first call has it.
-    pub fn take_output(&mut self) -> Option<ChildStdout> {
-        self.launcher.stdout.take()
-    }
-
-    /// The program's error output, likewise.
-    pub fn take_errors(&mut self) -> Option<ChildStderr> {
-        self.launcher.stderr.take()
     }
 
     /// The host's descriptor of a folder in [memory](Source::Memory), by its path inside. It outlives the sandbox.
@@ -294,7 +258,9 @@ impl Sandbox {
         while let Some((report, _)) = self.receive()? {
             self.note(&report);
         }
-        self.launcher.wait().map_err(Error::doing("waiting for the launcher"))?;
+        // A signal of ours may end the wait early.
+        let ended = || calls::poll([(self.descriptor(), libc::POLLIN)], -1);
+        while ended().map_err(Error::doing("waiting for the launcher"))? == [0] {}
         Ok(self.ended.unwrap_or(Ended::Killed))
     }
 
@@ -304,13 +270,14 @@ impl Sandbox {
         if let Some(first) = &self.first {
             // The launcher then buries it and ends. All that can go wrong is that it is gone.
             let _ = calls::signal(first.as_fd(), libc::SIGKILL);
-            let _ = calls::poll([(self.launcher_descriptor.as_fd(), libc::POLLIN)], burial(BURIAL));
+            let _ = calls::poll([(self.descriptor(), libc::POLLIN)], burial(BURIAL));
         } else if rustix::net::shutdown(&self.channel, rustix::net::Shutdown::Both).is_ok() {
             // No namespace ends with the launcher: it has to end what it has started, before it does.
-            let _ = calls::poll([(self.launcher_descriptor.as_fd(), libc::POLLIN)], burial(2 * ORPHANS));
+            let _ = calls::poll([(self.descriptor(), libc::POLLIN)], burial(2 * ORPHANS));
         }
-        let _ = self.launcher.kill();
-        let _ = self.launcher.wait();
+        // It may be gone by now. Killed, it is within moments.
+        let _ = calls::signal(self.descriptor(), libc::SIGKILL);
+        let _ = calls::poll([(self.descriptor(), libc::POLLIN)], burial(PATIENCE));
     }
 }
 

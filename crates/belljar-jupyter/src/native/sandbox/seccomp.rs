@@ -6,6 +6,7 @@
 //! architecture kill the process (`int 0x80`), and x32's numbers are in no list.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use libc::c_long;
 use seccompiler::{
@@ -13,7 +14,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::{Failure, Step, Strength};
+use super::{Failure, Step, Strength, allow_list};
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: TargetArch = TargetArch::x86_64;
@@ -186,22 +187,33 @@ pub(super) struct Filters {
 
 impl Filters {
     /// The filters of a sandbox of `strength`. `owns_files` is whether files of the host belong to the user that the code
-    /// is, who has no other to be.
-    pub(super) fn new(strength: Strength, owns_files: bool) -> Result<Self, Failure> {
-        let programs = || -> Result<_, BackendError> {
-            let allowed = ALLOWED.iter().chain(ALLOWED_OF_OLD).map(|call| (*call, Vec::new())).collect();
-            let enosys = SeccompAction::Errno(libc::ENOSYS as u32);
-            let allowed = SeccompFilter::new(allowed, enosys, SeccompAction::Allow, ARCHITECTURE)?;
-            let eperm = SeccompAction::Errno(libc::EPERM as u32);
-            let refused =
-                SeccompFilter::new(refused(strength, owns_files)?, SeccompAction::Allow, eperm, ARCHITECTURE)?;
-            // The kernel takes the stricter answer, and of two errors that of the filter installed last.
-            Ok([allowed.try_into()?, refused.try_into()?])
+    /// is, who has no other to be. Made once: copies of a process that has them have them, too.
+    pub(super) fn of(strength: Strength, owns_files: bool) -> Result<&'static Self, Failure> {
+        static MADE: [OnceLock<Filters>; 3] = [const { OnceLock::new() }; 3];
+        let made = match (strength, owns_files) {
+            (Strength::Full, _) => &MADE[0],
+            (Strength::Weak, false) => &MADE[1],
+            (Strength::Weak, true) => &MADE[2],
         };
-        match programs() {
-            Ok(programs) => Ok(Self { programs }),
-            Err(error) => Err(Failure::plain(Step::Seccomp, error.to_string())),
+        match made.get() {
+            Some(filters) => Ok(filters),
+            None => {
+                let filters = Self::new(strength, owns_files)?;
+                Ok(made.get_or_init(|| filters))
+            }
         }
+    }
+
+    fn new(strength: Strength, owns_files: bool) -> Result<Self, Failure> {
+        let allowed = allow_list::program(allowed(), libc::ENOSYS as u16)
+            .ok_or_else(|| Failure::plain(Step::Seccomp, "the list of allowed calls has too many gaps"))?;
+        let refused = refused(strength, owns_files).and_then(|rules| {
+            let eperm = SeccompAction::Errno(libc::EPERM as u32);
+            SeccompFilter::new(rules, SeccompAction::Allow, eperm, ARCHITECTURE)?.try_into()
+        });
+        let refused = refused.map_err(|error| Failure::plain(Step::Seccomp, error.to_string()))?;
+        // The kernel takes the stricter answer, and of two errors that of the filter installed last.
+        Ok(Self { programs: [allowed, refused] })
     }
 
     /// Holds this process, and all that it will start, to the filters.
@@ -216,6 +228,11 @@ impl Filters {
         }
         Ok(())
     }
+}
+
+/// The calls that the first filter allows.
+pub(super) fn allowed() -> impl Iterator<Item = c_long> {
+    ALLOWED.iter().chain(ALLOWED_OF_OLD).copied()
 }
 
 /// The second filter's rules: every one of them ends in `EPERM`.

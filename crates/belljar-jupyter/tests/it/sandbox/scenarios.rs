@@ -5,17 +5,16 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use belljar_jupyter::sandbox::{self, Ended, Error, Limits, Policy, Sandbox, Source, Spec, Step, Streams, Strength};
 use libtest_mimic::Trial;
 
-use crate::trials::PART;
 use crate::trials::attacked::session;
 use crate::trials::person::{Outcome, Person, python};
 use crate::trials::zygote::Zygote;
-use crate::trials::{devices, floods, weak};
+use crate::trials::{devices, endings, floods, weak};
 
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -28,10 +27,11 @@ const SCENARIOS: &[Scenario] = &[
     ("a_signal_that_ended_the_program_is_reported", false, a_signal_that_ended_the_program_is_reported),
     ("a_signal_reaches_the_program", false, a_signal_reaches_the_program),
     ("standard_input_is_what_was_given", false, standard_input_is_what_was_given),
-    ("what_a_program_leaves_behind_dies_with_it", false, what_a_program_leaves_behind_dies_with_it),
-    ("dropping_the_sandbox_kills_all", false, dropping_the_sandbox_kills_all),
-    ("killing_the_launcher_kills_all", false, killing_the_launcher_kills_all),
-    ("the_death_of_the_owner_kills_all", false, the_death_of_the_owner_kills_all),
+    ("what_a_program_leaves_behind_dies_with_it", false, endings::what_a_program_leaves_behind_dies_with_it),
+    ("dropping_the_sandbox_kills_all", false, endings::dropping_the_sandbox_kills_all),
+    ("the_end_of_the_fork_server_harms_nobody", false, endings::the_end_of_the_fork_server_harms_nobody),
+    ("killing_the_launcher_kills_all", false, endings::killing_the_launcher_kills_all),
+    ("the_death_of_the_owner_kills_all", false, endings::the_death_of_the_owner_kills_all),
     ("the_thread_that_made_it_may_end", false, the_thread_that_made_it_may_end),
     ("killing_everybody_kills_nobody_outside", false, killing_everybody_kills_nobody_outside),
     ("a_fork_bomb_is_bounded", false, floods::a_fork_bomb_is_bounded),
@@ -74,10 +74,6 @@ const SCENARIOS: &[Scenario] = &[
 pub(crate) fn trials(person: Person) -> Vec<Trial> {
     let played = |only_root: bool| !only_root || person == Person::Root;
     let all = SCENARIOS.iter().filter(|(_, only_root, _)| played(*only_root));
-    let group_missing = sandbox::control_groups_mounted_at().is_none();
-    if group_missing {
-        eprintln!("SKIPPED: {IN_A_GROUP}: no control groups of version 2 are mounted");
-    }
     let no_groups = sandbox::control_groups_mounted_at().is_none();
     if no_groups {
         eprintln!("SKIPPED: {IN_A_GROUP} as {person}: no control groups of version 2 are mounted");
@@ -93,8 +89,8 @@ const IN_A_GROUP: &str = "all_that_runs_is_in_a_control_group";
 
 /// In a process of the person's.
 pub(crate) fn play(name: &str) -> Outcome {
-    if name == OWNER {
-        return own_until_killed();
+    if name == endings::OWNER {
+        return endings::own_until_killed();
     }
     if name == weak::ASKER {
         return weak::ask();
@@ -192,73 +188,13 @@ fn standard_input_is_what_was_given() -> Outcome {
     let (input, mut writer) = std::io::pipe()?;
     let (mut reader, output) = std::io::pipe()?;
     let spec = python_spec("print(input()[::-1])");
-    let streams = Streams { input: Some(input.into()), output: OwnedFd::from(output).into(), errors: Stdio::inherit() };
+    let streams = Streams { input: Some(input.into()), output: Some(output.into()), errors: None };
     let mut running = sandbox::spawn(&spec, Policy::Full, streams)?;
     writer.write_all(b"abc\n")?;
     let mut text = String::new();
     reader.read_to_string(&mut text)?;
     equal!(text, "cba\n");
     equal!(running.wait()?, Ended::Exited(0));
-    Ok(())
-}
-
-/// Leaves a process that no signal but one ends, in a session of its own.
-const DAEMON: &str = "import os, signal, sys, time
-if os.fork() == 0:
-    os.setsid()
-    for number in range(1, 32):
-        if number not in (9, 19): signal.signal(number, signal.SIG_IGN)
-    if os.fork() == 0: time.sleep(1000)
-    os._exit(0)
-os.wait()
-print('ready', flush=True)
-";
-
-fn what_a_program_leaves_behind_dies_with_it() -> Outcome {
-    let mut running = run(&format!("{DAEMON}raise SystemExit(3)"), Limits::default())?;
-    equal!(running.rest()?, "ready\n");
-    equal!(running.sandbox.wait()?, Ended::Exited(3));
-    Ok(())
-}
-
-fn dropping_the_sandbox_kills_all() -> Outcome {
-    let mut running = run(&format!("{DAEMON}time.sleep(1000)"), Limits::default())?;
-    equal!(running.line()?, "ready");
-    let Running { sandbox, mut output } = running;
-    drop(sandbox);
-    equal!(output.read_to_end(&mut Vec::new())?, 0);
-    Ok(())
-}
-
-fn killing_the_launcher_kills_all() -> Outcome {
-    let mut running = run(&format!("{DAEMON}time.sleep(1000)"), Limits::default())?;
-    equal!(running.line()?, "ready");
-    Command::new("/bin/kill").args(["-9", &running.sandbox.launcher().to_string()]).status()?;
-    equal!(running.rest()?, "");
-    equal!(running.sandbox.wait()?, Ended::Killed);
-    Ok(())
-}
-
-/// The part of somebody who owns a sandbox and is killed.
-const OWNER: &str = "owner";
-
-fn own_until_killed() -> Outcome {
-    let spec = python_spec(&format!("{DAEMON}time.sleep(1000)"));
-    let streams = Streams { input: None, output: Stdio::inherit(), errors: Stdio::inherit() };
-    let mut sandbox = sandbox::spawn(&spec, Policy::Full, streams)?;
-    sandbox.wait()?;
-    Ok(())
-}
-
-fn the_death_of_the_owner_kills_all() -> Outcome {
-    let mut owner = Command::new("/proc/self/exe").args([PART, OWNER]).stdout(Stdio::piped()).spawn()?;
-    let mut output = owner.stdout.take().ok_or("no output")?;
-    let mut line = [0; 6];
-    output.read_exact(&mut line)?;
-    equal!(&line, b"ready\n");
-    owner.kill()?;
-    owner.wait()?;
-    equal!(output.read_to_end(&mut Vec::new())?, 0);
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! The sandbox, from inside and from outside.
 //!
-//! This program executes itself: as the launcher of sandboxes, and as another user who makes them. So it has a `main`
+//! This program executes itself: as the fork server of launchers, and as another user who makes them. So it has a `main`
 //! of its own, and the list of tests is made at run time: every attack of `attacks.py`, by name, for both ways in, as
 //! root with a user for the session and as an ordinary user. What cannot be tested here is said on standard error and
 //! listed as ignored.
 
 mod attacked;
 mod devices;
+mod endings;
 mod floods;
 mod person;
 mod scenarios;

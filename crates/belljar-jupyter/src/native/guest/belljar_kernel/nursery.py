@@ -14,7 +14,6 @@ that are forked later have this process's memory.
 
 import array
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -40,21 +39,22 @@ _LATER = (
 _MESSAGE = 256 * 1024
 _DESCRIPTORS = 32
 _MOST_ENDED = 1000
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> NoReturn:
     """Serve the host on standard input until it is gone."""
     control = socket.socket(fileno=os.dup(0))
     _point_standard_streams_nowhere()
-    from . import kernel  # noqa: F401  (what every kernel needs)
+    # Sandboxes that show these can be made meanwhile.
+    _tell(control, {"prefixes": sorted({sys.prefix, sys.base_prefix, sys.exec_prefix})})
+    from . import entry, kernel  # noqa: F401  (kernel: what every kernel needs)
 
     for name in (*_LATER, *sys.argv[1:]):
         # Environments that people bring need not have everything.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     # Kernels of sandboxes lose their parent at once; this process is told how they end.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    entry.become_reaper()
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -62,7 +62,7 @@ def main() -> NoReturn:
     signal.set_wakeup_fd(awoken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _tell(control, {"ready": True, "prefixes": sorted({sys.prefix, sys.base_prefix, sys.exec_prefix})})
+    _tell(control, {})  # Ready.
     nursery = _Nursery(control, wake, awoken)
     order = bytearray(_MESSAGE)
     while True:
