@@ -13,6 +13,9 @@ from typing import Any
 _IMMORTAL = 1 << 30
 """Counts from here on mean that the object is immortal (`_Py_IMMORTAL_MINIMUM_REFCNT` where pointers have 32 bits)."""
 
+_AT_ONCE = 1000
+"""Objects that are followed together."""
+
 _found: list[Any] = []
 """Keeps the objects alive until the host has made them immortal."""
 
@@ -25,17 +28,20 @@ def find() -> list[int]:
     """
     _found.clear()  # When this image is made of another one: these are immortal.
     gc.unfreeze()  # Objects are not listed while they are frozen.
-    seen: dict[int, Any] = {}
-    todo = gc.get_objects()
+    todo, seen = gc.get_objects(), {id(_found)}
     while todo:
-        # Whole levels at a time: a call for each object takes several times as long.
-        new = {id(found): found for found in todo if sys.getrefcount(found) < _IMMORTAL and id(found) not in seen}
-        seen |= new
-        todo = gc.get_referents(*new.values())
+        # Many at a time: a call for each object takes several times as long. Not all, which takes more memory than the
+        # rest of the image, and a copy can use what was freed, but not give it back.
+        some = todo[-_AT_ONCE:]
+        del todo[-_AT_ONCE:]
+        new = {id(found): found for found in some if sys.getrefcount(found) < _IMMORTAL and id(found) not in seen}
+        seen.update(new)
+        todo += gc.get_referents(*new.values())
         for found in new.values():
             if type(found) is CodeType:  # The collector has no part in these: they cannot be in a cycle.
                 todo += (found.co_consts, found.co_names, found.co_filename, found.co_name, found.co_qualname)
                 todo += (found.co_linetable, found.co_exceptiontable)
-    # A buffer that is dropped must be freed: one of them is the reserve that `memory` keeps.
-    _found.extend(found for found in seen.values() if type(found) is not bytearray)
+            if type(found) is not bytearray:  # When it is dropped it must be freed: one is the reserve of `memory`.
+                _found.append(found)
+    del seen
     return list(map(id, _found))
