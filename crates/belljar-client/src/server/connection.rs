@@ -13,7 +13,7 @@ use rmcp::service::{
     ServiceError,
 };
 use rmcp::transport::DynamicTransportError;
-use rmcp::transport::streamable_http_client::{AuthRequiredError, InsufficientScopeError};
+use rmcp::transport::streamable_http_client::{AuthRequiredError, InsufficientScopeError, StreamableHttpError};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -339,6 +339,12 @@ fn transport_error(label: &str, error: DynamicTransportError) -> McpError {
         }
         if let Some(auth) = current.downcast_ref::<rmcp::transport::AuthError>() {
             return McpError::Unauthorized { server: label.to_owned(), reason: auth.to_string() };
+        }
+        // It shows its cause without naming it as one, and so hides what is behind that: "connection refused".
+        if let Some(StreamableHttpError::Client(hidden)) = current.downcast_ref::<StreamableHttpError<reqwest::Error>>()
+        {
+            cause = Some(hidden);
+            continue;
         }
         // An error that repeats its cause says nothing new.
         let text = current.to_string();

@@ -218,6 +218,15 @@ fn faulty_http() -> Listening {
 }
 
 #[tokio::test]
+async fn that_nobody_listens_is_said() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = McpServerStreamableHttp::new(format!("http://127.0.0.1:{port}/mcp")).unwrap().build();
+    let error = server.connect().await.err().unwrap();
+    assert!(matches!(error, McpError::Connect { .. }), "{error:?}");
+    assert!(error.to_string().contains("refused"), "{error}");
+}
+
+#[tokio::test]
 async fn an_endpoint_on_another_origin_is_refused() {
     let listening = faulty_http();
     let server = McpServerSse::new(listening.url("/other-origin/sse")).unwrap().build();
