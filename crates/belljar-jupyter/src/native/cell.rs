@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use belljar_core::Collector;
-use belljar_core::kernel::{Answer, Audience, CellRequest, End, Executed, Output, Showing, Stream};
+use belljar_core::kernel::{Answer, Audience, CellRequest, End, Executed, Output};
 use serde_json::Value;
 
 use crate::native::client::{Channel, Client};
@@ -14,6 +13,7 @@ use crate::native::content::{Question, Raised, Reply, Said};
 use crate::native::nursery::Process;
 use crate::native::pip::Broker;
 use crate::native::processor;
+use crate::native::shown::Shown;
 use crate::native::switch::{Switch, Wish};
 use crate::native::wire::WireError;
 use crate::native::wire::message::Received;
@@ -82,7 +82,6 @@ pub(crate) fn run(
     bounds: Bounds,
     count: u64,
 ) -> Result<(Executed, Vec<Value>), (Loss, Vec<Output>)> {
-    let outputs = Collector::new(audience.clone());
     let begun = Instant::now();
     let mut run = Run {
         received: stage.client.received(),
@@ -91,26 +90,23 @@ pub(crate) fn run(
         stage,
         audience,
         bounds,
-        outputs,
+        shown: Shown::new(audience.clone(), bounds.output),
         begun,
         id: String::new(),
         state: State::default(),
         stop: None,
         question: None,
         questions: 0,
-        written: 0,
-        clears: false,
-        noted: false,
     };
     match run.finish(cell) {
         Ok(mut reply) => {
             let mut payloads = reply.as_mut().map(|reply| std::mem::take(&mut reply.payloads)).unwrap_or_default();
             if !cell.payloads {
-                run.show_pages(&std::mem::take(&mut payloads));
+                run.shown.add_pages(&std::mem::take(&mut payloads));
             }
             Ok((run.executed(reply, count), payloads))
         }
-        Err(loss) => Err((loss, run.outputs.take())),
+        Err(loss) => Err((loss, run.shown.take())),
     }
 }
 
@@ -118,7 +114,7 @@ struct Run<'a> {
     stage: Stage<'a>,
     audience: &'a Arc<dyn Audience>,
     bounds: Bounds,
-    outputs: Collector,
+    shown: Shown,
     begun: Instant,
     /// The request's.
     id: String,
@@ -126,18 +122,12 @@ struct Run<'a> {
     stop: Option<Stop>,
     question: Option<(Receiver<Answer>, Instant)>,
     questions: usize,
-    /// Bytes of text.
-    written: u64,
     /// Bytes of messages that had come before.
     received: u64,
     /// Time that cells before have spent installing.
     installed: Duration,
     /// Processor time that was taken before.
     burnt: Option<Duration>,
-    /// Whether the next output is to replace all before it.
-    clears: bool,
-    /// Whether it was said that something is not shown.
-    noted: bool,
 }
 
 /// What the kernel has said of the cell.
@@ -258,44 +248,8 @@ impl Run<'_> {
         match said {
             Said::Busy => self.state.busy = true,
             Said::Idle => self.state.idle = true,
-            Said::Cleared { wait } => {
-                // Nothing is refused of that.
-                let _ = self.outputs.showing(Showing::Clear { wait });
-                self.clears = wait;
-                if !wait {
-                    self.outputs.clear();
-                }
-            }
             Said::Raised(raised) => self.state.raised = Some(raised),
-            other => {
-                if std::mem::take(&mut self.clears) {
-                    self.outputs.clear();
-                }
-                self.give(other);
-            }
-        }
-    }
-
-    fn give(&mut self, said: Said) {
-        let given = match said {
-            Said::Wrote(stream, text) => {
-                self.written += text.len() as u64;
-                if self.written <= self.bounds.output {
-                    self.outputs.write(stream, text.as_bytes());
-                }
-                Ok(())
-            }
-            Said::Shown(display) => self.outputs.showing(Showing::Display(display)),
-            // Where a cell before has displayed it, that one's answer was given: here it is new.
-            Said::Updated(display) => self.outputs.showing(Showing::Update(display)),
-            Said::Value(display) => self.outputs.showing(Showing::Value(display)),
-            Said::Raised(_) | Said::Cleared { .. } | Said::Busy | Said::Idle => Ok(()),
-        };
-        if let Err(reason) = given {
-            // Once: of such things there may be millions.
-            if !std::mem::replace(&mut self.noted, true) {
-                self.outputs.write(Stream::Stderr, format!("[not shown: {reason}]\n").as_bytes());
-            }
+            output => self.shown.add(output),
         }
     }
 
@@ -332,9 +286,7 @@ impl Run<'_> {
 
     fn hold_to_bounds(&self) -> Result<(), Loss> {
         let received = self.stage.client.received() - self.received;
-        if self.written > self.bounds.output
-            || received > self.bounds.output.saturating_mul(2).saturating_add(MOST_BYTES)
-        {
+        if self.shown.is_too_much() || received > self.bounds.output.saturating_mul(2).saturating_add(MOST_BYTES) {
             return Err(
                 self.end(format!("OutputLimit: the cell wrote more than {} bytes (--max-output)", self.bounds.output))
             );
@@ -422,17 +374,6 @@ impl Run<'_> {
         self.end(format!("{name}: {error}"))
     }
 
-    /// Writes what is meant for a pager: help, source code.
-    fn show_pages(&mut self, payloads: &[Value]) {
-        let pages = payloads.iter().filter(|payload| payload["source"] == "page");
-        for text in pages.filter_map(|page| page["data"]["text/plain"].as_str()) {
-            self.written += text.len() as u64;
-            if self.written <= self.bounds.output {
-                self.outputs.write(Stream::Stdout, format!("{}\n", text.trim_end_matches('\n')).as_bytes());
-            }
-        }
-    }
-
     fn executed(&self, reply: Option<Reply>, count: u64) -> Executed {
         let raised = match &reply {
             Some(reply) => reply.raised.clone(),
@@ -456,6 +397,6 @@ impl Run<'_> {
         // The guest can say any number: it is the next one, or the same for what has none.
         let next = count.saturating_add(1);
         let count = reply.and_then(|reply| reply.count).filter(|said| *said == count).unwrap_or(next);
-        Executed { count, end, outputs: self.outputs.take() }
+        Executed { count, end, outputs: self.shown.take() }
     }
 }

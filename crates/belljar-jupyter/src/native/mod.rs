@@ -8,7 +8,7 @@
 //! | `cell` | running one cell |
 //! | `question` | asking the shell something that is no cell |
 //! | `client`, `wire` | the protocol between us and a kernel that may be hostile |
-//! | `content` | what a kernel says, read from its messages |
+//! | `content`, `shown` | what a kernel says, read from its messages; what of it a cell shows |
 //! | `home`, `folder`, `acting` | where a session lives, and its files seen from the host |
 //! | `nursery` | the process that kernels are forked from, and kernels' processes |
 //! | `processor` | how much processor time a kernel takes |
@@ -33,6 +33,7 @@ mod pip;
 mod processor;
 mod question;
 mod requirement;
+mod shown;
 mod site;
 mod switch;
 mod wire;

@@ -77,14 +77,31 @@ pub(super) fn launch(
 ) -> Result<Launched, Error> {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let descriptors = [channel, output, errors];
-    if let Some(server) = running.as_mut() {
-        match server.launch(&descriptors) {
-            // Somebody has killed it since it was last needed: another one does as well.
-            Err(Error::Launcher(_)) => *running = None,
-            done => return done,
-        }
+    let was_running = running.is_some();
+    match launch_by(&mut running, &descriptors) {
+        // Somebody has killed it since it was last needed: another one does as well.
+        Err(Error::Launcher(_)) if was_running => launch_by(&mut running, &descriptors),
+        done => done,
     }
-    running.insert(ForkServer::start()?).launch(&descriptors)
+}
+
+/// A server that fails is not asked again: what it answers late would be taken for the next answer.
+fn launch_by(running: &mut Option<ForkServer>, descriptors: &[BorrowedFd<'_>]) -> Result<Launched, Error> {
+    let mut server = match running.take() {
+        Some(server) => server,
+        None => ForkServer::start()?,
+    };
+    let launched = server.launch(descriptors)?;
+    *running = Some(server);
+    Ok(launched)
+}
+
+impl Drop for ForkServer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 impl ForkServer {

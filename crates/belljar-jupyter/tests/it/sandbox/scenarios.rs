@@ -32,6 +32,7 @@ const SCENARIOS: &[Scenario] = &[
     ("the_end_of_the_fork_server_harms_nobody", false, endings::the_end_of_the_fork_server_harms_nobody),
     ("killing_the_launcher_kills_all", false, endings::killing_the_launcher_kills_all),
     ("the_death_of_the_owner_kills_all", false, endings::the_death_of_the_owner_kills_all),
+    ("many_threads_make_sandboxes_at_once", false, many_threads_make_sandboxes_at_once),
     ("the_thread_that_made_it_may_end", false, the_thread_that_made_it_may_end),
     ("killing_everybody_kills_nobody_outside", false, killing_everybody_kills_nobody_outside),
     ("a_fork_bomb_is_bounded", false, floods::a_fork_bomb_is_bounded),
@@ -195,6 +196,16 @@ fn standard_input_is_what_was_given() -> Outcome {
     reader.read_to_string(&mut text)?;
     equal!(text, "cba\n");
     equal!(running.wait()?, Ended::Exited(0));
+    Ok(())
+}
+
+fn many_threads_make_sandboxes_at_once() -> Outcome {
+    let said = |number: usize| run(&format!("print({number})"), Limits::default())?.rest();
+    let make = |number| std::thread::spawn(move || said(number).map_err(|error| error.to_string()));
+    let threads: Vec<_> = (0..16).map(make).collect();
+    for (number, thread) in threads.into_iter().enumerate() {
+        equal!(thread.join().map_err(|_| "a thread panicked")??, format!("{number}\n"));
+    }
     Ok(())
 }
 
