@@ -2,6 +2,7 @@
 //! a process with its imports done takes a moment; one that starts from nothing is what is left while neither is there.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,20 @@ impl NativeOptions {
 #[derive(Clone)]
 pub struct Native {
     shared: Arc<Shared>,
+    _owner: Arc<Owner>,
+}
+
+/// What all copies of a backend have together. The last one that is dropped waits for kernels that are being started ahead,
+/// which takes a moment: their folders would be left behind otherwise.
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        drop(lock(&self.shared.filling));
+    }
 }
 
 /// What kernels need of their backend.
@@ -106,8 +121,10 @@ pub(crate) struct Shared {
     // Processes go before the folders that they are in.
     ready: Mutex<Vec<(Life, Home)>>,
     nursery: Mutex<Warm>,
-    /// Held by whoever starts kernels ahead.
-    filling: Mutex<()>,
+    /// Held by whoever starts kernels ahead, until it holds nothing else of this.
+    filling: Arc<Mutex<()>>,
+    /// No more kernels are wanted.
+    is_closing: AtomicBool,
     pub(crate) ground: Ground,
     pub(crate) grace: Duration,
     modules: Vec<String>,
@@ -120,6 +137,8 @@ enum Warm {
     None,
     /// Somebody is at it.
     Starting,
+    /// Somebody waits for its imports.
+    Importing(Arc<Nursery>),
     There(Arc<Nursery>),
     /// None came to be.
     Failed(Instant, String),
@@ -165,8 +184,17 @@ impl Native {
         let control_groups = sandbox::delegated_control_groups();
         let grace = limits.grace.max(GRACE);
         let ground = Ground { root, code, fonts, python, policy, limits, color, control_groups, devices, installer };
-        let (nursery, ready, filling) = (Mutex::new(Warm::None), Mutex::default(), Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { ready, nursery, filling, ground, grace, modules, ahead }) })
+        let shared = Arc::new(Shared {
+            ready: Mutex::default(),
+            nursery: Mutex::new(Warm::None),
+            filling: Arc::default(),
+            is_closing: AtomicBool::new(false),
+            ground,
+            grace,
+            modules,
+            ahead,
+        });
+        Ok(Self { _owner: Arc::new(Owner { shared: shared.clone() }), shared })
     }
 
     /// How strong a sandbox stands on this machine, found out by making one.
@@ -182,34 +210,54 @@ impl Native {
     /// # Errors
     /// [`KernelError::Start`] when Python cannot be made ready.
     pub fn warm_up(&self) -> Result<(), KernelError> {
-        if self.shared.warm_up().map_err(KernelError::Start)? {
-            self.shared.fill();
+        if Shared::warm_up(&Arc::downgrade(&self.shared)).map_err(KernelError::Start)? {
+            Shared::fill(self.shared.clone());
         }
         Ok(())
     }
 }
 
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Warm::Importing(nursery) = &*lock(&self.nursery) {
+            // It would write to folders that are taken away.
+            nursery.give_up();
+        }
+    }
+}
+
 impl Shared {
     /// Starts the nursery, unless it is there or somebody is at it; answers whether it is there.
-    fn warm_up(&self) -> Result<bool, String> {
-        if self.ground.policy == Policy::Weak {
+    ///
+    /// Nothing is held while it imports: a server that ends meanwhile takes its folders away and waits for nobody.
+    fn warm_up(shared: &Weak<Self>) -> Result<bool, String> {
+        let Some(held) = shared.upgrade() else { return Ok(false) };
+        if held.ground.policy == Policy::Weak {
             // Kernels are programs there.
             return Ok(true);
         }
         {
-            let mut warm = lock(&self.nursery);
+            let mut warm = lock(&held.nursery);
             match &*warm {
-                Warm::Starting => return Ok(false),
+                Warm::Starting | Warm::Importing(_) => return Ok(false),
                 Warm::There(nursery) if nursery.is_alive() => return Ok(true),
                 Warm::Failed(when, reason) if when.elapsed() < RETRY => return Err(reason.clone()),
                 _ => *warm = Warm::Starting,
             }
         }
-        let started = self.nursery(&self.modules).and_then(|nursery| nursery.ready().map(|()| nursery));
-        let mut warm = lock(&self.nursery);
+        let cradle = held.cradle(held.modules.clone());
+        drop(held);
+        let started = Nursery::start(cradle, Instant::now() + IMPORTS).map(Arc::new).and_then(|nursery| {
+            let Some(held) = shared.upgrade() else { return Ok(nursery) };
+            *lock(&held.nursery) = Warm::Importing(nursery.clone());
+            drop(held);
+            nursery.ready().map(|()| nursery)
+        });
+        let Some(held) = shared.upgrade() else { return Ok(false) };
+        let mut warm = lock(&held.nursery);
         match started {
             Ok(nursery) => {
-                *warm = Warm::There(Arc::new(nursery));
+                *warm = Warm::There(nursery);
                 Ok(true)
             }
             Err(reason) => {
@@ -219,9 +267,9 @@ impl Shared {
         }
     }
 
-    fn nursery(&self, modules: &[String]) -> Result<Nursery, String> {
+    fn cradle(&self, modules: Vec<String>) -> Cradle {
         let Ground { python, code, fonts, .. } = &self.ground;
-        Nursery::start(&Cradle { python, code, modules, fonts }, Instant::now() + IMPORTS)
+        Cradle { python: python.clone(), code: code.clone(), modules, fonts: fonts.clone() }
     }
 
     /// Something to fork a kernel from: the nursery that has its imports done, or one without; `None` where kernels can
@@ -235,7 +283,7 @@ impl Shared {
         {
             return Ok(Some(nursery.clone()));
         }
-        match self.nursery(&[]) {
+        match Nursery::start(self.cradle(Vec::new()), Instant::now() + IMPORTS) {
             Ok(nursery) => Ok(Some(Arc::new(nursery))),
             // A Python whose loader the code could change: see `zygote_command`.
             Err(reason) if self.ground.policy == Policy::Full && reason.contains("cannot be a zygote") => Ok(None),
@@ -256,21 +304,25 @@ impl Shared {
     }
 
     /// Starts kernels ahead.
-    fn fill(&self) {
-        let Ok(_filling) = self.filling.try_lock() else { return };
-        while lock(&self.ready).len() < self.ahead {
-            let started = self.started().and_then(|(mut life, mut home)| {
+    fn fill(shared: Arc<Self>) {
+        let filling = shared.filling.clone();
+        let Ok(filling) = filling.try_lock() else { return };
+        while !shared.is_closing.load(Ordering::Relaxed) && lock(&shared.ready).len() < shared.ahead {
+            let started = shared.started().and_then(|(mut life, mut home)| {
                 life.warm_up(&mut home)?;
                 Ok((life, home))
             });
             match started {
-                Ok(started) => lock(&self.ready).push(started),
+                Ok(started) => lock(&shared.ready).push(started),
                 Err(reason) => {
                     tracing::warn!(reason, "no kernel is started ahead");
-                    return;
+                    break;
                 }
             }
         }
+        // In this order: whoever waits for the lock takes the folders away.
+        drop(shared);
+        drop(filling);
     }
 
     /// One that was started ahead and is still there.
@@ -289,9 +341,12 @@ fn prepare(shared: &Arc<Shared>) {
     let shared: Weak<Shared> = Arc::downgrade(shared);
     let prepared = std::thread::Builder::new().name("kernels".into()).spawn(move || {
         std::thread::sleep(REFILL);
-        let Some(shared) = shared.upgrade() else { return };
-        match shared.warm_up() {
-            Ok(true) => shared.fill(),
+        match Shared::warm_up(&shared) {
+            Ok(true) => {
+                if let Some(shared) = shared.upgrade() {
+                    Shared::fill(shared);
+                }
+            }
             // Whoever is at it goes on with that.
             Ok(false) => {}
             Err(reason) => tracing::warn!(reason, "kernels start from nothing"),

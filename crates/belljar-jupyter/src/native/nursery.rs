@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
-use rustix::process::{Pid, Signal, kill_process_group, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,21 +47,23 @@ pub(crate) struct Plan {
 }
 
 /// What a nursery is started with.
-pub(crate) struct Cradle<'a> {
+pub(crate) struct Cradle {
     /// The environment's Python.
-    pub(crate) python: &'a Path,
+    pub(crate) python: PathBuf,
     /// The guest's code, on the host.
-    pub(crate) code: &'a Path,
+    pub(crate) code: PathBuf,
     /// Modules that are imported beforehand; those that cannot be had are left out.
-    pub(crate) modules: &'a [String],
+    pub(crate) modules: Vec<String>,
     /// Where matplotlib keeps its list of fonts.
-    pub(crate) fonts: &'a Path,
+    pub(crate) fonts: PathBuf,
 }
 
 /// The process. It ends with this, and its kernels with it.
 pub(crate) struct Nursery {
     control: Channel,
     child: Mutex<Child>,
+    /// Signals go there.
+    process: OwnedFd,
     python: PathBuf,
     prefixes: Vec<PathBuf>,
     /// Until when its imports are waited for; `None` once they are done.
@@ -94,18 +96,18 @@ impl Nursery {
     ///
     /// # Errors
     /// In words, when Python does not start.
-    pub(crate) fn start(cradle: &Cradle<'_>, until: Instant) -> Result<Self, String> {
+    pub(crate) fn start(cradle: Cradle, until: Instant) -> Result<Self, String> {
         let failed = |what: &str, error: Error| format!("{what}: {error}");
         let (control, theirs) = Channel::pair().map_err(|error| failed("a socket", error))?;
-        let child = zygote_command(cradle.python)
+        let child = zygote_command(&cradle.python)
             .map_err(|error| error.to_string())?
             .arg("-I")
             .arg(cradle.code.join("begin.py"))
-            .args(cradle.modules)
+            .args(&cradle.modules)
             .env_clear()
             .env("LANG", "C.UTF-8")
             .env("PATH", "/usr/bin:/bin")
-            .env("MPLCONFIGDIR", cradle.fonts)
+            .env("MPLCONFIGDIR", &cradle.fonts)
             .env("MPLBACKEND", "module://matplotlib_inline.backend_inline")
             // More threads than one would not survive the fork.
             .envs(["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"].map(|name| (name, "1")))
@@ -116,8 +118,11 @@ impl Nursery {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&cradle.python.display().to_string(), error))?;
-        let (child, python) = (Mutex::new(child), cradle.python.to_owned());
-        let mut nursery = Self { control, child, python, prefixes: Vec::new(), importing: Mutex::new(Some(until)) };
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let process = process.map_err(|error| failed("watching Python", error.into()))?;
+        let (child, python) = (Mutex::new(child), cradle.python);
+        let mut nursery =
+            Self { control, child, process, python, prefixes: Vec::new(), importing: Mutex::new(Some(until)) };
         nursery.prefixes = nursery.hear::<Begun>(until)?.prefixes;
         Ok(nursery)
     }
@@ -135,6 +140,12 @@ impl Nursery {
             drop(lock(&self.child).stderr.take());
         }
         Ok(())
+    }
+
+    /// Ends it, while somebody else waits for its imports.
+    pub(crate) fn give_up(&self) {
+        // Whoever waits buries it.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
     }
 
     /// What it says next; it is ended if that is nothing.
