@@ -1,4 +1,4 @@
-"""Put before a benchmark of pyperformance: stands in for `pyperf`, so that one process can time it with timing.py."""
+"""Prepended to a benchmark of pyperformance. Replaces `pyperf`, so that one process can time it with timing.py."""
 
 import argparse as _argparse
 import asyncio as _asyncio

@@ -2,7 +2,7 @@
 
 import time as _time
 
-_WARM_UP = 0.8  # V8 compiles in tiers, and CPython specialises: both want to see the program first.
+_WARM_UP = 0.8  # V8 compiles in tiers and CPython specialises: both need to run the program first.
 _MEASURED = 0.6
 
 

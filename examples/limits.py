@@ -1,4 +1,4 @@
-"""Never ends by itself: `belljar run --timeout 1 examples/limits.py` ends it, with exit status 124."""
+"""Runs forever: `belljar run --timeout 1 examples/limits.py` stops it with exit status 124."""
 
 import itertools
 

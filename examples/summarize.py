@@ -1,4 +1,4 @@
-"""Reads a directory of yours, which it cannot change: `belljar run --mount .:/data examples/summarize.py`."""
+"""Reads a mounted directory, which it cannot change: `belljar run --mount .:/data examples/summarize.py`."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,12 +1,12 @@
 //! Links the program at a fixed address on Linux.
 //!
-//! A program that can be loaded anywhere has some 100,000 pointers to correct each time it starts (uv and wasmtime bring most),
-//! on 400 pages that are copied for that: a tenth of the time of a short run. What an attacker would have to guess is elsewhere:
-//! stacks, heaps, the guest's memory, compiled code and the system's libraries lie at random addresses all the same, and the
-//! guest is told none.
+//! A position-independent executable relocates some 100,000 pointers at each start (most of them from uv and wasmtime)
+//! on 400 pages, which are copied for that: a tenth of the time of a short run. The addresses that an attacker would
+//! have to guess remain random: those of stacks, heaps, the guest's memory, compiled code and the system's libraries.
+//! None of them is visible to the guest.
 
 fn main() {
-    let target = |what: &str| std::env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
+    let target = |property: &str| std::env::var(format!("CARGO_CFG_TARGET_{property}")).unwrap_or_default();
     println!("cargo::rerun-if-changed=build.rs");
     if target("OS") == "linux" && target("ENV") == "gnu" {
         println!("cargo::rustc-link-arg-bins=-no-pie");

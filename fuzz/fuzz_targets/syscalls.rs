@@ -1,6 +1,7 @@
-//! Calls the system interface with arbitrary arguments, many calls to an instance, so that descriptors, mappings and
-//! directories of earlier calls are there to be misused. Whatever comes: an errno, a trap or the end of the program,
-//! but no panic, and no address of the host touched (run it with the address sanitizer, which is the default).
+//! Calls the system interface with arbitrary arguments. Each instance receives many calls, so that later calls can
+//! misuse the descriptors, mappings and directories of earlier ones. A call may return an errno, trap or end the
+//! program, but it must not panic or access memory of the host (the address sanitizer, which is on by default, detects
+//! that).
 
 #![no_main]
 
@@ -11,11 +12,11 @@ use arbitrary::Arbitrary;
 use belljar_emscripten::fs::{Filesystem, LayerBuilder, Quota};
 use belljar_emscripten::program::Source;
 use belljar_emscripten::translate::Options;
-use belljar_emscripten::{Engine, HardStop, InstanceError, Program, Setup, thread};
+use belljar_emscripten::{Engine, InterruptMode, InstanceError, Program, InstanceConfig, guest_thread};
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 
-/// Imports and their parameters: `i` and `I` stand for 32 and 64 bits. All of these answer 32 bits.
+/// The imports and their parameters: `i` for 32 bits, `I` for 64 bits. All of them return 32 bits.
 const IMPORTS: &[(&str, &str, &str)] = &[
     ("env", "__syscall_chdir", "i"),
     ("env", "__syscall_chmod", "ii"),
@@ -72,14 +73,14 @@ const IMPORTS: &[(&str, &str, &str)] = &[
     ("wasi_snapshot_preview1", "random_get", "ii"),
 ];
 
-/// The most parameters that any of them has.
-const MOST: usize = 7;
-/// Where the input's bytes stand in memory: paths, buffers, lists of buffers, times.
+/// The maximum number of parameters of an import.
+const MAX_PARAMETERS: usize = 7;
+/// The address of the input's bytes in memory: paths, buffers, lists of buffers, times.
 const DATA: u32 = 1024;
-/// Bytes of memory.
+/// The size of memory in bytes.
 const MEMORY: i64 = 4 << 16;
 
-/// One input.
+/// An input of the fuzzer.
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
     calls: Vec<Call>,
@@ -89,19 +90,19 @@ struct Input<'a> {
 #[derive(Debug, Arbitrary)]
 struct Call {
     import: u8,
-    arguments: [Argument; MOST],
+    arguments: [Argument; MAX_PARAMETERS],
 }
 
-/// Mostly what makes sense somewhere, so that calls get beyond their first check.
+/// An argument. Most values are plausible, so that calls get beyond their first check.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 enum Argument {
     /// A descriptor, a flag, a count.
     Small(u8),
     /// `AT_FDCWD`.
     WorkingDirectory,
-    /// Into the input's bytes.
+    /// An address in the input's bytes.
     Data(u8),
-    /// Close to the end of memory.
+    /// An address close to the end of memory.
     End(u8),
     Any(i64),
 }
@@ -118,7 +119,8 @@ impl Argument {
     }
 }
 
-/// A program that exports each import as a function of [`MOST`] 64-bit numbers, and an allocator without bounds.
+/// Returns a program that exports each import as a function of [`MAX_PARAMETERS`] 64-bit numbers, and an allocator
+/// without bounds.
 fn module() -> String {
     let mut imports = String::new();
     let mut functions = String::new();
@@ -133,7 +135,7 @@ fn module() -> String {
                 _ => format!("(local.get {at})"),
             })
             .collect();
-        let parameters = " i64".repeat(MOST);
+        let parameters = " i64".repeat(MAX_PARAMETERS);
         let _ = writeln!(
             functions,
             r#"(func (export "{number}") (param{parameters}) (result i32) (call $i{number} {arguments}))"#
@@ -151,12 +153,12 @@ fn module() -> String {
     )
 }
 
-/// The program, and the directory that it is read from.
+/// The program and the directory of its files.
 static PROGRAM: LazyLock<(TempDir, Program)> = LazyLock::new(|| {
-    let engine = Engine::new(HardStop::Epoch).expect("the processor is one that wasmtime supports");
+    let engine = Engine::new(InterruptMode::Epoch).expect("the processor is one that wasmtime supports");
     let directory = tempfile::tempdir().expect("there is a directory for temporary files");
     let wasm = wat::parse_str(module()).expect("the module is well-formed");
-    let source = Source { wasm: &wasm, options: Options::default(), residents: Vec::new() };
+    let source = Source { wasm: &wasm, options: Options::default(), helpers: Vec::new() };
     Program::compile(&engine, &source, directory.path()).expect("the module is an Emscripten program");
     // SAFETY: `compile` has just written the directory.
     let program = unsafe { Program::open(&engine, directory.path(), None, |_| Ok(())) };
@@ -166,7 +168,7 @@ static PROGRAM: LazyLock<(TempDir, Program)> = LazyLock::new(|| {
 
 static FILES: OnceLock<Filesystem> = OnceLock::new();
 
-/// Small files with a small quota, over a layer.
+/// Returns a small file system with a small quota above a layer.
 fn files() -> Filesystem {
     let files = FILES.get_or_init(|| {
         let mut files = Filesystem::new(Quota { bytes: 1 << 20, inodes: 50, open_files: 20 });
@@ -180,13 +182,13 @@ fn files() -> Filesystem {
 }
 
 fn run(input: &Input<'_>) {
-    let setup = Setup { files: files(), ..Setup::sealed() };
-    let mut instance = PROGRAM.1.instantiate(setup).expect("the module imports what there is");
-    let stop = instance.stop_switch();
+    let config = InstanceConfig { files: files(), ..InstanceConfig::isolated() };
+    let mut instance = PROGRAM.1.instantiate(config).expect("the module imports what there is");
+    let stop = instance.stop_handle();
     let data = input.data.get(..input.data.len().min(4096)).unwrap_or_default();
     instance.memory().write(DATA, data).expect("memory is larger than that");
     for call in &input.calls {
-        // What would wait is interrupted.
+        // Calls that would block are interrupted.
         stop.interrupt(2);
         let import = usize::from(call.import) % IMPORTS.len();
         let [a, b, c, d, e, f, g] = call.arguments.map(Argument::value);
@@ -202,5 +204,5 @@ fn run(input: &Input<'_>) {
 }
 
 fuzz_target!(|input: Input<'_>| {
-    thread::run("fuzz", || run(&input)).expect("the system has another thread");
+    guest_thread::run("fuzz", || run(&input)).expect("the system has another thread");
 });

@@ -3,7 +3,7 @@
 Arguments: the module's name, then the ids of tests to leave out.
 
 The report goes to standard output as JSON text sequences (RFC 7464): each record begins with the character RS and
-ends with a newline, so that it can be told from what the tests themselves print. Records are
+ends with a newline, which distinguishes it from the output of the tests. Records are
 ``{"start": ID}`` when a test begins, ``{"end": ID, "outcome": "passed" | "failed" | "skipped", "detail": TEXT}``
 when it ends, and ``{"ran": COUNT}`` when all have.
 """
@@ -30,23 +30,23 @@ import unittest
 from typing import NoReturn
 
 SUITE = "/cpython-tests"
-"""Where the directory that holds the `test` package is mounted."""
+"""The mount point of the directory with the `test` package."""
 
 DETAIL = 4000
-"""Characters of a failure that are reported: its end, where the exception is."""
+"""The number of characters reported of a failure: its end, which contains the exception."""
 
 _report = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
-"""A stream of its own: tests replace `sys.stdout`, and some close it."""
+"""A separate stream, because tests replace `sys.stdout`, and some close it."""
 
 
 def report(**record: object) -> None:
-    """Write one record, at once: the test may end the process."""
+    """Write one record and flush it, because the test may end the process."""
     _report.write(f"\x1e{json.dumps(record)}\n")
     _report.flush()
 
 
 class Result(unittest.TestResult):
-    """Reports one outcome for each test; a test of which one part fails has failed."""
+    """Reports one outcome for each test. A test with a failed subtest has failed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,14 +100,14 @@ class Result(unittest.TestResult):
 
 
 def _is_fixture(test: unittest.TestCase) -> bool:
-    """Whether this stands for setUpClass or setUpModule, for which no test starts."""
+    """Return whether this represents setUpClass or setUpModule, for which no test starts."""
     return not isinstance(test, unittest.TestCase) or type(test).__name__ == "_ErrorHolder"
 
 
 def prepare() -> None:
-    """Make the suite importable, and bridge what CPython removed since the suite's version (3.11).
+    """Make the suite importable, and replace features that CPython removed since the suite's version (3.11).
 
-    Only what keeps a whole module from being imported is bridged; a single test that misses something fails.
+    Only features without which a whole module cannot be imported are replaced.
     """
     sys.path.append(SUITE)
     # Packages whose tests lived inside them until CPython 3.12.
@@ -130,15 +130,15 @@ def prepare() -> None:
     from test import support
     from test.support import import_helper
 
-    # What regrtest grants without -u: no network, no large files, no tests that take minutes.
+    # The resources of regrtest without -u: no network, no large files, no tests that take minutes.
     support.use_resources = []
     support.verbose = False
-    # Tests that Emscripten's own file system and clocks cannot pass are worth running on belljar's.
+    # Tests that fail with Emscripten's own file system and clocks may pass with belljar's.
     support.is_emscripten = False
     # The suite skips whole modules on Emscripten because asyncio's loop needs sockets there; belljar's does not.
     one_test = support.requires_working_socket
     support.requires_working_socket = lambda *, module=False: None if module else one_test()
-    # typing does without neither of its halves any more, so there is no pure Python version to be tested.
+    # typing can no longer be imported without its accelerator, so that a pure Python version cannot be tested.
     fresh = import_helper.import_fresh_module
     import_helper.import_fresh_module = lambda name, *args, **options: (
         importlib.import_module(name) if name == "typing" else fresh(name, *args, **options)
@@ -173,7 +173,7 @@ def run(module: str, result: unittest.TestResult, left_out: set[str]) -> None:
 
 
 def tests_of(suite: unittest.TestSuite, left_out: set[str]) -> unittest.TestSuite:
-    """The same suite, in the same order, without the tests left out."""
+    """Return the same suite in the same order, without the tests that are left out."""
     kept = unittest.TestSuite()
     for test in suite:
         if isinstance(test, unittest.TestSuite):

@@ -3,6 +3,7 @@
 
 mod cpython_tests;
 mod soak;
+mod style;
 mod wheel;
 mod workspace;
 
@@ -14,6 +15,7 @@ Usage: cargo xtask CHORE [OPTIONS]
 Chores:
   cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
   soak            put an MCP server under mixed load with faults, for a while
+  style           count avoided patterns of speech in comments and docs, and fail above the limits
   wheel           build the Python wheel of the binary, install and run it";
 
 fn main() -> ExitCode {
@@ -21,12 +23,13 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("cpython-tests") => cpython_tests::main(arguments),
         Some("soak") => soak::main(arguments),
+        Some("style") => style::main(arguments),
         Some("wheel") => wheel::main(arguments),
         Some("help" | "--help" | "-h") => {
             println!("{USAGE}");
             Ok(true)
         }
-        Some(other) => Err(format!("there is no chore {other}\n\n{USAGE}")),
+        Some(other) => Err(format!("unknown chore {other}\n\n{USAGE}")),
         None => Err(USAGE.to_owned()),
     };
     match result {

@@ -1,4 +1,5 @@
-//! `cargo xtask wheel`: the Python wheel of the binary, built by maturin, installed into an environment of its own and run.
+//! `cargo xtask wheel`: builds the Python wheel of the binary with maturin, installs it into a new environment and
+//! runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ Builds the wheel in the build folder's `wheels`, installs it and runs it.";
 
 const MATURIN: &str = "maturin==1.16.0";
 
-/// Runs the chore; answers whether what was installed works.
+/// Runs the chore. Returns whether the installed program works.
 pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, String> {
     let mut release = false;
     for argument in arguments {
@@ -22,13 +23,13 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
                 println!("{USAGE}");
                 return Ok(true);
             }
-            other => return Err(format!("there is no option {other}\n\n{USAGE}")),
+            other => return Err(format!("unknown option {other}\n\n{USAGE}")),
         }
     }
     let target = target_directory()?;
     let (wheels, tools, trial) = (target.join("wheels"), target.join("wheel-tools"), target.join("wheel-trial"));
     if wheels.exists() {
-        std::fs::remove_dir_all(&wheels).map_err(|error| format!("cannot empty {}: {error}", wheels.display()))?;
+        std::fs::remove_dir_all(&wheels).map_err(|error| format!("failed to empty {}: {error}", wheels.display()))?;
     }
     environment(&tools, &[MATURIN])?;
     let mut build = Command::new(tools.join("bin/maturin"));
@@ -47,24 +48,24 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
 }
 
 fn only_wheel(directory: &Path) -> Result<PathBuf, String> {
-    let listed = directory.read_dir().map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
+    let listed = directory.read_dir().map_err(|error| format!("failed to read {}: {error}", directory.display()))?;
     let mut wheels = listed.filter_map(|entry| Some(entry.ok()?.path()));
     let wheel = wheels.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
     wheel.ok_or_else(|| format!("maturin left no wheel in {}", directory.display()))
 }
 
-/// A new virtual environment with these packages.
+/// Creates a virtual environment with these packages.
 fn environment(directory: &Path, packages: &[&str]) -> Result<(), String> {
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(directory))?;
     run(Command::new(directory.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(packages)).map(drop)
 }
 
-/// What a program writes on standard output, if it ends well.
+/// Runs a program, which must succeed, and returns its standard output.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command
         .stderr(std::process::Stdio::inherit())
         .output()
-        .map_err(|error| format!("cannot start {:?}: {error}", command.get_program()))?;
+        .map_err(|error| format!("failed to start {:?}: {error}", command.get_program()))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() { Ok(text) } else { Err(format!("{command:?} failed ({}):\n{text}", output.status)) }
 }

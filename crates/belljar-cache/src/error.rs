@@ -1,4 +1,4 @@
-//! What can go wrong with the cache, and what to do about it.
+//! Errors of the cache. Each message is the fact; advice on options and variables belongs to the front end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,66 +6,59 @@ use std::path::{Path, PathBuf};
 /// A failure to read, write or lock the cache.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// Neither an option nor an environment variable names a cache directory, and the platform offers none.
-    #[error("there is no place for a cache: no home directory is known\nhint: set BELLJAR_CACHE to a directory")]
+    /// The caller named no cache directory, and the platform has no default one.
+    #[error("failed to choose a cache directory: the user's home directory is unknown")]
     NoDirectory,
 
     /// The disk, or the user's quota on it, is full.
-    #[error(
-        "no space left in the cache directory {}{}\nhint: make room there, or set BELLJAR_CACHE to a directory on another disk",
-        .directory.display(),
-        amount(.needed)
-    )]
+    #[error("no space left in the cache directory {}{}", .directory.display(), bytes_to_write(.needed))]
     Full {
         /// The directory on the full disk.
         directory: PathBuf,
-        /// Bytes that were to be written, where known.
+        /// The number of bytes to be written, where known.
         needed: Option<u64>,
     },
 
-    /// The directory may not be written to.
-    #[error(
-        "the cache directory {} cannot be written to: {source}\nhint: set BELLJAR_CACHE to a directory that you may write to",
-        .directory.display()
-    )]
+    /// The user lacks permission to write to the directory, or its file system is read-only.
+    #[error("failed to write to the cache directory {}: {source}", .directory.display())]
     NotWritable {
-        /// The directory that refused.
+        /// The directory.
         directory: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
     /// Any other failure of the file system.
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("failed to {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried: `read`, `lock`, `rename`.
+        /// The operation that failed: `read`, `lock`, `rename`.
         action: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// An entry was asked for a file that it does not hold: the maker of the entry did not write it.
-    #[error("the cache entry {} holds no file named `{name}`", .directory.display())]
+    /// The entry does not contain the requested file, because the function that created the entry did not write it.
+    #[error("the cache entry {} contains no file named `{name}`", .directory.display())]
     NoSuchFile {
         /// The entry's directory.
         directory: PathBuf,
-        /// The file that is not in it.
+        /// The requested file.
         name: String,
     },
 }
 
-fn amount(bytes: &Option<u64>) -> String {
+fn bytes_to_write(bytes: &Option<u64>) -> String {
     match bytes {
-        Some(bytes) => format!(" ({} KiB were to be written)", bytes.div_ceil(1024)),
+        Some(bytes) => format!(" ({} KiB to write)", bytes.div_ceil(1024)),
         None => String::new(),
     }
 }
 
 impl CacheError {
-    /// The error for a failure to write `needed` bytes (where known) at `path`: a full disk and a directory that
-    /// cannot be written to get words of their own.
+    /// Returns the error for a failure to write `needed` bytes (where known) at `path`. A full disk and a directory
+    /// that is not writable have variants of their own.
     pub fn writing(path: &Path, needed: Option<u64>, source: io::Error) -> Self {
         let directory = || path.parent().unwrap_or(path).to_path_buf();
         match source.kind() {

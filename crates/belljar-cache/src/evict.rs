@@ -1,4 +1,4 @@
-//! Making room: what was used least recently goes first.
+//! Eviction: deletes the least recently used entries to make room.
 
 use std::time::SystemTime;
 
@@ -6,58 +6,58 @@ use super::lock::EntryLock;
 use super::usage::EntryUsage;
 use super::{Cache, CacheError};
 
-/// What [`Cache::evict`] deleted.
+/// The totals of what [`Cache::evict`] deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Evicted {
-    /// Entries.
+pub struct Eviction {
+    /// The number of entries.
     pub entries: usize,
-    /// Bytes of their files.
+    /// The size of their files in bytes.
     pub bytes: u64,
 }
 
 impl Cache {
-    /// Deletes entries of `kinds` until those that are left have at most `max_bytes`, the least recently used first.
+    /// Deletes entries of `kinds`, the least recently used first, until the remaining ones have at most `max_bytes`.
     ///
-    /// An entry that a process is making, examining or holding ([`Cache::hold`]) stays, as does one that was used since
-    /// this began. Any number of processes may do this at once.
+    /// Entries that a process is creating or verifying, or has pinned ([`Cache::get_pinned`]), are kept, as are entries
+    /// used since this call began. Any number of processes may evict at the same time.
     ///
     /// # Errors
-    /// When the cache cannot be read. An entry that cannot be deleted is passed over.
-    pub fn evict(&self, kinds: &[&str], max_bytes: u64) -> Result<Evicted, CacheError> {
+    /// Fails if the cache cannot be read. Entries that cannot be deleted are skipped.
+    pub fn evict(&self, kinds: &[&str], max_bytes: u64) -> Result<Eviction, CacheError> {
         let mut entries = self.usage()?;
         entries.retain(|entry| kinds.contains(&entry.kind()));
-        let mut left: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        let mut remaining: u64 = entries.iter().map(|entry| entry.bytes).sum();
         entries.sort_by(|one, other| (one.last_used, &one.name).cmp(&(other.last_used, &other.name)));
-        let mut evicted = Evicted::default();
+        let mut evicted = Eviction::default();
         for entry in entries {
-            if left <= max_bytes {
+            if remaining <= max_bytes {
                 break;
             }
-            let Some(_lock) = EntryLock::try_take(&self.root, &entry.name) else { continue };
+            let Some(_lock) = EntryLock::try_lock_exclusive(&self.root, &entry.name) else { continue };
             if self.last_used(&entry.name) != Some(entry.last_used) {
                 continue;
             }
             match self.discard(&entry.name) {
                 Ok(()) => {
                     tracing::debug!(entry = entry.name, bytes = entry.bytes, "evicted from the cache");
-                    left = left.saturating_sub(entry.bytes);
+                    remaining = remaining.saturating_sub(entry.bytes);
                     evicted.entries += 1;
                     evicted.bytes += entry.bytes;
                 }
-                Err(error) => tracing::warn!(entry = entry.name, %error, "a cache entry cannot be deleted"),
+                Err(error) => tracing::warn!(entry = entry.name, %error, "failed to delete a cache entry"),
             }
         }
         Ok(evicted)
     }
 
-    /// When an entry was last used; `None` if it is gone.
+    /// Returns the time of an entry's last use, or `None` if the entry no longer exists.
     fn last_used(&self, name: &str) -> Option<SystemTime> {
         self.entries().join(name).join(super::manifest::MANIFEST).metadata().ok()?.modified().ok()
     }
 }
 
 impl EntryUsage {
-    /// The entry's kind: the first part of its name.
+    /// Returns the entry's kind, which is the first part of its name.
     pub fn kind(&self) -> &str {
         self.name.split_once('-').map_or(self.name.as_str(), |(kind, _)| kind)
     }

@@ -1,13 +1,11 @@
-//! What an entry of the cache is found by.
+//! Keys of cache entries.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use super::manifest::hex;
-
-/// Names a cache entry: its kind and a digest of everything that its content depends on. What is not in the key must
-/// not influence the content, since an entry is never made anew while its files are whole.
+/// The key of a cache entry: its kind and a digest of everything that its content depends on. Inputs that are not part
+/// of the key must not influence the content, since an intact entry is never recreated.
 #[derive(Clone)]
 pub struct EntryKey {
     kind: &'static str,
@@ -15,15 +13,15 @@ pub struct EntryKey {
 }
 
 impl EntryKey {
-    /// A key for entries of a kind. `kind` is for the people who look into the directory (`runtime`, `module`,
-    /// `image`): lower-case letters and digits.
+    /// Creates a key for entries of a kind. `kind` (`runtime`, `module`, `image`) makes directory listings readable and
+    /// consists of lower-case letters and digits.
     pub fn new(kind: &'static str) -> Self {
         debug_assert!(kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()), "{kind}");
         EntryKey { kind, digest: Sha256::new() }
     }
 
-    /// Adds something that the content depends on: a version, a hash, an option. The order of the parts counts, and
-    /// each is framed by its length, so that `("a", "bc")` and `("ab", "c")` are two keys.
+    /// Adds an input that the content depends on: a version, a hash, an option. The order of the parts is significant,
+    /// and each part is prefixed with its length, so that `("a", "bc")` and `("ab", "c")` give different keys.
     #[must_use]
     pub fn part(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         for field in [name.as_bytes(), value.as_ref()] {
@@ -33,14 +31,15 @@ impl EntryKey {
         self
     }
 
-    /// The entry's directory name: kind and 128 bits of the digest.
+    /// Returns the entry's directory name: the kind and 128 bits of the digest.
     pub(crate) fn directory_name(&self) -> String {
         let digest = self.digest.clone().finalize();
-        format!("{}-{}", self.kind, &hex(&digest)[..32])
+        format!("{}-{}", self.kind, hex::encode(&digest[..16]))
     }
 }
 
-/// The name of the entry's directory: as a part of another key it stands for all parts of this one.
+/// Formats the key as the name of the entry's directory. Used as a part of another key, it represents all parts of this
+/// one.
 impl fmt::Display for EntryKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.directory_name())
@@ -58,14 +57,14 @@ mod tests {
     use super::EntryKey;
 
     #[test]
-    fn keys_differ_when_a_part_moves_from_one_field_to_the_next() {
+    fn moving_text_between_name_and_value_changes_the_key() {
         let one = EntryKey::new("image").part("a", "bc");
         let other = EntryKey::new("image").part("ab", "c");
         assert_ne!(one.directory_name(), other.directory_name());
     }
 
     #[test]
-    fn equal_parts_give_equal_names_that_begin_with_the_kind() {
+    fn equal_parts_give_equal_names_with_the_kind_as_prefix() {
         let name = EntryKey::new("image").part("release", "314.0.7").directory_name();
         assert_eq!(name, EntryKey::new("image").part("release", "314.0.7").directory_name());
         assert!(name.starts_with("image-"), "{name}");

@@ -1,19 +1,20 @@
-//! The directory in which Belljar keeps what takes long to get or to make: runtime files, compiled modules, images.
+//! The on-disk cache of runtime files, compiled modules and images.
 //!
 //! ```text
-//! CACHE/entries/KIND-DIGEST/          one entry: its files and manifest.json, all appearing at once
-//! CACHE/entries/.new-KIND-DIGEST-…    an entry being made
+//! CACHE/entries/KIND-DIGEST/          one entry: its files and manifest.json, moved into place by one rename
+//! CACHE/entries/.new-KIND-DIGEST-…    an entry being created
 //! CACHE/entries/.old-KIND-DIGEST-…    an entry being deleted
-//! CACHE/locks/KIND-DIGEST             locked while the entry is made, examined or deleted; shared while it is held
+//! CACHE/locks/KIND-DIGEST             locked while the entry is created, verified or deleted; shared while it is pinned
 //! ```
 //!
-//! Finding an entry takes no lock. That is safe because an entry's directory is renamed into its place complete, and
-//! its files are not written to afterwards; what else may have happened to them, the [manifest] tells.
-//! Compiled code is loaded from here into the process, so a file that is not exactly what was written is never handed
-//! out: the entry is thrown away and made again.
+//! Looking up an entry takes no lock. That is safe because an entry's directory is complete when it is renamed into
+//! place, and its files are not written to afterwards. The [manifest] detects any other change. Compiled code is loaded
+//! from here into the process, so a file that differs from its recorded content is never returned: the entry is deleted
+//! and created again.
 //!
-//! What was used least recently can be deleted to make room ([`Cache::evict`]). An entry that may be must be *held* while
-//! its files are being opened ([`Cache::hold`]); once they are open, or mapped, deleting them does no harm.
+//! Least recently used entries can be deleted to make room ([`Cache::evict`]). To open the files of an entry that may
+//! be evicted, *pin* the entry first ([`Cache::get_pinned`]). Once its files are open or mapped, deleting them is
+//! harmless.
 
 mod error;
 mod evict;
@@ -28,43 +29,42 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use belljar_core::progress::Progress;
+use belljar_core::Progress;
 
 pub use error::CacheError;
-pub use evict::Evicted;
+pub use evict::Eviction;
 pub use key::EntryKey;
-pub use manifest::hex;
+
 pub use new_entry::NewEntry;
 pub use usage::EntryUsage;
 
 use lock::EntryLock;
-use manifest::{Condition, MANIFEST, Manifest};
+use manifest::{DamagedFile, IntegrityCheck, MANIFEST, Manifest};
 
-/// How exactly the last use of an entry is known (see [`EntryUsage::last_used`]): each use writing to the disk would
-/// cost more than finding the entry.
+/// The resolution of the recorded last use (see [`EntryUsage::last_used`]). Recording every use would cost more than
+/// looking up the entry.
 const LAST_USE_RESOLUTION: Duration = Duration::from_secs(10 * 60);
 
-/// A handle to a cache directory, which need not exist yet.
+/// A handle to a cache directory. The directory does not have to exist yet.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
 }
 
-/// An entry that was found whole.
+/// An entry whose files passed the integrity check.
 #[derive(Debug)]
 pub struct Entry {
     directory: PathBuf,
     manifest: Manifest,
-    /// Keeps the entry from being evicted, if it is held.
-    _hold: Option<EntryLock>,
+    /// The shared lock that prevents eviction, if the entry is pinned.
+    _pin: Option<EntryLock>,
 }
 
 impl Cache {
-    /// The cache in `directory`, else in the directory that the environment variable `BELLJAR_CACHE` names, else in
-    /// the platform's directory for caches. Nothing is created until something is stored.
+    /// Opens the cache in `directory`, or in the platform's cache directory if `directory` is `None`. Directories are
+    /// created when the first entry is stored.
     pub fn open(directory: Option<PathBuf>) -> Result<Self, CacheError> {
         let root = directory
-            .or_else(|| std::env::var_os("BELLJAR_CACHE").filter(|value| !value.is_empty()).map(PathBuf::from))
             .or_else(|| {
                 directories::ProjectDirs::from("", "", "belljar").map(|project| project.cache_dir().to_path_buf())
             })
@@ -72,215 +72,220 @@ impl Cache {
         Ok(Cache { root })
     }
 
-    /// The cache's directory.
+    /// Returns the cache's directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The entry for a key, if it is there and whole. A damaged entry is thrown away.
+    /// Returns the entry for a key if it exists and is intact. Deletes a damaged entry.
     pub fn get(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let name = key.directory_name();
-        match self.look(&name)? {
-            Looked::Whole(entry) => Ok(Some(entry)),
-            Looked::Absent => Ok(None),
-            Looked::Doubtful => {
-                // A cache that cannot be locked cannot be mended either, but its files can still be compared.
-                let lock = EntryLock::take(&self.root, &name, None).ok();
-                Ok(self.examine(&name, lock.as_ref()))
+        match self.lookup(&name)? {
+            LookupResult::Intact(entry) => Ok(Some(entry)),
+            LookupResult::Missing => Ok(None),
+            LookupResult::Unverified => {
+                // A cache that cannot be locked cannot be repaired either, but its files can still be compared.
+                let lock = EntryLock::lock_exclusive(&self.root, &name, None).ok();
+                Ok(self.verify(&name, lock.as_ref()))
             }
         }
     }
 
-    /// As [`Cache::get`]; until the entry is dropped, no process evicts it.
-    pub fn hold(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
+    /// Returns the entry for a key as [`Cache::get`] does. No process evicts the entry until it is dropped.
+    pub fn get_pinned(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let name = key.directory_name();
-        let mut hold = EntryLock::share(&self.root, &name);
-        let mut looked = self.look(&name)?;
-        if hold.is_none() && matches!(looked, Looked::Whole(_)) {
-            // Somebody may be deleting it, and is soon through. Where nothing can be locked, it is used as it is.
-            hold = EntryLock::share_after_others(&self.root, &name);
-            if hold.is_some() {
-                looked = self.look(&name)?;
+        let mut pin = EntryLock::try_lock_shared(&self.root, &name);
+        let mut result = self.lookup(&name)?;
+        if pin.is_none() && matches!(result, LookupResult::Intact(_)) {
+            // Another process may be deleting the entry, which takes a moment. If locking is impossible, the entry is
+            // used without a pin.
+            pin = EntryLock::lock_shared_blocking(&self.root, &name);
+            if pin.is_some() {
+                result = self.lookup(&name)?;
             }
         }
-        match looked {
-            Looked::Whole(entry) => Ok(Some(Entry { _hold: hold, ..entry })),
-            Looked::Absent => Ok(None),
-            Looked::Doubtful => {
-                // Whoever mends it must be the only one to hold it.
-                drop(hold);
+        match result {
+            LookupResult::Intact(entry) => Ok(Some(Entry { _pin: pin, ..entry })),
+            LookupResult::Missing => Ok(None),
+            LookupResult::Unverified => {
+                // Repairing the entry requires the exclusive lock.
+                drop(pin);
                 self.get(key)
             }
         }
     }
 
-    /// As [`Cache::get_or_make`]; until the entry is dropped, no process evicts it.
-    pub fn hold_or_make<E: From<CacheError>>(
+    /// Returns or creates the entry for a key as [`Cache::get_or_create`] does. No process evicts the entry until it is
+    /// dropped.
+    pub fn get_or_create_pinned<E: From<CacheError>>(
         &self,
         key: &EntryKey,
         progress: &dyn Progress,
-        make: impl FnOnce(&NewEntry) -> Result<(), E>,
+        create: impl FnOnce(&NewEntry) -> Result<(), E>,
     ) -> Result<Entry, E> {
-        if let Some(entry) = self.hold(key)? {
+        if let Some(entry) = self.get_pinned(key)? {
             return Ok(entry);
         }
-        let entry = self.get_or_make(key, progress, make)?;
-        // It is the latest there is, so that nobody evicts it in between, unless it alone is more than the cache may
-        // hold: then its files are gone in a moment anyway, and whoever opens them is told so.
-        Ok(self.hold(key)?.unwrap_or(entry))
+        let entry = self.get_or_create(key, progress, create)?;
+        // The entry is the most recently used one, so it is not evicted before it is pinned, unless it alone exceeds
+        // the cache's limit. In that case its files are about to be deleted anyway, and opening them returns an error.
+        Ok(self.get_pinned(key)?.unwrap_or(entry))
     }
 
-    /// The entry for a key, made by `make` when it is not there. When another process or thread is making the same
-    /// entry, this waits for it (and says so through `progress`) and then uses what the other made.
+    /// Returns the entry for a key, calling `create` if it does not exist. If another process or thread is creating the
+    /// same entry, waits for it (which is reported to `progress`) and returns the entry that it created.
     ///
-    /// `make` writes the entry's files into the directory of the [`NewEntry`]. When it fails, nothing is kept.
-    pub fn get_or_make<E: From<CacheError>>(
+    /// `create` writes the entry's files into the directory of the [`NewEntry`]. If it fails, nothing is stored.
+    pub fn get_or_create<E: From<CacheError>>(
         &self,
         key: &EntryKey,
         progress: &dyn Progress,
-        make: impl FnOnce(&NewEntry) -> Result<(), E>,
+        create: impl FnOnce(&NewEntry) -> Result<(), E>,
     ) -> Result<Entry, E> {
         let name = key.directory_name();
-        if let Looked::Whole(entry) = self.look(&name)? {
+        if let LookupResult::Intact(entry) = self.lookup(&name)? {
             return Ok(entry);
         }
-        let lock = EntryLock::take(&self.root, &name, Some(progress))?;
-        if let Some(entry) = self.examine(&name, Some(&lock)) {
+        let lock = EntryLock::lock_exclusive(&self.root, &name, Some(progress))?;
+        if let Some(entry) = self.verify(&name, Some(&lock)) {
             return Ok(entry);
         }
         if lock.is_exclusive() {
-            self.sweep(&name);
+            self.remove_leftovers(&name);
         }
         let new = NewEntry::create(&self.entries(), &name)?;
-        make(&new)?;
-        let manifest = new.seal()?;
+        create(&new)?;
+        let manifest = new.finalize()?;
         let directory = self.entries().join(&name);
         match new.publish(&directory) {
-            Ok(()) => Ok(Entry { directory, manifest, _hold: None }),
-            // Without locks another process may have come first. Its entry serves as well.
-            Err(error) => self.examine(&name, None).ok_or_else(|| error.into()),
+            Ok(()) => Ok(Entry { directory, manifest, _pin: None }),
+            // Without locks, another process may have created the entry first. That entry is just as good.
+            Err(error) => self.verify(&name, None).ok_or_else(|| error.into()),
         }
     }
 
-    /// Deletes the entry for a key, if there is one.
+    /// Deletes the entry for a key, if it exists.
     pub fn remove(&self, key: &EntryKey) -> Result<(), CacheError> {
         self.remove_entry(&key.directory_name())
     }
 
-    /// Deletes the entry that [`EntryUsage::name`] names, if there is one.
+    /// Deletes the entry named `name` (see [`EntryUsage::name`]), if it exists.
     pub fn remove_entry(&self, name: &str) -> Result<(), CacheError> {
-        let place = self.entries().join(name);
-        // Whoever lists the entries gives their names back; any other text is not a way out of the directory.
+        let directory = self.entries().join(name);
+        // Callers pass names from a listing. The check keeps any other text from leading out of the directory.
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if !is_plain || name.is_empty() || !place.exists() {
+        if !is_plain || name.is_empty() || !directory.exists() {
             return Ok(());
         }
-        let _lock = EntryLock::take(&self.root, name, None)?;
-        self.discard(name).map_err(CacheError::io("delete", &place))
+        let _lock = EntryLock::lock_exclusive(&self.root, name, None)?;
+        self.discard(name).map_err(CacheError::io("delete", &directory))
     }
 
     fn entries(&self) -> PathBuf {
         self.root.join("entries")
     }
 
-    /// The quick way to an entry: one small read, and one `stat` per file.
-    fn look(&self, name: &str) -> Result<Looked, CacheError> {
+    /// Looks an entry up with one small read and one `stat` per file.
+    fn lookup(&self, name: &str) -> Result<LookupResult, CacheError> {
         let directory = self.entries().join(name);
         let path = directory.join(MANIFEST);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                // A directory without a manifest is not an entry of ours, and stands where one should.
+                // A directory without a manifest is not an entry, but occupies the entry's path.
                 let occupied = directory.symlink_metadata().is_ok();
-                return Ok(if occupied { Looked::Doubtful } else { Looked::Absent });
+                return Ok(if occupied { LookupResult::Unverified } else { LookupResult::Missing });
             }
             Err(error) => return Err(CacheError::io("read", &path)(error)),
         };
-        // A manifest that cannot be read (it is a directory, the disk is bad) is as good as a damaged one.
+        // A manifest that cannot be read (it is a directory, the disk is faulty) counts as damaged.
         let manifest = Manifest::read(&file).ok().flatten();
         Ok(match manifest {
-            Some(manifest) if manifest.condition(&directory) == Condition::Untouched => {
-                note_use(&file);
-                Looked::Whole(Entry { directory, manifest, _hold: None })
+            Some(manifest) if manifest.check_integrity(&directory) == IntegrityCheck::Unchanged => {
+                touch(&file);
+                LookupResult::Intact(Entry { directory, manifest, _pin: None })
             }
-            _ => Looked::Doubtful,
+            _ => LookupResult::Unverified,
         })
     }
 
-    /// The slow way: reads every file of an entry whose stamps differ. With a lock the manifest is brought up to date,
-    /// or the entry thrown away; without one nothing is changed.
-    fn examine(&self, name: &str, lock: Option<&EntryLock>) -> Option<Entry> {
+    /// Verifies an entry by reading all its files if their stamps differ. With a lock, updates the manifest of an
+    /// intact entry and deletes a damaged one; without a lock, changes nothing.
+    fn verify(&self, name: &str, lock: Option<&EntryLock>) -> Option<Entry> {
         let directory = self.entries().join(name);
-        let damage = match self.look(name) {
-            Ok(Looked::Whole(entry)) => return Some(entry),
-            Ok(Looked::Absent) => return None,
-            Ok(Looked::Doubtful) => match File::open(directory.join(MANIFEST)).and_then(|file| Manifest::read(&file)) {
-                Ok(Some(manifest)) => match manifest.restamped(&directory) {
-                    Ok(manifest) => {
-                        if lock.is_some()
-                            && let Err(error) = new_entry::write_manifest(&directory, &manifest)
-                        {
-                            tracing::debug!(%error, "the manifest could not be brought up to date");
+        let damage = match self.lookup(name) {
+            Ok(LookupResult::Intact(entry)) => return Some(entry),
+            Ok(LookupResult::Missing) => return None,
+            Ok(LookupResult::Unverified) => {
+                match File::open(directory.join(MANIFEST)).and_then(|file| Manifest::read(&file)) {
+                    Ok(Some(manifest)) => match manifest.with_current_stamps(&directory) {
+                        Ok(manifest) => {
+                            if lock.is_some()
+                                && let Err(error) = new_entry::write_manifest(&directory, &manifest)
+                            {
+                                tracing::debug!(%error, "failed to update the manifest");
+                            }
+                            return Some(Entry { directory, manifest, _pin: None });
                         }
-                        return Some(Entry { directory, manifest, _hold: None });
-                    }
-                    Err(file) => format!("`{file}` is not what was written"),
-                },
-                _ => "its manifest is missing or damaged".to_owned(),
-            },
+                        Err(DamagedFile(file)) => format!("`{file}` differs from its recorded content"),
+                    },
+                    _ => "its manifest is missing or damaged".to_owned(),
+                }
+            }
             Err(error) => error.to_string(),
         };
-        tracing::warn!(entry = %directory.display(), "throwing away a damaged cache entry: {damage}");
+        tracing::warn!(entry = %directory.display(), "deleting a damaged cache entry: {damage}");
         if lock.is_some()
             && let Err(error) = self.discard(name)
         {
-            tracing::warn!(entry = %directory.display(), %error, "the damaged cache entry cannot be deleted");
+            tracing::warn!(entry = %directory.display(), %error, "failed to delete the damaged cache entry");
         }
         None
     }
 
-    /// Takes an entry out of its place in one step, then deletes it. A process that has its files open keeps them.
+    /// Moves an entry away in one step, then deletes it. Processes that have its files open can still read them.
     fn discard(&self, name: &str) -> io::Result<()> {
-        let grave = tempfile::Builder::new().prefix(&format!(".old-{name}-")).tempdir_in(self.entries())?;
-        fs::rename(self.entries().join(name), grave.path().join(name))?;
-        match grave.path().join(name).symlink_metadata()?.is_dir() {
-            true => grave.close(),
-            false => fs::remove_file(grave.path().join(name)),
+        let trash = tempfile::Builder::new().prefix(&format!(".old-{name}-")).tempdir_in(self.entries())?;
+        fs::rename(self.entries().join(name), trash.path().join(name))?;
+        match trash.path().join(name).symlink_metadata()?.is_dir() {
+            true => trash.close(),
+            false => fs::remove_file(trash.path().join(name)),
         }
     }
 
-    /// Deletes what interrupted processes left behind. Whoever makes or deletes an entry holds its lock, so a
-    /// directory whose lock can be had belongs to nobody. The caller holds the lock of `held`.
-    fn sweep(&self, held: &str) {
+    /// Deletes temporary directories of interrupted processes. A process that creates or deletes an entry has the
+    /// entry's lock, so a temporary directory whose lock is free is not in use. The caller has the lock of the entry
+    /// `locked`.
+    fn remove_leftovers(&self, locked: &str) {
         let Ok(entries) = self.entries().read_dir() else { return };
         for entry in entries.flatten() {
             let file_name = entry.file_name();
             let Some(owner) = file_name.to_str().and_then(new_entry::owner_of_temporary) else { continue };
-            let _lock = if owner == held {
+            let _lock = if owner == locked {
                 None
             } else {
-                match EntryLock::try_take(&self.root, owner) {
+                match EntryLock::try_lock_exclusive(&self.root, owner) {
                     Some(lock) => Some(lock),
                     None => continue,
                 }
             };
             if let Err(error) = fs::remove_dir_all(entry.path()) {
-                tracing::debug!(path = %entry.path().display(), %error, "a left-over directory cannot be deleted");
+                tracing::debug!(path = %entry.path().display(), %error, "failed to delete a leftover directory");
             }
         }
     }
 }
 
-/// What a quick look at an entry found.
-enum Looked {
-    Whole(Entry),
-    Absent,
-    /// Something is there, and needs a closer look.
-    Doubtful,
+/// The result of [`Cache::lookup`].
+enum LookupResult {
+    Intact(Entry),
+    Missing,
+    /// The entry's path exists, but the files have to be read to verify the entry.
+    Unverified,
 }
 
 impl Entry {
-    /// The path of one of the entry's files.
+    /// Returns the path of one of the entry's files.
     pub fn file(&self, name: &str) -> Result<PathBuf, CacheError> {
         if self.manifest.files.contains_key(name) {
             Ok(self.directory.join(name))
@@ -289,25 +294,25 @@ impl Entry {
         }
     }
 
-    /// The directory that holds the files. What else may lie there is not part of the entry.
+    /// Returns the directory that contains the files. Other files in it are not part of the entry.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The names of the entry's files, sorted.
+    /// Returns the names of the entry's files, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.manifest.files.keys().map(String::as_str)
     }
 }
 
-/// Remembers, in the manifest's modification time, that the entry is in use. Failing is fine: the cache may be one
-/// that this user only reads.
-fn note_use(manifest: &File) {
+/// Records the current time as the entry's last use, in the manifest's modification time. Errors are ignored, since the
+/// user may have only read access to the cache.
+fn touch(manifest: &File) {
     let now = SystemTime::now();
     let last = manifest.metadata().and_then(|metadata| metadata.modified());
     let stale = last.is_ok_and(|last| now.duration_since(last).is_ok_and(|age| age > LAST_USE_RESOLUTION));
     if stale && let Err(error) = manifest.set_modified(now) {
-        tracing::debug!(%error, "the last use of a cache entry cannot be noted");
+        tracing::debug!(%error, "failed to record the last use of a cache entry");
     }
 }
 

@@ -1,16 +1,18 @@
-//! One process (and one thread of it) at a time works on an entry.
+//! Locks that serialise work on an entry between threads and processes.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
-use belljar_core::progress::{Progress, Step};
+use belljar_core::Progress;
+use belljar_core::progress::ProgressStep;
 
 use super::CacheError;
 
-/// An advisory lock on one entry, given up when dropped or when the process ends, however it ends.
+/// An advisory lock on one entry, released when it is dropped or when its process ends for any reason.
 ///
-/// Lock files stay: deleting one while another process waits on it would let two processes in.
+/// Lock files are never deleted: deleting one while another process waits for it would let two processes lock the
+/// entry.
 #[derive(Debug)]
 pub(crate) struct EntryLock {
     _file: File,
@@ -18,8 +20,12 @@ pub(crate) struct EntryLock {
 }
 
 impl EntryLock {
-    /// Waits for the lock, telling `progress` when there is something to wait for.
-    pub(crate) fn take(root: &Path, entry: &str, progress: Option<&dyn Progress>) -> Result<Self, CacheError> {
+    /// Waits for the exclusive lock. Reports a step to `progress` if it has to wait.
+    pub(crate) fn lock_exclusive(
+        root: &Path,
+        entry: &str,
+        progress: Option<&dyn Progress>,
+    ) -> Result<Self, CacheError> {
         let directory = root.join("locks");
         create_private_directory(&directory).map_err(|error| CacheError::writing(&directory, None, error))?;
         let path = directory.join(entry);
@@ -28,17 +34,17 @@ impl EntryLock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let step =
-                    progress.map(|progress| progress.start(Step::unmeasured("waiting for another belljar process")));
+                let step = progress
+                    .map(|progress| progress.start(ProgressStep::indeterminate("waiting for another belljar process")));
                 file.lock().map_err(CacheError::io("lock", &path))?;
                 if let Some(step) = step {
                     step.finish();
                 }
             }
-            // Some network file systems have no locks. Two processes may then do the same work twice, but each
-            // publishes a whole entry with one rename.
+            // Some network file systems do not support locks. Two processes may then do the same work twice, but each
+            // publishes a complete entry with one rename.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
-                tracing::debug!(path = %path.display(), "the cache's file system has no locks");
+                tracing::debug!(path = %path.display(), "the cache's file system does not support locks");
                 exclusive = false;
             }
             Err(TryLockError::Error(error)) => return Err(CacheError::io("lock", &path)(error)),
@@ -46,30 +52,30 @@ impl EntryLock {
         Ok(EntryLock { _file: file, exclusive })
     }
 
-    /// The lock, if nobody holds it.
-    pub(crate) fn try_take(root: &Path, entry: &str) -> Option<Self> {
+    /// Returns the exclusive lock, or `None` if another process or thread has a lock on the entry.
+    pub(crate) fn try_lock_exclusive(root: &Path, entry: &str) -> Option<Self> {
         let file = open(&root.join("locks").join(entry)).ok()?;
         file.try_lock().ok()?;
         Some(EntryLock { _file: file, exclusive: true })
     }
 
-    /// A part of the lock, which others may have a part of too, but nobody the whole. `None` when somebody has that, and
-    /// when this user may not lock anything here.
-    pub(crate) fn share(root: &Path, entry: &str) -> Option<Self> {
+    /// Returns a shared lock, which excludes exclusive locks only. Returns `None` if the entry is locked exclusively or
+    /// if this user lacks permission to lock it.
+    pub(crate) fn try_lock_shared(root: &Path, entry: &str) -> Option<Self> {
         let directory = root.join("locks");
         let file = open(&directory.join(entry)).ok()?;
         file.try_lock_shared().ok()?;
         Some(EntryLock { _file: file, exclusive: false })
     }
 
-    /// As [`EntryLock::share`], once nobody has the whole. `None` when this user may not lock anything here.
-    pub(crate) fn share_after_others(root: &Path, entry: &str) -> Option<Self> {
+    /// Waits for a shared lock. Returns `None` if this user lacks permission to lock the entry.
+    pub(crate) fn lock_shared_blocking(root: &Path, entry: &str) -> Option<Self> {
         let file = open(&root.join("locks").join(entry)).ok()?;
         file.lock_shared().ok()?;
         Some(EntryLock { _file: file, exclusive: false })
     }
 
-    /// Whether nobody else can hold it at the same time: false where the file system has no locks.
+    /// Returns whether the lock excludes all other locks. It does not on file systems without locks.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive
     }
@@ -79,7 +85,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().create(true).truncate(false).write(true).open(path)
 }
 
-/// Makes a directory and its parents for this user alone: code is loaded from the cache.
+/// Creates a directory and its parents with access for this user only, since code is loaded from the cache.
 pub(crate) fn create_private_directory(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);

@@ -1,8 +1,8 @@
-//! What an entry holds, and how to tell quickly that it still does.
+//! Manifests: the list of an entry's files, and a cheap check that the files are unchanged.
 //!
-//! An entry's `manifest.json` records each file's size, sha256 and [`Stamp`]. While the stamps are as recorded, nobody
-//! has written to the files since their hashes were taken, and they are trusted without being read: that keeps the
-//! start of a process at one small read and one `stat` per file.
+//! An entry's `manifest.json` records each file's size, SHA-256 and [`Stamp`]. While the stamps match, the files have
+//! not been written to since they were hashed, and they are trusted without being read. Opening an entry therefore
+//! costs one small read and one `stat` per file.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -15,14 +15,14 @@ use sha2::{Digest, Sha256};
 /// The manifest's file name in an entry's directory.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// Raised when the manifest's meaning changes: entries of other versions count as absent.
+/// The format version, incremented when the manifest's meaning changes. Entries of other versions count as missing.
 const VERSION: u32 = 1;
 
-/// No manifest that we write comes near this; a larger file is not one of ours.
+/// The maximum size of a manifest file. The manifests written here are far smaller.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
-/// What changes whenever a file's content may have changed. `ctime` cannot be set back by any system call, so a file
-/// that was edited and had its `mtime` restored is still noticed.
+/// File metadata that changes whenever the file's content may have changed. System calls cannot set `ctime` back, so a
+/// file that was edited and had its `mtime` restored is still detected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     mtime_ns: i128,
@@ -33,7 +33,7 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     #[cfg(unix)]
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
         let nanoseconds = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         Stamp {
@@ -44,9 +44,9 @@ impl Stamp {
         }
     }
 
-    /// Where the standard library offers no more than times, they alone serve.
+    /// Uses the times alone, since the standard library offers no more on these platforms.
     #[cfg(not(unix))]
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Self {
         let nanoseconds = |time: io::Result<std::time::SystemTime>| {
             time.ok()
                 .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
@@ -62,7 +62,7 @@ impl Stamp {
     }
 }
 
-/// One file of an entry.
+/// The record of one file of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) size: u64,
@@ -70,34 +70,37 @@ pub(crate) struct Record {
     pub(crate) stamp: Stamp,
 }
 
-/// The files of an entry by name.
+/// The records of an entry's files, by file name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     version: u32,
     pub(crate) files: BTreeMap<String, Record>,
 }
 
-/// A manifest as it lies on the disk: with a checksum over itself, so that a damaged one is not believed.
+/// The on-disk form of a manifest, with a checksum of the manifest that detects damage.
 #[derive(Serialize, Deserialize)]
-struct Sealed {
+struct ChecksummedManifest {
     sha256: String,
     manifest: Manifest,
 }
 
-/// How the files of an entry compare to its manifest.
+/// The result of comparing an entry's files with its manifest.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    /// Every stamp is as recorded.
-    Untouched,
-    /// Some stamp differs, and no file was read yet.
-    Touched,
-    /// This file is missing, has another size, or is no plain file.
-    Broken(String),
+pub(crate) enum IntegrityCheck {
+    /// All stamps match.
+    Unchanged,
+    /// A stamp differs; the files have not been read yet.
+    Stale,
+    /// This file is missing, has a different size, or is not a regular file.
+    Damaged(String),
 }
 
+/// The name of a file that differs from its record.
+pub(crate) struct DamagedFile(pub(crate) String);
+
 impl Manifest {
-    /// Records the files of a directory as they are, reading each whole.
-    pub(crate) fn of_directory(directory: &Path) -> io::Result<Self> {
+    /// Records the files of a directory, reading each of them completely.
+    pub(crate) fn from_directory(directory: &Path) -> io::Result<Self> {
         let mut files = BTreeMap::new();
         for entry in directory.read_dir()? {
             let entry = entry?;
@@ -105,61 +108,67 @@ impl Manifest {
                 io::Error::new(io::ErrorKind::InvalidFilename, format!("file name {name:?} is not UTF-8"))
             })?;
             if name != MANIFEST && !is_plain_name(&name) {
-                return Err(io::Error::new(io::ErrorKind::InvalidFilename, format!("{name:?} is no plain name")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidFilename,
+                    format!("{name:?} is not a plain file name"),
+                ));
             }
             if name != MANIFEST {
-                files.insert(name, Record::of_file(&entry.path())?);
+                files.insert(name, Record::from_file(&entry.path())?);
             }
         }
         Ok(Manifest { version: VERSION, files })
     }
 
-    /// Reads an entry's manifest. `None` when it is damaged, of another version, or names files outside the entry.
+    /// Reads an entry's manifest. Returns `None` if it is damaged, has another version, or names files outside the
+    /// entry.
     pub(crate) fn read(file: &File) -> io::Result<Option<Self>> {
         let mut bytes = Vec::with_capacity(1024);
         file.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
-        let Ok(sealed) = serde_json::from_slice::<Sealed>(&bytes) else { return Ok(None) };
-        let whole = sealed.manifest.version == VERSION
-            && sealed.manifest.files.keys().all(|name| is_plain_name(name))
-            && sealed.manifest.checksum()? == sealed.sha256;
-        Ok(whole.then_some(sealed.manifest))
+        let Ok(checksummed) = serde_json::from_slice::<ChecksummedManifest>(&bytes) else { return Ok(None) };
+        let is_intact = checksummed.manifest.version == VERSION
+            && checksummed.manifest.files.keys().all(|name| is_plain_name(name))
+            && checksummed.manifest.checksum()? == checksummed.sha256;
+        Ok(is_intact.then_some(checksummed.manifest))
     }
 
-    /// The manifest's bytes on the disk.
+    /// Serialises the manifest with its checksum.
     pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        Ok(serde_json::to_vec(&Sealed { sha256: self.checksum()?, manifest: self.clone() })?)
+        Ok(serde_json::to_vec(&ChecksummedManifest { sha256: self.checksum()?, manifest: self.clone() })?)
     }
 
     fn checksum(&self) -> io::Result<String> {
-        Ok(hex(&Sha256::digest(serde_json::to_vec(self)?)))
+        Ok(hex::encode(Sha256::digest(serde_json::to_vec(self)?)))
     }
 
-    /// Compares sizes and stamps with the files', reading none of them.
-    pub(crate) fn condition(&self, directory: &Path) -> Condition {
-        let mut condition = Condition::Untouched;
+    /// Compares the recorded sizes and stamps with those of the files, without reading the files.
+    pub(crate) fn check_integrity(&self, directory: &Path) -> IntegrityCheck {
+        let mut check = IntegrityCheck::Unchanged;
         for (name, record) in &self.files {
             match directory.join(name).symlink_metadata() {
                 Ok(metadata) if metadata.is_file() && metadata.len() == record.size => {
-                    if Stamp::of(&metadata) != record.stamp {
-                        condition = Condition::Touched;
+                    if Stamp::from_metadata(&metadata) != record.stamp {
+                        check = IntegrityCheck::Stale;
                     }
                 }
-                _ => return Condition::Broken(name.clone()),
+                _ => return IntegrityCheck::Damaged(name.clone()),
             }
         }
-        condition
+        check
     }
 
-    /// The manifest with the files' present stamps, if every file still has the recorded hash; else the name of the
-    /// first that has not.
-    pub(crate) fn restamped(&self, directory: &Path) -> Result<Self, String> {
+    /// Returns the manifest with the files' current stamps.
+    ///
+    /// # Errors
+    /// Returns the first file whose hash or size differs from the record.
+    pub(crate) fn with_current_stamps(&self, directory: &Path) -> Result<Self, DamagedFile> {
         let mut files = BTreeMap::new();
         for (name, record) in &self.files {
-            match Record::of_file(&directory.join(name)) {
-                Ok(now) if now.size == record.size && now.sha256 == record.sha256 => {
-                    files.insert(name.clone(), now);
+            match Record::from_file(&directory.join(name)) {
+                Ok(current) if current.size == record.size && current.sha256 == record.sha256 => {
+                    files.insert(name.clone(), current);
                 }
-                _ => return Err(name.clone()),
+                _ => return Err(DamagedFile(name.clone())),
             }
         }
         Ok(Manifest { version: VERSION, files })
@@ -167,26 +176,21 @@ impl Manifest {
 }
 
 impl Record {
-    fn of_file(path: &Path) -> io::Result<Self> {
-        // A symbolic link would take us, and the compiler's output, out of the cache.
+    fn from_file(path: &Path) -> io::Result<Self> {
+        // A symbolic link could lead out of the cache, and compiled code is loaded from the file that it names.
         if !path.symlink_metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = File::open(path)?;
-        // The stamp is taken first: a write during the hashing then shows as a stamp that differs.
-        let stamp = Stamp::of(&file.metadata()?);
+        // Take the stamp first, so that a write during hashing shows up as a differing stamp.
+        let stamp = Stamp::from_metadata(&file.metadata()?);
         let mut digest = Sha256::new();
         let size = io::copy(&mut &file, &mut digest)?;
-        Ok(Record { size, sha256: hex(&digest.finalize()), stamp })
+        Ok(Record { size, sha256: hex::encode(digest.finalize()), stamp })
     }
 }
 
-/// Whether a name is one plain path component, and none of ours.
+/// Returns whether a name is a single path component that is not reserved for the cache's own files.
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0']) && name != MANIFEST
-}
-
-/// Lower-case hexadecimal, as digests are written here.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

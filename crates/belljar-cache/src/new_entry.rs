@@ -1,4 +1,4 @@
-//! An entry while it is made: a directory under a temporary name, put in its place by one rename.
+//! Creation of an entry: a directory under a temporary name, moved into place by one rename.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,8 +10,9 @@ use super::CacheError;
 use super::lock::create_private_directory;
 use super::manifest::{MANIFEST, Manifest};
 
-/// The directory of an entry that is being made. Whatever plain files are in it when the maker returns become the
-/// entry's files; if the maker fails, or the process ends, it is deleted (in the latter case by a later process).
+/// The directory of an entry that is being created. The regular files in it when the creating function returns become
+/// the entry's files. If that function fails, the directory is deleted; if the process ends, a later process deletes
+/// it.
 #[derive(Debug)]
 pub struct NewEntry {
     directory: TempDir,
@@ -27,7 +28,7 @@ impl NewEntry {
         Ok(NewEntry { directory })
     }
 
-    /// The directory to write into.
+    /// Returns the directory to write into.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -38,8 +39,8 @@ impl NewEntry {
         fs::write(&path, bytes).map_err(|error| CacheError::writing(&path, Some(bytes.len() as u64), error))
     }
 
-    /// Brings every file to the disk and writes the manifest.
-    pub(crate) fn seal(&self) -> Result<Manifest, CacheError> {
+    /// Syncs every file to disk and writes the manifest.
+    pub(crate) fn finalize(&self) -> Result<Manifest, CacheError> {
         let directory = self.path();
         let failed = |error| CacheError::writing(&directory.join(MANIFEST), None, error);
         for entry in directory.read_dir().map_err(failed)? {
@@ -48,22 +49,22 @@ impl NewEntry {
                 .and_then(|file| file.sync_all())
                 .map_err(|error| CacheError::writing(&path, None, error))?;
         }
-        let manifest = Manifest::of_directory(directory).map_err(failed)?;
+        let manifest = Manifest::from_directory(directory).map_err(failed)?;
         write_manifest(directory, &manifest).map_err(failed)?;
         Ok(manifest)
     }
 
-    /// Puts the sealed entry in its place.
-    pub(crate) fn publish(self, place: &Path) -> Result<(), CacheError> {
-        let failed = |error| CacheError::io("rename a new cache entry to", place)(error);
-        fs::rename(self.path(), place).map_err(failed)?;
-        // It is at its place now: nothing to clean up.
+    /// Moves the finalized entry to `target`.
+    pub(crate) fn publish(self, target: &Path) -> Result<(), CacheError> {
+        let failed = |error| CacheError::io("rename a new cache entry to", target)(error);
+        fs::rename(self.path(), target).map_err(failed)?;
+        // The temporary directory has been moved and must not be deleted.
         let _ = self.directory.keep();
-        place.parent().map_or(Ok(()), sync_directory).map_err(failed)
+        target.parent().map_or(Ok(()), sync_directory).map_err(failed)
     }
 }
 
-/// Writes a manifest whole or not at all.
+/// Writes a manifest atomically.
 pub(crate) fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".manifest-").tempfile_in(directory)?;
     file.write_all(&manifest.to_bytes()?)?;
@@ -72,12 +73,12 @@ pub(crate) fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Resul
     sync_directory(directory)
 }
 
-/// A rename is on the disk only when its directory is.
+/// Syncs a directory to disk. A rename is durable only after its directory has been synced.
 fn sync_directory(directory: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
-/// The entry that a temporary directory (`.new-NAME-RANDOM`, `.old-NAME-RANDOM`) was for.
+/// Returns the name of the entry that a temporary directory (`.new-NAME-RANDOM`, `.old-NAME-RANDOM`) belongs to.
 pub(crate) fn owner_of_temporary(file_name: &str) -> Option<&str> {
     let rest = file_name.strip_prefix(".new-").or_else(|| file_name.strip_prefix(".old-"))?;
     rest.rsplit_once('-').map(|(owner, _)| owner)

@@ -1,4 +1,5 @@
-//! What the cache promises: whole entries or none, made once, however the files and the processes are treated.
+//! Tests of the cache's guarantees: entries are intact or absent and are created once, whatever happens to the files
+//! and the processes.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,61 +9,62 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use belljar_core::progress::{NoProgress, Progress, Step, StepProgress};
+use belljar_core::progress::{ProgressStep, StepProgress};
+use belljar_core::{NoProgress, Progress};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::manifest::{MANIFEST, Manifest, hex};
+use super::manifest::{MANIFEST, Manifest};
 use super::{Cache, CacheError, Entry, EntryKey};
 
 const CODE: &[u8] = b"pretend that this is native code";
 
-/// A cache in a directory of its own, with a count of how often its entry was made.
+/// A cache in a temporary directory, with a counter of how often its entry was created.
 struct Fixture {
     directory: TempDir,
     cache: Cache,
-    made: AtomicUsize,
+    created: AtomicUsize,
 }
 
 impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(Some(directory.path().join("cache"))).unwrap();
-        Fixture { directory, cache, made: AtomicUsize::new(0) }
+        Fixture { directory, cache, created: AtomicUsize::new(0) }
     }
 
-    fn get_or_make(&self) -> Entry {
-        let make = |new: &super::NewEntry| {
-            self.made.fetch_add(1, Ordering::SeqCst);
+    fn get_or_create(&self) -> Entry {
+        let create = |new: &super::NewEntry| {
+            self.created.fetch_add(1, Ordering::SeqCst);
             new.write("code", CODE)?;
             new.write("names.json", b"{}")
         };
-        self.cache.get_or_make::<CacheError>(&key(), &NoProgress, make).unwrap()
+        self.cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap()
     }
 
-    fn made(&self) -> usize {
-        self.made.load(Ordering::SeqCst)
+    fn created(&self) -> usize {
+        self.created.load(Ordering::SeqCst)
     }
 
     fn entry_directory(&self) -> PathBuf {
         self.cache.entries().join(key().directory_name())
     }
 
-    /// Temporary directories that lie about.
+    /// Returns the names of leftover temporary directories.
     fn leftovers(&self) -> Vec<String> {
         let names = self.cache.entries().read_dir().unwrap().map(|entry| entry.unwrap().file_name());
         names.map(|name| name.into_string().unwrap()).filter(|name| name.starts_with('.')).collect()
     }
 
-    /// Makes the entry, lets `damage` at its directory, and expects a new entry with the right content.
+    /// Creates the entry, calls `damage` with its directory, and expects a new entry with the right content.
     #[track_caller]
-    fn is_remade_after(damage: impl FnOnce(&Path)) {
+    fn is_recreated_after(damage: impl FnOnce(&Path)) {
         let fixture = Fixture::new();
-        fixture.get_or_make();
+        fixture.get_or_create();
         damage(&fixture.entry_directory());
-        assert!(fixture.cache.get(&key()).unwrap().is_none(), "a damaged entry was handed out");
-        let entry = fixture.get_or_make();
-        assert_eq!(fixture.made(), 2);
+        assert!(fixture.cache.get(&key()).unwrap().is_none(), "a damaged entry was returned");
+        let entry = fixture.get_or_create();
+        assert_eq!(fixture.created(), 2);
         assert_eq!(fs::read(entry.file("code").unwrap()).unwrap(), CODE);
         assert_eq!(fixture.leftovers(), [""; 0]);
     }
@@ -72,8 +74,8 @@ fn key() -> EntryKey {
     EntryKey::new("program").part("for", "tests")
 }
 
-/// Waits until the file system's clock has moved on from when `path` was last changed: within one tick of it (4 ms on
-/// many kernels) two changes have the same time.
+/// Waits until the file system's clock has advanced past the last change of `path`. Two changes within one tick of that
+/// clock (4 ms on many kernels) have the same time.
 fn wait_for_the_next_tick(path: &Path) {
     let before = fs::metadata(path).unwrap();
     let probe = tempfile::NamedTempFile::new_in(path.parent().unwrap().parent().unwrap()).unwrap();
@@ -86,12 +88,12 @@ fn wait_for_the_next_tick(path: &Path) {
 }
 
 #[test]
-fn an_entry_is_made_once_and_found_again() {
+fn entry_is_created_once_and_found_again() {
     let fixture = Fixture::new();
     assert!(fixture.cache.get(&key()).unwrap().is_none());
-    fixture.get_or_make();
-    let entry = fixture.get_or_make();
-    assert_eq!(fixture.made(), 1);
+    fixture.get_or_create();
+    let entry = fixture.get_or_create();
+    assert_eq!(fixture.created(), 1);
     assert_eq!(entry.names().collect::<Vec<_>>(), ["code", "names.json"]);
     assert_eq!(fs::read(entry.file("code").unwrap()).unwrap(), CODE);
     assert!(matches!(entry.file("other"), Err(CacheError::NoSuchFile { .. })));
@@ -99,26 +101,26 @@ fn an_entry_is_made_once_and_found_again() {
 }
 
 #[test]
-fn opening_a_cache_and_looking_into_it_writes_nothing() {
+fn opening_and_querying_a_cache_writes_nothing() {
     let fixture = Fixture::new();
     assert!(fixture.cache.get(&key()).unwrap().is_none());
     assert!(!fixture.cache.root().exists());
-    fixture.get_or_make();
+    fixture.get_or_create();
     fs::remove_dir_all(fixture.cache.root().join("locks")).unwrap();
-    fixture.get_or_make();
-    assert!(!fixture.cache.root().join("locks").exists(), "finding a whole entry took a lock");
+    fixture.get_or_create();
+    assert!(!fixture.cache.root().join("locks").exists(), "looking up an intact entry took a lock");
 }
 
 #[test]
-fn a_truncated_file_has_its_entry_remade() {
-    Fixture::is_remade_after(|entry| {
+fn truncated_file_invalidates_its_entry() {
+    Fixture::is_recreated_after(|entry| {
         File::options().write(true).open(entry.join("code")).unwrap().set_len(5).unwrap();
     });
 }
 
 #[test]
-fn a_flipped_bit_has_its_entry_remade_even_when_the_modification_time_was_restored() {
-    Fixture::is_remade_after(|entry| {
+fn flipped_bit_is_detected_despite_a_restored_mtime() {
+    Fixture::is_recreated_after(|entry| {
         let path = entry.join("code");
         wait_for_the_next_tick(&path);
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
@@ -132,8 +134,8 @@ fn a_flipped_bit_has_its_entry_remade_even_when_the_modification_time_was_restor
 }
 
 #[test]
-fn another_file_in_the_place_of_one_has_the_entry_remade() {
-    Fixture::is_remade_after(|entry| {
+fn replaced_file_invalidates_its_entry() {
+    Fixture::is_recreated_after(|entry| {
         let path = entry.join("code");
         let modified = fs::metadata(&path).unwrap().modified().unwrap();
         let other = entry.join("other");
@@ -145,8 +147,8 @@ fn another_file_in_the_place_of_one_has_the_entry_remade() {
 
 #[cfg(unix)]
 #[test]
-fn a_symbolic_link_in_the_place_of_a_file_has_the_entry_remade() {
-    Fixture::is_remade_after(|entry| {
+fn file_replaced_by_a_symbolic_link_invalidates_its_entry() {
+    Fixture::is_recreated_after(|entry| {
         let elsewhere = entry.parent().unwrap().parent().unwrap().join("elsewhere");
         fs::rename(entry.join("code"), &elsewhere).unwrap();
         std::os::unix::fs::symlink(elsewhere, entry.join("code")).unwrap();
@@ -154,28 +156,28 @@ fn a_symbolic_link_in_the_place_of_a_file_has_the_entry_remade() {
 }
 
 #[test]
-fn a_missing_file_has_its_entry_remade() {
-    Fixture::is_remade_after(|entry| fs::remove_file(entry.join("names.json")).unwrap());
+fn missing_file_invalidates_its_entry() {
+    Fixture::is_recreated_after(|entry| fs::remove_file(entry.join("names.json")).unwrap());
 }
 
 #[test]
-fn a_missing_manifest_has_its_entry_remade() {
-    Fixture::is_remade_after(|entry| fs::remove_file(entry.join(MANIFEST)).unwrap());
+fn missing_manifest_invalidates_its_entry() {
+    Fixture::is_recreated_after(|entry| fs::remove_file(entry.join(MANIFEST)).unwrap());
 }
 
 #[test]
-fn a_garbled_manifest_has_its_entry_remade() {
+fn malformed_manifest_invalidates_its_entry() {
     for garbage in [&b""[..], b"{}", b"\xff\0garbage", b"{\"sha256\": \"\", \"manifest\": null}"] {
-        Fixture::is_remade_after(|entry| fs::write(entry.join(MANIFEST), garbage).unwrap());
+        Fixture::is_recreated_after(|entry| fs::write(entry.join(MANIFEST), garbage).unwrap());
     }
 }
 
 #[test]
-fn a_manifest_with_a_changed_digit_is_not_believed() {
-    Fixture::is_remade_after(|entry| {
+fn manifest_with_a_changed_digit_is_rejected() {
+    Fixture::is_recreated_after(|entry| {
         let text = fs::read_to_string(entry.join(MANIFEST)).unwrap();
-        // The stamps stay right, so that nothing but the checksum tells.
-        let hash = hex(&Sha256::digest(CODE));
+        // The stamps stay correct, so that only the checksum detects the change.
+        let hash = hex::encode(Sha256::digest(CODE));
         let changed = text.replacen(&hash, &hash.replace(['0', '1', '2', '3'], "4"), 1);
         assert_ne!(text, changed);
         fs::write(entry.join(MANIFEST), changed).unwrap();
@@ -183,8 +185,8 @@ fn a_manifest_with_a_changed_digit_is_not_believed() {
 }
 
 #[test]
-fn a_manifest_that_names_files_outside_its_entry_is_not_believed() {
-    Fixture::is_remade_after(|entry| {
+fn manifest_with_paths_outside_its_entry_is_rejected() {
+    Fixture::is_recreated_after(|entry| {
         let mut manifest = Manifest::read(&File::open(entry.join(MANIFEST)).unwrap()).unwrap().unwrap();
         let record = manifest.files.remove("names.json").unwrap();
         fs::rename(entry.join("names.json"), entry.join("../names.json")).unwrap();
@@ -194,32 +196,32 @@ fn a_manifest_that_names_files_outside_its_entry_is_not_believed() {
 }
 
 #[test]
-fn a_file_in_the_place_of_an_entry_is_replaced_by_it() {
-    Fixture::is_remade_after(|entry| {
+fn file_at_the_path_of_an_entry_is_replaced() {
+    Fixture::is_recreated_after(|entry| {
         fs::remove_dir_all(entry).unwrap();
         fs::write(entry, "not a directory").unwrap();
     });
 }
 
 #[test]
-fn a_touched_file_keeps_its_entry_and_gets_a_new_stamp() {
+fn unchanged_file_with_a_new_mtime_keeps_its_entry() {
     let fixture = Fixture::new();
-    let path = fixture.get_or_make().file("code").unwrap();
+    let path = fixture.get_or_create().file("code").unwrap();
     let file = File::options().write(true).open(&path).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
     let before = fs::read(fixture.entry_directory().join(MANIFEST)).unwrap();
-    fixture.get_or_make();
-    assert_eq!(fixture.made(), 1);
+    fixture.get_or_create();
+    assert_eq!(fixture.created(), 1);
     assert_ne!(fs::read(fixture.entry_directory().join(MANIFEST)).unwrap(), before);
     fs::remove_dir_all(fixture.cache.root().join("locks")).unwrap();
-    fixture.get_or_make();
+    fixture.get_or_create();
     assert!(!fixture.cache.root().join("locks").exists(), "the new stamps were not trusted");
 }
 
 #[test]
-fn a_copied_cache_keeps_its_entries() {
+fn copied_cache_keeps_its_entries() {
     let fixture = Fixture::new();
-    fixture.get_or_make();
+    fixture.get_or_create();
     let copy = Cache::open(Some(fixture.directory.path().join("copy"))).unwrap();
     let target = copy.entries().join(key().directory_name());
     fs::create_dir_all(&target).unwrap();
@@ -232,9 +234,9 @@ fn a_copied_cache_keeps_its_entries() {
 }
 
 #[test]
-fn a_failed_making_leaves_nothing_and_its_error_comes_through() {
+fn failed_creation_returns_its_error_and_stores_nothing() {
     let fixture = Fixture::new();
-    let failed = fixture.cache.get_or_make(&key(), &NoProgress, |new| {
+    let failed = fixture.cache.get_or_create(&key(), &NoProgress, |new| {
         new.write("code", b"half")?;
         Err(CacheError::NoDirectory)
     });
@@ -244,9 +246,9 @@ fn a_failed_making_leaves_nothing_and_its_error_comes_through() {
 }
 
 #[test]
-fn a_removed_entry_is_gone() {
+fn removed_entry_is_not_found() {
     let fixture = Fixture::new();
-    fixture.get_or_make();
+    fixture.get_or_create();
     fixture.cache.remove(&key()).unwrap();
     assert!(fixture.cache.get(&key()).unwrap().is_none());
     assert_eq!(fixture.leftovers(), [""; 0]);
@@ -257,7 +259,7 @@ fn a_removed_entry_is_gone() {
 fn usage_lists_entries_with_their_sizes() {
     let fixture = Fixture::new();
     assert_eq!(fixture.cache.usage().unwrap(), []);
-    fixture.get_or_make();
+    fixture.get_or_create();
     let usage = fixture.cache.usage().unwrap();
     assert_eq!(usage.len(), 1);
     assert_eq!(usage[0].name, key().directory_name());
@@ -265,168 +267,184 @@ fn usage_lists_entries_with_their_sizes() {
 }
 
 #[test]
-fn the_last_use_is_noted_every_ten_minutes() {
+fn last_use_is_recorded_every_ten_minutes() {
     let fixture = Fixture::new();
-    fixture.get_or_make();
+    fixture.get_or_create();
     let manifest = File::options().write(true).open(fixture.entry_directory().join(MANIFEST)).unwrap();
     let a_minute_ago = SystemTime::now() - Duration::from_secs(60);
     manifest.set_modified(a_minute_ago).unwrap();
-    fixture.get_or_make();
+    fixture.get_or_create();
     assert_eq!(fixture.cache.usage().unwrap()[0].last_used, a_minute_ago);
     manifest.set_modified(a_minute_ago - Duration::from_secs(48 * 3600)).unwrap();
-    fixture.get_or_make();
+    fixture.get_or_create();
     assert!(fixture.cache.usage().unwrap()[0].last_used > a_minute_ago);
-    assert_eq!(fixture.made(), 1);
+    assert_eq!(fixture.created(), 1);
 }
 
-/// Sends the name of every step.
-struct Told(Mutex<mpsc::Sender<String>>);
+/// A [`Progress`] that sends the name of every step.
+struct StepNames(Mutex<mpsc::Sender<String>>);
 
-impl Progress for Told {
-    fn start(&self, step: Step) -> Box<dyn StepProgress> {
+impl Progress for StepNames {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
         self.0.lock().unwrap().send(step.name).unwrap();
         Box::new(NoProgress)
     }
 }
 
 #[test]
-fn a_second_thread_waits_says_so_and_uses_what_the_first_made() {
+fn second_thread_reports_its_wait_and_gets_the_first_ones_entry() {
     let fixture = Fixture::new();
-    let (tell, told) = mpsc::channel();
-    let (begun, wait_for_begin) = mpsc::channel();
+    let (step_sender, steps) = mpsc::channel();
+    let (started_sender, started) = mpsc::channel();
     std::thread::scope(|scope| {
         let cache = &fixture.cache;
         scope.spawn(move || {
-            let make = |new: &super::NewEntry| {
-                begun.send(()).unwrap();
-                // The other one is known to wait before this one goes on.
-                assert_eq!(told.recv().unwrap(), "waiting for another belljar process");
+            let create = |new: &super::NewEntry| {
+                started_sender.send(()).unwrap();
+                // Continue only once the second thread waits.
+                assert_eq!(steps.recv().unwrap(), "waiting for another belljar process");
                 new.write("code", CODE)
             };
-            cache.get_or_make::<CacheError>(&key(), &NoProgress, make).unwrap();
+            cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap();
         });
-        wait_for_begin.recv().unwrap();
-        let make = |_: &super::NewEntry| panic!("made twice");
-        let entry = cache.get_or_make::<CacheError>(&key(), &Told(Mutex::new(tell)), make).unwrap();
+        started.recv().unwrap();
+        let create = |_: &super::NewEntry| panic!("created twice");
+        let entry = cache.get_or_create::<CacheError>(&key(), &StepNames(Mutex::new(step_sender)), create).unwrap();
         assert_eq!(fs::read(entry.file("code").unwrap()).unwrap(), CODE);
     });
 }
 
-/// Names the cache directory to the test below when it is run as another process.
+/// The environment variable with the cache directory of a child process.
 const CHILD_CACHE: &str = "BELLJAR_TEST_CHILD_CACHE";
-/// Tells it to die in the middle of making the entry.
-const CHILD_DIES: &str = "BELLJAR_TEST_CHILD_DIES";
+/// The environment variable that makes a child process abort while it creates the entry.
+const CHILD_ABORTS: &str = "BELLJAR_TEST_CHILD_ABORTS";
+/// The environment variable with the number of child processes that have to be running before the entry is complete.
+const CHILD_COUNT: &str = "BELLJAR_TEST_CHILD_COUNT";
+/// The deadline for conditions that depend on other processes.
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// This test binary as another process, about to make the entry in `cache`.
+/// Returns a command that runs this test binary as a child process, which creates the entry in `cache`.
 fn child(cache: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "tests::makes_an_entry_as_another_process", "--ignored"]);
+    command.args(["--exact", "tests::child_creates_entry", "--ignored"]);
     command.env(CHILD_CACHE, cache).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
+fn append_line(path: &Path, line: &str) {
+    let mut file = File::options().create(true).append(true).open(path).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
 #[test]
-#[ignore = "the part of other tests that runs as another process"]
-fn makes_an_entry_as_another_process() {
+#[ignore = "runs as a child process of other tests"]
+fn child_creates_entry() {
     let Some(root) = std::env::var_os(CHILD_CACHE).map(PathBuf::from) else { return };
     let cache = Cache::open(Some(root.clone())).unwrap();
-    let make = |new: &super::NewEntry| {
-        let log = root.with_extension("log");
-        File::options().create(true).append(true).open(log).unwrap().write_all(b"made\n").unwrap();
+    let started = root.with_extension("started");
+    append_line(&started, "started");
+    let create = |new: &super::NewEntry| {
+        append_line(&root.with_extension("log"), "created");
         new.write("code", CODE)?;
-        if std::env::var_os(CHILD_DIES).is_some() {
+        if std::env::var_os(CHILD_ABORTS).is_some() {
             std::process::abort();
         }
-        // Time for the other processes to come across it.
-        std::thread::sleep(Duration::from_millis(100));
+        // Keep the entry incomplete until all child processes are running.
+        let count: usize = std::env::var(CHILD_COUNT).map_or(1, |count| count.parse().unwrap());
+        let deadline = Instant::now() + PROCESS_TIMEOUT;
+        while fs::read_to_string(&started).unwrap().lines().count() < count {
+            assert!(Instant::now() < deadline, "the other child processes did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         Ok(())
     };
-    let entry = cache.get_or_make::<CacheError>(&key(), &NoProgress, make).unwrap();
+    let entry = cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap();
     assert_eq!(fs::read(entry.file("code").unwrap()).unwrap(), CODE);
 }
 
 #[test]
-fn of_several_processes_one_makes_the_entry() {
+fn one_of_several_processes_creates_the_entry() {
     let fixture = Fixture::new();
-    let children: Vec<_> = (0..4).map(|_| child(fixture.cache.root()).spawn().unwrap()).collect();
+    let spawn = |_| child(fixture.cache.root()).env(CHILD_COUNT, "4").spawn().unwrap();
+    let children: Vec<_> = (0..4).map(spawn).collect();
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
-    assert_eq!(fs::read_to_string(fixture.cache.root().with_extension("log")).unwrap(), "made\n");
+    assert_eq!(fs::read_to_string(fixture.cache.root().with_extension("log")).unwrap(), "created\n");
     assert_eq!(fixture.leftovers(), [""; 0]);
 }
 
 #[test]
-fn what_a_killed_process_left_behind_is_cleaned_up_and_not_used() {
+fn leftovers_of_an_aborted_process_are_deleted_and_unused() {
     let fixture = Fixture::new();
-    assert!(!child(fixture.cache.root()).env(CHILD_DIES, "1").status().unwrap().success());
+    assert!(!child(fixture.cache.root()).env(CHILD_ABORTS, "1").status().unwrap().success());
     assert_eq!(fixture.leftovers().len(), 1);
     assert!(fixture.cache.get(&key()).unwrap().is_none());
-    // Whoever makes any entry cleans up, not just the one that was interrupted.
+    // Creating any entry deletes leftovers, not only creating the entry that was interrupted.
     let other = EntryKey::new("image");
-    fixture.cache.get_or_make::<CacheError>(&other, &NoProgress, |new| new.write("base", b"")).unwrap();
+    fixture.cache.get_or_create::<CacheError>(&other, &NoProgress, |new| new.write("base", b"")).unwrap();
     assert_eq!(fixture.leftovers(), [""; 0]);
-    fixture.get_or_make();
-    assert_eq!(fixture.made(), 1);
+    fixture.get_or_create();
+    assert_eq!(fixture.created(), 1);
 }
 
 #[test]
-fn an_entry_that_is_being_made_is_not_cleaned_up() {
+fn cleanup_spares_an_entry_that_is_being_created() {
     let fixture = Fixture::new();
-    let make = |new: &super::NewEntry| {
+    let create = |new: &super::NewEntry| {
         new.write("code", CODE)?;
         let other = EntryKey::new("image");
-        fixture.cache.get_or_make::<CacheError>(&other, &NoProgress, |new| new.write("base", b""))?;
+        fixture.cache.get_or_create::<CacheError>(&other, &NoProgress, |new| new.write("base", b""))?;
         Ok(())
     };
-    let entry = fixture.cache.get_or_make::<CacheError>(&key(), &NoProgress, make).unwrap();
+    let entry = fixture.cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap();
     assert_eq!(fs::read(entry.file("code").unwrap()).unwrap(), CODE);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_named_with_what_was_needed() {
+fn full_disk_error_names_the_directory_and_size() {
     let fixture = Fixture::new();
-    let make = |new: &super::NewEntry| {
-        // Writing to this device fails as writing to a full disk does.
+    let create = |new: &super::NewEntry| {
+        // Writing to this device fails like writing to a full disk.
         std::os::unix::fs::symlink("/dev/full", new.path().join("code")).unwrap();
         new.write("code", &[0; 4096])
     };
-    let error = fixture.cache.get_or_make::<CacheError>(&key(), &NoProgress, make).unwrap_err();
+    let error = fixture.cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap_err();
     assert!(matches!(error, CacheError::Full { needed: Some(4096), .. }), "{error:?}");
-    let words = error.to_string();
-    assert!(words.contains("4 KiB") && words.contains(&*fixture.cache.root().to_string_lossy()), "{words}");
+    let text = error.to_string();
+    assert!(text.contains("4 KiB") && text.contains(&*fixture.cache.root().to_string_lossy()), "{text}");
     assert_eq!(fixture.leftovers(), [""; 0]);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_directory_that_cannot_be_written_to_is_named() {
-    // Not even root may make directories there.
+fn unwritable_directory_is_named_in_the_error() {
+    // Not even root can create directories there.
     let cache = Cache::open(Some(PathBuf::from("/sys/belljar"))).unwrap();
     assert!(cache.get(&key()).unwrap().is_none());
-    let make = |_: &super::NewEntry| panic!("there is nowhere to make it");
-    let error = cache.get_or_make::<CacheError>(&key(), &NoProgress, make).unwrap_err();
+    let create = |_: &super::NewEntry| panic!("called without a directory");
+    let error = cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap_err();
     assert!(matches!(error, CacheError::NotWritable { .. }), "{error:?}");
     assert!(error.to_string().contains("/sys/belljar"), "{error}");
-    assert!(error.to_string().contains("BELLJAR_CACHE"), "{error}");
 }
 
 #[test]
-fn other_failures_of_the_file_system_keep_their_words() {
+fn other_io_errors_keep_the_systems_message() {
     let error = CacheError::writing(Path::new("dir/file"), None, io::Error::other("the disk is on fire"));
-    assert_eq!(error.to_string(), "cannot write dir/file: the disk is on fire");
+    assert_eq!(error.to_string(), "failed to write dir/file: the disk is on fire");
 }
 
-/// A cache with entries of the kind `image` of a hundred bytes each, used in this order, and an older `program`.
-fn crowded(numbers: &[u8]) -> Fixture {
+/// Returns a cache with entries of the kind `image` of a hundred bytes each, used in this order, and an older
+/// `program`.
+fn populated_cache(numbers: &[u8]) -> Fixture {
     let fixture = Fixture::new();
-    fixture.get_or_make();
-    use_at(&fixture.entry_directory(), 100);
+    fixture.get_or_create();
+    set_last_use(&fixture.entry_directory(), 100);
     for (age, number) in numbers.iter().rev().enumerate() {
-        let make = |new: &super::NewEntry| new.write("bytes", &[*number; 100]);
-        let entry = fixture.cache.get_or_make::<CacheError>(&image(*number), &NoProgress, make).unwrap();
-        use_at(entry.directory(), 1 + age as u64);
+        let create = |new: &super::NewEntry| new.write("bytes", &[*number; 100]);
+        let entry = fixture.cache.get_or_create::<CacheError>(&image(*number), &NoProgress, create).unwrap();
+        set_last_use(entry.directory(), 1 + age as u64);
     }
     fixture
 }
@@ -435,98 +453,99 @@ fn image(number: u8) -> EntryKey {
     EntryKey::new("image").part("number", [number])
 }
 
-/// Lets the entry in `directory` have been used so many hours ago.
-fn use_at(directory: &Path, hours: u64) {
+/// Sets the last use of the entry in `directory` to `hours` ago.
+fn set_last_use(directory: &Path, hours: u64) {
     let manifest = File::open(directory.join(MANIFEST)).unwrap();
     manifest.set_modified(SystemTime::now() - Duration::from_secs(hours * 3600)).unwrap();
 }
 
-fn images_left(cache: &Cache, numbers: &[u8]) -> Vec<u8> {
+fn remaining_images(cache: &Cache, numbers: &[u8]) -> Vec<u8> {
     numbers.iter().copied().filter(|number| cache.entries().join(image(*number).directory_name()).exists()).collect()
 }
 
 #[test]
-fn the_least_recently_used_entries_of_a_kind_make_room() {
-    let fixture = crowded(&[1, 2, 3, 4]);
+fn least_recently_used_entries_of_a_kind_are_evicted() {
+    let fixture = populated_cache(&[1, 2, 3, 4]);
     let evicted = fixture.cache.evict(&["image"], 250).unwrap();
     assert_eq!((evicted.entries, evicted.bytes), (2, 200));
-    assert_eq!(images_left(&fixture.cache, &[1, 2, 3, 4]), [3, 4]);
+    assert_eq!(remaining_images(&fixture.cache, &[1, 2, 3, 4]), [3, 4]);
     assert!(fixture.entry_directory().exists(), "an entry of another kind was evicted");
     assert_eq!(fixture.leftovers(), [""; 0]);
 }
 
 #[test]
-fn a_use_saves_an_entry_from_eviction() {
-    let fixture = crowded(&[1, 2, 3]);
+fn using_an_entry_protects_it_from_eviction() {
+    let fixture = populated_cache(&[1, 2, 3]);
     fixture.cache.get(&image(1)).unwrap().unwrap();
     fixture.cache.evict(&["image"], 100).unwrap();
-    assert_eq!(images_left(&fixture.cache, &[1, 2, 3]), [1]);
+    assert_eq!(remaining_images(&fixture.cache, &[1, 2, 3]), [1]);
 }
 
 #[test]
-fn an_entry_that_is_held_is_never_evicted() {
-    let fixture = crowded(&[1, 2]);
-    let (one, two) = (fixture.cache.hold(&image(1)).unwrap().unwrap(), fixture.cache.hold(&image(1)).unwrap().unwrap());
-    use_at(one.directory(), 50);
+fn pinned_entry_is_never_evicted() {
+    let fixture = populated_cache(&[1, 2]);
+    let (one, two) =
+        (fixture.cache.get_pinned(&image(1)).unwrap().unwrap(), fixture.cache.get_pinned(&image(1)).unwrap().unwrap());
+    set_last_use(one.directory(), 50);
     fixture.cache.evict(&["image"], 0).unwrap();
-    assert_eq!(images_left(&fixture.cache, &[1, 2]), [1]);
+    assert_eq!(remaining_images(&fixture.cache, &[1, 2]), [1]);
     drop(one);
     fixture.cache.evict(&["image"], 0).unwrap();
     assert_eq!(fs::read(two.file("bytes").unwrap()).unwrap(), [1; 100]);
     drop(two);
-    // A process that another test is just starting holds it, too, for a moment.
-    let begun = Instant::now();
-    while !images_left(&fixture.cache, &[1, 2]).is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it is still held");
+    // A process that another test is just starting inherits the lock's descriptor for a moment.
+    let deadline = Instant::now() + PROCESS_TIMEOUT;
+    while !remaining_images(&fixture.cache, &[1, 2]).is_empty() {
+        assert!(Instant::now() < deadline, "the entry is still pinned");
         fixture.cache.evict(&["image"], 0).unwrap();
     }
 }
 
 #[test]
-fn an_entry_that_is_being_made_is_not_evicted() {
-    let fixture = crowded(&[1]);
-    let make = |new: &super::NewEntry| {
+fn entry_that_is_being_created_is_not_evicted() {
+    let fixture = populated_cache(&[1]);
+    let create = |new: &super::NewEntry| {
         new.write("bytes", &[2; 100])?;
         fixture.cache.evict(&["image"], 0)?;
         Ok(())
     };
-    let entry = fixture.cache.hold_or_make::<CacheError>(&image(2), &NoProgress, make).unwrap();
+    let entry = fixture.cache.get_or_create_pinned::<CacheError>(&image(2), &NoProgress, create).unwrap();
     assert_eq!(fs::read(entry.file("bytes").unwrap()).unwrap(), [2; 100]);
-    assert_eq!(images_left(&fixture.cache, &[1, 2]), [2]);
+    assert_eq!(remaining_images(&fixture.cache, &[1, 2]), [2]);
 }
 
 #[test]
-#[ignore = "the part of another test that runs as another process"]
-fn evicts_as_another_process() {
+#[ignore = "runs as a child process of another test"]
+fn child_evicts_entries() {
     let Some(root) = std::env::var_os(CHILD_CACHE).map(PathBuf::from) else { return };
     let cache = Cache::open(Some(root)).unwrap();
     for _ in 0..200 {
         cache.evict(&["image"], 0).unwrap();
-        // Another process may be making it again, or evicting it. What is found is whole.
-        if let Some(entry) = cache.hold(&image(7)).unwrap() {
+        // Another process may be recreating or evicting the entry. An entry that is found is intact.
+        if let Some(entry) = cache.get_pinned(&image(7)).unwrap() {
             assert_eq!(fs::read(entry.file("bytes").unwrap()).unwrap(), [7; 100]);
         }
     }
 }
 
 #[test]
-fn several_processes_evict_what_another_makes_and_none_sees_half_of_it() {
-    let fixture = crowded(&[1, 2, 3]);
+fn no_process_sees_a_partly_evicted_entry() {
+    let fixture = populated_cache(&[1, 2, 3]);
     let children: Vec<_> = (0..3)
         .map(|_| {
             let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "tests::evicts_as_another_process", "--ignored"]);
+            command.args(["--exact", "tests::child_evicts_entries", "--ignored"]);
             command.env(CHILD_CACHE, fixture.cache.root()).stdout(Stdio::null()).spawn().unwrap()
         })
         .collect();
     for _ in 0..100 {
-        let make = |new: &super::NewEntry| new.write("bytes", &[7; 100]);
-        fixture.cache.hold_or_make::<CacheError>(&image(7), &NoProgress, make).unwrap();
+        let create = |new: &super::NewEntry| new.write("bytes", &[7; 100]);
+        fixture.cache.get_or_create_pinned::<CacheError>(&image(7), &NoProgress, create).unwrap();
     }
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
     fixture.cache.evict(&["image"], 0).unwrap();
-    assert_eq!(images_left(&fixture.cache, &[1, 2, 3, 7]), [0; 0]);
+    assert_eq!(remaining_images(&fixture.cache, &[1, 2, 3, 7]), [0; 0]);
     assert_eq!(fixture.leftovers(), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! What lies in the cache, for people who want to know or to clean up.
+//! A listing of the cache's entries, for display and cleanup.
 
 use std::fs::File;
 use std::io;
@@ -7,21 +7,21 @@ use std::time::SystemTime;
 use super::manifest::{MANIFEST, Manifest};
 use super::{Cache, CacheError};
 
-/// One entry as a person sees it.
+/// The name, files, size and last use of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryUsage {
-    /// Its directory's name: kind and digest.
+    /// The name of the entry's directory: kind and digest.
     pub name: String,
     /// The names of its files, sorted.
     pub files: Vec<String>,
-    /// Bytes of its files.
+    /// The size of its files in bytes.
     pub bytes: u64,
-    /// When it was last used, to ten minutes.
+    /// The time of its last use, to within ten minutes.
     pub last_used: SystemTime,
 }
 
 impl Cache {
-    /// The whole entries of the cache by name. Files are not read: a damaged one is noticed when it is used.
+    /// Returns the cache's complete entries, sorted by name. Their files are not read; damage is detected on use.
     pub fn usage(&self) -> Result<Vec<EntryUsage>, CacheError> {
         let directory = self.entries();
         let failed = |error| CacheError::io("read", &directory)(error);

@@ -1,13 +1,13 @@
-//! Calls per second against the Python SDK's client, on the same server in the same run; and what a call costs beyond the
-//! exchange alone.
+//! Benchmarks calls per second against the Python SDK's client, on the same server in the same run, and the cost of a
+//! call beyond the bare exchange of messages.
 //!
 //! ```sh
 //! cargo bench -p belljar-client
 //! ```
 //!
-//! The servers have one tool, which gives back what it gets; this program is each of them when told `--serve`. Over HTTP it is
-//! `rmcp`'s. Over stdio there is `rmcp`'s, which takes longer for a call than a quick client does, and one that answers line by
-//! line, so that the clients are what is measured.
+//! The servers have one tool, which echoes its arguments; with `--serve` this program is one of the servers. Over HTTP
+//! the server is `rmcp`'s. Over stdio there are two: `rmcp`'s, which takes longer for a call than a fast client does,
+//! and one that answers line by line, so that the client is the bottleneck.
 #![expect(
     clippy::panic,
     clippy::print_stdout,
@@ -35,15 +35,15 @@ use serde_json::{Value, json};
 #[path = "../tests/it/harness.rs"]
 mod harness;
 
-/// Calls of one measurement, one after another.
+/// The number of sequential calls per measurement.
 const CALLS: usize = 500;
-/// Calls at a time, where many are made at once.
+/// The number of concurrent calls per measurement.
 const CONCURRENT: usize = 1_000;
-/// Measurements, of which the median counts. Python's take longest by far.
+/// The numbers of measurements, of which the median is reported. Python's take by far the longest.
 const ROUNDS: usize = 5;
 const PYTHON_ROUNDS: usize = 3;
 
-/// Gives back what it gets.
+/// A server that echoes arguments.
 #[derive(Clone)]
 struct Echo;
 
@@ -58,7 +58,7 @@ impl ServerHandler for Echo {
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let schema = json!({"type": "object"}).as_object().unwrap().clone();
-        Ok(ListToolsResult::with_all_items(vec![rmcp::model::Tool::new("echo", "Gives back what it gets.", schema)]))
+        Ok(ListToolsResult::with_all_items(vec![rmcp::model::Tool::new("echo", "Echoes its arguments.", schema)]))
     }
 
     async fn call_tool(
@@ -78,7 +78,7 @@ fn serve(how: &str) {
     }
 }
 
-/// Answers each line before it reads the next: what a server takes at the least.
+/// Serves over stdio and answers each line before it reads the next: the minimal server.
 fn serve_lines() {
     let mut answers = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
@@ -112,7 +112,8 @@ async fn serve_with_rmcp(how: &str) {
     );
     let port: u16 = std::env::var("PORT").unwrap().parse().unwrap();
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-    // As servers should: else a client that keeps connections, as the Python one does, waits 40 ms for each answer.
+    // Without it a client that reuses connections, such as the Python one, waits 40 ms for each response (Nagle's
+    // algorithm).
     let listener = listener.tap_io(|connection| connection.set_nodelay(true).unwrap());
     axum::serve(listener, axum::Router::new().nest_service("/mcp", service)).await.unwrap();
 }
@@ -123,13 +124,13 @@ fn main() {
         return serve(&arguments[place + 1]);
     }
     let me = std::env::current_exe().unwrap().display().to_string();
-    let http = harness::Listening::start(&me, &["--serve", "http"]);
+    let http = harness::TestServer::start(&me, &["--serve", "http"]);
     let url = http.url("/mcp");
-    // One thread, as the Python client has.
+    // One thread, like the Python client.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
     println!(
-        "medians of {ROUNDS} rounds ({PYTHON_ROUNDS} of Python's): {CALLS} calls one after another, then {CONCURRENT} at once\n"
+        "medians of {ROUNDS} rounds (Python: {PYTHON_ROUNDS}): {CALLS} sequential calls, then {CONCURRENT} concurrent\n"
     );
     println!("{:<13}{:<28}{:>10}{:>10}{:>10}{:>13}", "", "", "µs/call", "CPU µs", "calls/s", "at once, /s");
     let stdio = |how| McpServerStdio::new(&me).args(["--serve", how]).era(ProtocolEra::Legacy).build();
@@ -141,13 +142,13 @@ fn main() {
             "" => [runtime.block_on(bare_posts(&url)), Duration::ZERO, Duration::ZERO],
             how => [bare_exchange(&me, how), Duration::ZERO, Duration::ZERO],
         });
-        let ours = median(ROUNDS, || runtime.block_on(measured(server)));
+        let belljar = median(ROUNDS, || runtime.block_on(measured(server)));
         let python = match *how {
             "" => python_client(&[&url]),
             how => python_client(&[&me, "--serve", how]),
         };
         for (what, [one_by_one, cpu, at_once]) in
-            [("the exchange alone, by hand", bare), ("belljar-client", ours), ("Python SDK client", python)]
+            [("the exchange alone, by hand", bare), ("belljar-client", belljar), ("Python SDK client", python)]
         {
             let or_nothing = |value: f64, is_known: bool| if is_known { format!("{value:.0}") } else { String::new() };
             println!(
@@ -159,17 +160,18 @@ fn main() {
             );
         }
         let [one_by_one, cpu, at_once]: [f64; 3] =
-            std::array::from_fn(|which| python[which].as_secs_f64() / ours[which].as_secs_f64());
+            std::array::from_fn(|which| python[which].as_secs_f64() / belljar[which].as_secs_f64());
         println!("{name:<13}{:<28}{one_by_one:>10.1}{cpu:>10.1}{:>10}{at_once:>13.1}", "times as fast as Python", "");
-        let beyond = per_call(ours[0]) - per_call(bare[0]);
+        let beyond = per_call(belljar[0]) - per_call(bare[0]);
         println!("{name:<13}{:<28}{beyond:>10.1}\n", "beyond the exchange alone");
     }
 }
 
-/// Time one after another, the client's processor time meanwhile, and time at once. Zero stands for what is not known.
+/// The time of sequential calls, the client's processor time meanwhile, and the time of concurrent calls. Zero means
+/// unknown.
 type Times = [Duration; 3];
 
-/// The medians of each.
+/// Returns the median of each time.
 fn median(rounds: usize, mut measure: impl FnMut() -> Times) -> Times {
     let rounds: Vec<Times> = (0..rounds).map(|_| measure()).collect();
     std::array::from_fn(|which| {
@@ -183,7 +185,7 @@ fn per_call(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6 / CALLS as f64
 }
 
-/// Processor time of this thread, on which everything of the client runs; zero where the system does not tell.
+/// Returns the processor time of this thread, on which the whole client runs; zero if the system does not provide it.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     Duration::from_nanos(text.split(' ').next().and_then(|nanoseconds| nanoseconds.parse().ok()).unwrap_or(0))
@@ -215,7 +217,7 @@ async fn call(server: &McpServer, number: usize) {
     assert_eq!(outcome.output().unwrap().as_json().unwrap()["number"], number);
 }
 
-/// The same messages, written and read by hand: what server and pipes take of a call.
+/// Exchanges the same messages by hand and returns the time that server and pipes take.
 fn bare_exchange(server: &str, how: &str) -> Duration {
     let mut child =
         Command::new(server).args(["--serve", how]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -244,7 +246,7 @@ fn bare_exchange(server: &str, how: &str) -> Duration {
     time
 }
 
-/// The same messages, posted and read by hand over a connection that is kept: what server and HTTP take of a call.
+/// Posts the same messages by hand over a persistent connection and returns the time that server and HTTP take.
 async fn bare_posts(url: &str) -> Duration {
     let client = reqwest::Client::new();
     let post = async |session: Option<&str>, message: Value| {
@@ -272,7 +274,7 @@ async fn bare_posts(url: &str) -> Duration {
     started.elapsed()
 }
 
-/// The Python SDK's client, which measures itself.
+/// Runs the Python SDK's client, which measures itself.
 fn python_client(target: &[&str]) -> Times {
     let output = Command::new(harness::legacy_python())
         .arg(harness::script("client_benchmark.py"))

@@ -1,4 +1,4 @@
-//! An agent in thirty lines: a model that decides, tools of any MCP server, and a loop between them.
+//! A minimal agent: a model that decides, the tools of any MCP server, and a loop between them.
 //!
 //! ```sh
 //! cargo run -p belljar-client --example agent -- npx -y @modelcontextprotocol/server-everything
@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use belljar_client::{McpError, McpServerStdio, RunContext, ToolDefinition, ToolOutcome, Toolset};
 use serde_json::{Map, Value, json};
 
-/// What a model decides: to call a tool, or to answer.
+/// The decision of a model: to call a tool, or to answer.
 pub(crate) enum Decision {
     /// Call this tool with these arguments.
     Call(String, Map<String, Value>),
-    /// The answer.
+    /// Finish with this answer.
     Answer(String),
 }
 
-/// A model: it sees the tools and what was said so far.
+/// A model: decides from the tools and the messages so far.
 pub(crate) type Decide = fn(&[ToolDefinition], &[String]) -> Decision;
 
 /// Runs until the model has an answer.
@@ -25,10 +25,10 @@ pub(crate) async fn run(decide: Decide, toolset: &dyn Toolset, task: &str) -> Re
     let run = RunContext::new();
     let connections = toolset.enter().await?;
     let tools = toolset.tools(&run).await?;
-    let mut said = vec![task.to_owned()];
+    let mut messages = vec![task.to_owned()];
     let mut failures: HashMap<String, u32> = HashMap::new();
     let answer = loop {
-        match decide(&tools, &said) {
+        match decide(&tools, &messages) {
             Decision::Answer(answer) => break answer,
             Decision::Call(name, arguments) => {
                 let outcome = toolset.call(&run, &name, arguments).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn run(decide: Decide, toolset: &dyn Toolset, task: &str) -> Re
                         break format!("gave up on {name}: {}", outcome.to_text());
                     }
                 }
-                said.push(outcome.to_text());
+                messages.push(outcome.to_text());
             }
         }
     };
@@ -48,10 +48,11 @@ pub(crate) async fn run(decide: Decide, toolset: &dyn Toolset, task: &str) -> Re
     Ok(answer)
 }
 
-/// Stands for a language model: calls `get-sum` wrongly, then rightly, then says what came of it.
-pub(crate) fn pretend(_tools: &[ToolDefinition], said: &[String]) -> Decision {
+/// Simulates a language model: calls `get-sum` with invalid arguments, then with valid ones, then answers with the
+/// result.
+pub(crate) fn simulate(_tools: &[ToolDefinition], messages: &[String]) -> Decision {
     let arguments = |value: Value| value.as_object().cloned().unwrap_or_default();
-    match said {
+    match messages {
         [_task] => Decision::Call("get-sum".to_owned(), arguments(json!({"a": "two", "b": 3}))),
         [_task, _complaint] => Decision::Call("get-sum".to_owned(), arguments(json!({"a": 2, "b": 3}))),
         [.., last] => Decision::Answer(last.clone()),
@@ -59,13 +60,13 @@ pub(crate) fn pretend(_tools: &[ToolDefinition], said: &[String]) -> Decision {
     }
 }
 
-/// Attaches the pretended model to the server that the command line names.
+/// Runs the simulated model with the server that the command line names.
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "the answer is what the program is for")]
+#[expect(clippy::print_stdout, reason = "the answer is the output of the program")]
 pub(crate) async fn main() -> Result<(), McpError> {
     let mut command = std::env::args().skip(1);
     let program = command.next().unwrap_or_else(|| "npx".to_owned());
     let server = McpServerStdio::new(program).args(command).timeout(std::time::Duration::from_secs(60)).build();
-    println!("{}", run(pretend, &server, "What is two and three?").await?);
+    println!("{}", run(simulate, &server, "What is two and three?").await?);
     Ok(())
 }

@@ -1,21 +1,21 @@
 //! The client that the official conformance suite runs: `conformance URL`, with the scenario in the environment.
 //!
-//! It is one and the same for all scenarios: connect, with a user who agrees to everything, list the tools, call them.
+//! It is the same for all scenarios: connect, with a user who agrees to everything, list the tools, call them.
 //! `tests/it/conformance.rs` runs the suite.
 
 use async_trait::async_trait;
 use belljar_client::oauth::OAuth;
 use belljar_client::{
-    CallOptions, Elicitation, ElicitationResponse, McpError, McpServerStreamableHttp, Model, ModelError, ProtocolEra,
-    SamplingRequest, SamplingResponse,
+    BoxError, CallOptions, Elicitation, ElicitationResponse, McpError, McpServerStreamableHttp, Model, ModelError,
+    ProtocolEra, SamplingRequest, SamplingResponse,
 };
 use serde_json::{Map, Value, json};
 
 const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 const REDIRECT_URI: &str = "http://localhost:3000/callback";
 
-/// The authorization server moves during this one: it wants more than one call.
-const REPEATED: &str = "auth/authorization-server-migration";
+/// The scenario in which the authorization server moves, which requires several calls.
+const MIGRATION_SCENARIO: &str = "auth/authorization-server-migration";
 
 struct Echo;
 
@@ -30,8 +30,8 @@ impl Model for Echo {
     }
 }
 
-/// Accepts every form, with its defaults and, where it must, with a word.
-async fn accept(question: Elicitation) -> Result<ElicitationResponse, String> {
+/// Accepts every form, with its defaults and generated values for required fields without one.
+async fn accept(question: Elicitation) -> Result<ElicitationResponse, BoxError> {
     let Elicitation::Form { schema, .. } = question else { return Ok(ElicitationResponse::Accept(None)) };
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let values = required.iter().filter_map(|name| {
@@ -41,7 +41,7 @@ async fn accept(question: Elicitation) -> Result<ElicitationResponse, String> {
     Ok(ElicitationResponse::Accept(Some(values.collect())))
 }
 
-/// A value of the schema's type.
+/// Returns a value of the schema's type.
 fn any_value(schema: &Value) -> Value {
     match schema["type"].as_str() {
         Some("integer" | "number") => json!(1),
@@ -54,15 +54,12 @@ fn any_value(schema: &Value) -> Value {
     }
 }
 
-/// Visits a page as a user who agrees: the suite's authorization server redirects at once.
-async fn agree(url: String) -> Result<String, String> {
-    let client = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .map_err(|error| error.to_string())?;
-    let response = client.get(url).send().await.map_err(|error| error.to_string())?;
+/// Consents in place of a user: the suite's authorization server redirects at once.
+async fn agree(url: String) -> Result<String, BoxError> {
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+    let response = client.get(url).send().await?;
     let location = response.headers().get("location").and_then(|location| location.to_str().ok());
-    location.map(str::to_owned).ok_or_else(|| format!("no redirect, but {}", response.status()))
+    location.map(str::to_owned).ok_or_else(|| format!("expected a redirect, got {}", response.status()).into())
 }
 
 #[tokio::main]
@@ -77,11 +74,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut oauth = OAuth::new(REDIRECT_URI, agree).client_metadata_url(METADATA_URL);
     if let Some(id) = context["client_id"].as_str() {
-        oauth = oauth.registered(id, context["client_secret"].as_str().map(str::to_owned));
+        oauth = oauth.preregistered_client(id, context["client_secret"].as_str().map(str::to_owned));
     }
     if scenario == "auth/client-credentials-basic" {
-        let of_context = |name: &str| context[name].as_str().unwrap_or_default().to_owned();
-        oauth = OAuth::client_credentials(of_context("client_id"), of_context("client_secret"), [] as [&str; 0]);
+        let from_context = |name: &str| context[name].as_str().unwrap_or_default().to_owned();
+        oauth = OAuth::client_credentials(from_context("client_id"), from_context("client_secret"), [] as [&str; 0]);
     }
     let server = McpServerStreamableHttp::new(&url)?
         .era(era)
@@ -89,15 +86,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .sampling_model(Echo)
         .elicitation_handler(accept)
         .cache_tools(false)
-        // What is tested is the protocol, on however busy a machine.
+        // A generous timeout, so that a busy machine does not affect the result.
         .timeout(std::time::Duration::from_secs(60))
         .build();
     let running = server.connect().await?;
-    let rounds = if scenario == REPEATED { 3 } else { 1 };
+    let rounds = if scenario == MIGRATION_SCENARIO { 3 } else { 1 };
     for _ in 0..rounds {
         for (name, arguments) in calls(&running, &context).await? {
             match running.call_tool_raw(&name, arguments, CallOptions::new()).await {
-                // Some scenarios refuse a call, to see what comes next.
+                // Some scenarios reject a call in order to observe the client's next request.
                 Err(error @ (McpError::Protocol { .. } | McpError::Unauthorized { .. })) => {
                     eprintln!("{name}: {error}")
                 }
@@ -109,7 +106,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The calls that the scenario names, else one of every tool.
+/// Returns the calls that the scenario names, or else one call of every tool.
 async fn calls(server: &belljar_client::McpServer, context: &Value) -> Result<Vec<(String, Value)>, McpError> {
     let tools = server.list_tools().await?;
     if let Some(calls) = context["toolCalls"].as_array() {

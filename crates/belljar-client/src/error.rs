@@ -1,8 +1,10 @@
-//! What can go wrong between a program and an MCP server, in one enum.
+//! The errors between a program and an MCP server, in one enum.
+
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// A boxed cause, as `std::error::Error::source` hands it on.
+/// A boxed error of a handler, a hook or a transport.
 ///
 /// ```
 /// let error: belljar_client::BoxError = std::io::Error::other("no").into();
@@ -10,9 +12,10 @@ use serde_json::Value;
 /// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error of a server or of the way to it.
+/// An error of a server or of the connection to it.
 ///
-/// What a model can mend by trying again is not an error but [`ToolOutcome::Retry`](crate::ToolOutcome::Retry).
+/// A failure that a model can correct by trying again is not an error but
+/// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry).
 ///
 /// ```
 /// use belljar_client::{McpError, McpServerStdio};
@@ -27,127 +30,145 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum McpError {
-    /// The program of a stdio server could not be started.
-    #[error("could not start `{command}`: {source}; check that it is installed and on PATH")]
+    /// The program of a stdio server failed to start.
+    #[error("failed to start `{command}`: {source}")]
     Spawn {
-        /// The program as it was given.
+        /// The program, as configured.
         command: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The connection could not be made, or the server refused it.
-    #[error("could not connect to {server}: {reason}")]
+    /// The connection could not be established, or the server refused it.
+    #[error("failed to connect to {server}: {reason}")]
     Connect {
         /// The server's label.
         server: String,
-        /// What happened, in words; the last lines of a child's standard error where there are some.
+        /// The cause; includes the last lines of a child's standard error, if any.
         reason: String,
         /// The transport's own error.
         #[source]
         source: Option<BoxError>,
     },
-    /// The connection ended while something was asked, or was over before.
+    /// The connection was closed before or during a request.
     #[error("the connection to {server} is closed: {reason}")]
     Closed {
         /// The server's label.
         server: String,
-        /// Why, as far as it is known; the last lines of a child's standard error where there are some.
+        /// The cause, if known; includes the last lines of a child's standard error, if any.
         reason: String,
     },
-    /// A request did not get through: the network failed, or HTTP answered with an error.
-    #[error("a request to {server} did not get through: {reason}")]
+    /// A request failed in transport: a network error, or an HTTP error status.
+    #[error("failed to send a request to {server}: {reason}")]
     Unreachable {
         /// The server's label.
         server: String,
-        /// What the transport says.
+        /// The transport's error message.
         reason: String,
     },
-    /// The server did not answer in time.
-    #[error("{server} did not answer `{method}` within {seconds} s{hint}")]
+    /// The server did not respond in time.
+    #[error("{server} did not respond to `{method}` within {seconds} s{diagnostics}")]
     Timeout {
         /// The server's label.
         server: String,
-        /// The method that was asked for.
+        /// The method of the request.
         method: String,
-        /// How long it was waited, in seconds.
+        /// The time waited, in seconds.
         seconds: f64,
-        /// What else is known: a child's last lines, or nothing.
-        hint: String,
+        /// Further diagnostics, such as a child's last lines of standard error. May be empty.
+        diagnostics: String,
     },
-    /// The server answered with a JSON-RPC error.
+    /// The server responded with a JSON-RPC error.
     #[error("{message} (code {code})")]
     Protocol {
-        /// The JSON-RPC error code, −32601 for an unknown method for one.
+        /// The JSON-RPC error code, for example −32601 for an unknown method.
         code: i32,
         /// The server's message.
         message: String,
-        /// What the server added to it.
+        /// Additional data from the server.
         data: Option<Value>,
     },
-    /// The server answered with something that the protocol does not allow.
-    #[error("{server} broke the protocol: {reason}")]
-    BadAnswer {
+    /// The server sent a response that violates the protocol.
+    #[error("invalid response from {server}: {reason}")]
+    InvalidResponse {
         /// The server's label.
         server: String,
-        /// What was wrong.
+        /// The violation.
         reason: String,
     },
-    /// The server wants authorization that it did not get.
-    #[error("{server} wants authorization: {reason}; give it a bearer token or an `OAuth`")]
+    /// The server requires authorization and did not accept the request's credentials.
+    #[error("{server} requires authorization: {reason}")]
     Unauthorized {
         /// The server's label.
         server: String,
-        /// The challenge of the server (`WWW-Authenticate`), or what went wrong on the way to a token.
+        /// The server's challenge (`WWW-Authenticate`), or the error that occurred while obtaining a token.
         reason: String,
     },
     /// A tool failed and the server was configured with
     /// [`ToolErrorBehavior::Error`](crate::ToolErrorBehavior::Error).
     #[error("tool `{tool}` failed: {message}")]
     ToolFailed {
-        /// The tool.
+        /// The name of the tool.
         tool: String,
-        /// What the server said.
+        /// The server's error message.
         message: String,
     },
-    /// There is no such tool.
-    #[error("there is no tool `{name}`; there are: {}", names(.known))]
+    /// The toolset does not have a tool of this name.
+    #[error("unknown tool `{name}`; known tools: {}", names(.known))]
     UnknownTool {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names that there are.
+        /// The names of the existing tools.
         known: Vec<String>,
     },
     /// Two toolsets offer a tool of the same name.
-    #[error("{first} and {second} both have a tool `{name}`; {hint}")]
+    #[error("{first} and {second} both have a tool `{name}`")]
     NameClash {
-        /// The name.
+        /// The name that both tools have.
         name: String,
-        /// Label of the toolset that came first.
+        /// The label of the first toolset.
         first: String,
-        /// Label of the other.
+        /// The label of the second toolset.
         second: String,
-        /// What to do about it.
+        /// A suggestion for resolving the clash.
         hint: String,
     },
-    /// A configuration could not be read, or says what cannot be done.
-    #[error("{0}")]
-    Config(String),
-    /// A hook or handler of the program itself failed.
-    #[error("{0}")]
-    Hook(String),
+    /// A configuration file or a setting is invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A hook or handler of the program failed.
+    #[error(transparent)]
+    Hook(BoxError),
 }
 
 impl McpError {
-    /// Whether asking again could help: the connection was lost or slow, not refused.
+    /// Returns whether a repeated request could succeed: the connection was lost or slow, not refused.
     ///
     /// ```
     /// use belljar_client::McpError;
     ///
-    /// let lost = McpError::Closed { server: "files".into(), reason: "it ended".into() };
-    /// assert!(lost.is_connection_loss());
+    /// let closed = McpError::Closed { server: "files".into(), reason: "the program exited".into() };
+    /// assert!(closed.is_connection_loss());
     /// ```
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Self::Closed { .. } | Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+
+    /// Returns a suggestion for resolving the error, if any. It is not part of the message.
+    ///
+    /// ```
+    /// use belljar_client::McpError;
+    ///
+    /// let unauthorized = McpError::Unauthorized { server: "files".into(), reason: "no token".into() };
+    /// assert!(unauthorized.hint().unwrap().contains("bearer_token"));
+    /// ```
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Spawn { .. } => Some("check that the program is installed and on PATH".to_owned()),
+            Self::Unauthorized { .. } => Some("configure the server with `bearer_token` or `oauth`".to_owned()),
+            Self::NameClash { hint, .. } => Some(hint.clone()),
+            Self::Config(error) => error.hint(),
+            _ => None,
+        }
     }
 
     pub(crate) fn protocol(error: rmcp::ErrorData) -> Self {
@@ -155,15 +176,167 @@ impl McpError {
     }
 }
 
-/// Names for an error message: no more than a screenful.
+/// An invalid configuration file or setting.
+///
+/// ```
+/// use belljar_client::{ConfigError, McpError, McpServerStreamableHttp};
+///
+/// let error = McpServerStreamableHttp::new("ftp://example.org").err().unwrap();
+/// assert!(matches!(error, McpError::Config(ConfigError::UrlScheme { .. })));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A file could not be read.
+    #[error("failed to read {}: {source}", path.display())]
+    Read {
+        /// The path of the file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A configuration file is too large.
+    #[error("{} is larger than the maximum of {limit} bytes", path.display())]
+    TooLarge {
+        /// The path of the file.
+        path: PathBuf,
+        /// The maximum size in bytes.
+        limit: u64,
+    },
+    /// A configuration file is not valid JSON or TOML.
+    #[error("failed to parse {} as {format}: {reason}", path.display())]
+    Syntax {
+        /// The path of the file.
+        path: PathBuf,
+        /// The expected format.
+        format: &'static str,
+        /// The parser's error message.
+        reason: String,
+    },
+    /// A configuration file does not have a table of servers.
+    #[error("{} does not define any servers", path.display())]
+    NoServers {
+        /// The path of the file.
+        path: PathBuf,
+    },
+    /// The entry of a server in a configuration file is invalid.
+    #[error("invalid server `{name}` in {}: {source}", path.display())]
+    Server {
+        /// The path of the file.
+        path: PathBuf,
+        /// The name of the server.
+        name: String,
+        /// The error of the entry.
+        source: Box<ConfigError>,
+    },
+    /// A key of an entry has a value of the wrong type.
+    #[error(transparent)]
+    Entry(#[from] serde_json::Error),
+    /// The `type` of an entry does not match its other keys.
+    #[error("type `{kind}` is not valid together with a `{key}`")]
+    TransportType {
+        /// The value of `type`.
+        kind: String,
+        /// The key that determines the transport, `command` or `url`.
+        key: &'static str,
+    },
+    /// An entry has neither a `command` nor a `url`.
+    #[error("neither a `command` nor a `url` is set")]
+    NoTransport,
+    /// A variable that is not set in the environment.
+    #[error("the environment variable `{name}` is not set")]
+    UnsetVariable {
+        /// The name of the variable.
+        name: String,
+    },
+    /// An input that VS Code would ask the user for, and that does not have a default.
+    #[error("the input `{id}` does not have a default")]
+    UnsetInput {
+        /// The ID of the input.
+        id: String,
+    },
+    /// An environment file could not be loaded.
+    #[error("failed to load the environment file {}: {reason}", path.display())]
+    EnvFile {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error message.
+        reason: String,
+    },
+    /// A URL is invalid.
+    #[error("`{url}` is not a valid URL: {reason}")]
+    Url {
+        /// The URL.
+        url: String,
+        /// The parser's error message.
+        reason: String,
+    },
+    /// A URL has an unsupported scheme.
+    #[error("`{url}` is not an http or https URL")]
+    UrlScheme {
+        /// The URL.
+        url: String,
+    },
+    /// The name of a header contains characters that HTTP does not allow.
+    #[error("the name of the header `{name}` is not valid in HTTP")]
+    HeaderName {
+        /// The name.
+        name: String,
+    },
+    /// The value of a header contains characters that HTTP does not allow.
+    #[error("the value of the header `{name}` is not valid in HTTP")]
+    HeaderValue {
+        /// The name of the header. The value may be secret.
+        name: String,
+    },
+    /// A header is reserved for the protocol.
+    #[error("the header `{name}` is reserved for the protocol and cannot be set")]
+    ReservedHeader {
+        /// The name.
+        name: String,
+    },
+    /// The HTTP client could not be created.
+    #[error("failed to create the HTTP client: {0}")]
+    HttpClient(#[source] BoxError),
+    /// The arguments of a tool are not a JSON object.
+    #[error("the arguments of tool `{tool}` are not a JSON object")]
+    Arguments {
+        /// The name of the tool.
+        tool: String,
+    },
+    /// A tool does not have a name.
+    #[error("{toolset} has a tool without a name")]
+    UnnamedTool {
+        /// The label of the toolset.
+        toolset: String,
+    },
+}
+
+impl ConfigError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Server { source, .. } => source.hint(),
+            Self::NoServers { .. } => {
+                Some("define `mcpServers` or `servers`, or `[mcp_servers.NAME]` in a TOML file".to_owned())
+            }
+            Self::UnsetVariable { name } => Some(format!("set it, or write ${{{name}:-default}}")),
+            Self::UnsetInput { .. } => {
+                Some("only an editor asks for inputs: write ${VARIABLE} instead and set the variable".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Formats names for an error message, at most `MAX_NAMES` of them.
 fn names(known: &[String]) -> String {
-    const SHOWN: usize = 20;
+    const MAX_NAMES: usize = 20;
     if known.is_empty() {
         return "none".to_owned();
     }
-    let mut text = known.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    if known.len() > SHOWN {
-        text.push_str(&format!(" and {} more", known.len() - SHOWN));
+    let mut text = known.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if known.len() > MAX_NAMES {
+        text.push_str(&format!(" and {} more", known.len() - MAX_NAMES));
     }
     text
 }

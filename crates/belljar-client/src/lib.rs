@@ -1,9 +1,9 @@
 //! MCP servers as toolsets for agents.
 //!
-//! What `pydantic_ai.mcp` is to a Python program, this crate is to one in Rust: it starts or connects to servers of the
-//! [Model Context Protocol](https://modelcontextprotocol.io), shows their tools to an agent, calls them, and answers what
-//! servers ask in return. It speaks both eras of the protocol, over standard streams, streamable HTTP, and HTTP with
-//! server-sent events.
+//! A Rust counterpart of Python's `pydantic_ai.mcp`: it starts or connects to servers of the [Model Context
+//! Protocol](https://modelcontextprotocol.io), lists their tools for an agent, calls them, and answers the servers' own
+//! requests. It supports both eras of the protocol, over standard streams, streamable HTTP, and HTTP with server-sent
+//! events.
 //!
 //! ```no_run
 //! use belljar_client::{McpServerStdio, RunContext, Toolset};
@@ -24,18 +24,19 @@
 //! ```
 //!
 //! Start with [`McpServer`] and its builders [`McpServerStdio`], [`McpServerStreamableHttp`] and [`McpServerSse`]; with
-//! [`Toolset`] for what an agent's loop needs; with [`load_mcp_servers`] for configuration files.
+//! [`Toolset`] for an agent's loop; with [`load_mcp_servers`] for configuration files.
 //!
 //! # Invariants
 //!
-//! - A server's mistakes and malice are errors, never panics: messages, lists and rounds are bounded, schemas are never
-//!   fetched, endpoints and redirects stay on the origin that was connected to.
-//! - What a model can mend is [`ToolOutcome::Retry`]; everything else is an [`McpError`].
-//! - Handlers see messages in the order in which the server sent them, and those of a call before its result.
+//! - Faulty and malicious servers cause errors, never panics: messages, lists and rounds are bounded, schemas are never
+//!   fetched, endpoints and redirects stay on the origin of the configured URL.
+//! - A failure that the model can correct is [`ToolOutcome::Retry`]; every other failure is an [`McpError`].
+//! - Handlers receive messages in the order in which the server sent them, and the messages of a call before its
+//!   result.
 
 #![expect(
     deprecated,
-    reason = "the modern era replaces logging, sampling, roots and subscriptions; servers of both eras are spoken to here"
+    reason = "the modern era replaces logging, sampling, roots and subscriptions; both eras are supported"
 )]
 
 #[cfg(any(feature = "openai", feature = "rig"))]
@@ -45,32 +46,32 @@ mod error;
 mod handlers;
 pub mod oauth;
 mod output;
-mod run;
+mod run_context;
 mod schema;
 mod server;
 mod toolset;
 pub mod transport;
 
-/// The protocol's own types: what servers send, as `rmcp` has them.
+/// The protocol's own types, as defined by `rmcp`.
 pub use rmcp::model as protocol;
 
 pub use config::{load_mcp_servers, parse_mcp_servers};
-pub use error::{BoxError, McpError};
+pub use error::{BoxError, ConfigError, McpError};
 pub use handlers::{
     Elicitation, ElicitationHandler, ElicitationResponse, LogHandler, LogLevel, LogMessage, MessageHandler, Model,
     ModelError, ModelPreferences, Progress, ProgressHandler, Root, RootsHandler, SamplingContent, SamplingMessage,
     SamplingRequest, SamplingResponse, SamplingRole, SamplingTool, StopReason, ToolChoice,
 };
 pub use output::{Binary, ToolOutput};
-pub use run::RunContext;
-#[expect(deprecated, reason = "the old name is offered to those who know it")]
+pub use run_context::RunContext;
+#[expect(deprecated, reason = "the old name remains available")]
 pub use server::McpServerHttp;
 pub use server::{
-    AppResult, Argument, CallOptions, CallTool, CustomTransport, McpServer, McpServerSse, McpServerStdio,
-    McpServerStreamableHttp, OverHttp, ProcessToolCall, Prompt, PromptContent, PromptMessage, ProtocolEra,
-    ReconnectPolicy, ResourceUpdates, Running, ServerBuilder, ToolErrorBehavior,
+    CallOptions, CallTool, CompletionArgument, ConnectionGuard, CustomTransport, HttpServerBuilderExt, McpServer,
+    McpServerSse, McpServerStdio, McpServerStreamableHttp, ProcessToolCall, Prompt, PromptContent, PromptMessage,
+    ProtocolEra, ReconnectPolicy, ResourceUpdates, ServerBuilder, ToolErrorBehavior,
 };
 pub use toolset::{
-    Approval, ApprovalRequest, Approve, ApprovedToolset, CombinedToolset, Enter, FilteredToolset, PrefixedToolset,
-    PreparedToolset, RenamedToolset, Retry, ToolDefinition, ToolOutcome, Toolset, ToolsetExt,
+    AppResult, Approval, ApprovalRequest, Approve, ApprovedToolset, CombinedToolset, FilteredToolset, PrefixedToolset,
+    PreparedToolset, RenamedToolset, Retry, ToolDefinition, ToolOutcome, Toolset, ToolsetExt, ToolsetGuard,
 };

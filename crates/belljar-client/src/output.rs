@@ -1,4 +1,4 @@
-//! What a tool gave back, in the shapes that agents use, and how a protocol result becomes one.
+//! The output of tools in the shapes that agents use, and the conversion of protocol results.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -6,7 +6,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-/// What a tool (or a resource) gave back.
+/// The output of a tool or the contents of a resource.
 ///
 /// ```
 /// use belljar_client::ToolOutput;
@@ -27,7 +27,7 @@ pub enum ToolOutput {
     List(Vec<ToolOutput>),
 }
 
-/// Bytes and what they are.
+/// Bytes and their media type.
 ///
 /// ```
 /// use belljar_client::Binary;
@@ -40,12 +40,12 @@ pub enum ToolOutput {
 pub struct Binary {
     /// The bytes themselves.
     pub data: Vec<u8>,
-    /// Media type, `image/png` for one; `application/octet-stream` where the server said none.
+    /// The media type, such as `image/png`; `application/octet-stream` if the server did not specify one.
     pub media_type: String,
 }
 
 impl Binary {
-    /// Whether the media type is that of an image.
+    /// Returns whether the media type is that of an image.
     ///
     /// ```
     /// # use belljar_client::Binary;
@@ -55,7 +55,7 @@ impl Binary {
         self.media_type.starts_with("image/")
     }
 
-    /// Whether the media type is that of a sound.
+    /// Returns whether the media type is that of audio.
     ///
     /// ```
     /// # use belljar_client::Binary;
@@ -65,7 +65,7 @@ impl Binary {
         self.media_type.starts_with("audio/")
     }
 
-    /// The bytes in base64.
+    /// Returns the bytes in base64.
     ///
     /// ```
     /// # use belljar_client::Binary;
@@ -75,7 +75,7 @@ impl Binary {
         base64::engine::general_purpose::STANDARD.encode(&self.data)
     }
 
-    /// A `data:` URL, as language models' APIs take images.
+    /// Returns a `data:` URL, the form in which the APIs of language models accept images.
     ///
     /// ```
     /// # use belljar_client::Binary;
@@ -88,7 +88,7 @@ impl Binary {
 }
 
 impl ToolOutput {
-    /// The text, if this is one.
+    /// Returns the text, if this is text.
     ///
     /// ```
     /// # use belljar_client::ToolOutput;
@@ -101,7 +101,7 @@ impl ToolOutput {
         }
     }
 
-    /// The JSON value, if this is one.
+    /// Returns the JSON value, if this is JSON.
     ///
     /// ```
     /// # use belljar_client::ToolOutput;
@@ -114,7 +114,7 @@ impl ToolOutput {
         }
     }
 
-    /// Every binary part, at any depth, in order.
+    /// Returns every binary part, at any depth, in order.
     ///
     /// ```
     /// use belljar_client::{Binary, ToolOutput};
@@ -131,8 +131,8 @@ impl ToolOutput {
         }
     }
 
-    /// One text for a model that reads nothing else: JSON on one line, parts on lines of their own, and for binary parts a
-    /// note of type and size.
+    /// Returns one text for a model that accepts only text: JSON on one line, parts on separate lines, and for each
+    /// binary part a note with its type and size.
     ///
     /// ```
     /// # use belljar_client::{Binary, ToolOutput};
@@ -149,48 +149,48 @@ impl ToolOutput {
     }
 }
 
-/// A protocol result that is not an error, before links are read.
-pub(crate) enum Mapped {
-    /// Nothing is left to do.
+/// A protocol result that is not an error, before its resource links are read.
+pub(crate) enum MappedResult {
+    /// A complete output.
     Done(ToolOutput),
-    /// These parts, of which some are links to be read.
+    /// Parts, some of which may be links that have to be read.
     Parts(Vec<Part>),
 }
 
 /// A part of a result.
 pub(crate) enum Part {
     Output(ToolOutput),
-    /// A resource of the server, to be read in its place.
+    /// The URI of a resource of the server, which replaces the link.
     Link(String),
 }
 
-/// Base64 could not be decoded.
+/// The error of decoding invalid base64.
 #[derive(Debug, thiserror::Error)]
 #[error("the server sent binary data that is not base64: {0}")]
-pub(crate) struct BadBase64(base64::DecodeError);
+pub(crate) struct InvalidBase64(base64::DecodeError);
 
-/// The text of a failed call: its text parts on lines of their own.
+/// Returns the text of a failed call: its text parts on separate lines.
 pub(crate) fn failure_message(result: &CallToolResult) -> String {
     let texts: Vec<&str> = result.content.iter().filter_map(|part| part.as_text()).map(|part| &*part.text).collect();
     let text = texts.join("\n");
     if text.is_empty() { "MCP tool call failed".to_owned() } else { text }
 }
 
-/// Maps a result as pydantic-ai does.
+/// Converts a result as pydantic-ai does.
 ///
-/// Structured content counts where all other parts are text (which then repeat it), a lone `{"result": x}` being what
-/// SDKs wrap `x` in; else the parts count.
-pub(crate) fn map_result(result: CallToolResult) -> Result<Mapped, BadBase64> {
+/// Structured content is used if all other parts are text (which then repeats it); a lone `{"result": x}` is a wrapper
+/// that SDKs put around `x`. Otherwise the parts are used.
+pub(crate) fn map_result(result: CallToolResult) -> Result<MappedResult, InvalidBase64> {
     if let Some(structured) = result.structured_content
         && is_truthy(&structured)
         && result.content.iter().all(|part| matches!(part, ContentBlock::Text(_)))
     {
-        return Ok(Mapped::Done(from_json(unwrap_lone_result(structured))));
+        return Ok(MappedResult::Done(from_json(unwrap_lone_result(structured))));
     }
-    result.content.into_iter().map(map_part).collect::<Result<Vec<_>, _>>().map(Mapped::Parts)
+    result.content.into_iter().map(map_part).collect::<Result<Vec<_>, _>>().map(MappedResult::Parts)
 }
 
-/// One part is itself, several are a list.
+/// Returns the only output itself, or several outputs as a list.
 pub(crate) fn unwrap_single(mut outputs: Vec<ToolOutput>) -> ToolOutput {
     match outputs.pop() {
         Some(only) if outputs.is_empty() => only,
@@ -202,8 +202,8 @@ pub(crate) fn unwrap_single(mut outputs: Vec<ToolOutput>) -> ToolOutput {
     }
 }
 
-/// The contents of a resource: text, or binary data.
-pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, BadBase64> {
+/// Converts the contents of a resource: text, or binary data.
+pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, InvalidBase64> {
     Ok(match contents {
         ResourceContents::TextResourceContents { text, .. } => ToolOutput::Text(text),
         ResourceContents::BlobResourceContents { blob, mime_type, .. } => ToolOutput::Binary(Binary {
@@ -214,7 +214,7 @@ pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, Bad
     })
 }
 
-fn map_part(part: ContentBlock) -> Result<Part, BadBase64> {
+fn map_part(part: ContentBlock) -> Result<Part, InvalidBase64> {
     Ok(Part::Output(match part {
         ContentBlock::Text(text) => parse_text(text.text),
         ContentBlock::Image(image) => {
@@ -229,7 +229,7 @@ fn map_part(part: ContentBlock) -> Result<Part, BadBase64> {
     }))
 }
 
-/// Text that starts like a JSON object or array, and is one, becomes it.
+/// Parses text that starts like a JSON object or array; other text stays text.
 fn parse_text(text: String) -> ToolOutput {
     if text.starts_with(['[', '{'])
         && let Ok(value) = serde_json::from_str(&text)
@@ -239,7 +239,7 @@ fn parse_text(text: String) -> ToolOutput {
     ToolOutput::Text(text)
 }
 
-/// Strings are text however they came.
+/// Converts a JSON value; a string becomes text.
 fn from_json(value: Value) -> ToolOutput {
     match value {
         Value::String(text) => ToolOutput::Text(text),
@@ -256,7 +256,7 @@ fn unwrap_lone_result(structured: Value) -> Value {
     }
 }
 
-/// Truth as Python has it: what is empty or zero counts as absent.
+/// Implements Python's truth test: empty values and zero are false.
 fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -268,8 +268,8 @@ fn is_truthy(value: &Value) -> bool {
     }
 }
 
-/// Decodes base64, leaving out what is not of its alphabet (line ends above all), as Python's `b64decode` does.
-pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadBase64> {
+/// Decodes base64, ignoring characters outside its alphabet (usually line ends), as Python's `b64decode` does.
+pub(crate) fn decode(text: &str) -> Result<Vec<u8>, InvalidBase64> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -279,7 +279,7 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadBase64> {
         Err(_) => {
             let clean: Vec<u8> =
                 text.bytes().filter(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte)).collect();
-            LENIENT.decode(clean).map_err(BadBase64)
+            LENIENT.decode(clean).map_err(InvalidBase64)
         }
     }
 }
@@ -291,8 +291,8 @@ mod tests {
 
     fn mapped(result: Value) -> ToolOutput {
         match map_result(serde_json::from_value(result).unwrap()).unwrap() {
-            Mapped::Done(output) => output,
-            Mapped::Parts(parts) => unwrap_single(
+            MappedResult::Done(output) => output,
+            MappedResult::Parts(parts) => unwrap_single(
                 parts
                     .into_iter()
                     .map(|part| match part {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_counts_only_among_text() {
+    fn structured_content_is_used_only_with_text_parts() {
         let structured = json!({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": 1}});
         assert_eq!(mapped(structured), ToolOutput::Json(json!({"a": 1})));
         let with_image = json!({"content": [{"type": "image", "data": "AQ==", "mimeType": "image/png"}],
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_result_is_unwrapped() {
+    fn lone_result_is_unwrapped() {
         assert_eq!(mapped(json!({"content": [], "structuredContent": {"result": [1]}})), ToolOutput::Json(json!([1])));
         assert_eq!(
             mapped(json!({"content": [], "structuredContent": {"result": "a"}})),

@@ -1,98 +1,106 @@
-//! Checks values against JSON schemas, without ever fetching what a schema refers to.
+//! Validates values against JSON schemas, without fetching remote references.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-/// Problems that an error message names; a large value can have any number.
-const SHOWN: usize = 5;
+/// The maximum number of problems in an error message; a large value can have any number.
+const MAX_PROBLEMS: usize = 5;
 
-/// A schema that is ready to check values. One that is itself wrong lets everything pass: the server that wrote it must judge.
-pub(crate) struct Checker(Option<jsonschema::Validator>);
+/// A compiled schema. An invalid schema accepts every value: checking is then left to the server that wrote it.
+pub(crate) struct Validator(Option<jsonschema::Validator>);
 
-impl Checker {
+impl Validator {
     pub(crate) fn new(schema: &Value) -> Self {
         let validator = jsonschema::options()
             .build(schema)
-            .inspect_err(|error| tracing::debug!(%error, "a schema cannot be used"))
+            .inspect_err(|error| tracing::debug!(%error, "ignoring an invalid schema"))
             .ok();
         Self(validator)
     }
 
-    /// Checks a value.
+    /// Validates a value.
     ///
     /// # Errors
     ///
-    /// What does not fit, one problem after another.
-    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
+    /// The problems, joined into one text.
+    pub(crate) fn validate(&self, value: &Value) -> Result<(), InvalidValue> {
         let Some(validator) = &self.0 else { return Ok(()) };
         let problems: Vec<String> = validator
             .iter_errors(value)
-            .take(SHOWN)
+            .take(MAX_PROBLEMS)
             .map(|error| {
                 let place = error.instance_path().to_string();
                 if place.is_empty() { error.to_string() } else { format!("at {place}: {error}") }
             })
             .collect();
-        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+        if problems.is_empty() { Ok(()) } else { Err(InvalidValue(problems)) }
     }
 }
 
-/// Checkers of tools' arguments. To make one takes longer than to use it, so they are kept until a tool's schema changes.
-#[derive(Default)]
-pub(crate) struct Checkers(Mutex<HashMap<String, OfSchema>>);
+/// The problems of a value that does not match its schema.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.join("; "))]
+pub(crate) struct InvalidValue(Vec<String>);
 
-struct OfSchema {
+/// A cache of the validators of tools' arguments. Compiling a schema takes longer than validating a value, so a
+/// validator is kept until the tool's schema changes.
+#[derive(Default)]
+pub(crate) struct ValidatorCache(Mutex<HashMap<String, CachedValidator>>);
+
+struct CachedValidator {
     schema: Arc<JsonObject>,
-    checker: Arc<Checker>,
+    validator: Arc<Validator>,
 }
 
-impl Checkers {
-    /// The checker of a tool with this schema.
-    pub(crate) fn of(&self, tool: &str, schema: &Arc<JsonObject>) -> Arc<Checker> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.get(tool).filter(|kept| Arc::ptr_eq(&kept.schema, schema)) {
-            return kept.checker.clone();
+impl ValidatorCache {
+    /// Returns the validator of a tool with this schema.
+    pub(crate) fn get(&self, tool: &str, schema: &Arc<JsonObject>) -> Arc<Validator> {
+        let mut cache = self.0.lock();
+        if let Some(cached) = cache.get(tool).filter(|cached| Arc::ptr_eq(&cached.schema, schema)) {
+            return cached.validator.clone();
         }
-        let checker = Arc::new(Checker::new(&Value::Object((**schema).clone())));
-        kept.insert(tool.to_owned(), OfSchema { schema: schema.clone(), checker: checker.clone() });
-        checker
+        let validator = Arc::new(Validator::new(&Value::Object((**schema).clone())));
+        cache.insert(tool.to_owned(), CachedValidator { schema: schema.clone(), validator: validator.clone() });
+        validator
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Checker, Checkers};
+    use super::{InvalidValue, Validator, ValidatorCache};
     use serde_json::{Value, json};
     use std::sync::Arc;
 
-    fn check(schema: &Value, value: &Value) -> Result<(), String> {
-        Checker::new(schema).check(value)
+    fn check(schema: &Value, value: &Value) -> Result<(), InvalidValue> {
+        Validator::new(schema).validate(value)
     }
 
     #[test]
-    fn problems_are_named_with_their_place() {
+    fn problems_include_their_location() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n", "m"]});
-        let problems = check(&schema, &json!({"n": "x"})).unwrap_err();
+        let problems = check(&schema, &json!({"n": "x"})).unwrap_err().to_string();
         assert!(problems.contains("/n") && problems.contains("\"m\""), "{problems}");
         check(&schema, &json!({"n": 1, "m": 2})).unwrap();
     }
 
     #[test]
-    fn a_remote_reference_is_not_fetched() {
+    fn remote_reference_is_not_fetched() {
         let schema = json!({"$ref": "http://127.0.0.1:1/schema.json"});
         check(&schema, &json!(1)).unwrap();
     }
 
     #[test]
-    fn a_checker_is_kept_until_the_schema_changes() {
+    fn validator_is_cached_until_the_schema_changes() {
         let schema = |kind: &str| Arc::new(json!({"type": kind}).as_object().unwrap().clone());
-        let (checkers, first) = (Checkers::default(), schema("object"));
-        let checker = checkers.of("t", &first);
-        assert!(Arc::ptr_eq(&checker, &checkers.of("t", &first)));
-        checkers.of("t", &schema("array")).check(&json!([])).unwrap();
-        checker.check(&json!([])).unwrap_err();
+        let (validators, first) = (ValidatorCache::default(), schema("object"));
+        let validator = validators.get("t", &first);
+        assert!(Arc::ptr_eq(&validator, &validators.get("t", &first)));
+        validators.get("t", &schema("array")).validate(&json!([])).unwrap();
+        validator.validate(&json!([])).unwrap_err();
     }
 }

@@ -1,20 +1,21 @@
-//! JSON from a guest: a text of two bytes a value becomes thirty bytes a value in memory, so that values are counted first.
+//! JSON from a guest. Two bytes of text per value become thirty bytes per value in memory, so values are counted before
+//! they are parsed.
 
 use serde::de::DeserializeOwned;
 
-/// Values that a text has at most.
-const MOST: usize = 2_000_000;
+/// The most values in one text.
+const MAX_VALUES: usize = 2_000_000;
 
-/// What `text` says; `None` when it is no such JSON, or has more than two million values.
+/// Parses `text`. Returns `None` when it is not JSON of that type, or has more than two million values.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Option<T> {
-    // A text has no more values than bytes.
-    if text.len() > MOST && values(text) > MOST {
+    // A text has at most as many values as bytes.
+    if text.len() > MAX_VALUES && values(text) > MAX_VALUES {
         return None;
     }
     serde_json::from_str(text).ok()
 }
 
-/// An upper bound on the values in a JSON text.
+/// Returns an upper bound on the number of values in a JSON text.
 fn values(json: &str) -> usize {
     let (mut count, mut in_string, mut escaped) = (1, false, false);
     for byte in json.bytes() {
@@ -33,11 +34,11 @@ fn values(json: &str) -> usize {
 mod tests {
     use serde_json::Value;
 
-    use super::{MOST, parse};
+    use super::{MAX_VALUES, parse};
 
     #[test]
-    fn a_text_of_millions_of_values_is_left_aside_and_a_long_string_is_not() {
-        assert_eq!(parse::<Value>(&format!("[{}0]", "0,".repeat(MOST + 1))), None);
-        assert!(parse::<Value>(&format!("[\"{}\"]", ",\\\"[".repeat(MOST))).is_some());
+    fn a_text_of_millions_of_values_is_refused_and_a_long_string_is_not() {
+        assert_eq!(parse::<Value>(&format!("[{}0]", "0,".repeat(MAX_VALUES + 1))), None);
+        assert!(parse::<Value>(&format!("[\"{}\"]", ",\\\"[".repeat(MAX_VALUES))).is_some());
     }
 }

@@ -1,85 +1,117 @@
-//! How a piece of code ended.
+//! How code ended, and what it gave.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The result of running a piece of code.
+use crate::exit_reason::ExitReason;
+use crate::kernel::CellError;
+use crate::limits::Limits;
+use crate::mime::Image;
+use crate::output::Output;
+
+/// The result of running a piece of code in an interpreter of its own.
 #[derive(Debug, Clone)]
 pub struct Execution {
-    /// How it ended.
+    /// How the code ended.
     pub outcome: Outcome,
-    /// What it took.
+    /// The time and memory that it took.
     pub statistics: Statistics,
 }
 
 /// How a piece of code ended.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// It ran to its end. The value is that of its last line, if it has one that is not `None`.
+    /// The code ran to its end. The value is that of its last line, if it has one that is not `None`.
     Success(Option<Value>),
-    /// It raised an exception.
+    /// The code raised an exception.
     Error(PythonError),
-    /// It asked to end (`sys.exit`, `os._exit`) with this status, 0 to 255.
-    Exit(i32),
-    /// It reached a limit and was ended. Its interpreter is gone.
-    Limit(LimitKind),
-    /// It did not begin: the packages that it needs could not be had, for the reason that the text gives.
+    /// The code ended its interpreter, reached a limit, was cancelled, or crashed. Its interpreter has ended.
+    Exited(ExitReason),
+    /// The code did not begin: the packages that it needs could not be installed, for the reason that the text gives.
     InstallError(String),
-    /// It broke the interpreter (a wild pointer, `os.abort`, …), as the text says. Its interpreter is gone.
-    Crash(String),
 }
 
-/// A limit that ends code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LimitKind {
-    /// Elapsed time.
-    WallTime,
-    /// Processor time.
-    CpuTime,
-    /// Output bytes.
-    Output,
-    /// Native stack.
-    Stack,
-    /// None: it was stopped from outside.
-    Stopped,
+/// The result of [`Backend::run_once`](crate::kernel::Backend::run_once).
+#[derive(Debug, Clone)]
+pub struct RunReport {
+    /// How the code ended.
+    pub outcome: Outcome,
+    /// The names of the installed packages that the code or its caller asked for.
+    pub dependencies: Vec<String>,
+    /// The images that the code showed.
+    pub images: Vec<Image>,
+    /// The limits that held.
+    pub limits: Limits,
 }
 
-impl LimitKind {
-    /// A word for programs to match on.
-    pub fn name(self) -> &'static str {
+/// The result of running a cell in a kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellResult {
+    /// The cell's number, from 1 on: Jupyter's `execution_count`.
+    pub execution_count: u64,
+    /// How the cell ended.
+    pub status: CellStatus,
+    /// The cell's output, in order.
+    pub outputs: Vec<Output>,
+}
+
+/// How a cell ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CellStatus {
+    /// The cell ran to its end.
+    Ok,
+    /// The cell raised an exception. The interpreter lives.
+    Error(CellError),
+    /// The cell was interrupted after this time, its limit, and stopped. The interpreter lives.
+    TimedOut {
+        /// The limit.
+        after: Duration,
+        /// The traceback of the interrupt, as the shell prints it.
+        traceback: Vec<String>,
+    },
+    /// The interpreter ended.
+    KernelDied(ExitReason),
+}
+
+impl CellStatus {
+    /// Returns the error that a cell ended with, if it did; `limits` are those that held.
+    pub fn error(&self, limits: &Limits) -> Option<CellError> {
         match self {
-            Self::WallTime => "time",
-            Self::CpuTime => "cpu",
-            Self::Output => "output",
-            Self::Stack => "stack",
-            Self::Stopped => "stopped",
+            Self::Ok => None,
+            Self::Error(error) => Some(error.clone()),
+            Self::TimedOut { after, traceback } => Some(CellError {
+                name: "TimeoutError".into(),
+                message: format!("the cell ran longer than {} s and was interrupted", after.as_secs_f64()),
+                traceback: traceback.clone(),
+            }),
+            Self::KernelDied(reason) => Some(reason.to_cell_error(limits)),
         }
     }
 }
 
-/// The value of the last line.
+/// The value of a piece of code: that of its last line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Value {
-    /// JSON, indented by two, with Python's `NaN`, `Infinity` and `-Infinity` where floats are those.
+    /// JSON, indented by two spaces, with Python's `NaN`, `Infinity` and `-Infinity` where floats are those.
     #[serde(rename = "value")]
     pub json: String,
-    /// For people: the text itself if it is a `str`, else as `json`.
+    /// A human-readable form: the text itself if the value is a `str`, else the same as `json`.
     pub text: String,
-    /// JSON that every parser reads, where `json` is not that: non-finite floats are strings.
-    #[serde(default)]
-    pub strict: Option<String>,
+    /// RFC 8259 JSON, where `json` is not: non-finite floats are strings.
+    #[serde(default, rename = "strict")]
+    pub strict_json: Option<String>,
 }
 
 impl Value {
-    /// The value as JSON that every parser reads, on one line; `None` if the interpreter gave no JSON at all.
-    pub fn strict_json(&self) -> Option<Box<RawValue>> {
-        RawValue::from_string(on_one_line(self.strict.as_ref().unwrap_or(&self.json))).ok()
+    /// Returns the value as RFC 8259 JSON on one line; `None` if the interpreter sent text that is not JSON.
+    pub fn to_strict_json(&self) -> Option<Box<RawValue>> {
+        RawValue::from_string(on_one_line(self.strict_json.as_ref().unwrap_or(&self.json))).ok()
     }
 }
 
-/// Drops white space between the tokens of a JSON text. Reading and writing it again would change its numbers.
+/// Removes white space between the tokens of a JSON text. Parsing it and writing it again would change its numbers.
 fn on_one_line(json: &str) -> String {
     let (mut in_string, mut escaped) = (false, false);
     json.chars()
@@ -98,23 +130,23 @@ fn on_one_line(json: &str) -> String {
 /// An exception that left the code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonError {
-    /// Name of its class, `ZeroDivisionError` for one.
+    /// The name of the exception's class: `ZeroDivisionError`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `str()` of it.
+    /// The exception's `str()`.
     pub message: String,
-    /// As Python prints it, the interpreter's own frames left out; ends with a newline.
+    /// The traceback as Python prints it, without frames of Belljar's own; ends with a newline.
     pub traceback: String,
 }
 
-/// What an execution took.
+/// The time and memory that an execution took.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Statistics {
-    /// Making the interpreter; zero when it was there already.
+    /// The time to start the interpreter; zero if it ran before.
     pub start: Duration,
-    /// Running the code.
+    /// The time to run the code.
     pub run: Duration,
-    /// Most bytes of linear memory in use.
+    /// The most bytes of linear memory in use.
     pub peak_memory: u64,
 }
 
@@ -123,7 +155,7 @@ mod tests {
     use super::on_one_line;
 
     #[test]
-    fn white_space_goes_and_strings_and_numbers_stay() {
+    fn white_space_between_tokens_is_removed() {
         let json = "{\n  \"a b\": [\n    1.0,\n    \"q\\\" \\\\\",\n    1267650600228229401496703205376\n  ]\n}";
         assert_eq!(on_one_line(json), r#"{"a b":[1.0,"q\" \\",1267650600228229401496703205376]}"#);
     }

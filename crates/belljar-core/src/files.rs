@@ -1,61 +1,61 @@
-//! A session's files, as every backend speaks of them.
+//! A session's files, as every backend reports them.
 
-/// Longest path, in bytes.
+/// The longest path, in bytes.
 const MAX_PATH: usize = 1024;
-/// Most bytes that are read at once; longer files are read in parts.
+/// The most bytes of one read; longer files are read in parts.
 pub const MAX_READ: u64 = 8 << 20;
 
-/// What is known of a file.
+/// A file's metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
-    /// Path from the session's directory.
+    /// The path from the session's directory.
     pub path: String,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// When it was last written, in nanoseconds; only to tell changes.
+    /// The time of the last write, in nanoseconds; only to detect changes.
     pub modified: i128,
 }
 
-/// Part of a file, in bytes.
+/// A part of a file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Range {
-    /// Where it begins.
+    /// The offset of its first byte.
     pub offset: u64,
-    /// How much at most; `None` is to the end, as long as that is not more than [`MAX_READ`].
+    /// The most bytes; `None` reads to the end, if that is not more than [`MAX_READ`].
     pub length: Option<u64>,
 }
 
-/// Why a file cannot be read or written.
+/// The reason why a file cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// The name leads nowhere.
-    #[error("`{0}` is no name of a file: write a path inside of the session, such as `table.csv` or `plots/one.png`")]
+    /// The name is not a path below the session's directory.
+    #[error("`{0}` is not a file name: write a path inside of the session, such as `table.csv` or `plots/one.png`")]
     Name(String),
-    /// There is no such file.
-    #[error("the session has no file `{0}`; list_session_files says which there are")]
+    /// The file does not exist.
+    #[error("the session has no file `{0}`")]
     Missing(String),
-    /// It is longer than what is read at once.
+    /// The file is longer than one read may be.
     #[error("`{path}` has {size} bytes, and at most {MAX_READ} are read at once: add `?offset=0&length={MAX_READ}`")]
     TooLong {
         /// The file.
         path: String,
-        /// Its length.
+        /// The file's size in bytes.
         size: u64,
     },
-    /// There is no room for it.
-    #[error("`{0}` does not fit into the session's space (--session-disk)")]
+    /// The file does not fit into the session's space.
+    #[error("`{0}` does not fit into the session's space")]
     Full(String),
-    /// Something else.
+    /// Another failure.
     #[error("`{path}`: {reason}")]
     Other {
         /// The file.
         path: String,
-        /// What happened.
+        /// The failure.
         reason: String,
     },
 }
 
-/// Whether a path stays inside of the session's directory: names with slashes between them, none of them `.`, `..` or
+/// Checks that a path stays inside of the session's directory: names separated by slashes, none of them `.`, `..` or
 /// hidden.
 ///
 /// # Errors
@@ -67,10 +67,14 @@ pub fn check_path(path: &str) -> Result<(), FileError> {
             && name.len() <= 255
             && !name.contains(|c: char| c.is_control() || c == '\\')
     };
-    if path.len() <= MAX_PATH && path.split('/').all(plain) { Ok(()) } else { Err(FileError::Name(shortened(path))) }
+    if path.len() <= MAX_PATH && path.split('/').all(plain) {
+        Ok(())
+    } else {
+        Err(FileError::Name(truncate_for_message(path)))
+    }
 }
 
-/// A name as it may stand in a message.
-pub fn shortened(text: &str) -> String {
+/// Returns a name as error messages may show it: at most 200 characters, without control characters.
+pub fn truncate_for_message(text: &str) -> String {
     text.chars().take(200).filter(|c| !c.is_control()).collect()
 }

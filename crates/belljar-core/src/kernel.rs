@@ -1,292 +1,357 @@
-//! What a backend must do, and the words for what cells come to. Nothing here knows where Python runs.
+//! The interface between sessions and what runs Python: [`Backend`] and [`Kernel`].
+//!
+//! ```text
+//!  belljar-server, belljar-jupyter, belljar run x.ipynb
+//!        │ run_once(OneShotRequest)        │ start, restore
+//!        ▼                                 ▼
+//!     Backend ───────────────────────▶ Kernel ── execute(CellRequest) ─▶ CellResult
+//!        ▲                                 │ while the code runs
+//!  belljar-python (WebAssembly)            ▼
+//!  belljar-native (Linux processes)   CellObserver: output, display events, input()
+//! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
+use crate::cancellation::CallCancellation;
+use crate::execution::{CellResult, RunReport};
+use crate::exit_reason::ExitReason;
 use crate::files::{FileError, FileInfo, Range};
-use crate::progress::{NoProgress, Progress, Step, StepProgress};
+use crate::limits::Limits;
+use crate::mime::DisplayEvent;
+use crate::output::Stream;
+use crate::progress::{NoProgress, Progress, ProgressStep, StepProgress};
 
-/// Makes interpreters for sessions.
+/// The cause of an error, as the crate that knows its type reports it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs work to its end on a new thread that has the stack which a backend's interpreters need. Fails when the system
+/// refuses another thread.
+pub type RunOnThread = fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
+
+/// Runs Python: code in interpreters of its own, and kernels of sessions.
 pub trait Backend: Send + Sync {
-    /// A fresh one. Called on a guest thread.
+    /// Returns the limits of each piece of code that this backend runs.
+    fn limits(&self) -> &Limits;
+
+    /// Runs code in an interpreter of its own, which nothing survives.
+    ///
+    /// Must be called on a thread of [`Backend::thread_runner`]. `observer` receives what the code writes while it
+    /// runs. The code's interpreter may outlive the report, since freeing its memory takes a while: see
+    /// [`CompletedRun`].
+    ///
+    /// # Errors
+    /// When the code was not run: see [`KernelError`]. The report contains the errors of the code itself.
+    fn run_once(
+        &self,
+        request: OneShotRequest,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+    ) -> Result<CompletedRun, KernelError>;
+
+    /// Starts a kernel. Must be called on a thread of [`Backend::thread_runner`].
     ///
     /// # Errors
     /// When Python cannot be made ready.
     fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
 
-    /// One that goes on from where [`Kernel::save`] was called. Called on a guest thread.
+    /// Starts a kernel that continues from a snapshot. Must be called on a thread of [`Backend::thread_runner`].
     ///
     /// # Errors
-    /// [`KernelError::Refused`] when the state cannot be used by this backend as it is now.
-    fn wake(&self, saved: &Saved, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
+    /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
+    fn restore(&self, snapshot: &KernelSnapshot, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
 
-    /// The session's files in a saved state, whether or not it can be woken: path and contents.
-    fn files_of(&self, saved: &Saved) -> Vec<(String, Vec<u8>)>;
+    /// Returns the files in a snapshot, as paths and contents, whether or not it can be restored.
+    fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)>;
+
+    /// Returns the function that runs work on threads for this backend. A pool keeps it without the backend, which can
+    /// then be dropped before the pool's threads end.
+    fn thread_runner(&self) -> RunOnThread;
 }
 
-/// One session's interpreter and files. Used by one thread at a time, on guest threads.
-pub trait Kernel: Send {
-    /// Runs a cell to its end or to a limit.
-    fn execute(&mut self, cell: &CellRequest, audience: Arc<dyn Audience>) -> Executed;
+/// Code that is run once, in an interpreter of its own.
+#[derive(Debug, Clone, Default)]
+pub struct OneShotRequest {
+    /// Python source text.
+    pub code: String,
+    /// Variables to set before the code runs: a JSON object. Text, so that numbers keep their digits.
+    pub globals: Option<Box<RawValue>>,
+    /// Packages to install in addition to those that the code asks for, as PEP 508 requirements without addresses.
+    pub dependencies: Vec<String>,
+    /// The most elapsed time; the backend's own limit holds as well.
+    pub timeout: Option<Duration>,
+}
 
-    /// Asks the shell something that is no cell: nothing is recorded, and it answers within seconds.
+/// A run that has ended.
+pub struct CompletedRun {
+    /// The result.
+    pub report: RunReport,
+    /// The ended interpreter. Dropping it frees its memory, for which the result need not wait.
+    pub interpreter: Box<dyn std::any::Any>,
+}
+
+/// One session's interpreter and files. Used by one thread at a time, on threads of [`Backend::thread_runner`].
+pub trait Kernel: Send {
+    /// Runs a cell until it ends or reaches a limit.
+    fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult;
+
+    /// Sends the shell a request that is not a cell: nothing is recorded, and the reply takes seconds at most.
     ///
-    /// The answer is the content of the reply that Jupyter's messaging specification has for the question. It is the
-    /// guest's word: whoever passes it on looks at its shape.
+    /// Returns the content of the reply that Jupyter's messaging specification has for the request. The guest made it:
+    /// the caller must check its shape.
     ///
     /// # Errors
-    /// When the backend cannot do this, or the guest gave no answer in time.
-    fn ask(&mut self, question: &Question) -> Result<Value, KernelError> {
-        let _ = question;
-        Err(KernelError::Unsupported("this backend answers nothing but cells".into()))
+    /// When the backend does not support the request, or the guest sent no reply in time.
+    fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
+        let _ = request;
+        Err(KernelError::Unsupported("this backend runs cells only"))
     }
 
-    /// Puts packages beside the code's own: `pandas`, `pandas>=2,<3`, by the policy of this backend. It can be stopped as
-    /// a cell can.
+    /// Installs packages for the session: `pandas`, `pandas>=2,<3`, as far as the backend's policy allows. Can be
+    /// interrupted as a cell can.
     ///
     /// # Errors
-    /// When the backend cannot do this, or they cannot be had, in words for whoever wrote the code.
+    /// [`KernelError::Install`] when a package cannot be installed.
     fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
         let _ = (packages, progress);
-        Err(KernelError::Unsupported("this backend installs nothing but what cells ask for".into()))
+        Err(KernelError::Unsupported("this backend installs only the packages that cells ask for"))
     }
 
-    /// A handle to stop what is going to run next, good until [`Kernel::restart`].
-    fn interrupter(&self) -> Arc<dyn Interrupt>;
+    /// Returns a handle that interrupts what runs next; valid until [`Kernel::restart`].
+    fn interrupt_handle(&self) -> Arc<dyn InterruptHandle>;
 
-    /// A fresh interpreter in place of this one, which may have ended; its files stay.
+    /// Replaces the interpreter, which may have ended, by a new one. The files stay.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// When a new interpreter cannot be started.
     fn restart(&mut self) -> Result<(), KernelError>;
 
-    /// Another one with the same variables and files.
+    /// Starts another kernel with the same variables and files.
     ///
     /// # Errors
-    /// When there is no memory for it, or the backend cannot do this.
+    /// When the backend does not support it, or the new kernel cannot be started.
     fn fork(&mut self) -> Result<Box<dyn Kernel>, KernelError>;
 
-    /// Its state as bytes.
+    /// Takes a snapshot of variables and files.
     ///
     /// # Errors
-    /// When the backend cannot do this.
-    fn save(&mut self) -> Result<Saved, KernelError>;
+    /// When the backend does not support it, or the interpreter has ended.
+    fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError>;
 
-    /// The regular files of the session, without hidden ones.
+    /// Returns the session's regular files, without hidden ones.
     fn files(&mut self) -> Vec<FileInfo>;
 
-    /// A part of a file. The path is one that [`check_path`](crate::files::check_path) lets pass.
+    /// Reads a part of a file. The caller has checked the path with [`check_path`](crate::files::check_path).
     ///
     /// # Errors
-    /// When there is no such file, or it is not a regular one that the session has made.
+    /// When the file does not exist, or is not a regular file that the session has made.
     fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError>;
 
-    /// Writes a whole file, in place of what was there.
+    /// Writes a whole file, replacing what was there.
     ///
     /// # Errors
     /// When it does not fit into the session's space.
     fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError>;
 }
 
-/// Stops what a kernel runs; from any thread.
-pub trait Interrupt: Send + Sync {
-    /// Raises `KeyboardInterrupt` in the cell.
+/// Interrupts or kills what a kernel runs, from any thread.
+pub trait InterruptHandle: Send + Sync {
+    /// Raises `KeyboardInterrupt` in the code, which may handle it.
     fn interrupt(&self);
 
     /// Ends the interpreter, whatever it does.
-    fn stop(&self);
+    fn kill(&self);
 }
 
-/// Where a piece of output was written to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stream {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
+/// The receiver of what code does while it runs: its output, display events, progress and input requests.
+pub trait CellObserver: Progress + Send + Sync {
+    /// Receives bytes that the code wrote. They may end inside of a line or a UTF-8 sequence.
+    fn on_stream(&self, stream: Stream, bytes: &[u8]);
 
-/// Whoever waits for a cell.
-pub trait Audience: Progress + Send + Sync {
-    /// Hears what the cell writes, while it runs.
-    fn wrote(&self, stream: Stream, bytes: &[u8]);
-
-    /// Sees what the cell shows, while it runs. Most look at [`Executed::outputs`] instead.
-    fn showed(&self, shown: &Showing) {
-        let _ = shown;
+    /// Receives a display event. Observers that need no live display read [`CellResult::outputs`] instead.
+    fn on_display(&self, event: &DisplayEvent) {
+        let _ = event;
     }
 
-    /// Is asked for a line of input. `Err` says why nobody can be asked.
-    fn ask(&self, prompt: &str, secret: bool) -> Result<Receiver<Answer>, String>;
+    /// Receives the name of the phase that the call has reached, such as `running`.
+    fn on_phase(&self, name: &str) {
+        let _ = name;
+    }
+
+    /// Receives a message for debugging: why a package is not installed, what a helper cell raised.
+    fn on_debug(&self, message: &str) {
+        let _ = message;
+    }
+
+    /// Requests a line of input from the client. The reply arrives at the returned receiver.
+    ///
+    /// # Errors
+    /// When the client cannot be asked; the text goes to the code.
+    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, String>;
 }
 
-/// Something that a cell shows, as frontends are told of it that draw while it runs.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Showing {
-    /// It displayed this.
-    Display(Display),
-    /// This is the value of its last line.
-    Value(Display),
-    /// This takes the place of what was displayed under the same name.
-    Update(Display),
-    /// All that it has shown and written is to be taken away: at once, or when the next thing is shown.
-    Clear {
-        /// Whether to wait for the next thing.
-        wait: bool,
-    },
-}
+/// The reply to a request for input: a line, or the reason why the request failed, for the code that asked.
+pub type InputReply = Result<String, String>;
 
-/// One thing that is displayed.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Display {
-    /// Its forms.
-    pub data: Bundle,
-    /// What frontends are told about the forms, by MIME type: `{"image/png": {"width": 640}}`.
-    pub metadata: Map<String, Value>,
-    /// A name under which it can be updated.
-    pub id: Option<String>,
-}
-
-/// What a shell can be asked beside running cells. Positions count Unicode code points.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
-    /// What may stand at the cursor: a `complete_reply`.
-    Complete {
-        /// The cell's source.
-        code: String,
-        /// Where the cursor is.
-        cursor: usize,
-    },
-    /// What the name at the cursor is: an `inspect_reply`.
-    Inspect {
-        /// The cell's source.
-        code: String,
-        /// Where the cursor is.
-        cursor: usize,
-        /// 0, or 1 for source code too.
-        detail: u8,
-    },
-    /// Whether this can be run or needs more lines: an `is_complete_reply`.
-    IsComplete {
-        /// What was typed.
-        code: String,
-    },
-    /// After a cell: `payload` and `user_expressions` of its `execute_reply`.
-    Aftermath {
-        /// Expressions to evaluate, by names that the answer has too.
-        expressions: BTreeMap<String, String>,
-    },
-}
-
-/// What was answered to a question: a line, or why there is none.
-pub type Answer = Result<String, String>;
-
-/// Nobody waits.
+/// A [`CellObserver`] that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
+pub struct NullObserver;
 
-impl Progress for Silent {
-    fn start(&self, step: Step) -> Box<dyn StepProgress> {
+impl Progress for NullObserver {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
         NoProgress.start(step)
     }
 }
 
-impl Audience for Silent {
-    fn wrote(&self, _: Stream, _: &[u8]) {}
+impl CellObserver for NullObserver {
+    fn on_stream(&self, _: Stream, _: &[u8]) {}
 
-    fn ask(&self, _: &str, _: bool) -> Result<Receiver<Answer>, String> {
-        Err("nobody is there to be asked: set the value in the code instead".into())
+    fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, String> {
+        Err("input() is not available here: set the value in the code instead".into())
     }
 }
 
-/// A cell to be run.
-#[derive(Debug, Clone, Default)]
+/// A cell to run.
+#[derive(Debug, Clone, Serialize)]
 pub struct CellRequest {
-    /// Its source, in IPython's Python.
+    /// The source, in IPython's Python.
     pub code: String,
-    /// Interrupt it after so much time; the backend's own limit holds as well.
+    /// The elapsed time after which the cell is interrupted; the backend's own limit holds as well.
+    #[serde(skip)]
     pub timeout: Option<Duration>,
-    /// Run it without showing its value, and without a number and a record of its own.
+    /// Runs the cell without showing its value, and without a number and a history entry of its own.
     pub silent: bool,
-    /// Run it without a number and a record of its own.
-    pub off_record: bool,
-    /// Keep what is meant for a frontend's pager and for its next cell, instead of showing it:
-    /// [`Question::Aftermath`] gives it.
-    pub payloads: bool,
+    /// Gives the cell a number and a history entry.
+    pub store_history: bool,
+    /// Keeps payloads (text for a frontend's pager, its next cell) for [`ShellRequest::UserExpressions`] instead of
+    /// displaying them.
+    pub collect_payloads: bool,
 }
 
-/// Forms of one thing, by MIME type: text, base64 for binary ones, or JSON.
-pub type Bundle = BTreeMap<String, Value>;
+impl Default for CellRequest {
+    fn default() -> Self {
+        Self { code: String::new(), timeout: None, silent: false, store_history: true, collect_payloads: false }
+    }
+}
 
-/// Something that a cell gave.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Output {
-    /// It wrote this.
-    Text {
-        /// To where.
-        stream: Stream,
-        /// What.
-        text: String,
+/// A request of Jupyter's shell channel that is not a cell. Positions count Unicode code points.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum ShellRequest {
+    /// Asks for completions at the cursor: `complete_request`.
+    Complete {
+        /// The cell's source.
+        code: String,
+        /// The cursor's position.
+        cursor: usize,
     },
-    /// It displayed this.
-    Shown(Bundle),
-    /// This is the value of its last line.
-    Value(Bundle),
-}
-
-/// How a cell ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    /// It ran to its end.
-    Success,
-    /// It raised. The interpreter lives on.
-    Raised {
-        /// `ZeroDivisionError: division by zero`
-        error: String,
-        /// What is printed of it, piece by piece.
-        traceback: Vec<String>,
+    /// Asks what the name at the cursor is: `inspect_request`.
+    Inspect {
+        /// The cell's source.
+        code: String,
+        /// The cursor's position.
+        cursor: usize,
+        /// 0, or 1 to include source code.
+        detail: u8,
     },
-    /// Its interpreter is gone, for the reason that the text gives: `MemoryLimit: …`.
-    Died(String),
-}
-
-/// What running a cell came to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Executed {
-    /// The cell's number, from 1 on.
-    pub count: u64,
-    /// How it ended.
-    pub end: End,
-    /// What it gave, in order.
-    pub outputs: Vec<Output>,
+    /// Asks whether the code can be run or needs more lines: `is_complete_request`.
+    IsComplete {
+        /// The code typed so far.
+        code: String,
+    },
+    /// Asks, after a cell, for the `payload` and `user_expressions` of its `execute_reply`.
+    UserExpressions {
+        /// The expressions to evaluate, by the names that the reply gives them.
+        expressions: BTreeMap<String, String>,
+    },
 }
 
 /// A kernel's state as bytes.
 #[derive(Debug, Clone)]
-pub struct Saved {
-    /// What the backend has to know before it looks at the rest. Small.
-    pub about: Value,
-    /// The rest. Compresses well.
-    pub body: Vec<u8>,
+pub struct KernelSnapshot {
+    /// The facts that the backend needs before it reads the data. Small.
+    pub metadata: Value,
+    /// The state. Compresses well.
+    pub data: Vec<u8>,
 }
 
-/// Why a kernel does not do what it is told.
+/// The error of a kernel or of its backend.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// Python cannot be made ready.
+    /// Python could not be made ready.
     #[error("{0}")]
-    Start(String),
-    /// A saved state cannot be used.
+    Start(#[source] BoxError),
+    /// A package that the caller of the code asked for is not a valid requirement.
+    #[error("dependencies: {0}")]
+    InvalidDependency(#[source] BoxError),
+    /// The limit of memory is lower than what an interpreter takes before it runs anything.
+    #[error("a session needs at least {needed_megabytes} MB of memory, and its limit is lower")]
+    MemoryLimitTooLow {
+        /// The memory that an idle session takes.
+        needed_megabytes: u64,
+    },
+    /// A snapshot cannot be used by this backend, or not any more.
     #[error("{0}")]
-    Refused(String),
-    /// The backend cannot do this.
+    IncompatibleSnapshot(#[source] BoxError),
+    /// A package could not be installed.
     #[error("{0}")]
-    Unsupported(String),
-    /// The session is too large, or its memory cannot be had.
+    Install(#[source] BoxError),
+    /// The backend does not support the operation.
     #[error("{0}")]
-    Failed(String),
+    Unsupported(&'static str),
+    /// The shell failed to answer a request that is not a cell.
+    #[error(transparent)]
+    Shell(#[from] ShellError),
+    /// The call was cancelled before its code ran.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// The operation failed.
+    #[error("{0}")]
+    Failed(#[source] BoxError),
+}
+
+/// The reason why a shell request has no reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ShellError {
+    /// Code that the request ran, such as a property's, raised this exception.
+    #[error("{0}")]
+    Exception(CellError),
+    /// The shell was interrupted.
+    #[error("KeyboardInterrupt")]
+    Interrupted,
+    /// The shell did not reply in time.
+    #[error("TimeoutError: the kernel did not reply in time")]
+    TimedOut,
+    /// The reply is missing or does not match the messaging specification.
+    #[error("the kernel sent an invalid reply")]
+    InvalidReply,
+    /// The interpreter ended.
+    #[error("the interpreter ended while it handled the request")]
+    Exited(ExitReason),
+}
+
+/// An exception that left a cell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CellError {
+    /// The name of the exception's class: `ZeroDivisionError`. Jupyter's `ename`.
+    pub name: String,
+    /// The exception's text. Jupyter's `evalue`.
+    pub message: String,
+    /// The traceback as the shell prints it, piece by piece; may have ANSI colours.
+    pub traceback: Vec<String>,
+}
+
+impl fmt::Display for CellError {
+    /// Writes `ZeroDivisionError: division by zero`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)?;
+        if self.message.is_empty() { Ok(()) } else { write!(formatter, ": {}", self.message) }
+    }
 }

@@ -1,18 +1,39 @@
-//! The words that Belljar's parts share: what a piece of code may use, what it is run with, and how it ended.
+//! The vocabulary that Belljar's crates share: requests, limits, results, and the interface of what runs Python.
 //!
-//! No code that runs Python stands here, so that every backend and every front can speak of the same things.
+//! This crate runs no Python itself, so that every backend and every front end can depend on it.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | [`kernel`] | the traits of backends, kernels and their observers |
+//! | `run_request`, `limits` | what code is run with |
+//! | `execution`, `exit_reason` | how code ended |
+//! | `output`, [`mime`] | what cells write and display |
+//! | `output_collector`, `image_collector` | output and images, collected within bounds |
+//! | `cancellation` | calls whose caller has gone |
+//! | [`files`] | a session's files |
+//! | [`progress`] | progress of long work |
+//! | [`bounded_json`] | JSON from a guest |
 
 pub mod bounded_json;
-mod collector;
+mod cancellation;
 mod execution;
+mod exit_reason;
 pub mod files;
+mod image_collector;
 pub mod kernel;
 mod limits;
+pub mod mime;
+mod output;
+mod output_collector;
 pub mod progress;
-mod request;
+mod run_request;
 
-pub use collector::Collector;
-pub use execution::{Execution, LimitKind, Outcome, PythonError, Statistics, Value};
+pub use cancellation::{CallCancellation, CancelOnDrop};
+pub use execution::{CellResult, CellStatus, Execution, Outcome, PythonError, RunReport, Statistics, Value};
+pub use exit_reason::{ExitReason, LimitKind};
+pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, parse_size};
+pub use output::{Output, Stream};
+pub use output_collector::{OutputCollector, TooMuchOutput};
 pub use progress::{NoProgress, Progress};
-pub use request::{Mode, Request};
+pub use run_request::{RunRequest, SourceMode};

@@ -1,15 +1,15 @@
-//! What one piece of code may use.
+//! The limits of one piece of code.
 
 use std::time::Duration;
 
-/// Bounds on one execution. Reaching one is an outcome with a name, never a hang.
+/// Limits of one execution. Reaching one is an outcome with a name, never a hang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Elapsed time; `None` is no bound.
+    /// Elapsed time; `None` is unlimited.
     pub wall_time: Option<Duration>,
-    /// Processor time; `None` is no bound.
+    /// Processor time; `None` is unlimited.
     pub cpu_time: Option<Duration>,
-    /// Time between an interrupt that the code can handle and the end that it cannot. Zero ends it at once.
+    /// Time between the interrupt, which the code can handle, and the kill, which it cannot. Zero kills at once.
     pub grace: Duration,
     /// Bytes of memory. More raises `MemoryError`.
     pub memory: u64,
@@ -19,7 +19,7 @@ pub struct Limits {
     pub disk: u64,
     /// Files and directories that the code makes.
     pub files: u32,
-    /// Bytes of the text that a value is turned into; more is cut, with a note.
+    /// Bytes of the text that represents a value; a longer one is cut, with a note.
     pub value: u64,
 }
 
@@ -38,15 +38,27 @@ impl Default for Limits {
     }
 }
 
-/// A size that cannot be read.
+impl Limits {
+    /// Returns these limits with a wall time of at most `timeout`, if one is given.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Option<Duration>) -> Self {
+        let wall_time = match (timeout, self.wall_time) {
+            (Some(timeout), Some(limit)) => Some(timeout.min(limit)),
+            (timeout, limit) => timeout.or(limit),
+        };
+        Self { wall_time, ..self }
+    }
+}
+
+/// The error of a size that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a size; write bytes, or a number with KB, MB, GB, KiB, MiB or GiB, such as 256MB")]
 pub struct ParseSizeError(String);
 
-/// Reads a size such as `256MB`, `1.5GiB` or `65536`. `MB` and `MiB` both mean 1,048,576 bytes, as memory is counted.
+/// Parses a size such as `256MB`, `1.5GiB` or `65536`. `MB` and `MiB` both mean 1,048,576 bytes, as memory is counted.
 ///
 /// # Errors
-/// When the text is no number with one of the known units.
+/// When the text is not a number with one of the known units.
 pub fn parse_size(text: &str) -> Result<u64, ParseSizeError> {
     let error = || ParseSizeError(text.into());
     let trimmed = text.trim();
@@ -73,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_with_their_units() {
+    fn sizes_are_parsed_with_their_units() {
         for (text, bytes) in [("256MB", 256 << 20), ("1.5GiB", 3 << 29), ("65536", 65536), (" 2 kb ", 2048)] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }

@@ -1,66 +1,66 @@
-//! Long work, told to whoever waits for it: a download, a compilation, the making of an image.
+//! Progress of long work: a download, a compilation, the building of an image.
 //!
-//! The parts that do the work know only these two traits; the command line draws bars or lines from them, and a
-//! server may turn them into notifications.
+//! The crates that do the work know only these two traits; the command line draws bars or lines from them, and the
+//! server sends notifications.
 
-/// What a [`Step`] counts.
+/// The unit that a [`ProgressStep`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes, shown as KiB and MiB.
     Bytes,
-    /// Things: files, modules, functions.
+    /// Items: files, modules, functions.
     Items,
 }
 
-/// One piece of work that may take long enough for a person to wonder.
+/// A piece of work that may take longer than a second.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// What is being done, in the words of the person waiting: `downloading python_stdlib.zip`.
+pub struct ProgressStep {
+    /// The description that users see: `downloading python_stdlib.zip`.
     pub name: String,
-    /// How much there is to do, in [`Step::unit`]s. `None` when nobody knows beforehand.
+    /// The amount of work, in [`ProgressStep::unit`]s; `None` when it is not known beforehand.
     pub total: Option<u64>,
-    /// What the numbers count.
+    /// The unit of the numbers.
     pub unit: Unit,
 }
 
-impl Step {
-    /// Work on `total` bytes.
+impl ProgressStep {
+    /// Creates a step that processes `total` bytes.
     pub fn bytes(name: impl Into<String>, total: u64) -> Self {
-        Step { name: name.into(), total: Some(total), unit: Unit::Bytes }
+        ProgressStep { name: name.into(), total: Some(total), unit: Unit::Bytes }
     }
 
-    /// Work on `total` things.
+    /// Creates a step that processes `total` items.
     pub fn items(name: impl Into<String>, total: u64) -> Self {
-        Step { name: name.into(), total: Some(total), unit: Unit::Items }
+        ProgressStep { name: name.into(), total: Some(total), unit: Unit::Items }
     }
 
-    /// Work whose extent is not known.
-    pub fn unmeasured(name: impl Into<String>) -> Self {
-        Step { name: name.into(), total: None, unit: Unit::Items }
+    /// Creates a step of unknown length.
+    pub fn indeterminate(name: impl Into<String>) -> Self {
+        ProgressStep { name: name.into(), total: None, unit: Unit::Items }
     }
 }
 
-/// Whoever wants to know what takes so long.
+/// A receiver of progress.
 pub trait Progress: Send + Sync {
-    /// A step begins. It ends with [`StepProgress::finish`], or is given up when the value is dropped.
-    fn start(&self, step: Step) -> Box<dyn StepProgress>;
+    /// Begins a step. It ends with [`StepProgress::finish`], or is abandoned when the value is dropped.
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress>;
 }
 
-/// One running [`Step`]. Dropped without [`finish`](StepProgress::finish), the step failed.
+/// A running [`ProgressStep`]. Dropped without [`finish`](StepProgress::finish), the step failed.
 pub trait StepProgress: Send + Sync {
-    /// `amount` more units are done. Called often: must be cheap, and may be called from any thread.
+    /// Records that `amount` more units are done. Called often: must be cheap, and may be called from any thread.
     fn advance(&self, amount: u64);
 
-    /// All is done.
+    /// Ends the step.
     fn finish(self: Box<Self>);
 }
 
-/// Nobody wants to know.
+/// A [`Progress`] that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoProgress;
 
 impl Progress for NoProgress {
-    fn start(&self, _step: Step) -> Box<dyn StepProgress> {
+    fn start(&self, _step: ProgressStep) -> Box<dyn StepProgress> {
         Box::new(NoProgress)
     }
 }

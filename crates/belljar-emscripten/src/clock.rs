@@ -1,86 +1,88 @@
-//! The guest's clocks: real time to the microsecond, and a monotonic one that goes on where a snapshot left it.
+//! The guest's clocks: real time with microsecond resolution, and a monotonic clock that continues from a snapshot's.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The finest step the guest's clocks show. Finer ones serve little but timing attacks.
+/// The resolution of the guest's clocks. A finer one would mostly help timing attacks.
 pub const RESOLUTION: Duration = Duration::from_micros(1);
 
 /// The clocks of one instance.
 #[derive(Debug, Clone)]
 pub struct Clock {
     origin: Instant,
-    /// How long the instance had lived before `origin`, in the interpreters it was copied from.
+    /// The monotonic time at `origin`, accumulated in the instances that this one was copied from.
     before: Duration,
-    spin: Spin,
+    busy_wait: BusyWaitDetector,
 }
 
 impl Clock {
-    /// A monotonic clock that starts at `before`.
+    /// Creates a clock whose monotonic time starts at `before`.
     pub fn starting_at(before: Duration) -> Self {
-        Self { origin: Instant::now(), before, spin: Spin::default() }
+        Self { origin: Instant::now(), before, busy_wait: BusyWaitDetector::default() }
     }
 
-    /// Monotonic time since the first boot of the program that this instance is a copy of.
+    /// Returns the monotonic time since the first boot of the program that this instance is a copy of.
     pub fn monotonic(&self) -> Duration {
-        coarse(self.before + self.origin.elapsed())
+        round_down(self.before + self.origin.elapsed())
     }
 
-    /// Time since 1970-01-01 UTC; zero when the host's clock stands before that.
+    /// Returns the time since 1970-01-01 UTC; zero if the host's clock is set before that.
     pub fn realtime(&self) -> Duration {
-        coarse(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+        round_down(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
-    /// Notes that the guest looked at the clock, and answers how long it should nap if it seems to wait by looking.
-    pub(crate) fn looked(&mut self) -> Option<Duration> {
-        self.spin.looked(Instant::now())
+    /// Records that the guest read the clock. Returns the time to sleep if the guest seems to be waiting in a busy
+    /// loop.
+    pub(crate) fn on_read(&mut self) -> Option<Duration> {
+        self.busy_wait.on_read(Instant::now())
     }
 
-    /// Notes that the nap is over, so that it does not count as time that the guest spent working.
-    pub(crate) fn napped(&mut self) {
-        self.spin.last = Some(Instant::now());
+    /// Records that the sleep is over, so that it does not count as time that the guest spent working.
+    pub(crate) fn on_sleep(&mut self) {
+        self.busy_wait.last = Some(Instant::now());
     }
 
-    /// Forgets that the guest seemed to wait.
-    pub(crate) fn stop_waiting(&mut self) {
-        self.spin = Spin::default();
+    /// Ends the detection of the present busy loop.
+    pub(crate) fn reset_busy_wait(&mut self) {
+        self.busy_wait = BusyWaitDetector::default();
     }
 }
 
-fn coarse(time: Duration) -> Duration {
+fn round_down(time: Duration) -> Duration {
     Duration::new(time.as_secs(), time.subsec_micros() * 1000)
 }
 
-/// Recognises a guest that waits by reading the clock in a loop, which is how Emscripten's libc sleeps
+/// Detects a guest that waits by reading the clock in a loop, which is how Emscripten's libc sleeps
 /// (`emscripten_thread_sleep`).
 #[derive(Debug, Clone, Default)]
-struct Spin {
-    /// When the clock was last read, or the nap after it ended.
+struct BusyWaitDetector {
+    /// The time of the last reading, or of the end of the sleep after it.
     last: Option<Instant>,
-    /// When the present run of readings began.
-    began: Option<Instant>,
+    /// The time of the first of the present run of readings.
+    started: Option<Instant>,
     readings: u32,
 }
 
-impl Spin {
-    /// Readings further apart than this are no waiting: the guest did something between them.
-    const GAP: Duration = Duration::from_micros(400);
-    /// Readings in a row before the first nap.
-    const READINGS: u32 = 8;
-    /// Naps are this part of the time already waited: a sleep is overshot by no more than that.
-    const PART: u32 = 64;
-    const SHORTEST: Duration = Duration::from_micros(50);
-    const LONGEST: Duration = Duration::from_millis(5);
+impl BusyWaitDetector {
+    /// Readings further apart than this are not a busy loop: the guest did some work between them.
+    const MAX_POLL_INTERVAL: Duration = Duration::from_micros(400);
+    /// The number of consecutive readings before the first sleep.
+    const MIN_READINGS: u32 = 8;
+    /// Sleeps are this fraction of the time already waited, which bounds by how much the guest's wait is overshot.
+    const WAIT_FRACTION: u32 = 64;
+    const MIN_SLEEP: Duration = Duration::from_micros(50);
+    const MAX_SLEEP: Duration = Duration::from_millis(5);
 
-    fn looked(&mut self, now: Instant) -> Option<Duration> {
-        let near = self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::GAP);
+    fn on_read(&mut self, now: Instant) -> Option<Duration> {
+        let near = self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::MAX_POLL_INTERVAL);
         self.last = Some(now);
-        let Some(began) = self.began.filter(|_| near) else {
-            *self = Self { last: Some(now), began: Some(now), readings: 1 };
+        let Some(started) = self.started.filter(|_| near) else {
+            *self = Self { last: Some(now), started: Some(now), readings: 1 };
             return None;
         };
         self.readings = self.readings.saturating_add(1);
-        let waited = now.saturating_duration_since(began);
-        (self.readings > Self::READINGS).then(|| (waited / Self::PART).clamp(Self::SHORTEST, Self::LONGEST))
+        let waited = now.saturating_duration_since(started);
+        (self.readings > Self::MIN_READINGS)
+            .then(|| (waited / Self::WAIT_FRACTION).clamp(Self::MIN_SLEEP, Self::MAX_SLEEP))
     }
 }
 
@@ -89,33 +91,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reading_the_clock_in_a_tight_loop_earns_longer_and_longer_naps() {
-        let mut spin = Spin::default();
+    fn busy_waiting_on_the_clock_sleeps_longer_and_longer() {
+        let mut detector = BusyWaitDetector::default();
         let start = Instant::now();
-        for _ in 0..Spin::READINGS {
-            assert_eq!(spin.looked(start), None);
+        for _ in 0..BusyWaitDetector::MIN_READINGS {
+            assert_eq!(detector.on_read(start), None);
         }
-        assert_eq!(spin.looked(start), Some(Spin::SHORTEST));
+        assert_eq!(detector.on_read(start), Some(BusyWaitDetector::MIN_SLEEP));
         let later = start + Duration::from_millis(64);
-        spin.last = Some(later);
-        assert_eq!(spin.looked(later), Some(Duration::from_millis(1)));
+        detector.last = Some(later);
+        assert_eq!(detector.on_read(later), Some(Duration::from_millis(1)));
         let much_later = start + Duration::from_secs(60);
-        spin.last = Some(much_later);
-        assert_eq!(spin.looked(much_later), Some(Spin::LONGEST));
+        detector.last = Some(much_later);
+        assert_eq!(detector.on_read(much_later), Some(BusyWaitDetector::MAX_SLEEP));
     }
 
     #[test]
-    fn a_guest_that_works_between_readings_is_never_put_to_sleep() {
-        let mut spin = Spin::default();
+    fn guest_that_works_between_clock_readings_never_sleeps() {
+        let mut detector = BusyWaitDetector::default();
         let mut now = Instant::now();
         for _ in 0..100 {
-            assert_eq!(spin.looked(now), None);
-            now += Spin::GAP;
+            assert_eq!(detector.on_read(now), None);
+            now += BusyWaitDetector::MAX_POLL_INTERVAL;
         }
     }
 
     #[test]
-    fn clocks_show_whole_microseconds_and_go_on_from_a_snapshot() {
+    fn clocks_have_microseconds_and_continue_from_a_snapshot() {
         let clock = Clock::starting_at(Duration::from_secs(1000));
         assert!(clock.monotonic() >= Duration::from_secs(1000));
         assert_eq!(clock.monotonic().subsec_nanos() % 1000, 0);

@@ -1,28 +1,30 @@
 //! Standard output, error and input of one instance.
 
 use std::io::Read;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use crate::host::Termination;
+use parking_lot::Mutex;
 
-/// Which standard stream a piece of output belongs to.
+use crate::termination::Termination;
+
+/// The standard stream that a chunk of output belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stream {
-    /// Descriptor 1, and whatever was opened as `/dev/stdout`.
+    /// Descriptor 1, and descriptors opened on `/dev/stdout`.
     Stdout,
-    /// Descriptor 2, and whatever was opened as `/dev/stderr`.
+    /// Descriptor 2, and descriptors opened on `/dev/stderr`.
     Stderr,
 }
 
-/// Receives output in the order in which it is written, while the program runs.
+/// A receiver of output, in the order in which the program writes it, while the program runs.
 ///
-/// Pieces are what the program passed to one `write`: they may end inside a line or a UTF-8 sequence.
+/// A chunk is the data that the program passed to one `write`: it may end inside a line or a UTF-8 sequence.
 pub trait OutputSink: Send {
-    /// Takes one piece.
+    /// Receives one chunk.
     fn write(&mut self, stream: Stream, bytes: &[u8]);
 }
 
-/// Drops all output.
+/// A sink that discards all output.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Discard;
 
@@ -30,32 +32,28 @@ impl OutputSink for Discard {
     fn write(&mut self, _: Stream, _: &[u8]) {}
 }
 
-/// Output of one stream, in one piece.
-pub type Piece = (Stream, Vec<u8>);
+/// A chunk of output of one stream.
+pub type OutputChunk = (Stream, Vec<u8>);
 
-/// Keeps all output in memory; clones share what was written.
+/// A sink that stores all output in memory; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Capture(Arc<Mutex<Vec<Piece>>>);
+pub struct Capture(Arc<Mutex<Vec<OutputChunk>>>);
 
 impl Capture {
-    /// What was written so far, adjacent pieces of one stream joined.
-    pub fn take(&self) -> Vec<Piece> {
-        std::mem::take(&mut *lock(&self.0))
+    /// Takes the output so far. Adjacent chunks of one stream are joined.
+    pub fn take(&self) -> Vec<OutputChunk> {
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
 impl OutputSink for Capture {
     fn write(&mut self, stream: Stream, bytes: &[u8]) {
-        let mut pieces = lock(&self.0);
-        match pieces.last_mut() {
-            Some((last, held)) if *last == stream => held.extend_from_slice(bytes),
-            _ => pieces.push((stream, bytes.to_vec())),
+        let mut chunks = self.0.lock();
+        match chunks.last_mut() {
+            Some((last, chunk)) if *last == stream => chunk.extend_from_slice(bytes),
+            _ => chunks.push((stream, bytes.to_vec())),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The three standard streams.
@@ -67,17 +65,17 @@ pub struct Console {
 }
 
 impl Console {
-    /// Output to `sink`, at most `limit` bytes of it; input from `input`.
+    /// Creates a console that writes at most `limit` bytes to `sink` and reads from `input`.
     pub fn new(sink: Box<dyn OutputSink>, input: Box<dyn Read + Send>, limit: u64) -> Self {
         Self { sink, input, written: 0, limit }
     }
 
-    /// Output to nowhere, input at its end.
+    /// Creates a console that discards output and whose input is at its end.
     pub fn closed() -> Self {
         Self::new(Box::new(Discard), Box::new(std::io::empty()), u64::MAX)
     }
 
-    /// Passes on a write of the guest; what exceeds the limit is cut off and ends the program.
+    /// Writes output of the guest. Data beyond the limit is cut off and ends the program.
     pub fn write(&mut self, stream: Stream, bytes: &[u8]) -> Result<(), Termination> {
         let left = usize::try_from(self.limit - self.written).unwrap_or(usize::MAX);
         let passed = &bytes[..bytes.len().min(left)];
@@ -89,7 +87,7 @@ impl Console {
         Ok(())
     }
 
-    /// Reads standard input; 0 at its end or when the host's read fails.
+    /// Reads standard input. Returns 0 at its end, or if the host fails to read.
     pub fn read(&mut self, buffer: &mut [u8]) -> usize {
         loop {
             match self.input.read(buffer) {

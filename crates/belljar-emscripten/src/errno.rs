@@ -1,11 +1,11 @@
 //! Error numbers as the guest knows them.
 //!
-//! Emscripten's libc uses the numbering of WASI preview 1 (`system/lib/libc/musl/arch/emscripten/bits/errno.h`),
-//! which differs from Linux: `ENOENT` is 44, not 2.
+//! Emscripten's libc uses the numbering of WASI preview 1 (`system/lib/libc/musl/arch/emscripten/bits/errno.h`), which
+//! differs from Linux: `ENOENT` is 44, not 2.
 
 use std::fmt;
 
-/// An error number that a system call answers. Never zero.
+/// An error number that a system call returns. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(u16);
 
@@ -14,7 +14,7 @@ macro_rules! errnos {
         impl Errno {
             $(#[doc = $text] pub const $name: Errno = Errno($number);)*
 
-            /// The symbolic name, `ENOENT` for one.
+            /// Returns the symbolic name, for example `ENOENT`.
             pub fn name(self) -> &'static str {
                 match self { $(Errno::$name => stringify!($name),)* _ => "E?" }
             }
@@ -76,12 +76,12 @@ errnos! {
 }
 
 impl Errno {
-    /// The number as WASI calls answer it: positive.
+    /// Returns the number as WASI calls return it: positive.
     pub fn positive(self) -> i32 {
         i32::from(self.0)
     }
 
-    /// The number as `__syscall_*` functions answer it: negative.
+    /// Returns the number as `__syscall_*` functions return it: negative.
     pub fn negative(self) -> i32 {
         -i32::from(self.0)
     }

@@ -1,17 +1,18 @@
-//! Functions of the main module that the host calls by name: `malloc`, `__dl_seterr` and the like.
+//! Functions of the main module that the host calls by name: `malloc`, `__dl_seterr` and similar.
 
 use wasmtime::{AsContextMut, Func, StoreContextMut, Val};
 
 use crate::dylink;
-use crate::guest::Ptr;
-use crate::host::{Host, MainModule, Termination};
+use crate::guest_memory::Ptr;
+use crate::host::{Host, MainModule};
+use crate::termination::Termination;
 
-/// The main module's handles, from a store rather than a call.
+/// Returns the main module's handles, given a store rather than a call.
 pub(crate) fn main_module(store: &StoreContextMut<'_, Host>) -> Result<MainModule, Termination> {
     store.data().main.ok_or_else(|| Termination::Missing("memory".into()))
 }
 
-/// The function that the main module defines as `name`: one of the exports it kept, or else one of its table's.
+/// Returns the function that the main module defines as `name`: a retained export, or else a function in its table.
 pub(crate) fn find(store: &mut StoreContextMut<'_, Host>, name: &str) -> Result<Func, Termination> {
     let main = main_module(store)?;
     if let Some(function) = main.instance.get_func(&mut *store, name) {
@@ -20,7 +21,8 @@ pub(crate) fn find(store: &mut StoreContextMut<'_, Host>, name: &str) -> Result<
     dylink::main_function(store, name).ok_or_else(|| Termination::Missing(name.into()))
 }
 
-/// Calls such a function, whose parameters are all 32-bit integers, and gives the result or 0 when it has none.
+/// Calls the main module's function `name`, whose parameters are all 32-bit integers. Returns its result, or 0 if it
+/// has none.
 pub(crate) fn call(mut store: impl AsContextMut<Data = Host>, name: &str, arguments: &[u32]) -> wasmtime::Result<u32> {
     let mut store = store.as_context_mut();
     let function = find(&mut store, name)?;
@@ -32,16 +34,16 @@ pub(crate) fn call(mut store: impl AsContextMut<Data = Host>, name: &str, argume
 
 /// The guest's shadow stack pointer.
 ///
-/// Host functions that put something on the guest's stack move it and put it back. It is a global and not one of
-/// `emscripten_stack_*`, so that it can be put back while an exception is on its way through the host.
+/// Host functions that put data on the guest's stack move the pointer and restore it. They set the global directly
+/// instead of calling `emscripten_stack_*`, so that they can restore it while an exception propagates through the host.
 pub(crate) struct ShadowStack {
     pointer: wasmtime::Global,
     before: Ptr,
 }
 
 impl ShadowStack {
-    /// Where the stack stands now.
-    pub(crate) fn enter(store: &mut StoreContextMut<'_, Host>) -> Result<Self, Termination> {
+    /// Records the present stack pointer.
+    pub(crate) fn current(store: &mut StoreContextMut<'_, Host>) -> Result<Self, Termination> {
         let main = main_module(store)?;
         let missing = || Termination::Missing("__stack_pointer".into());
         let pointer = main.instance.get_global(&mut *store, "__stack_pointer").ok_or_else(missing)?;
@@ -49,18 +51,18 @@ impl ShadowStack {
         Ok(Self { pointer, before })
     }
 
-    /// Its address on entry.
+    /// Returns the recorded stack pointer.
     pub(crate) fn top(&self) -> Ptr {
         self.before
     }
 
-    /// Moves it down to `address`.
+    /// Moves the stack pointer down to `address`.
     pub(crate) fn lower(&self, store: &mut StoreContextMut<'_, Host>, address: Ptr) -> wasmtime::Result<()> {
         self.pointer.set(&mut *store, Val::I32(address.cast_signed()))
     }
 
-    /// Puts it back where it was on entry.
-    pub(crate) fn leave(self, store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<()> {
+    /// Restores the recorded stack pointer.
+    pub(crate) fn restore(self, store: &mut StoreContextMut<'_, Host>) -> wasmtime::Result<()> {
         self.pointer.set(&mut *store, Val::I32(self.before.cast_signed()))
     }
 }

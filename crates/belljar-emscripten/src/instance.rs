@@ -1,5 +1,6 @@
-//! One running copy of a program: its own memory, files, descriptors and output.
+//! A running copy of a program: its own memory, files, descriptors and output.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,81 +9,82 @@ use wasmtime::{Global, Ref, Store, ThrownException, Trap, UpdateDeadline, Val, W
 
 use crate::clock::Clock;
 use crate::console::Console;
-use crate::dylink::Linked;
-use crate::engine::HardStop;
+use crate::dylink::LinkState;
+use crate::engine::InterruptMode;
 use crate::fs::Filesystem;
-use crate::guest::GuestMemory;
-use crate::host::{Host, MainModule, Termination};
+use crate::guest_memory::GuestMemory;
+use crate::guest_thread::is_guest_thread;
+use crate::host::{Host, MainModule};
 use crate::limits::{Limits, MemoryBudget};
-use crate::memory::{MemoryImage, safepoint_page, with_image};
-use crate::pagemap::{PAGE, own_pages};
+use crate::memory::{MemoryImage, WASM_PAGE, safepoint_page, with_image};
+use crate::pagemap::{PAGE, private_dirty_pages};
 use crate::program::{Program, ProgramError};
-use crate::stop::{SafepointPage, Stop, Trigger};
-use crate::thread::is_guest_thread;
+use crate::stop::{SafepointPage, StopHandle, StopMechanism};
+use crate::termination::Termination;
 use crate::working_set::WorkingSet;
 
-/// What an instance is given at its start.
-pub struct Setup {
-    /// Its files. A restored instance gets those of its snapshot instead; see [`Instance::host_mut`] to change them.
+/// The configuration of a new instance.
+pub struct InstanceConfig {
+    /// The files. A restored instance gets those of its snapshot instead; see [`Instance::host_mut`] to change them.
     pub files: Filesystem,
-    /// Its standard streams.
+    /// The standard streams.
     pub console: Console,
-    /// `NAME=value` strings. A program reads them when it boots: a restored one has read them already.
+    /// `NAME=value` strings. A program reads them when it boots; a restored one has read them already.
     pub environment: Vec<String>,
-    /// What it may use.
+    /// The resource limits.
     pub limits: Limits,
 }
 
-impl Setup {
-    /// Empty files and environment, output dropped, default limits.
-    pub fn sealed() -> Self {
+impl InstanceConfig {
+    /// Returns a configuration with no files and no environment, discarded output and default limits.
+    pub fn isolated() -> Self {
         let limits = Limits::default();
         Self { files: Filesystem::new(limits.files), console: Console::closed(), environment: Vec::new(), limits }
     }
 }
 
-/// Why an instance could not be made, or could not go on. After any of these from a call, it is dead.
+/// An error in creating or running an instance. After any error of a call, the instance is dead.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
     /// A host function ended the program.
     #[error(transparent)]
     Terminated(#[from] Termination),
-    /// The program did what wasm does not allow, such as touching memory outside of its own.
+    /// The program violated a rule of WebAssembly, for example by accessing memory out of bounds.
     #[error("the program crashed: {0}")]
     Trapped(Trap),
-    /// It used more native stack than it may.
+    /// The program exceeded its native stack.
     #[error("the program ran out of stack")]
     StackOverflow,
     /// A C++ exception or `longjmp` left the program.
     #[error("the program threw an exception that nothing caught")]
     Uncaught,
-    /// It ended or crashed in an earlier call.
+    /// The program ended or crashed in an earlier call.
     #[error("this instance has ended and cannot be called again")]
     Dead,
-    /// The calling thread's stack is too small: see [`crate::thread::run`].
-    #[error("instances run on guest threads only; this thread's stack is too small")]
+    /// The calling thread's stack is too small: see [`crate::guest_thread::run`].
+    #[error("the calling thread is not a guest thread: its stack is too small")]
     WrongThread,
-    /// Memory, an import or an export could not be had.
+    /// wasmtime failed to allocate memory or to provide an import or export.
     #[error("{0:#}")]
     Engine(wasmtime::Error),
-    /// A file of the program or a snapshot could not be used.
-    #[error("cannot use {path}: {error}")]
+    /// A file of the program or a snapshot could not be read.
+    #[error("failed to read {path}: {error}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What happened.
+        /// The underlying I/O error.
         error: std::io::Error,
     },
-    /// It would not fit into the memory that it may use.
-    #[error("{given} bytes of memory are too few to start in: it takes {needed}")]
+    /// The program's initial memory exceeds the memory limit.
+    #[error("the program needs {needed} bytes of memory to start, but its limit is {limit}")]
     TooLittleMemory {
-        /// Bytes of memory that it has from the start.
+        /// The size of the initial memory in bytes.
         needed: u64,
-        /// Bytes that it may use.
-        given: u64,
+        /// The memory limit in bytes.
+        limit: u64,
     },
-    /// The snapshot was taken by another build or of another program.
-    #[error("the snapshot does not fit: {0}")]
+    /// The snapshot was taken by another build or of another program, or is damaged.
+    #[error("failed to use the snapshot: {0}")]
     Snapshot(String),
     /// The program's own files could not be used.
     #[error(transparent)]
@@ -103,29 +105,44 @@ impl From<wasmtime::Error> for InstanceError {
     }
 }
 
-/// A running copy of a [`Program`]. Dropped, it leaves nothing behind.
+/// A running copy of a [`Program`]. Dropping it releases everything it holds.
 pub struct Instance {
     store: Store<Host>,
     main: MainModule,
     program: Program,
     dead: bool,
-    /// The pages that the first call is going to write to.
-    expected: Option<WorkingSet>,
+    /// The pages that the first call is expected to write to.
+    working_set: Option<WorkingSet>,
+}
+
+impl Program {
+    /// Creates a new instance, none of whose code has run.
+    ///
+    /// # Errors
+    /// Fails if memory cannot be mapped.
+    pub fn instantiate(&self, config: InstanceConfig) -> Result<Instance, InstanceError> {
+        let path = self.memory_file();
+        let length = self.memory_pages() * WASM_PAGE as u64;
+        let image = File::open(&path)
+            .and_then(|file| MemoryImage::new(file, 0, length))
+            .map_err(|error| InstanceError::File { path, error })?;
+        Instance::new(self, &image, config)
+    }
 }
 
 impl Instance {
-    pub(crate) fn new(program: &Program, image: &MemoryImage, setup: Setup) -> Result<Self, InstanceError> {
+    pub(crate) fn new(program: &Program, image: &MemoryImage, config: InstanceConfig) -> Result<Self, InstanceError> {
         let needed = image.len() as u64;
-        if needed > setup.limits.memory {
-            return Err(InstanceError::TooLittleMemory { needed, given: setup.limits.memory });
+        if needed > config.limits.memory {
+            return Err(InstanceError::TooLittleMemory { needed, limit: config.limits.memory });
         }
-        let mut host = Host::new(setup.files, setup.console, setup.limits.memory);
-        host.environment = setup.environment;
-        host.linked = Linked::new(program);
+        let mut host = Host::new(config.files, config.console, config.limits.memory);
+        host.environment = config.environment;
+        host.linked = LinkState::new(program);
         let mut store = Store::new(program.engine().wasmtime(), host);
         store.limiter(|host| &mut host.memory_budget);
         let stop = store.data().stop.clone();
-        if program.engine().hard_stop() == HardStop::Epoch {
+        if program.engine().interrupt_mode() == InterruptMode::Epoch {
             store.set_epoch_deadline(1);
             store.epoch_deadline_callback(|call| {
                 call.data().stop.check()?;
@@ -141,35 +158,36 @@ impl Instance {
         let main = MainModule { instance, memory, table };
         // An image may be larger than the module's own minimum.
         let size = memory.data_size(&store);
-        store.data_mut().memory_budget.note(size);
+        store.data_mut().memory_budget.record(size);
         store.data_mut().main = Some(main);
-        let mut this = Self { store, main, program: program.clone(), dead: false, expected: None };
+        let mut this = Self { store, main, program: program.clone(), dead: false, working_set: None };
         this.arm(&stop)?;
-        this.place_residents()?;
+        this.instantiate_helpers()?;
         Ok(this)
     }
 
-    /// Tells the stop switch how to reach this instance.
-    fn arm(&mut self, stop: &Stop) -> Result<(), InstanceError> {
-        let trigger = match self.program.engine().hard_stop() {
-            HardStop::Epoch => Trigger::Epoch(self.program.engine().wasmtime().clone()),
-            HardStop::Safepoint => {
-                // SAFETY: the program's memory comes from this crate's creator, is mapped until the store is dropped,
-                // and never moves.
+    /// Gives the stop handle its means of stopping this instance.
+    fn arm(&mut self, stop: &StopHandle) -> Result<(), InstanceError> {
+        let trigger = match self.program.engine().interrupt_mode() {
+            InterruptMode::Epoch => StopMechanism::Epoch(self.program.engine().wasmtime().clone()),
+            InterruptMode::Safepoint => {
+                // SAFETY: the program's memory comes from this crate's memory creator, is mapped until the store is
+                // dropped, and never moves.
                 let (address, length) = unsafe { safepoint_page(self.main.memory.data_ptr(&self.store)) };
-                // SAFETY: the mapping lives as said above, and `Drop for Instance` disarms before it goes. The page lies
-                // beyond what memory can grow to, so that host functions refuse to touch it: only guest code does.
-                Trigger::Page(unsafe { SafepointPage::new(address, length) })
+                // SAFETY: the mapping lives as long as the store, and `Drop for Instance` disarms the stop handle
+                // before the store is dropped. The page lies beyond the maximum size of memory, so host functions
+                // refuse to access it: only guest code does.
+                StopMechanism::Page(unsafe { SafepointPage::new(address, length) })
             }
         };
         stop.arm(trigger);
         Ok(())
     }
 
-    fn place_residents(&mut self) -> Result<(), InstanceError> {
+    fn instantiate_helpers(&mut self) -> Result<(), InstanceError> {
         let program = self.program.clone();
-        let (residents, mut slot) = program.residents();
-        for (module, exports) in residents {
+        let (helpers, mut slot) = program.helpers();
+        for (module, exports) in helpers {
             let mut imports = Vec::new();
             for import in module.imports() {
                 imports.push(match (import.module(), import.name()) {
@@ -178,9 +196,9 @@ impl Instance {
                     (from, name) => program.linker().get(&mut self.store, from, name)?,
                 });
             }
-            let resident = wasmtime::Instance::new(&mut self.store, module, &imports)?;
+            let helper = wasmtime::Instance::new(&mut self.store, module, &imports)?;
             for export in exports {
-                let function = resident.get_func(&mut self.store, export);
+                let function = helper.get_func(&mut self.store, export);
                 let function = function.ok_or_else(|| ProgramError::Missing(export.clone()))?;
                 self.main.table.set(&mut self.store, slot.into(), Ref::Func(Some(function)))?;
                 slot += 1;
@@ -189,10 +207,11 @@ impl Instance {
         Ok(())
     }
 
-    /// Calls an exported function. Must be on a guest thread ([`crate::thread::run`]).
+    /// Calls an exported function. Must be called on a guest thread ([`crate::guest_thread::run`]).
     ///
     /// # Errors
-    /// When there is no such export of that type, or the program did not return: it is dead then.
+    /// Fails if the program has no export of that name and type, or does not return from it; it is dead in the latter
+    /// case.
     pub fn call<P: WasmParams, R: WasmResults>(&mut self, export: &str, parameters: P) -> Result<R, InstanceError> {
         if self.dead {
             return Err(InstanceError::Dead);
@@ -201,61 +220,61 @@ impl Instance {
             return Err(InstanceError::WrongThread);
         }
         let function = self.main.instance.get_typed_func::<P, R>(&mut self.store, export)?;
-        self.prepare();
-        // Set until the call returns, so that a panic of the host in between leaves it set.
+        self.prefault_working_set();
+        // Set until the call returns, so that the instance stays dead if the host panics during the call.
         self.dead = true;
         let result = function.call(&mut self.store, parameters).map_err(|error| self.explain(error))?;
         self.dead = false;
         Ok(result)
     }
 
-    /// The first call is going to write to these pages.
-    pub(crate) fn expect_writes(&mut self, expected: WorkingSet) {
-        self.expected = Some(expected);
+    /// Sets the pages that the first call is expected to write to.
+    pub(crate) fn set_working_set(&mut self, working_set: WorkingSet) {
+        self.working_set = Some(working_set);
     }
 
-    /// The first time, has the pages copied that are going to be written to. Not done when the instance is restored:
-    /// one that is never called shall cost next to nothing.
-    fn prepare(&mut self) {
-        if let Some(expected) = self.expected.take() {
-            self.copy_ahead(&expected);
+    /// Prefaults the working set before the first call. Restoring does not do this, so that an instance that is never
+    /// called costs next to nothing.
+    fn prefault_working_set(&mut self) {
+        if let Some(working_set) = self.working_set.take() {
+            self.prefault(&working_set);
         }
     }
 
-    /// Has pages copied that are about to be written to.
-    pub(crate) fn copy_ahead(&mut self, pages: &WorkingSet) {
+    /// Has the kernel copy pages that are about to be written to.
+    pub(crate) fn prefault(&mut self, pages: &WorkingSet) {
         let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
-        // SAFETY: this is the program's linear memory, which is mapped whole and can be written to.
-        unsafe { pages.prepare(base, length) };
+        // SAFETY: this is the program's linear memory, which is mapped completely and is writable.
+        unsafe { pages.prefault(base, length) };
     }
 
-    /// The pages of memory that were written to since this instance was restored.
+    /// Returns the pages of memory that were written to since this instance was restored.
     pub(crate) fn written_pages(&self) -> std::io::Result<WorkingSet> {
-        WorkingSet::observed(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
+        WorkingSet::from_written_pages(self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store))
     }
 
-    /// First page and length of each run of pages that may have been written to since this instance was restored; all of
-    /// them where the system does not tell.
-    pub(crate) fn may_have_written(&self) -> Vec<(u32, u32)> {
+    /// Returns the first page and length of each run of pages that may have been written to since this instance was
+    /// restored: all pages on systems that do not provide this information.
+    pub(crate) fn dirty_page_runs(&self) -> Vec<(u32, u32)> {
         let (base, length) = (self.main.memory.data_ptr(&self.store), self.main.memory.data_size(&self.store));
         let all = u32::try_from(length / PAGE).unwrap_or(u32::MAX);
-        own_pages(base, length).unwrap_or_else(|_| vec![(0, all)])
+        private_dirty_pages(base, length).unwrap_or_else(|_| vec![(0, all)])
     }
 
-    /// What an error of the engine means for this instance.
+    /// Converts an engine error to the error of this instance.
     fn explain(&self, error: wasmtime::Error) -> InstanceError {
         match InstanceError::from(error) {
-            // A safepoint's load faulted: that is how a stop arrives. A fault of the program's own making at the
-            // same time ends it all the same.
+            // A stop arrives as a trap: a safepoint's load faults. A trap that the program causes itself at the same
+            // time ends it as well, so it need not be distinguished.
             InstanceError::Trapped(_) if self.store.data().stop.stopped() => Termination::Stopped.into(),
             other => other,
         }
     }
 
-    /// The value of an exported `i32` global, which for data is its address.
+    /// Returns the value of an exported `i32` global, which for data is its address.
     ///
     /// # Errors
-    /// When there is no such export.
+    /// Fails if the program has no such export.
     pub fn global(&mut self, export: &str) -> Result<u32, InstanceError> {
         match self.exported_global(export)?.get(&mut self.store) {
             Val::I32(value) => Ok(value.cast_unsigned()),
@@ -268,42 +287,42 @@ impl Instance {
         Ok(global.ok_or_else(|| ProgramError::Missing(export.into()))?)
     }
 
-    /// The table slot of a resident's export, counted from the first export of the first resident.
-    pub fn resident_slot(&self, index: u32) -> u32 {
-        self.program.residents().1 + index
+    /// Returns the table slot of a helper module's export, counted from the first export of the first helper module.
+    pub fn helper_slot(&self, index: u32) -> u32 {
+        self.program.helpers().1 + index
     }
 
-    /// The guest's memory.
+    /// Returns the guest's memory.
     pub fn memory(&mut self) -> GuestMemory<'_> {
         GuestMemory::new(self.main.memory.data_mut(&mut self.store))
     }
 
-    /// Files, console and clocks.
+    /// Returns the files, console and clocks.
     pub fn host(&self) -> &Host {
         self.store.data()
     }
 
-    /// Files, console and clocks, to be changed between calls.
+    /// Returns the files, console and clocks for changes between calls.
     pub fn host_mut(&mut self) -> &mut Host {
         self.store.data_mut()
     }
 
-    /// The switch that stops this instance, from any thread.
-    pub fn stop_switch(&self) -> Arc<Stop> {
+    /// Returns the handle that stops this instance from any thread.
+    pub fn stop_handle(&self) -> Arc<StopHandle> {
         self.store.data().stop.clone()
     }
 
-    /// Most bytes of linear memory that it has had.
+    /// Returns the largest size that linear memory has had, in bytes.
     pub fn peak_memory(&self) -> u64 {
         self.store.data().memory_budget.peak() as u64
     }
 
-    /// Whether it has ended or crashed.
+    /// Returns whether the program has ended or crashed.
     pub fn is_dead(&self) -> bool {
         self.dead
     }
 
-    /// The program it is a copy of.
+    /// Returns the program that this instance is a copy of.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -315,13 +334,14 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // The store's memories are unmapped, or used by others, after this; nobody may close the safepoint page from then on.
+        // After this, the store's memories are unmapped or reused, so the safepoint page must not be protected any
+        // more.
         self.store.data().stop.disarm();
     }
 }
 
 impl Host {
-    /// A host with its own switch and budget, before any module is there.
+    /// Creates a host with its own stop handle and memory budget, without a module.
     pub fn new(files: Filesystem, console: Console, memory_limit: u64) -> Self {
         Self {
             files,
@@ -331,7 +351,7 @@ impl Host {
             stop: Arc::default(),
             embedder: None,
             memory_budget: MemoryBudget::new(memory_limit),
-            linked: Linked::default(),
+            linked: LinkState::default(),
             closures: crate::ffi::Closures::default(),
             mapped_files: std::collections::BTreeMap::new(),
             main: None,

@@ -1,15 +1,15 @@
-//! What one instance may use.
+//! Resource limits of one instance.
 
 use wasmtime::ResourceLimiter;
 
-/// Bounds on one instance. Time is not here: see [`crate::stop`].
+/// The limits of one instance. Time limits are in [`crate::watchdog`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of linear memory; growth beyond is refused and the program sees `ENOMEM`.
+    /// Bytes of linear memory. Growth beyond this limit is refused, and the program sees `ENOMEM`.
     pub memory: u64,
-    /// Bytes written to standard output and error together; more ends the program.
+    /// Bytes written to standard output and error together. Exceeding this limit ends the program.
     pub output: u64,
-    /// Bounds on its private files.
+    /// Limits on the instance's private files.
     pub files: crate::fs::Quota,
 }
 
@@ -19,10 +19,10 @@ impl Default for Limits {
     }
 }
 
-/// Entries that an instance's tables may hold together: functions of every library it loads.
-const TABLE_ENTRIES: usize = 1 << 20;
+/// The maximum number of entries of an instance's tables together: functions of every library it loads.
+const MAX_TABLE_ENTRIES: usize = 1 << 20;
 
-/// Refuses growth of linear memory beyond a bound, and remembers the most that was in use.
+/// A limiter that refuses growth of linear memory beyond a limit, and records the peak.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryBudget {
     limit: usize,
@@ -34,17 +34,17 @@ impl MemoryBudget {
         Self { limit: usize::try_from(limit).unwrap_or(usize::MAX), peak: 0 }
     }
 
-    /// Bytes allowed.
+    /// Returns the limit in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Takes notice of a size that was not asked for by growing.
-    pub(crate) fn note(&mut self, size: usize) {
+    /// Records a size that did not result from growth.
+    pub(crate) fn record(&mut self, size: usize) {
         self.peak = self.peak.max(size);
     }
 
-    /// The largest size that the memory had, in bytes.
+    /// Returns the largest size that the memory had, in bytes.
     pub(crate) fn peak(&self) -> usize {
         self.peak
     }
@@ -60,6 +60,6 @@ impl ResourceLimiter for MemoryBudget {
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(desired <= TABLE_ENTRIES)
+        Ok(desired <= MAX_TABLE_ENTRIES)
     }
 }

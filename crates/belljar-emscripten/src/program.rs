@@ -1,82 +1,89 @@
-//! A compiled program: translated, compiled and written to a directory once, opened by every process after that.
+//! A compiled program: translated, compiled and written to a directory once, and opened from there by later processes.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::{fmt, fs};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use wasmtime::{Instance as WasmInstance, InstancePre, Linker, Module, Store};
 
 use crate::dylink::Libraries;
-use crate::engine::{Effort, Engine, hex};
-use crate::host::{Host, Termination};
-use crate::instance::{Instance, InstanceError, Setup};
-use crate::memory::{MemoryImage, WASM_PAGE};
-use crate::snapshot::Snapshot;
+use crate::engine::{CompileTier, Engine};
+use crate::host::Host;
+use crate::memory::WASM_PAGE;
 use crate::syscall;
+use crate::termination::Termination;
 use crate::translate::{self, Options, Segment, Symbols, TranslateError};
 
-/// The main module, compiled.
+/// The compiled main module.
 const CODE: &str = "program.cwasm";
-/// What to know before instantiating it.
+/// The [`Description`] of the program.
 const DESCRIPTION: &str = "program.description";
-/// Its exported names; read at the first dynamic linking only.
+/// The exported names; read only at the first dynamic linking.
 const SYMBOLS: &str = "program.symbols";
-/// What its memory holds before any of its code has run.
+/// The initial contents of linear memory.
 const MEMORY: &str = "program.memory";
 
-/// Exports that host functions call often. Others are found through [`Program::symbols`], which takes reading a file.
+/// Exports that host functions call often. Other exports are found through [`Program::symbols`], which reads a file.
 const MACHINE_EXPORTS: [&str; 5] = ["__stack_pointer", "emscripten_builtin_memalign", "free", "malloc", "memset"];
 
-/// A small module that belongs to every instance, with its functions in table slots of their own.
+/// A small module that is instantiated with every instance and whose functions have their own table slots.
 ///
-/// It may import `env.memory` and `env.__indirect_function_table`, the main module's, and functions of the host. To
-/// export such a function is to give it a slot.
-#[derive(Debug, Clone)]
-pub struct Resident {
-    /// Its text or binary form.
+/// It may import the main module's `env.memory` and `env.__indirect_function_table`, and functions of the host.
+/// Exporting such a host function gives it a slot.
+#[derive(Clone)]
+pub struct HelperModule {
+    /// The module in text or binary form.
     pub module: Vec<u8>,
     /// The exported functions to put into slots, in order.
     pub exports: Vec<String>,
 }
 
-/// What a program is compiled from.
+/// Prints the text that is part of the keys of cached programs: it must not change.
+impl fmt::Debug for HelperModule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { module, exports } = self;
+        f.debug_struct("Resident").field("module", module).field("exports", exports).finish()
+    }
+}
+
+/// The input of [`Program::compile`].
 #[derive(Debug, Clone)]
 pub struct Source<'a> {
     /// The main module's binary, as Emscripten's linker wrote it (`-sMAIN_MODULE`).
     pub wasm: &'a [u8],
-    /// How to translate it. `reserved_slots` is set to what the residents need.
+    /// Translation options. `reserved_slots` is set to the number of slots that the helper modules need.
     pub options: Options,
-    /// Modules to live beside it.
-    pub residents: Vec<Resident>,
+    /// The helper modules.
+    pub helpers: Vec<HelperModule>,
 }
 
-/// Why a program cannot be compiled or opened.
+/// An error in compiling or opening a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The module is not one that this host runs.
-    #[error("cannot translate the program: {0}")]
+    /// The module is not of the kind that this host runs.
+    #[error("failed to translate the program: {0}")]
     Translate(#[from] TranslateError),
     /// wasmtime refused the module, or its compiled form.
-    #[error("cannot compile or load the program: {0:#}")]
+    #[error("failed to compile or load the program: {0:#}")]
     Engine(wasmtime::Error),
     /// A file could not be read or written.
-    #[error("cannot use {path}: {error}")]
+    #[error("failed to access {path}: {error}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What happened.
+        /// The underlying I/O error.
         error: std::io::Error,
     },
-    /// The files belong to another build of this library or another processor.
-    #[error("{path} was made by another build; remove it and compile the program again")]
+    /// The files were written by another build of this library or for another processor.
+    #[error("{path} was written by another build")]
     OtherBuild {
         /// The directory.
         path: PathBuf,
     },
-    /// The module has no memory, table or export that it must have.
-    #[error("the program has no usable `{0}`: is it an Emscripten main module?")]
+    /// The module lacks a required memory, table or export.
+    #[error("the program lacks a usable `{0}`")]
     Missing(String),
 }
 
@@ -92,11 +99,11 @@ struct Description {
     identity: String,
     memory_pages: u64,
     reserved: u32,
-    /// Per resident, its exports.
-    residents: Vec<Vec<String>>,
+    /// The exports of each helper module.
+    helpers: Vec<Vec<String>>,
 }
 
-/// A program, ready to be instantiated or restored. Cheap to clone.
+/// A program that can be instantiated or restored. Cheap to clone.
 #[derive(Clone)]
 pub struct Program {
     shared: Arc<Shared>,
@@ -106,7 +113,7 @@ struct Shared {
     engine: Engine,
     main: InstancePre<Host>,
     linker: Arc<Linker<Host>>,
-    residents: Vec<(Module, Vec<String>)>,
+    helpers: Vec<(Module, Vec<String>)>,
     description: Description,
     directory: PathBuf,
     symbols: OnceLock<Arc<Symbols>>,
@@ -117,12 +124,12 @@ impl Program {
     /// Translates and compiles `source` and writes the result into `directory`, which must exist.
     ///
     /// # Errors
-    /// When the module cannot be translated or compiled, or a file cannot be written.
+    /// Fails if the module cannot be translated or compiled, or if a file cannot be written.
     pub fn compile(engine: &Engine, source: &Source<'_>, directory: &Path) -> Result<(), ProgramError> {
         let mut options = source.options.clone();
-        let slots: usize = source.residents.iter().map(|resident| resident.exports.len()).sum();
+        let slots: usize = source.helpers.iter().map(|helper| helper.exports.len()).sum();
         options.reserved_slots =
-            u32::try_from(slots).map_err(|_| ProgramError::Missing("room for residents".into()))?;
+            u32::try_from(slots).map_err(|_| ProgramError::Missing("slots for helper modules".into()))?;
         if let Some(keep) = &mut options.keep_exports {
             keep.extend(MACHINE_EXPORTS.map(String::from));
         }
@@ -130,36 +137,36 @@ impl Program {
         let mut identity = Sha256::new();
         identity.update(engine.fingerprint());
         identity.update(&translated.wasm);
-        let code = engine.compile(Effort::Full, &translated.wasm)?;
+        let code = engine.compile(CompileTier::Optimized, &translated.wasm)?;
         let memory_pages = memory_pages(engine, &code)?;
         write(directory, CODE, &code)?;
-        for (number, resident) in source.residents.iter().enumerate() {
-            let module = wat::parse_bytes(&resident.module).map_err(wasmtime::Error::from)?;
+        for (number, helper) in source.helpers.iter().enumerate() {
+            let module = wat::parse_bytes(&helper.module).map_err(wasmtime::Error::from)?;
             identity.update(&module);
-            write(directory, &resident_file(number), &engine.compile(Effort::Full, &module)?)?;
+            write(directory, &helper_file(number), &engine.compile(CompileTier::Optimized, &module)?)?;
         }
         write_memory(directory, &translated.segments, memory_pages)?;
         write(directory, SYMBOLS, &encode(&translated.symbols)?)?;
         let description = Description {
             fingerprint: engine.fingerprint(),
-            identity: hex(&identity.finalize()[..16]),
+            identity: hex::encode(&identity.finalize()[..16]),
             memory_pages,
             reserved: translated.reserved,
-            residents: source.residents.iter().map(|resident| resident.exports.clone()).collect(),
+            helpers: source.helpers.iter().map(|helper| helper.exports.clone()).collect(),
         };
         write(directory, DESCRIPTION, &encode(&description)?)
     }
 
-    /// Opens what [`Program::compile`] wrote.
+    /// Opens the files that [`Program::compile`] wrote.
     ///
-    /// `extend` adds the imports that this crate does not know; what is still missing then becomes a trap that
-    /// names the import. `libraries` compiles the side modules that the program may load.
+    /// `extend` adds the imports that this crate does not define; calling an import that is still missing traps with an
+    /// error that names it. `libraries` compiles the side modules that the program may load.
     ///
     /// # Safety
-    /// The files in `directory` must be exactly those that [`Program::compile`] wrote: they hold native code.
+    /// The files in `directory` must be exactly those that [`Program::compile`] wrote: they contain native code.
     ///
     /// # Errors
-    /// When a file is missing or was made by another build.
+    /// Fails if a file is missing or was written by another build.
     pub unsafe fn open(
         engine: &Engine,
         directory: &Path,
@@ -171,27 +178,27 @@ impl Program {
             return Err(ProgramError::OtherBuild { path: directory.into() });
         }
         let load = |file: &str| {
-            // SAFETY: the caller vouches for the files.
+            // SAFETY: the caller guarantees that the files are those that `compile` wrote.
             unsafe { Module::deserialize_file(engine.wasmtime(), directory.join(file)) }
         };
         let module = load(CODE)?;
-        let residents = description
-            .residents
+        let helpers = description
+            .helpers
             .iter()
             .enumerate()
-            .map(|(number, exports)| Ok((load(&resident_file(number))?, exports.clone())))
+            .map(|(number, exports)| Ok((load(&helper_file(number))?, exports.clone())))
             .collect::<wasmtime::Result<_>>()?;
         let mut linker = Linker::new(engine.wasmtime());
         syscall::define(&mut linker)?;
-        syscall::fit(&mut linker, &module)?;
+        syscall::adapt_signatures(&mut linker, &module)?;
         extend(&mut linker)?;
-        define_missing(&mut linker, &module)?;
+        trap_missing_imports(&mut linker, &module)?;
         let main = linker.instantiate_pre(&module)?;
         let shared = Shared {
             engine: engine.clone(),
             main,
             linker: Arc::new(linker),
-            residents,
+            helpers,
             description,
             directory: directory.into(),
             symbols: OnceLock::new(),
@@ -200,41 +207,20 @@ impl Program {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A new instance, none of whose code has run.
-    ///
-    /// # Errors
-    /// When memory cannot be had.
-    pub fn instantiate(&self, setup: Setup) -> Result<Instance, InstanceError> {
-        let path = self.shared.directory.join(MEMORY);
-        let length = self.shared.description.memory_pages * WASM_PAGE as u64;
-        let image = fs::File::open(&path)
-            .and_then(|file| MemoryImage::new(file, 0, length))
-            .map_err(|error| InstanceError::File { path, error })?;
-        Instance::new(self, &image, setup)
-    }
-
-    /// A copy of the instance that `snapshot` was taken of.
-    ///
-    /// # Errors
-    /// When the snapshot is of another program or build, or memory cannot be had.
-    pub fn restore(&self, snapshot: &Snapshot, setup: Setup) -> Result<Instance, InstanceError> {
-        snapshot.restore(self, setup)
-    }
-
-    /// Tells this program, as compiled by this build, from all others: snapshots fit where it is equal.
+    /// Returns the identity of this program as compiled by this build: snapshots can be restored where it is equal.
     pub fn identity(&self) -> &str {
         &self.shared.description.identity
     }
 
-    /// The engine that compiled the program.
+    /// Returns the engine that compiled the program.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
     }
 
-    /// The names that the program offers to libraries.
+    /// Returns the names that the program exports to libraries.
     ///
     /// # Errors
-    /// When their file cannot be read.
+    /// Fails if their file cannot be read.
     pub fn symbols(&self) -> Result<Arc<Symbols>, ProgramError> {
         if let Some(symbols) = self.shared.symbols.get() {
             return Ok(symbols.clone());
@@ -251,6 +237,11 @@ impl Program {
         self.shared.libraries.as_ref()
     }
 
+    /// Returns the path of the file with the initial contents of linear memory.
+    pub(crate) fn memory_file(&self) -> PathBuf {
+        self.shared.directory.join(MEMORY)
+    }
+
     pub(crate) fn memory_pages(&self) -> u64 {
         self.shared.description.memory_pages
     }
@@ -259,14 +250,14 @@ impl Program {
         self.shared.main.instantiate(store)
     }
 
-    /// The residents' modules with their exports, and the table slot of the first export.
-    pub(crate) fn residents(&self) -> (&[(Module, Vec<String>)], u32) {
-        (&self.shared.residents, self.shared.description.reserved)
+    /// Returns the helper modules with their exports, and the table slot of the first export.
+    pub(crate) fn helpers(&self) -> (&[(Module, Vec<String>)], u32) {
+        (&self.shared.helpers, self.shared.description.reserved)
     }
 }
 
-/// Makes every import that nobody serves a trap that names it.
-fn define_missing(linker: &mut Linker<Host>, module: &Module) -> wasmtime::Result<()> {
+/// Defines every import that is still missing as a trap that names it.
+fn trap_missing_imports(linker: &mut Linker<Host>, module: &Module) -> wasmtime::Result<()> {
     let shadowing = linker.clone();
     let mut probe = Store::new(module.engine(), Host::empty());
     for import in module.imports() {
@@ -281,9 +272,9 @@ fn define_missing(linker: &mut Linker<Host>, module: &Module) -> wasmtime::Resul
     Ok(())
 }
 
-/// Pages that the main module's memory starts with.
+/// Returns the number of pages that the main module's memory starts with.
 fn memory_pages(engine: &Engine, code: &[u8]) -> Result<u64, ProgramError> {
-    // SAFETY: the bytes come straight from `precompile_module` of the same engine.
+    // SAFETY: the bytes are the output of `precompile_module` of the same engine.
     let module = unsafe { Module::deserialize(engine.wasmtime(), code) }?;
     let memory = module.exports().find(|export| export.name() == "memory").and_then(|e| e.ty().memory().cloned());
     Ok(memory.ok_or_else(|| ProgramError::Missing("memory".into()))?.minimum())
@@ -307,7 +298,7 @@ fn write_memory(directory: &Path, segments: &[Segment], pages: u64) -> Result<()
     fill().map_err(|error| ProgramError::File { path: path.clone(), error })
 }
 
-fn resident_file(number: usize) -> String {
+fn helper_file(number: usize) -> String {
     format!("resident-{number}.cwasm")
 }
 

@@ -1,11 +1,11 @@
-//! The state of an instance as bytes: taken once, restored as often as wanted.
+//! The state of an instance as bytes: written once, restored any number of times.
 //!
-//! The state is linear memory, the module's mutable globals, the table's size and added entries, loaded libraries
-//! and their bases, files and descriptors, and the clock. It is taken between calls, so that no frame of the guest
-//! is on the stack.
+//! The state consists of linear memory, the module's mutable globals, the table's size and added entries, the loaded
+//! libraries and their bases, files and descriptors, and the clock. It is taken between calls, so that the stack
+//! contains no frame of the guest.
 //!
-//! One file holds it all: a header, the description, and from a page boundary on the memory, with holes where it
-//! is zero. The memory is mapped from the file copy-on-write; nothing of it is read before the guest touches it.
+//! One file holds everything: a header, the description, and, from a page boundary on, the memory, with holes where it
+//! is zero. The memory is mapped from the file copy-on-write, and no page of it is read before the guest touches it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,46 +19,44 @@ use sha2::{Digest, Sha256};
 use wasmtime::{Mutability, Ref, Val};
 
 use crate::clock::Clock;
-use crate::dylink::{self, Library, LinkImage};
-use crate::fs::{Filesystem, Layer, Quota, SavedFiles};
-use crate::instance::{Instance, InstanceError, Setup};
+use crate::dylink::{self, Library, LinkSnapshot};
+use crate::fs::{Filesystem, FilesystemSnapshot, Layer, Quota};
+use crate::instance::{Instance, InstanceConfig, InstanceError};
 use crate::memory::{MemoryImage, WASM_PAGE};
 use crate::program::Program;
+use crate::versions::SNAPSHOT_VERSION;
 use crate::working_set::WorkingSet;
-
-/// Version of the file format and of what is in it.
-pub const VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"BELLJAR\0";
 const HEADER: usize = 64;
-/// Descriptions are small; a larger one is not ours.
+/// The maximum size of a description. Descriptions are small; a larger one was not written by this library.
 pub(crate) const MAX_DESCRIPTION: u32 = 64 << 20;
-/// Granularity at which zeroes are left out of the file.
-const HOLE: usize = 4096;
+/// The granularity in bytes at which zeroes are left out of the file.
+const SPARSE_GRANULARITY: usize = 4096;
 
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// [`Program::identity`] of the program it was taken of.
+    /// [`Program::identity`] of the program that the snapshot was taken of.
     pub(crate) identity: String,
-    pub(crate) files: SavedFiles,
+    pub(crate) files: FilesystemSnapshot,
     pub(crate) state: State,
 }
 
-/// The state of an instance, but for its memory and files.
+/// The state of an instance without its memory and files.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) globals: BTreeMap<String, i32>,
     pub(crate) table_size: u64,
-    pub(crate) link: LinkImage,
+    pub(crate) link: LinkSnapshot,
     pub(crate) clock: Duration,
     pub(crate) environment: Vec<String>,
-    /// The pages that a copy is going to write to first.
+    /// The pages that a copy is expected to write to first.
     working_set: WorkingSet,
-    /// The embedder's own.
+    /// Data of the embedder.
     extra: Vec<u8>,
 }
 
-/// Where the parts of a snapshot file are.
+/// The positions of the parts of a snapshot file.
 struct Header {
     description_length: u32,
     description_digest: [u8; 32],
@@ -80,12 +78,12 @@ struct Shared {
     libraries: Vec<Arc<Library>>,
 }
 
-/// A file in memory, for snapshots that need not outlive the process.
+/// Creates an anonymous file in memory, for snapshots that do not outlive the process.
 ///
 /// # Errors
-/// When the system has no room for it.
+/// Fails if the system cannot create the file.
 pub fn anonymous_file() -> std::io::Result<File> {
-    // SAFETY: the name is a C string; a valid result is a new descriptor that nobody else owns.
+    // SAFETY: the name is a C string; a valid result is a new descriptor with no other owner.
     unsafe {
         let descriptor = libc::memfd_create(c"belljar-snapshot".as_ptr(), libc::MFD_CLOEXEC);
         if descriptor < 0 { Err(std::io::Error::last_os_error()) } else { Ok(File::from_raw_fd(descriptor)) }
@@ -93,11 +91,11 @@ pub fn anonymous_file() -> std::io::Result<File> {
 }
 
 impl Instance {
-    /// Writes this instance's state into `file`, which must be empty. `extra` is kept for the embedder.
-    /// `working_set` is what [`Instance::rehearse`] found, or empty.
+    /// Writes this instance's state into `file`, which must be empty. `extra` is stored for the embedder. `working_set`
+    /// is the result of [`Instance::measure_working_set`], or empty.
     ///
     /// # Errors
-    /// When the instance is dead or the file cannot be written.
+    /// Fails if the instance is dead or the file cannot be written.
     pub fn snapshot(&mut self, file: &File, extra: Vec<u8>, working_set: WorkingSet) -> Result<(), InstanceError> {
         if self.is_dead() {
             return Err(InstanceError::Dead);
@@ -107,7 +105,7 @@ impl Instance {
         write(file, &description, main.memory.data(&*store)).map_err(unusable)
     }
 
-    /// Everything but the memory.
+    /// Captures everything but the memory.
     pub(crate) fn describe(&mut self, extra: Vec<u8>, working_set: WorkingSet) -> Description {
         let globals = self.mutable_globals();
         let identity = self.program().identity().to_owned();
@@ -125,25 +123,24 @@ impl Instance {
         Description { identity, files: store.data().files.save(), state }
     }
 
-    /// Has a copy of this instance do what copies are likely to do first; answers the pages that it wrote to.
-    ///
-    /// Where the system does not tell, the answer is empty.
+    /// Runs `work`, a sample of the first call of a restored instance, on a copy of this instance and returns the pages
+    /// that the copy wrote to. The result is empty on systems that do not report written pages.
     ///
     /// # Errors
-    /// What `work` answers, or when the copy cannot be made.
-    pub fn rehearse<E: From<InstanceError>>(
+    /// Fails with the error of `work`, or if the copy cannot be created.
+    pub fn measure_working_set<E: From<InstanceError>>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<WorkingSet, E> {
         let file = anonymous_file().map_err(unusable)?;
         self.snapshot(&file, Vec::new(), WorkingSet::default())?;
         let snapshot = Snapshot::open(file, self.program(), self.host().files.layers())?;
-        let mut copy = snapshot.restore(self.program(), Setup::sealed())?;
+        let mut copy = snapshot.restore(self.program(), InstanceConfig::isolated())?;
         work(&mut copy)?;
         Ok(copy.written_pages().unwrap_or_default())
     }
 
-    /// Every mutable `i32` global of the main module; the translator exports them all.
+    /// Returns every mutable `i32` global of the main module; the translator exports them all.
     fn mutable_globals(&mut self) -> BTreeMap<String, i32> {
         let (store, main) = self.parts();
         let exported: Vec<_> = main
@@ -163,35 +160,45 @@ impl Instance {
     }
 }
 
+impl Program {
+    /// Creates a copy of the instance that `snapshot` was taken of.
+    ///
+    /// # Errors
+    /// Fails if the snapshot belongs to another program or build, or if memory cannot be mapped.
+    pub fn restore(&self, snapshot: &Snapshot, config: InstanceConfig) -> Result<Instance, InstanceError> {
+        snapshot.restore(self, config)
+    }
+}
+
 impl Snapshot {
     /// Opens a snapshot of `program`. `layers` are the read-only layers that its files refer to.
     ///
-    /// The header and description are checked; the memory is taken as it is, unread.
+    /// The header and description are checked; the memory is not read.
     ///
     /// # Errors
-    /// When the file is not a whole snapshot, was taken by another build or of another program, or a layer or
+    /// Fails if the file is not a complete snapshot, was taken by another build or of another program, or if a layer or
     /// library that it refers to is missing.
     pub fn open(file: File, program: &Program, layers: &[Arc<Layer>]) -> Result<Self, InstanceError> {
         let header = read_header(&file).map_err(unusable)?;
         let Description { identity, files, state } = read_description(&file, &header).map_err(unusable)?;
         if identity != program.identity() {
-            let what = "it was taken by another build or of another program; make it again";
+            let what = "it was taken by another build or of another program";
             return Err(InstanceError::Snapshot(what.into()));
         }
         let memory = MemoryImage::new(file, header.memory_offset, header.memory_length).map_err(unusable)?;
-        // Each copy brings a quota of its own.
+        // Each copy has its own quota.
         let mut files =
             files.load(layers, Quota::default()).map_err(|error| InstanceError::Snapshot(error.to_string()))?;
-        let libraries = dylink::libraries_of(&state.link, &mut files, program)?;
+        let libraries = dylink::find_libraries(&state.link, &mut files, program)?;
         Ok(Self { shared: Arc::new(Shared { identity, state, memory, files, libraries }) })
     }
 
-    /// What the embedder left in it.
+    /// Returns the data that the embedder stored.
     pub fn extra(&self) -> &[u8] {
         &self.shared.state.extra
     }
 
-    /// Bytes of linear memory in it.
+    /// Returns the size of linear memory in bytes.
     pub fn memory_size(&self) -> u64 {
         self.shared.memory.len() as u64
     }
@@ -200,18 +207,18 @@ impl Snapshot {
         &self.shared.memory
     }
 
-    /// The pages that a copy is going to write to first.
+    /// Returns the pages that a copy is expected to write to first.
     pub(crate) fn working_set(&self) -> &WorkingSet {
         &self.shared.state.working_set
     }
 
-    pub(crate) fn restore(&self, program: &Program, setup: Setup) -> Result<Instance, InstanceError> {
+    pub(crate) fn restore(&self, program: &Program, config: InstanceConfig) -> Result<Instance, InstanceError> {
         let Shared { identity, state, memory, files, libraries } = &*self.shared;
         if identity != program.identity() {
             return Err(InstanceError::Snapshot("it belongs to another program".into()));
         }
-        let quota = setup.limits.files;
-        let mut instance = Instance::new(program, memory, Setup { files: files.clone(), ..setup })?;
+        let quota = config.limits.files;
+        let mut instance = Instance::new(program, memory, InstanceConfig { files: files.clone(), ..config })?;
         for (name, value) in &state.globals {
             let global = instance.exported_global(name)?;
             global.set(instance.parts().0, Val::I32(*value))?;
@@ -225,7 +232,7 @@ impl Snapshot {
             main.table.grow(&mut *store, missing, Ref::Func(None))?;
         }
         dylink::restore(store, &state.link, libraries)?;
-        instance.expect_writes(state.working_set.clone());
+        instance.set_working_set(state.working_set.clone());
         Ok(instance)
     }
 }
@@ -251,17 +258,17 @@ fn write(file: &File, description: &Description, memory: &[u8]) -> std::io::Resu
     file.set_len((memory_offset + memory.len()) as u64)?;
     write_filled(file, memory, memory_offset)?;
     file.write_all_at(&encoded, HEADER as u64)?;
-    // The header comes last: a file without one is not a snapshot.
+    // The header is written last: a file without one is not a snapshot.
     file.write_all_at(&header.encode(), 0)
 }
 
-/// Writes `memory` at `offset` of a file that has only zeroes there, and leaves them where the memory has them, too.
+/// Writes `memory` at `offset` of a file that contains only zeroes there, and skips blocks of zeroes.
 fn write_filled(file: &File, memory: &[u8], offset: usize) -> std::io::Result<()> {
     let mut filled = None;
-    let chunks = (0..).step_by(HOLE).zip(memory.chunks(HOLE));
+    let chunks = (0..).step_by(SPARSE_GRANULARITY).zip(memory.chunks(SPARSE_GRANULARITY));
     for (at, chunk) in chunks.chain([(memory.len(), &[][..])]) {
-        // Compared as a whole: byte by byte takes longer than writing.
-        let empty = *chunk == [0; HOLE][..chunk.len()];
+        // Compared as a block: comparing byte by byte takes longer than writing.
+        let empty = *chunk == [0; SPARSE_GRANULARITY][..chunk.len()];
         match filled {
             None if !empty => filled = Some(at),
             Some(first) if empty => {
@@ -278,7 +285,7 @@ impl Header {
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[0..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&SNAPSHOT_VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.description_length.to_le_bytes());
         bytes[16..48].copy_from_slice(&self.description_digest);
         bytes[48..56].copy_from_slice(&self.memory_offset.to_le_bytes());
@@ -295,8 +302,8 @@ fn read_header(file: &File) -> std::io::Result<Header> {
     if bytes[0..8] != MAGIC {
         return Err(invalid("it is not a snapshot"));
     }
-    if word(8) != VERSION {
-        let message = format!("its format is version {}, this build reads version {VERSION}; make it again", word(8));
+    if word(8) != SNAPSHOT_VERSION {
+        let message = format!("its format is version {}, this build reads version {SNAPSHOT_VERSION}", word(8));
         return Err(invalid(&message));
     }
     let header = Header {
@@ -307,7 +314,7 @@ fn read_header(file: &File) -> std::io::Result<Header> {
     };
     let whole = header.memory_offset.checked_add(header.memory_length);
     if header.description_length > MAX_DESCRIPTION || whole != Some(file.metadata()?.len()) {
-        return Err(invalid("it is damaged: its length is not what its header says"));
+        return Err(invalid("it is damaged: its length does not match its header"));
     }
     Ok(header)
 }

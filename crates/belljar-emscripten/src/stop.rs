@@ -1,136 +1,136 @@
-//! Stopping a program that runs: a soft interrupt it can handle, and a hard stop it cannot.
+//! Stopping a running program: a soft interrupt that it can handle, and a hard stop that it cannot.
 //!
-//! The hard stop is the JVM's safepoint page. The translator puts a load from a page at the end of linear memory's
-//! address space at every loop header; taking away access to it turns the next load into an ordinary wasm trap. Host functions that
-//! block or run long ask [`Stop::check`] and sleep through [`Stop::sleep`], which the same request ends.
+//! The hard stop uses a safepoint page, as the JVM does. The translator inserts at every loop header a load from a page
+//! at the end of linear memory's address space; removing access to that page turns the next load into an ordinary wasm
+//! trap. Host functions that block or run long call [`StopHandle::check`] and sleep through [`StopHandle::sleep`],
+//! which a stop request ends.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::host::Termination;
+use parking_lot::{Condvar, Mutex};
 
-/// The stop switch of one instance. Shared with whoever may stop it.
+use crate::termination::Termination;
+
+/// A handle that interrupts and stops one instance from any thread.
 #[derive(Default)]
-pub struct Stop {
+pub struct StopHandle {
     signal: AtomicI32,
     hard: OnceLock<StopReason>,
-    trigger: Mutex<Option<Trigger>>,
+    mechanism: Mutex<Option<StopMechanism>>,
     woken: Condvar,
 }
 
-/// Who asked for a hard stop.
+/// The reason for a hard stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
     /// The elapsed time reached its limit.
     WallTime,
     /// The processor time reached its limit.
     CpuTime,
-    /// The embedder, or its user.
+    /// The embedder or its user requested it.
     Requested,
 }
 
-/// Why a sleep ended.
+/// The result of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
-    /// The time was up.
+pub enum SleepResult {
+    /// The time has elapsed.
     Elapsed,
-    /// A soft signal is pending; the guest should look at it.
+    /// A soft signal is pending, which the guest should handle.
     Signal,
 }
 
-impl Stop {
-    /// Leaves a signal number for the guest to find (2 is SIGINT) and ends a sleep in progress.
+impl StopHandle {
+    /// Sets the pending signal (2 is SIGINT) and ends a sleep in progress.
     pub fn interrupt(&self, signal: i32) {
-        let _trigger = self.lock();
+        let _mechanism = self.mechanism.lock();
         self.signal.store(signal, Ordering::Release);
         self.woken.notify_all();
     }
 
-    /// Takes the pending signal, 0 when there is none.
+    /// Takes the pending signal; returns 0 if no signal is pending.
     pub fn take_signal(&self) -> i32 {
         self.signal.swap(0, Ordering::AcqRel)
     }
 
-    /// Whether a signal is pending.
+    /// Returns whether a signal is pending.
     pub fn signal_pending(&self) -> bool {
         self.signal.load(Ordering::Acquire) != 0
     }
 
-    /// Ends the program at its next loop header, host call or sleep. Cannot be taken back; the first reason stays.
+    /// Ends the program at its next loop header, host call or sleep. Cannot be undone; the first reason is kept.
     pub fn stop(&self, reason: StopReason) {
-        let trigger = self.lock();
+        let mechanism = self.mechanism.lock();
         let _ = self.hard.set(reason);
-        if let Some(trigger) = &*trigger {
-            trigger.pull();
+        if let Some(mechanism) = &*mechanism {
+            mechanism.trigger();
         }
         self.woken.notify_all();
     }
 
-    /// Whether [`Stop::stop`] was called.
+    /// Returns whether [`StopHandle::stop`] was called.
     pub fn stopped(&self) -> bool {
         self.hard.get().is_some()
     }
 
-    /// Why the program was stopped, if it was.
+    /// Returns the reason for the stop, `None` if the program was not stopped.
     pub fn reason(&self) -> Option<StopReason> {
         self.hard.get().copied()
     }
 
-    /// For host functions: an error once the program is to end.
+    /// Fails once the program was stopped. For use in host functions.
     pub fn check(&self) -> Result<(), Termination> {
         if self.stopped() { Err(Termination::Stopped) } else { Ok(()) }
     }
 
-    /// Sleeps for `time`, or until a signal or the hard stop comes.
-    pub fn sleep(&self, time: Duration) -> Result<Wake, Termination> {
+    /// Sleeps for `time`, or until a signal or the hard stop arrives.
+    pub fn sleep(&self, time: Duration) -> Result<SleepResult, Termination> {
         let deadline = Instant::now().checked_add(time);
-        let mut trigger = self.lock();
+        let mut mechanism = self.mechanism.lock();
         loop {
             self.check()?;
             if self.signal_pending() {
-                return Ok(Wake::Signal);
+                return Ok(SleepResult::Signal);
             }
-            // A deadline past the end of the clock is as good as none.
+            // A deadline beyond the clock's range never passes.
             let left = deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                return Ok(Wake::Elapsed);
+                return Ok(SleepResult::Elapsed);
             }
-            trigger = self.woken.wait_timeout(trigger, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.woken.wait_for(&mut mechanism, left);
         }
     }
 
-    /// Names what makes running wasm notice a stop; pulls it at once when a stop came first.
-    pub(crate) fn arm(&self, new: Trigger) {
-        let mut trigger = self.lock();
+    /// Sets the mechanism that makes running wasm notice a stop, and triggers it at once if a stop was already
+    /// requested.
+    pub(crate) fn arm(&self, new: StopMechanism) {
+        let mut mechanism = self.mechanism.lock();
         if self.stopped() {
-            new.pull();
+            new.trigger();
         }
-        *trigger = Some(new);
+        *mechanism = Some(new);
     }
 
-    /// Forgets the trigger. Must happen before the memory of a safepoint page is unmapped.
+    /// Removes the mechanism. Must be called before the memory of a safepoint page is unmapped.
     pub(crate) fn disarm(&self) {
-        *self.lock() = None;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Trigger>> {
-        self.trigger.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.mechanism.lock() = None;
     }
 }
 
-/// What makes running wasm notice that it is to stop.
-pub(crate) enum Trigger {
-    /// Safepoint loads fault once this page is closed.
+/// The mechanism that makes running wasm notice a stop.
+pub(crate) enum StopMechanism {
+    /// Safepoint loads fault once this page is inaccessible.
     Page(SafepointPage),
-    /// Every instance of the engine looks at its stop switch when the epoch moves on.
+    /// Every instance of the engine checks its stop handle when the epoch advances.
     Epoch(wasmtime::Engine),
 }
 
-impl Trigger {
-    fn pull(&self) {
+impl StopMechanism {
+    fn trigger(&self) {
         match self {
-            Self::Page(page) => page.close(),
+            Self::Page(page) => page.protect(),
             Self::Epoch(engine) => engine.increment_epoch(),
         }
     }
@@ -142,23 +142,26 @@ pub(crate) struct SafepointPage {
     length: usize,
 }
 
-// SAFETY: the address is only passed to `mprotect`, and only under the lock of `Stop::trigger`, where it stands from
-// `arm` to `disarm`, that is while the mapping exists.
+// SAFETY: the address is only passed to `mprotect`, and only under the lock of `StopHandle::mechanism`, which holds it
+// from `arm` to `disarm`, that is, while the mapping exists.
 unsafe impl Send for SafepointPage {}
 
 impl SafepointPage {
+    /// Creates a handle to a safepoint page.
+    ///
     /// # Safety
     /// `address` must be the page-aligned start of a mapping of `length` bytes that stays mapped until
-    /// [`Stop::disarm`], and that nothing but guest code touches.
+    /// [`StopHandle::disarm`] is called, and that only guest code accesses.
     pub(crate) unsafe fn new(address: *mut u8, length: usize) -> Self {
         Self { address: address.cast(), length }
     }
 
-    fn close(&self) {
-        // SAFETY: `new` vouches for the range; losing access to it can only make loads of the guest fault.
+    fn protect(&self) {
+        // SAFETY: the caller of `new` guarantees the range; removing access to it can only make loads of the guest
+        // fault.
         let result = unsafe { libc::mprotect(self.address, self.length, libc::PROT_NONE) };
         if result != 0 {
-            tracing::error!(error = %std::io::Error::last_os_error(), "cannot close the safepoint page");
+            tracing::error!(error = %std::io::Error::last_os_error(), "failed to protect the safepoint page");
         }
     }
 }

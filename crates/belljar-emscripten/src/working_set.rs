@@ -1,30 +1,30 @@
-//! The pages of an image that its copies write to first: seen once, then prepared ahead.
+//! The pages of an image that its copies write to first: measured once, and then prefaulted in each copy.
 //!
 //! The first write to a copy-on-write page costs a fault. A program that has just been restored writes to much the same
-//! pages each time, and having the kernel copy them in a few calls is cheaper than as many faults. (Known from virtual
-//! machines as "record and prefetch".) All of this is a matter of speed alone: what fails is left undone.
+//! pages each time, and having the kernel copy them in a few calls is cheaper than as many faults. (Virtual machines do
+//! the same under the name "record and prefetch".) All of this only affects speed: failures are ignored.
 
 use serde::{Deserialize, Serialize};
 
-use crate::pagemap::{PAGE, own_pages, page_size};
+use crate::pagemap::{PAGE, page_size, private_dirty_pages};
 
 /// Runs of pages of a linear memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkingSet {
-    /// First page and length of each run.
+    /// The first page and the length of each run.
     runs: Vec<(u32, u32)>,
 }
 
 impl WorkingSet {
-    /// The pages of the memory at `base`, `length` bytes long, that were written to; an error where the system does not
-    /// tell.
-    pub(crate) fn observed(base: *const u8, length: usize) -> std::io::Result<Self> {
-        // Pages between two runs are left out, however few: what is prepared is a copy's own from then on.
-        Ok(Self { runs: own_pages(base, length)? })
+    /// Returns the pages of the memory at `base`, `length` bytes long, that were written to; fails on systems that do
+    /// not report them.
+    pub(crate) fn from_written_pages(base: *const u8, length: usize) -> std::io::Result<Self> {
+        // Gaps between runs are kept, however small: each prefaulted page becomes the copy's private memory.
+        Ok(Self { runs: private_dirty_pages(base, length)? })
     }
 
-    /// These pages, which ascend.
-    pub(crate) fn of_pages(pages: &[u32]) -> Self {
+    /// Creates a set of these pages, which must be in ascending order.
+    pub(crate) fn from_pages(pages: &[u32]) -> Self {
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for &page in pages {
             match runs.last_mut() {
@@ -35,7 +35,7 @@ impl WorkingSet {
         Self { runs }
     }
 
-    /// How many pages it has.
+    /// Returns the number of pages.
     pub fn pages(&self) -> usize {
         self.runs.iter().map(|(_, count)| *count as usize).sum()
     }
@@ -43,8 +43,8 @@ impl WorkingSet {
     /// Has the kernel copy the pages now.
     ///
     /// # Safety
-    /// `base` must be the beginning of a mapping of `length` bytes that may be read and written.
-    pub(crate) unsafe fn prepare(&self, base: *mut u8, length: usize) {
+    /// `base` must be the beginning of a mapping of `length` bytes that is readable and writable.
+    pub(crate) unsafe fn prefault(&self, base: *mut u8, length: usize) {
         if page_size() != PAGE {
             return;
         }
@@ -53,7 +53,7 @@ impl WorkingSet {
             if start.checked_add(bytes).is_none_or(|end| end > length) {
                 continue;
             }
-            // SAFETY: the range lies within the mapping that the caller vouches for; its contents stay as they are.
+            // SAFETY: the range lies within the mapping that the caller guarantees; its contents do not change.
             unsafe { libc::madvise(base.add(start).cast(), bytes, libc::MADV_POPULATE_WRITE) };
         }
     }
@@ -66,33 +66,35 @@ mod tests {
 
     #[test]
     fn pages_become_runs() {
-        let set = WorkingSet::of_pages(&[0, 1, 3, 6, 7, 8]);
+        let set = WorkingSet::from_pages(&[0, 1, 3, 6, 7, 8]);
         assert_eq!(set, WorkingSet { runs: vec![(0, 2), (3, 1), (6, 3)] });
         assert_eq!(set.pages(), 6);
     }
 
     #[test]
-    fn what_was_written_is_seen_and_can_be_prepared_in_another_mapping() {
+    fn written_pages_can_be_prefaulted_in_another_mapping() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(64 * PAGE as u64).unwrap();
-        // SAFETY: nobody else knows the file.
+        // SAFETY: no other code has access to the file.
         let copy = || unsafe { memmap2::MmapOptions::new().map_copy(&file).unwrap() };
         let (mut first, mut second) = (copy(), copy());
         first[3 * PAGE] = 1;
         first[40 * PAGE + 9] = 1;
-        let seen = WorkingSet::observed(first.as_ptr(), first.len()).unwrap();
+        let seen = WorkingSet::from_written_pages(first.as_ptr(), first.len()).unwrap();
         assert_eq!(seen, WorkingSet { runs: vec![(3, 1), (40, 1)] });
-        // SAFETY: the mapping is as long as it says and can be written to.
-        unsafe { seen.prepare(second.as_mut_ptr(), second.len()) };
-        assert_eq!(WorkingSet::observed(second.as_ptr(), second.len()).unwrap(), seen);
+        // SAFETY: the mapping has this length and is writable.
+        unsafe { seen.prefault(second.as_mut_ptr(), second.len()) };
+        assert_eq!(WorkingSet::from_written_pages(second.as_ptr(), second.len()).unwrap(), seen);
         assert_eq!(second[3 * PAGE], 0);
     }
 
     #[test]
-    fn a_set_that_reaches_beyond_the_mapping_is_left_undone() {
+    fn working_set_beyond_the_mapping_is_not_prefaulted() {
         let mut mapping = memmap2::MmapMut::map_anon(PAGE).unwrap();
-        // SAFETY: the mapping is as long as it says and can be written to.
-        unsafe { WorkingSet { runs: vec![(0, 2), (u32::MAX, u32::MAX)] }.prepare(mapping.as_mut_ptr(), mapping.len()) };
-        assert_eq!(WorkingSet::observed(mapping.as_ptr(), mapping.len()).unwrap().pages(), 0);
+        // SAFETY: the mapping has this length and is writable.
+        unsafe {
+            WorkingSet { runs: vec![(0, 2), (u32::MAX, u32::MAX)] }.prefault(mapping.as_mut_ptr(), mapping.len())
+        };
+        assert_eq!(WorkingSet::from_written_pages(mapping.as_ptr(), mapping.len()).unwrap().pages(), 0);
     }
 }

@@ -1,6 +1,6 @@
-//! The machine from outside: small programs in WAT, compiled, run, stopped, snapshotted and restored.
+//! Tests of the crate from outside: small programs in WAT, compiled, run, stopped, saved and restored.
 
-#![expect(clippy::unwrap_used, reason = "tests say what they expect by panicking")]
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use belljar_emscripten::console::{Capture, Console, Stream};
 use belljar_emscripten::fs::Filesystem;
-use belljar_emscripten::host::Termination;
-use belljar_emscripten::program::{ProgramError, Resident, Source};
+use belljar_emscripten::program::{HelperModule, ProgramError, Source};
 use belljar_emscripten::stop::StopReason;
+use belljar_emscripten::termination::Termination;
 use belljar_emscripten::translate::Options;
-use belljar_emscripten::watchdog::{TimeLimits, Watch};
+use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{
-    Engine, HardStop, Instance, InstanceError, Limits, Program, Setup, Snapshot, WorkingSet, thread,
+    Engine, Instance, InstanceConfig, InstanceError, InterruptMode, Limits, Program, Snapshot, WorkingSet, guest_thread,
 };
 
 /// A program with a counter in memory and one in a global, and some ways to misbehave.
@@ -46,8 +46,8 @@ const PROGRAM: &str = r#"(module
 fn compile(engine: &Engine, wat: &str) -> (tempfile::TempDir, Program) {
     let directory = tempfile::tempdir().unwrap();
     let wasm = wat::parse_str(wat).unwrap();
-    let options = Options { safepoints: engine.hard_stop() == HardStop::Safepoint, ..Options::default() };
-    let source = Source { wasm: &wasm, options, residents: Vec::new() };
+    let options = Options { safepoints: engine.interrupt_mode() == InterruptMode::Safepoint, ..Options::default() };
+    let source = Source { wasm: &wasm, options, helpers: Vec::new() };
     Program::compile(engine, &source, directory.path()).unwrap();
     let program = open(engine, directory.path()).unwrap();
     (directory, program)
@@ -58,17 +58,17 @@ fn open(engine: &Engine, directory: &Path) -> Result<Program, ProgramError> {
     unsafe { Program::open(engine, directory, None, |_| Ok(())) }
 }
 
-fn setup_with(capture: &Capture, limits: Limits) -> Setup {
+fn config_with(capture: &Capture, limits: Limits) -> InstanceConfig {
     let console = Console::new(Box::new(capture.clone()), Box::new(std::io::empty()), limits.output);
-    Setup { files: Filesystem::new(limits.files), console, environment: Vec::new(), limits }
+    InstanceConfig { files: Filesystem::new(limits.files), console, environment: Vec::new(), limits }
 }
 
-/// Runs a test on a guest thread with a program compiled for either kind of hard stop.
+/// Runs a test on a guest thread with a program compiled for each interrupt mode.
 fn with_program(test: impl Fn(&Program) + Sync) {
-    for hard_stop in [HardStop::Safepoint, HardStop::Epoch] {
-        let engine = Engine::new(hard_stop).unwrap();
+    for interrupt_mode in [InterruptMode::Safepoint, InterruptMode::Epoch] {
+        let engine = Engine::new(interrupt_mode).unwrap();
         let (_directory, program) = compile(&engine, PROGRAM);
-        thread::run("test", || test(&program)).unwrap();
+        guest_thread::run("test", || test(&program)).unwrap();
     }
 }
 
@@ -79,17 +79,17 @@ fn count(instance: &mut Instance) -> i32 {
 #[test]
 fn instances_share_nothing() {
     with_program(|program| {
-        let mut one = program.instantiate(Setup::sealed()).unwrap();
-        let mut other = program.instantiate(Setup::sealed()).unwrap();
+        let mut one = program.instantiate(InstanceConfig::isolated()).unwrap();
+        let mut other = program.instantiate(InstanceConfig::isolated()).unwrap();
         assert_eq!((count(&mut one), count(&mut one)), (101, 202));
         assert_eq!(count(&mut other), 101);
     });
 }
 
 #[test]
-fn a_restored_instance_goes_on_where_its_original_was() {
+fn restored_instance_continues_from_the_original_state() {
     with_program(|program| {
-        let mut original = program.instantiate(Setup::sealed()).unwrap();
+        let mut original = program.instantiate(InstanceConfig::isolated()).unwrap();
         count(&mut original);
         let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
         original.snapshot(&file, b"mine".to_vec(), WorkingSet::default()).unwrap();
@@ -97,27 +97,27 @@ fn a_restored_instance_goes_on_where_its_original_was() {
         let snapshot = Snapshot::open(file, program, &[]).unwrap();
         assert_eq!(snapshot.extra(), b"mine");
         for _ in 0..3 {
-            let mut copy = program.restore(&snapshot, Setup::sealed()).unwrap();
+            let mut copy = program.restore(&snapshot, InstanceConfig::isolated()).unwrap();
             assert_eq!((count(&mut copy), count(&mut copy)), (202, 303));
         }
     });
 }
 
 #[test]
-fn what_a_copy_writes_to_first_is_prepared_at_its_first_call() {
+fn measured_working_set_leaves_results_unchanged() {
     with_program(|program| {
-        let mut original = program.instantiate(Setup::sealed()).unwrap();
+        let mut original = program.instantiate(InstanceConfig::isolated()).unwrap();
         count(&mut original);
         let first_write = |copy: &mut Instance| -> Result<(), InstanceError> {
             assert_eq!(count(copy), 202);
             Ok(())
         };
-        let working_set = original.rehearse(first_write).unwrap();
+        let working_set = original.measure_working_set(first_write).unwrap();
         assert!(working_set.pages() >= 1);
         let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
         original.snapshot(&file, Vec::new(), working_set).unwrap();
         let snapshot = Snapshot::open(file, program, &[]).unwrap();
-        let mut copy = program.restore(&snapshot, Setup::sealed()).unwrap();
+        let mut copy = program.restore(&snapshot, InstanceConfig::isolated()).unwrap();
         assert_eq!((count(&mut copy), count(&mut copy)), (202, 303));
         assert_eq!(count(&mut original), 202, "the rehearsal was another's");
     });
@@ -126,26 +126,30 @@ fn what_a_copy_writes_to_first_is_prepared_at_its_first_call() {
 #[test]
 fn grown_memory_is_part_of_a_snapshot() {
     with_program(|program| {
-        let mut original = program.instantiate(Setup::sealed()).unwrap();
+        let mut original = program.instantiate(InstanceConfig::isolated()).unwrap();
         assert_eq!(original.call::<i32, i32>("grow", 10).unwrap(), 4);
         original.memory().write_u32(13 * 65536, 77).unwrap();
         let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
         original.snapshot(&file, Vec::new(), WorkingSet::default()).unwrap();
         let snapshot = Snapshot::open(file, program, &[]).unwrap();
-        let mut copy = program.restore(&snapshot, Setup::sealed()).unwrap();
+        let mut copy = program.restore(&snapshot, InstanceConfig::isolated()).unwrap();
         assert_eq!(copy.memory().read_u32(13 * 65536), Ok(77));
         assert_eq!(copy.call::<i32, i32>("grow", 1).unwrap(), 14);
     });
 }
 
 #[test]
-fn a_snapshot_that_is_damaged_or_anothers_is_refused_with_the_reason() {
-    let engine = Engine::new(HardStop::Safepoint).unwrap();
+fn damaged_or_foreign_snapshot_is_refused_with_the_reason() {
+    let engine = Engine::new(InterruptMode::Safepoint).unwrap();
     let (_directory, program) = compile(&engine, PROGRAM);
     let (_other_directory, other) = compile(&engine, &PROGRAM.replace("hello", "hallo"));
-    let bytes = thread::run("test", || {
+    let bytes = guest_thread::run("test", || {
         let file = tempfile::tempfile().unwrap();
-        program.instantiate(Setup::sealed()).unwrap().snapshot(&file, Vec::new(), WorkingSet::default()).unwrap();
+        program
+            .instantiate(InstanceConfig::isolated())
+            .unwrap()
+            .snapshot(&file, Vec::new(), WorkingSet::default())
+            .unwrap();
         let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
         file.read_exact_at(&mut bytes, 0).unwrap();
         bytes
@@ -174,21 +178,23 @@ fn a_snapshot_that_is_damaged_or_anothers_is_refused_with_the_reason() {
 
 #[test]
 fn a_program_of_another_build_is_refused() {
-    let safepoints = Engine::new(HardStop::Safepoint).unwrap();
+    let safepoints = Engine::new(InterruptMode::Safepoint).unwrap();
     let (directory, _program) = compile(&safepoints, PROGRAM);
-    let epochs = Engine::new(HardStop::Epoch).unwrap();
+    let epochs = Engine::new(InterruptMode::Epoch).unwrap();
     assert!(matches!(open(&epochs, directory.path()), Err(ProgramError::OtherBuild { .. })));
 }
 
 #[test]
-fn a_hard_stop_ends_loops_and_leaves_other_instances_alive() {
+fn hard_stop_ends_loops_but_not_other_instances() {
     with_program(|program| {
-        let mut bystander = program.instantiate(Setup::sealed()).unwrap();
+        let mut bystander = program.instantiate(InstanceConfig::isolated()).unwrap();
         for export in ["spin", "nested_spin"] {
-            let mut instance = program.instantiate(Setup::sealed()).unwrap();
-            let stop = instance.stop_switch();
-            let _watch =
-                Watch::start(&stop, TimeLimits { wall: Some(Duration::from_millis(5)), ..TimeLimits::default() });
+            let mut instance = program.instantiate(InstanceConfig::isolated()).unwrap();
+            let stop = instance.stop_handle();
+            let _watch = DeadlineGuard::start(
+                &stop,
+                TimeLimits { wall: Some(Duration::from_millis(5)), ..TimeLimits::default() },
+            );
             let error = instance.call::<(), ()>(export, ()).unwrap_err();
             assert!(matches!(error, InstanceError::Terminated(Termination::Stopped)), "{error:?}");
             assert_eq!(stop.reason(), Some(StopReason::WallTime));
@@ -200,30 +206,30 @@ fn a_hard_stop_ends_loops_and_leaves_other_instances_alive() {
 }
 
 #[test]
-fn a_stop_that_comes_first_is_not_forgotten() {
+fn stop_before_the_first_call_is_effective() {
     with_program(|program| {
-        let mut instance = program.instantiate(Setup::sealed()).unwrap();
-        instance.stop_switch().stop(StopReason::Requested);
+        let mut instance = program.instantiate(InstanceConfig::isolated()).unwrap();
+        instance.stop_handle().stop(StopReason::Requested);
         let error = instance.call::<(), ()>("spin", ()).unwrap_err();
         assert!(matches!(error, InstanceError::Terminated(Termination::Stopped)), "{error:?}");
     });
 }
 
 #[test]
-fn stopping_after_the_instance_is_gone_does_nothing() {
+fn stop_after_the_instance_is_dropped_has_no_effect() {
     with_program(|program| {
-        let stop = program.instantiate(Setup::sealed()).unwrap().stop_switch();
+        let stop = program.instantiate(InstanceConfig::isolated()).unwrap().stop_handle();
         stop.stop(StopReason::Requested);
-        assert_eq!(count(&mut program.instantiate(Setup::sealed()).unwrap()), 101);
+        assert_eq!(count(&mut program.instantiate(InstanceConfig::isolated()).unwrap()), 101);
     });
 }
 
 #[test]
-fn crashes_end_the_instance_alone_and_say_what_happened() {
+fn crash_ends_only_its_instance_and_reports_the_reason() {
     with_program(|program| {
-        let mut bystander = program.instantiate(Setup::sealed()).unwrap();
+        let mut bystander = program.instantiate(InstanceConfig::isolated()).unwrap();
         let mut crash = |export: &str| {
-            let mut instance = program.instantiate(Setup::sealed()).unwrap();
+            let mut instance = program.instantiate(InstanceConfig::isolated()).unwrap();
             let error = match export {
                 "recurse" => instance.call::<i32, i32>(export, 1).unwrap_err(),
                 _ => instance.call::<(), ()>(export, ()).unwrap_err(),
@@ -240,11 +246,11 @@ fn crashes_end_the_instance_alone_and_say_what_happened() {
 }
 
 #[test]
-fn output_arrives_and_too_much_of_it_ends_the_program() {
+fn output_beyond_the_limit_ends_the_program() {
     with_program(|program| {
         let capture = Capture::default();
         let mut instance =
-            program.instantiate(setup_with(&capture, Limits { output: 16, ..Limits::default() })).unwrap();
+            program.instantiate(config_with(&capture, Limits { output: 16, ..Limits::default() })).unwrap();
         assert_eq!(instance.call::<(), i32>("hello", ()).unwrap(), 0);
         assert_eq!(instance.call::<(), i32>("hello", ()).unwrap(), 0);
         let error = instance.call::<(), i32>("hello", ()).unwrap_err();
@@ -254,10 +260,10 @@ fn output_arrives_and_too_much_of_it_ends_the_program() {
 }
 
 #[test]
-fn memory_beyond_the_limit_is_refused_and_the_program_lives() {
+fn growth_beyond_the_limit_fails_without_ending_the_program() {
     with_program(|program| {
         let limits = Limits { memory: 16 * 65536, ..Limits::default() };
-        let mut instance = program.instantiate(setup_with(&Capture::default(), limits)).unwrap();
+        let mut instance = program.instantiate(config_with(&Capture::default(), limits)).unwrap();
         assert_eq!(instance.call::<i32, i32>("grow", 13).unwrap(), -1);
         assert_eq!(instance.call::<i32, i32>("grow", 12).unwrap(), 4);
         assert_eq!(instance.peak_memory(), 16 * 65536);
@@ -267,43 +273,43 @@ fn memory_beyond_the_limit_is_refused_and_the_program_lives() {
 
 #[test]
 fn threads_with_small_stacks_are_refused() {
-    let engine = Engine::new(HardStop::Safepoint).unwrap();
+    let engine = Engine::new(InterruptMode::Safepoint).unwrap();
     let (_directory, program) = compile(&engine, PROGRAM);
-    let mut instance = program.instantiate(Setup::sealed()).unwrap();
+    let mut instance = program.instantiate(InstanceConfig::isolated()).unwrap();
     assert!(matches!(instance.call::<(), i32>("count", ()), Err(InstanceError::WrongThread)));
 }
 
 #[test]
-fn residents_have_slots_in_every_instance_and_copy() {
+fn helper_modules_have_slots_in_every_instance_and_copy() {
     let wat = r#"(module
       (type $answer (func (result i32)))
       (memory (export "memory") 1 16)
       (table (export "__indirect_function_table") 1 funcref)
       (func (export "through") (param i32) (result i32) (call_indirect (type $answer) (local.get 0))))"#;
-    let resident = Resident {
+    let helper = HelperModule {
         module: br#"(module (import "env" "memory" (memory 1))
           (func (export "answer") (result i32) (i32.load (i32.const 8))))"#
             .to_vec(),
         exports: vec!["answer".into()],
     };
-    let engine = Engine::new(HardStop::Safepoint).unwrap();
+    let engine = Engine::new(InterruptMode::Safepoint).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let wasm = wat::parse_str(wat).unwrap();
     let options = Options { safepoints: true, ..Options::default() };
-    Program::compile(&engine, &Source { wasm: &wasm, options, residents: vec![resident] }, directory.path()).unwrap();
+    Program::compile(&engine, &Source { wasm: &wasm, options, helpers: vec![helper] }, directory.path()).unwrap();
     let program = Arc::new(open(&engine, directory.path()).unwrap());
-    thread::run("test", || {
+    guest_thread::run("test", || {
         let ask = |instance: &mut Instance| {
-            let slot = instance.resident_slot(0).cast_signed();
+            let slot = instance.helper_slot(0).cast_signed();
             instance.call::<i32, i32>("through", slot).unwrap()
         };
-        let mut instance = program.instantiate(Setup::sealed()).unwrap();
+        let mut instance = program.instantiate(InstanceConfig::isolated()).unwrap();
         instance.memory().write_u32(8, 42).unwrap();
         assert_eq!(ask(&mut instance), 42);
         let file = belljar_emscripten::snapshot::anonymous_file().unwrap();
         instance.snapshot(&file, Vec::new(), WorkingSet::default()).unwrap();
         let snapshot = Snapshot::open(file, &program, &[]).unwrap();
-        assert_eq!(ask(&mut program.restore(&snapshot, Setup::sealed()).unwrap()), 42);
+        assert_eq!(ask(&mut program.restore(&snapshot, InstanceConfig::isolated()).unwrap()), 42);
     })
     .unwrap();
 }

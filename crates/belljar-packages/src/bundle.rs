@@ -1,18 +1,21 @@
-//! A directory of wheels for machines without a network, and the lock that says what is in it.
+//! Bundles: directories of wheels for machines without a network, with a lock file.
 //!
-//! The lock is a `pylock.toml`: <https://packaging.python.org/specifications/pylock-toml/> (PEP 751).
+//! The lock file is a `pylock.toml`: <https://packaging.python.org/specifications/pylock-toml/> (PEP 751).
 
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use belljar_core::progress::Progress;
+use belljar_core::Progress;
 use serde::Serialize;
 
+use crate::atomic_file::write_atomically;
 use crate::error::InstallError;
 use crate::installer::Installer;
 use crate::platform::Platform;
-use crate::resolution::{Kind, Resolution};
+use crate::resolution::{FileKind, Resolution};
 
-/// The lock's file name within a bundle.
+/// The name of the lock file within a bundle.
 pub const LOCK_FILE: &str = "pylock.toml";
 
 #[derive(Serialize)]
@@ -49,20 +52,21 @@ struct Hashes<'a> {
 }
 
 impl Resolution {
-    /// The resolution as the text of a `pylock.toml` whose wheels lie at their addresses.
+    /// Returns the text of a `pylock.toml` that refers to the wheels by their URLs.
     pub fn to_pylock(&self, platform: &Platform) -> Result<String, InstallError> {
         self.pylock(platform, false)
     }
 
-    fn pylock(&self, platform: &Platform, beside: bool) -> Result<String, InstallError> {
-        let wheels = self.pinned().iter().filter(|pinned| pinned.kind != Kind::SharedLibrary);
+    /// Returns the text of a `pylock.toml` that refers to the wheels by their file names (`in_bundle`) or URLs.
+    fn pylock(&self, platform: &Platform, in_bundle: bool) -> Result<String, InstallError> {
+        let wheels = self.pinned().iter().filter(|pinned| pinned.kind != FileKind::SharedLibrary);
         let packages = wheels.map(|pinned| Package {
             name: &pinned.name,
             version: &pinned.version,
             wheels: [LockedWheel {
                 name: &pinned.filename,
-                url: (!beside).then_some(pinned.url.as_str()),
-                path: beside.then_some(pinned.filename.as_str()),
+                url: (!in_bundle).then_some(pinned.url.as_str()),
+                path: in_bundle.then_some(pinned.filename.as_str()),
                 size: pinned.size,
                 hashes: Hashes { sha256: &pinned.sha256 },
             }],
@@ -73,13 +77,15 @@ impl Resolution {
             requires_python: format!("=={}.{}.*", platform.python.0, platform.python.1),
             packages: packages.collect(),
         };
-        toml::to_string(&lock).map_err(|error| InstallError::Internal { what: format!("writing the lock: {error}") })
+        toml::to_string(&lock)
+            .map_err(|error| InstallError::Internal { reason: format!("failed to write the lock file: {error}") })
     }
 }
 
 impl Installer {
-    /// Fetches a resolution's files into a directory, with a lock beside them. With `--find-links DIRECTORY` and
-    /// `--offline` that directory serves what was resolved. Gives the files written.
+    /// Fetches a resolution's files into a directory, adds a lock file, and returns the paths of the files. An offline
+    /// installer with the directory among its [`Settings::find_links`](crate::Settings::find_links) can then install
+    /// the same packages.
     pub fn download(
         &self,
         resolution: &Resolution,
@@ -95,33 +101,27 @@ impl Installer {
         let mut written = Vec::new();
         for wheel in &wheels {
             let path = directory.join(&wheel.filename);
-            write_whole(directory, &path, |file| std::io::copy(&mut std::fs::File::open(&wheel.path)?, file).map(drop))
+            write_public(&path, |file| io::copy(&mut File::open(&wheel.path)?, file).map(drop))
                 .map_err(failed(&path))?;
             written.push(path);
         }
         let lock = resolution.pylock(self.platform(), true)?;
         let path = directory.join(LOCK_FILE);
-        write_whole(directory, &path, |file| std::io::Write::write_all(file, lock.as_bytes()))
-            .map_err(failed(&path))?;
+        write_public(&path, |file| file.write_all(lock.as_bytes())).map_err(failed(&path))?;
         written.push(path);
         Ok(written)
     }
 }
 
-/// Writes a file under another name and renames it: nobody finds half of it.
-fn write_whole(
-    directory: &Path,
-    path: &Path,
-    write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    write(file.as_file_mut())?;
-    // Temporary files are their owner's alone; a bundle is for whoever may read its directory.
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-    }
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+/// Writes a file atomically, readable by every user who has access to its directory.
+fn write_public(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    write_atomically(path, |file| {
+        write(file)?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        }
+        Ok(())
+    })
 }

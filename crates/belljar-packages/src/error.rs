@@ -1,121 +1,139 @@
-//! Why packages could not be had, in words that whoever wrote the code (often a model) can act on.
+//! Errors of resolving and fetching packages, and general hints on what to do about them.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_cache::CacheError;
 
+use crate::platform::PlatformError;
+use crate::policy::PolicyViolation;
 use crate::requirement::RequirementError;
 use crate::wheel::WheelError;
 
-/// A failure to resolve or to fetch packages. The message's last line may be a hint: what to do next.
+/// An error with a hint that is useful to the author of the code, whatever the front end.
+///
+/// The author is often a model. Hints that name options or variables are written by the front end, which matches on the
+/// error's variants.
+pub trait GeneralHint: std::error::Error {
+    /// Returns what to do about the error, or `None` if there is nothing to add to the message.
+    fn general_hint(&self) -> Option<String>;
+
+    /// Returns the message, followed by the hint on a line of its own.
+    fn with_general_hint(&self) -> String {
+        match self.general_hint() {
+            Some(hint) => format!("{self}\nhint: {hint}"),
+            None => self.to_string(),
+        }
+    }
+}
+
+/// A failure to resolve or to fetch packages.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// Installing is switched off, and something is missing.
-    #[error(
-        "packages are needed, and installing is switched off (--no-install): {}\nhint: use the standard library, or what is installed already",
-        .packages.join(", ")
-    )]
-    NoInstall {
-        /// The requirements that could not be met.
+    /// Installing is disabled, and packages are missing.
+    #[error("failed to install {}: installing is disabled", .packages.join(", "))]
+    InstallDisabled {
+        /// The requirements that are not met.
         packages: Vec<String>,
     },
 
-    /// A package, asked for or asked for by another, is not allowed.
-    #[error("{name}: not allowed here: {rule}{}\nhint: use another package, or the standard library", via(.required_by))]
-    Refused {
+    /// The policy does not allow a package, which the code or another package requires.
+    #[error("{name} is not allowed: {violation}{}", required_by_suffix(.required_by))]
+    Denied {
         /// The package.
         name: String,
-        /// The rule that refuses it.
-        rule: String,
-        /// The package that asks for it, where it is not the code itself.
+        /// The violated rule.
+        violation: PolicyViolation,
+        /// The package that requires it, unless the code itself does.
         required_by: Option<String>,
     },
 
-    /// No index has a package of that name.
-    #[error("{name}: there is no package of this name in the package index{}", did_you_mean(.suggestions))]
-    Unknown {
-        /// The package.
+    /// A package requires another one by its URL.
+    #[error("{name} is not allowed: a package requires it by URL ({url}), and packages come from the index only")]
+    UrlDependency {
+        /// The required package.
         name: String,
-        /// Names that look like it, nearest first.
-        suggestions: Vec<String>,
-    },
-
-    /// The package exists, but not as a wheel that this platform can use.
-    #[error("{name}: no wheel for this platform ({platform}){}\n{detail}\nhint: {hint}", via(.required_by))]
-    NoWheel {
-        /// The package.
-        name: String,
-        /// The Python and the platform that wheels were sought for.
-        platform: String,
-        /// The package that asks for it, where it is not the code itself.
-        required_by: Option<String>,
-        /// What there is: versions, and for which platforms.
-        detail: String,
-        /// What to do next.
-        hint: String,
-    },
-
-    /// No set of versions satisfies all requirements.
-    #[error("the requirements cannot be met together: {explanation}{}", hint_lines(.hints))]
-    Conflict {
-        /// The resolver's proof.
-        explanation: String,
-        /// What to do next.
-        hints: Vec<String>,
-    },
-
-    /// It would have to be downloaded.
-    #[error(
-        "{what}: not in the cache, and Belljar is offline\nhint: run once online, or name a directory of wheels with --find-links"
-    )]
-    Offline {
-        /// The package or the file.
-        what: String,
-    },
-
-    /// An index or a server of wheels did not answer as it should.
-    #[error(
-        "cannot reach the package index: {cause}\nhint: check the network, the proxy settings and the index's address; with the packages in the cache, --offline works without them"
-    )]
-    Network {
-        /// The whole chain of causes, which names the host.
-        cause: String,
-    },
-
-    /// The index lists a file that its server does not have.
-    #[error("{file}: the server does not have it ({url})")]
-    Absent {
-        /// The wheel's file name.
-        file: String,
-        /// Where it should be, without credentials.
+        /// The URL.
         url: String,
     },
 
-    /// The bytes are not those that the index, a lock or a requirement promised.
-    #[error(
-        "{file}: its content is not what was promised: sha256 is {actual}, not {expected}\nhint: do not use this file; tell the operator of the index or mirror"
-    )]
+    /// No index has a package of that name.
+    #[error("{name}: the package index has no package of this name")]
+    UnknownPackage {
+        /// The package.
+        name: String,
+        /// Similar names, nearest first.
+        suggestions: Vec<String>,
+    },
+
+    /// The package exists, but has no wheel for this platform.
+    #[error("{name}: no wheel for this platform ({platform}){}: {detail}", required_by_suffix(.required_by))]
+    NoWheel {
+        /// The package.
+        name: String,
+        /// The Python version and the platform.
+        platform: String,
+        /// The package that requires it, unless the code itself does.
+        required_by: Option<String>,
+        /// The available versions and their platforms.
+        detail: String,
+        /// True if Pyodide has a wheel, but its server is unreachable.
+        in_pyodide: bool,
+    },
+
+    /// No set of versions satisfies all requirements.
+    #[error("the requirements conflict: {explanation}")]
+    Conflict {
+        /// The resolver's proof.
+        explanation: String,
+        /// The resolver's hints.
+        hints: Vec<String>,
+    },
+
+    /// A file or an index page would have to be downloaded.
+    #[error("{name}: not in the cache, and Belljar is offline")]
+    Offline {
+        /// The package or the file.
+        name: String,
+    },
+
+    /// A request to an index or to a server of wheels failed.
+    #[error("failed to reach the package index: {cause}")]
+    Network {
+        /// The chain of causes, which includes the host's name.
+        cause: String,
+    },
+
+    /// The server does not have a file that the index lists.
+    #[error("{file}: not found on its server ({url})")]
+    MissingFile {
+        /// The wheel's file name.
+        file: String,
+        /// The file's URL, without credentials.
+        url: String,
+    },
+
+    /// A file differs from the hash that the index, a lock or a requirement gives for it.
+    #[error("{file}: its SHA-256 is {actual}, expected {expected}")]
     HashMismatch {
         /// The wheel's file name.
         file: String,
-        /// The sha256 promised.
+        /// The expected SHA-256.
         expected: String,
-        /// The sha256 found.
+        /// The actual SHA-256.
         actual: String,
     },
 
-    /// There is no hash to check a file with.
-    #[error(
-        "{file}: the index gives no sha256 for it, and nothing is installed unchecked\nhint: use an index that gives hashes, or download the wheel into a directory and name that with --find-links"
-    )]
+    /// The index gives no hash for a file.
+    #[error("{file}: the index gives no SHA-256 for it, and unverified files are not installed")]
     NoHash {
         /// The wheel's file name.
         file: String,
     },
 
-    /// A file is larger than anything that is downloaded.
-    #[error("{file}: larger than the {} MiB that are downloaded at most", .limit / 1_048_576)]
+    /// A file exceeds the size limit for downloads.
+    #[error("{file}: larger than the limit of {} MiB", .limit / 1_048_576)]
     TooLarge {
         /// The wheel's file name.
         file: String,
@@ -123,29 +141,31 @@ pub enum InstallError {
         limit: u64,
     },
 
-    /// The time allowed for installing is over.
-    #[error("installing took longer than {} s: {doing}\nhint: allow more time (--install-timeout), or install beforehand with `belljar packages download`", .limit.as_secs())]
+    /// The time limit for installing was reached.
+    #[error("installing took longer than {} s: {doing}", .limit.as_secs())]
     Timeout {
-        /// What was being done.
+        /// The step that was in progress.
         doing: String,
-        /// The time allowed.
+        /// The time limit.
         limit: Duration,
     },
 
-    /// A setting (an address, a date) is not valid.
-    #[error("{setting}: {reason}")]
+    /// The value of a setting is not valid.
+    #[error("invalid {setting} `{value}`: {reason}")]
     Setting {
-        /// The option or environment variable, with its value.
-        setting: String,
-        /// What is wrong with it.
+        /// The setting.
+        setting: Setting,
+        /// Its value, without credentials.
+        value: String,
+        /// The reason.
         reason: String,
     },
 
-    /// A requirement is refused or cannot be read.
+    /// A requirement is refused or malformed.
     #[error(transparent)]
     Requirement(#[from] RequirementError),
 
-    /// A wheel is damaged or hostile.
+    /// A wheel is damaged or malicious.
     #[error(transparent)]
     Wheel(#[from] WheelError),
 
@@ -153,39 +173,102 @@ pub enum InstallError {
     #[error(transparent)]
     Cache(#[from] CacheError),
 
+    /// The description of the platform is not valid.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+
     /// A file outside of the cache could not be read or written.
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("failed to {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
-    /// A fault of Belljar or of a library it uses.
-    #[error("installing failed by a fault of Belljar: {what}")]
+    /// An error of Belljar itself or of a library.
+    #[error("internal error while installing: {reason}")]
     Internal {
-        /// What went wrong.
-        what: String,
+        /// The failure.
+        reason: String,
     },
 }
 
-fn via(required_by: &Option<String>) -> String {
+/// A setting with a value that can be invalid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// [`Settings::index_url`](crate::Settings::index_url).
+    IndexUrl,
+    /// [`Settings::extra_index_urls`](crate::Settings::extra_index_urls).
+    ExtraIndexUrl,
+    /// [`Settings::find_links`](crate::Settings::find_links).
+    FindLinks,
+    /// [`Settings::exclude_newer`](crate::Settings::exclude_newer).
+    ExcludeNewer,
+    /// [`Settings::constraints`](crate::Settings::constraints).
+    Constraints,
+    /// [`Settings::policy`](crate::Settings::policy).
+    Policy,
+    /// [`Settings::certificates`](crate::Settings::certificates).
+    Certificates,
+    /// [`Settings::insecure_hosts`](crate::Settings::insecure_hosts).
+    InsecureHost,
+    /// [`PyodideSource::base_url`](crate::PyodideSource::base_url).
+    PyodideUrl,
+    /// [`PyodideSource::lock`](crate::PyodideSource::lock).
+    PyodideLock,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Setting::IndexUrl => "package index",
+            Setting::ExtraIndexUrl => "extra package index",
+            Setting::FindLinks => "find-links location",
+            Setting::ExcludeNewer => "exclude-newer date",
+            Setting::Constraints => "constraints file",
+            Setting::Policy => "package name pattern",
+            Setting::Certificates => "certificate file",
+            Setting::InsecureHost => "insecure host",
+            Setting::PyodideUrl => "URL of Pyodide's wheels",
+            Setting::PyodideLock => "Pyodide lock file",
+        })
+    }
+}
+
+impl GeneralHint for InstallError {
+    fn general_hint(&self) -> Option<String> {
+        match self {
+            InstallError::InstallDisabled { .. } => {
+                Some("use the standard library or packages that are already installed".to_owned())
+            }
+            InstallError::Denied { .. } | InstallError::UrlDependency { .. } => {
+                Some("use another package, or the standard library".to_owned())
+            }
+            InstallError::UnknownPackage { suggestions, .. } if suggestions.is_empty() => {
+                Some("check the spelling; the name to install may differ from the name to import".to_owned())
+            }
+            InstallError::UnknownPackage { suggestions, .. } => {
+                Some(format!("did you mean {}?", suggestions.join(" or ")))
+            }
+            InstallError::NoWheel { in_pyodide: false, .. } => {
+                Some("use another package that is pure Python, or the standard library".to_owned())
+            }
+            InstallError::Conflict { hints, .. } if !hints.is_empty() => Some(hints.join("\nhint: ")),
+            InstallError::HashMismatch { .. } => {
+                Some("do not use this file; report it to the operator of the index or mirror".to_owned())
+            }
+            InstallError::Requirement(error) => error.general_hint(),
+            _ => None,
+        }
+    }
+}
+
+fn required_by_suffix(required_by: &Option<String>) -> String {
     match required_by {
         Some(name) => format!(" (required by {name})"),
         None => String::new(),
     }
-}
-
-fn did_you_mean(suggestions: &[String]) -> String {
-    if suggestions.is_empty() {
-        return "\nhint: check the spelling; the name to install may differ from the name to import".to_owned();
-    }
-    format!("\nhint: did you mean {}?", suggestions.join(" or "))
-}
-
-fn hint_lines(hints: &[String]) -> String {
-    hints.iter().map(|hint| format!("\nhint: {hint}")).collect()
 }

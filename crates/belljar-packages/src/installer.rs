@@ -1,189 +1,195 @@
-//! From requirements to wheels on the disk: what sessions and the command line call.
+//! The installer: resolves requirements and fetches wheels into the cache.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use belljar_cache::{Entry, EntryKey, NewEntry};
-use belljar_core::progress::{Progress, Step, StepProgress, Unit};
+use belljar_core::Progress;
+use belljar_core::progress::{ProgressStep, StepProgress, Unit};
 use futures::FutureExt;
+use parking_lot::Mutex;
 
-use crate::error::InstallError;
-use crate::memo::{Memo, Question};
-use crate::needs::{Known, Needs};
-use crate::outage::Outage;
+use crate::error::{GeneralHint, InstallError};
+use crate::host_outage::HostOutage;
+use crate::inference::{AvailableModules, Dependencies};
 use crate::platform::Platform;
 use crate::requirement::Requirement;
-use crate::resolution::{Absent, Pinned, Resolution, Source};
+use crate::resolution::{FileSource, MissingPackage, PinnedFile, Resolution};
+use crate::resolution_cache::{ResolutionCache, ResolutionKey};
 use crate::settings::Settings;
-use crate::uv::{Demand, Worker};
+use crate::uv::{ResolveRequest, Worker};
 use crate::wheel::Wheel;
 
-/// Files that are fetched at once.
-const PARALLEL: usize = 8;
+/// The maximum number of files that are fetched at the same time.
+const MAX_PARALLEL_DOWNLOADS: usize = 8;
 
-/// Resolves requirements and fetches wheels for one platform under one set of [`Settings`]. Serves any number of
-/// threads; making one is cheap, its first use of the network sets up uv.
+/// Resolves requirements and fetches wheels for one platform under one set of [`Settings`].
+///
+/// An installer can be used by any number of threads. Creating one is cheap; its first use of the network sets up uv.
 pub struct Installer {
     platform: Platform,
     settings: Settings,
-    memo: Memo,
+    resolution_cache: ResolutionCache,
     worker: Worker,
-    /// Whether Pyodide's server answers.
-    outage: Option<Outage>,
-    /// The settings' part of every [`Question`].
+    /// The circuit breaker for Pyodide's server.
+    pyodide_outage: Option<HostOutage>,
+    /// The part of every [`ResolutionKey`] that depends on the platform and the settings.
     fingerprint: Vec<String>,
 }
 
-/// What is wanted of an [`Installer`].
+/// The input of [`Installer::resolve`] and [`Installer::install`].
 #[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// What must be there.
+pub struct PackageRequest {
+    /// Requirements that have to be met.
     pub requirements: Vec<Requirement>,
-    /// What must be there if a package of that name exists at all.
+    /// Requirements that have to be met unless no package of that name exists.
     pub inferred: Vec<Requirement>,
-    /// What is taken along if it can be had.
+    /// Requirements that are met if possible.
     pub optional: Vec<Requirement>,
-    /// Versions to keep to, beside those of the settings.
+    /// Constraints on versions, in addition to those of the settings.
     pub constraints: Vec<Requirement>,
-    /// What the interpreter has already: their versions stay as they are.
-    pub installed: Vec<Installed>,
+    /// Packages that the interpreter already has, whose versions must not change.
+    pub installed: Vec<InstalledPackage>,
 }
 
-/// A package that is there already.
+/// A package that is already installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Installed {
-    /// Its name.
+pub struct InstalledPackage {
+    /// The package's name.
     pub name: String,
-    /// Its version.
+    /// The installed version.
     pub version: String,
 }
 
-impl From<&Needs> for Request {
-    fn from(needs: &Needs) -> Self {
-        Request {
-            requirements: needs.requirements.clone(),
-            inferred: needs.inferred.iter().map(|inferred| inferred.requirement.clone()).collect(),
-            optional: needs.optional.clone(),
-            ..Request::default()
+impl From<&Dependencies> for PackageRequest {
+    fn from(dependencies: &Dependencies) -> Self {
+        PackageRequest {
+            requirements: dependencies.requirements.clone(),
+            inferred: dependencies.inferred.iter().map(|inferred| inferred.requirement.clone()).collect(),
+            optional: dependencies.optional.clone(),
+            ..PackageRequest::default()
         }
     }
 }
 
-impl Request {
-    /// What must be there, or must if it exists.
+impl PackageRequest {
+    /// Returns the requirements and the inferred requirements.
     fn required(&self) -> impl Iterator<Item = &Requirement> {
         self.requirements.iter().chain(&self.inferred)
     }
 }
 
 impl Installer {
-    /// An installer. Nothing is read or contacted yet.
+    /// Creates an installer, without reading files or using the network.
     pub fn new(platform: Platform, settings: Settings) -> Self {
         let fingerprint = fingerprint(&platform, &settings);
         Installer {
-            memo: Memo::new(&settings.cache),
+            resolution_cache: ResolutionCache::new(&settings.cache),
             worker: Worker::new(platform.clone(), settings.clone()),
-            outage: settings.pyodide.as_ref().map(|source| Outage::of(&source.base_url, &settings.cache)),
+            pyodide_outage: settings.pyodide.as_ref().map(|source| HostOutage::new(&source.base_url, &settings.cache)),
             fingerprint,
             platform,
             settings,
         }
     }
 
-    /// The platform that wheels are chosen for.
+    /// Returns the platform that wheels are chosen for.
     pub fn platform(&self) -> &Platform {
         &self.platform
     }
 
-    /// The settings it goes by.
+    /// Returns the installer's settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What is known of this platform's interpreter, for [`needs::of_code`](crate::needs::of_code): its standard
-    /// library, and which package of Pyodide's lock provides which module.
-    pub fn known(&self) -> Result<Known, InstallError> {
-        Ok(Known::new(&self.platform).with_lock(self.worker.lock()?))
+    /// Returns the modules of this platform's interpreter, for [`Dependencies::from_code`]: the standard library, and
+    /// the modules that packages of Pyodide's lock provide.
+    pub fn available_modules(&self) -> Result<AvailableModules, InstallError> {
+        Ok(AvailableModules::new(&self.platform).with_lock(self.worker.lock()?))
     }
 
-    /// Which files satisfy a request. Cheap for a request that was resolved lately, or before and offline now. While
-    /// Pyodide's server does not answer, its wheels are taken only where nobody else has any.
-    pub fn resolve(&self, request: &Request, progress: &dyn Progress) -> Result<Resolution, InstallError> {
+    /// Returns the files that satisfy a request.
+    ///
+    /// A request that was resolved recently is answered from the cache, and so is any earlier request while offline.
+    /// While Pyodide's server is out of order, its wheels are chosen only if no other source has the package.
+    pub fn resolve(&self, request: &PackageRequest, progress: &dyn Progress) -> Result<Resolution, InstallError> {
         self.resolve_until(request, progress, self.deadline())
     }
 
-    /// The files of a resolution, from the cache or from where they are pinned to, every one of them checked against
-    /// its hash. In the resolution's order.
+    /// Returns the files of a resolution in the resolution's order, from the cache or from their URLs. Each file is
+    /// verified against its hash.
     pub fn fetch(&self, resolution: &Resolution, progress: &dyn Progress) -> Result<Vec<Wheel>, InstallError> {
         self.fetch_until(resolution, progress, self.deadline())
     }
 
-    /// Resolves and fetches. Where Pyodide's server turns out not to answer or to lack a file, the index's wheels are
-    /// taken instead, if it has any: then the resolution is another than [`Installer::resolve`] gave, and that gives this
-    /// one from now on.
+    /// Resolves a request and fetches its files.
+    ///
+    /// If Pyodide's server fails or lacks a file, the wheels of the index are used instead, if it has any. The
+    /// resolution then differs from the one that [`Installer::resolve`] returned before, and replaces it in the cache.
     pub fn install(
         &self,
-        request: &Request,
+        request: &PackageRequest,
         progress: &dyn Progress,
     ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
         let deadline = self.deadline();
         let resolution = self.resolve_until(request, progress, deadline)?;
-        let wants_pyodide = self.lacks_files_of_pyodide(&resolution)?;
-        let outage = self.outage.as_ref().filter(|_| wants_pyodide);
+        let uses_pyodide = self.needs_pyodide_download(&resolution)?;
+        let outage = self.pyodide_outage.as_ref().filter(|_| uses_pyodide);
         match self.fetch_until(&resolution, progress, deadline) {
             Ok(wheels) => {
-                outage.inspect(|outage| outage.end());
+                outage.inspect(|outage| outage.record_success());
                 Ok((resolution, wheels))
             }
-            Err(error) if is_unreachable(&error) && wants_pyodide => {
-                tracing::info!(%error, "Pyodide's wheels cannot be had; the index is asked");
+            Err(error) if is_server_failure(&error) && uses_pyodide => {
+                tracing::info!(%error, "failed to fetch Pyodide's wheels; using the index's");
                 if matches!(error, InstallError::Network { .. }) {
-                    outage.inspect(|outage| outage.begin());
+                    outage.inspect(|outage| outage.record_failure());
                 }
                 self.install_from_index(request, progress, deadline)
             }
             Err(error) => {
-                // What cannot be fetched had better be resolved anew.
+                // Resolve again next time, since a file of this resolution cannot be fetched.
                 if !matches!(error, InstallError::Offline { .. } | InstallError::Timeout { .. }) {
-                    self.memo.forget(&self.question(request));
+                    self.resolution_cache.remove(&self.resolution_key(request));
                 }
                 Err(error)
             }
         }
     }
 
-    /// Resolves and fetches without Pyodide's files. The request has this answer from now on.
+    /// Resolves and fetches without Pyodide's files, and caches the resolution.
     fn install_from_index(
         &self,
-        request: &Request,
+        request: &PackageRequest,
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
-        let demand = Demand { without_pyodide: true, ..self.demand(request)? };
-        let resolution = self.resolve_afresh(demand, progress, deadline)?;
+        let resolve_request = ResolveRequest { without_pyodide: true, ..self.resolve_request(request)? };
+        let resolution = self.resolve_uncached(resolve_request, progress, deadline)?;
         let wheels = self.fetch_until(&resolution, progress, deadline)?;
-        self.memo.put(&self.question(request), &resolution);
+        self.resolution_cache.put(&self.resolution_key(request), &resolution);
         Ok((resolution, wheels))
     }
 
-    /// Whether Pyodide's server is known not to answer.
-    fn is_pyodide_out(&self) -> bool {
-        let Some(outage) = self.outage.as_ref().filter(|_| !self.settings.offline) else { return false };
-        if outage.is_known() {
+    /// Returns whether Pyodide's server has recently failed or cannot be resolved.
+    fn is_pyodide_unavailable(&self) -> bool {
+        let Some(outage) = self.pyodide_outage.as_ref().filter(|_| !self.settings.offline) else { return false };
+        if outage.is_open() {
             return true;
         }
-        let nowhere = outage.is_nowhere();
-        if nowhere {
-            outage.begin();
+        let is_unresolvable = outage.is_unresolvable();
+        if is_unresolvable {
+            outage.record_failure();
         }
-        nowhere
+        is_unresolvable
     }
 
-    /// Whether a file must be fetched from Pyodide's server.
-    fn lacks_files_of_pyodide(&self, resolution: &Resolution) -> Result<bool, InstallError> {
-        for pinned in resolution.pinned().iter().filter(|pinned| pinned.source == Source::Pyodide) {
-            if self.settings.cache.get(&key(pinned))?.is_none() {
+    /// Returns whether a file of the resolution has to be fetched from Pyodide's server.
+    fn needs_pyodide_download(&self, resolution: &Resolution) -> Result<bool, InstallError> {
+        for pinned in resolution.pinned().iter().filter(|pinned| pinned.source == FileSource::Pyodide) {
+            if self.settings.cache.get(&wheel_key(pinned))?.is_none() {
                 return Ok(true);
             }
         }
@@ -196,7 +202,7 @@ impl Installer {
 
     fn resolve_until(
         &self,
-        request: &Request,
+        request: &PackageRequest,
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<Resolution, InstallError> {
@@ -204,92 +210,93 @@ impl Installer {
             return Ok(Resolution::new(&self.platform, Vec::new()));
         }
         if self.settings.no_install {
-            return self.resolve_nothing(request);
+            return self.resolve_without_installing(request);
         }
         for requirement in request.required() {
-            if let Some(rule) = self.settings.policy.objection(requirement.name()) {
-                return Err(InstallError::Refused { name: requirement.name().to_owned(), rule, required_by: None });
+            if let Some(violation) = self.settings.policy.violation(requirement.name()) {
+                return Err(InstallError::Denied { name: requirement.name().to_owned(), violation, required_by: None });
             }
         }
-        let question = self.question(request);
-        if let Some(resolution) = self.memo.get(&question, self.settings.offline) {
+        let key = self.resolution_key(request);
+        if let Some(resolution) = self.resolution_cache.get(&key, self.settings.offline) {
             return Ok(resolution);
         }
-        let demand = self.demand(request)?;
-        let without_pyodide = if self.is_pyodide_out() {
-            self.resolve_without_pyodide(&question, &demand, progress, deadline)?
+        let resolve_request = self.resolve_request(request)?;
+        let without_pyodide = if self.is_pyodide_unavailable() {
+            self.resolve_without_pyodide(&key, &resolve_request, progress, deadline)?
         } else {
             None
         };
         let resolution = match without_pyodide {
             Some(resolution) => resolution,
-            None => self.resolve_afresh(demand, progress, deadline)?,
+            None => self.resolve_uncached(resolve_request, progress, deadline)?,
         };
-        self.memo.put(&question, &resolution);
+        self.resolution_cache.put(&key, &resolution);
         Ok(resolution)
     }
 
-    /// The answer while Pyodide's server is out: what was taken from it before, or else what others have, if they do.
+    /// Resolves while Pyodide's server is unavailable: returns the cached resolution if all its files of Pyodide have
+    /// been fetched, else a resolution with files of other sources, or `None` if those do not suffice.
     fn resolve_without_pyodide(
         &self,
-        question: &Question,
-        demand: &Demand,
+        key: &ResolutionKey,
+        resolve_request: &ResolveRequest,
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<Option<Resolution>, InstallError> {
-        if let Some(before) = self.memo.get(question, true)
-            && !self.lacks_files_of_pyodide(&before)?
+        if let Some(cached) = self.resolution_cache.get(key, true)
+            && !self.needs_pyodide_download(&cached)?
         {
-            return Ok(Some(before));
+            return Ok(Some(cached));
         }
-        let demand = Demand { without_pyodide: true, ..demand.clone() };
-        // What only that server has, it is asked for all the same.
-        Ok(self.resolve_afresh(demand, progress, deadline).ok())
+        let resolve_request = ResolveRequest { without_pyodide: true, ..resolve_request.clone() };
+        // On failure, the caller resolves with Pyodide's files, which may be the only ones.
+        Ok(self.resolve_uncached(resolve_request, progress, deadline).ok())
     }
 
-    fn demand(&self, request: &Request) -> Result<Demand, InstallError> {
+    fn resolve_request(&self, request: &PackageRequest) -> Result<ResolveRequest, InstallError> {
         let mut constraints = request.constraints.clone();
         for installed in &request.installed {
             constraints.push(Requirement::exact(&installed.name, &installed.version)?);
         }
-        let allowed = |requirement: &&Requirement| self.settings.policy.objection(requirement.name()).is_none();
-        Ok(Demand {
+        let is_allowed = |requirement: &&Requirement| self.settings.policy.violation(requirement.name()).is_none();
+        Ok(ResolveRequest {
             requirements: request.requirements.clone(),
             inferred: request.inferred.clone(),
-            optional: request.optional.iter().filter(allowed).cloned().collect(),
+            optional: request.optional.iter().filter(is_allowed).cloned().collect(),
             constraints,
             without_pyodide: false,
         })
     }
 
-    /// The answer where installing is switched off. What is only inferred from imports may be there all the same, in a
-    /// directory that was mounted or as a file that the code makes.
-    fn resolve_nothing(&self, request: &Request) -> Result<Resolution, InstallError> {
-        let refusal = |requirements: &[Requirement]| InstallError::NoInstall {
+    /// Resolves while installing is disabled. Requirements are errors. Inferred ones are reported as missing instead,
+    /// since the code may find their modules in a mounted directory or in a file that it writes.
+    fn resolve_without_installing(&self, request: &PackageRequest) -> Result<Resolution, InstallError> {
+        let disabled = |requirements: &[Requirement]| InstallError::InstallDisabled {
             packages: requirements.iter().map(ToString::to_string).collect(),
         };
         if !request.requirements.is_empty() {
-            return Err(refusal(&request.requirements));
+            return Err(disabled(&request.requirements));
         }
-        let absent = |inferred: &Requirement| Absent {
+        let missing = |inferred: &Requirement| MissingPackage {
             name: inferred.name().to_owned(),
-            reason: refusal(std::slice::from_ref(inferred)).to_string(),
+            reason: disabled(std::slice::from_ref(inferred)).with_general_hint(),
         };
-        let absent = request.inferred.iter().map(absent).collect();
-        Ok(Resolution::new(&self.platform, Vec::new()).without(absent))
+        let missing = request.inferred.iter().map(missing).collect();
+        Ok(Resolution::new(&self.platform, Vec::new()).with_missing(missing))
     }
 
-    fn resolve_afresh(
+    fn resolve_uncached(
         &self,
-        demand: Demand,
+        request: ResolveRequest,
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<Resolution, InstallError> {
-        let names: Vec<_> = demand.named().map(Requirement::name).collect();
+        let names: Vec<_> = request.all().map(Requirement::name).collect();
         let doing = format!("resolving {}", names.join(", "));
-        let step = progress.start(Step::unmeasured(doing.clone()));
+        let step = progress.start(ProgressStep::indeterminate(doing.clone()));
         let resolution = self.worker.run(&doing, remaining(deadline), move |engine| {
-            async move { engine.resolve(&demand).await }.boxed_local()
+            async move { engine.resolve(&request).await }.boxed_local()
         })?;
         step.finish();
         Ok(resolution)
@@ -304,7 +311,7 @@ impl Installer {
         let mut wheels: Vec<Option<Wheel>> = Vec::new();
         let mut missing = Vec::new();
         for (index, pinned) in resolution.pinned().iter().enumerate() {
-            let entry = self.settings.cache.get(&key(pinned))?;
+            let entry = self.settings.cache.get(&wheel_key(pinned))?;
             if entry.is_none() {
                 missing.push((index, pinned));
             }
@@ -313,36 +320,42 @@ impl Installer {
         let results = Mutex::new(Vec::new());
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            for _ in 0..missing.len().min(PARALLEL) {
+            for _ in 0..missing.len().min(MAX_PARALLEL_DOWNLOADS) {
                 scope.spawn(|| {
                     while let Some((index, pinned)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let outcome = self.fetch_one(pinned, progress, deadline);
-                        // After a failure the rest would be fetched for nothing.
+                        // After a failure the remaining files are of no use.
                         if outcome.is_err() {
                             next.store(missing.len(), Ordering::Relaxed);
                         }
-                        results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((*index, outcome));
+                        results.lock().push((*index, outcome));
                     }
                 });
             }
         });
-        for (index, outcome) in results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        for (index, outcome) in results.into_inner() {
             wheels[index] = Some(outcome?);
         }
         Ok(wheels.into_iter().flatten().collect())
     }
 
-    fn fetch_one(&self, pinned: &Pinned, progress: &dyn Progress, deadline: Instant) -> Result<Wheel, InstallError> {
-        let entry = self.settings.cache.get_or_make(&key(pinned), progress, |new: &NewEntry| {
+    fn fetch_one(
+        &self,
+        pinned: &PinnedFile,
+        progress: &dyn Progress,
+        deadline: Instant,
+    ) -> Result<Wheel, InstallError> {
+        let entry = self.settings.cache.get_or_create(&wheel_key(pinned), progress, |new: &NewEntry| {
             let doing = format!("downloading {}", pinned.filename);
             let step: Arc<Box<dyn StepProgress>> = Arc::new(progress.start(match pinned.size {
-                Some(size) => Step::bytes(doing.clone(), size),
-                None => Step { unit: Unit::Bytes, ..Step::unmeasured(doing.clone()) },
+                Some(size) => ProgressStep::bytes(doing.clone(), size),
+                None => ProgressStep { unit: Unit::Bytes, ..ProgressStep::indeterminate(doing.clone()) },
             }));
             let path = new.path().join(&pinned.filename);
-            let (advancing, wanted) = (Arc::clone(&step), pinned.clone());
+            let (download_step, pinned) = (Arc::clone(&step), pinned.clone());
             self.worker.run(&doing, remaining(deadline), move |engine| {
-                async move { engine.download(&wanted, &path, &|bytes| advancing.advance(bytes)).await }.boxed_local()
+                async move { engine.download(&pinned, &path, &|bytes| download_step.advance(bytes)).await }
+                    .boxed_local()
             })?;
             if let Some(step) = Arc::into_inner(step) {
                 step.finish();
@@ -352,7 +365,7 @@ impl Installer {
         self.wheel(pinned, &entry)
     }
 
-    fn wheel(&self, pinned: &Pinned, entry: &Entry) -> Result<Wheel, InstallError> {
+    fn wheel(&self, pinned: &PinnedFile, entry: &Entry) -> Result<Wheel, InstallError> {
         Ok(Wheel {
             name: pinned.name.clone(),
             version: pinned.version.clone(),
@@ -364,22 +377,22 @@ impl Installer {
         })
     }
 
-    fn question(&self, request: &Request) -> Question {
+    fn resolution_key(&self, request: &PackageRequest) -> ResolutionKey {
         let mut parts = self.fingerprint.clone();
-        parts.extend(self.settings.find_links.iter().map(|place| listing(place)));
-        for (what, list) in [
+        parts.extend(self.settings.find_links.iter().map(|location| listing(location)));
+        for (name, list) in [
             ("requirements", &request.requirements),
             ("inferred", &request.inferred),
             ("optional", &request.optional),
             ("constraints", &request.constraints),
         ] {
-            parts.push(format!("{what} {}", list.len()));
+            parts.push(format!("{name} {}", list.len()));
             let mut texts: Vec<_> = list.iter().map(|r| format!("{r} {}", r.hashes.join(" "))).collect();
             texts.sort();
             parts.extend(texts);
         }
         parts.extend(request.installed.iter().map(|installed| format!("{}=={}", installed.name, installed.version)));
-        Question::new(parts.iter().map(String::as_str))
+        ResolutionKey::new(parts.iter().map(String::as_str))
     }
 }
 
@@ -387,17 +400,18 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// Whether the server of a file, rather than the file, is at fault.
-fn is_unreachable(error: &InstallError) -> bool {
-    matches!(error, InstallError::Network { .. } | InstallError::Absent { .. } | InstallError::Offline { .. })
+/// Returns whether the error is a failure of the file's server rather than of the file.
+fn is_server_failure(error: &InstallError) -> bool {
+    matches!(error, InstallError::Network { .. } | InstallError::MissingFile { .. } | InstallError::Offline { .. })
 }
 
-/// The key of a file in the cache.
-pub(crate) fn key(pinned: &Pinned) -> EntryKey {
+/// Returns the key of a file in the cache.
+fn wheel_key(pinned: &PinnedFile) -> EntryKey {
     EntryKey::new("wheel").part("sha256", &pinned.sha256).part("file", &pinned.filename)
 }
 
-/// What of platform and settings decides over a resolution. Being offline does not: it only forbids asking anew.
+/// Returns the parts of the platform and the settings that a resolution depends on. Being offline is not among them: it
+/// changes which resolutions can be computed, but not their content.
 fn fingerprint(platform: &Platform, settings: &Settings) -> Vec<String> {
     let mut parts = vec![platform.fingerprint(), settings.policy.fingerprint()];
     parts.push(format!("index {:?} {}", settings.index_url, settings.no_index));
@@ -406,16 +420,16 @@ fn fingerprint(platform: &Platform, settings: &Settings) -> Vec<String> {
     parts.push(format!("newer {:?}", settings.exclude_newer));
     parts.extend(settings.constraints.iter().map(|constraint| format!("constraint {constraint}")));
     if let Some(source) = &settings.pyodide {
-        // Reading and hashing the lock would cost more than the rest; a lock that is changed in place is younger.
+        // Hashing the lock would cost more than the rest. A lock that is changed in place has a new modification time.
         let stamp = std::fs::metadata(&source.lock).map(|metadata| (metadata.len(), metadata.modified().ok()));
         parts.push(format!("pyodide {:?} {} {:?}", source.lock, source.base_url, stamp.ok()));
     }
     parts
 }
 
-/// What lies in a directory of wheels: another listing, another question.
-fn listing(place: &str) -> String {
-    let Ok(files) = std::fs::read_dir(place) else { return String::new() };
+/// Returns the names, sizes and times of the files in a directory of wheels, so that a change gives another key.
+fn listing(location: &str) -> String {
+    let Ok(files) = std::fs::read_dir(location) else { return String::new() };
     let mut names: Vec<String> = files
         .flatten()
         .map(|file| {

@@ -1,44 +1,45 @@
 //! From a piece of Python code to verified wheels.
 //!
 //! ```text
-//! code ──▶ needs ──▶ requests ──▶ Installer::resolve ──▶ Resolution ──▶ Installer::fetch ──▶ Wheel::unpack
-//!        (parsing)  (policy)      (uv's resolver)       (pinned, hashed) (cache by sha256)   (checked files)
+//! code ──▶ inference ──▶ PackageRequest ──▶ Installer::resolve ──▶ Resolution ──▶ Installer::fetch ──▶ Wheel::unpack
+//!          (parsing)     (policy)           (uv's resolver)        (pinned)       (cache by SHA-256)   (checked files)
 //! ```
 //!
-//! Nothing here runs code that a package brings: only wheels are taken, none is ever built, and what is unpacked are
-//! bytes in memory. Nothing of the code being run chooses an index, an address or a path: those come from
-//! [`Settings`], that is from whoever started the program.
+//! Code of packages is never executed here: packages are taken as wheels only, never built from source, and unpacking
+//! produces bytes in memory. The code that is going to run does not choose indexes, URLs or paths. Those come from
+//! [`Settings`], which the operator sets.
 //!
-//! uv's crates resolve and download. They are internals of uv without promises, so every use of them is inside this
-//! crate and none of their types is seen outside of it.
+//! uv's crates resolve and download. They are uv's internals without stability promises, so they are used only inside
+//! this crate, and its public API exposes none of their types.
 
+mod atomic_file;
 mod bundle;
-mod cached;
 mod error;
+mod host_outage;
+pub mod inference;
 mod installer;
-mod memo;
-pub mod needs;
-mod outage;
 mod platform;
 mod policy;
 mod pyodide;
 mod requirement;
-mod requirement_file;
+mod requirements_file;
 mod resolution;
+mod resolution_cache;
 mod settings;
 mod suggestions;
 mod uv;
 pub mod wheel;
+mod wheel_cache;
 
 pub use bundle::LOCK_FILE;
-pub use cached::{CachedWheel, cached_wheels, clean_wheels};
-pub use error::InstallError;
-pub use installer::{Installed, Installer, Request};
-pub use needs::{Inferred, Known, Needs, NeedsError};
-pub use platform::Platform;
-pub use policy::{Policy, PolicyError};
+pub use error::{GeneralHint, InstallError, Setting};
+pub use inference::{AvailableModules, Dependencies, DependencyError, InferredDependency};
+pub use installer::{InstalledPackage, Installer, PackageRequest};
+pub use platform::{Platform, PlatformError};
+pub use policy::{Policy, PolicyError, PolicyViolation};
 pub use requirement::{Requirement, RequirementError};
-pub use requirement_file::RequirementFileError;
-pub use resolution::{Absent, Kind, Pinned, Resolution, Source};
+pub use requirements_file::RequirementsFileError;
+pub use resolution::{FileKind, FileSource, MissingPackage, PinnedFile, Resolution};
 pub use settings::{PyodideSource, Settings};
-pub use wheel::{Unpacked, UnpackedFile, Wheel, WheelError};
+pub use wheel::{UnpackedFile, UnpackedWheel, Wheel, WheelError};
+pub use wheel_cache::{CachedWheel, cached_wheels, clean_wheels};

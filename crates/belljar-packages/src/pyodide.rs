@@ -1,10 +1,11 @@
 //! `pyodide-lock.json`: the wheels that were built for a Pyodide release.
 //!
-//! Format: <https://pyodide.org/en/stable/development/abi.html> and Pyodide's `pyodide-lock` library. Of its entries
+//! Format: <https://pyodide.org/en/stable/development/abi.html> and Pyodide's `pyodide-lock` library. The kinds of
+//! entries are used as follows:
 //! - wheels for the platform are offered to the resolver, with their `depends` as metadata;
-//! - pure wheels only lend their versions as preferences, since the index has the same versions with another hash;
-//! - shared libraries (zips) come along with the wheels whose `depends` name them;
-//! - tests that were cut off from packages (zips too) are left out.
+//! - pure wheels only give preferred versions, since the index has the same versions with another hash;
+//! - shared libraries (zips) are added to the resolution of the wheels that list them in `depends`;
+//! - tests that were split off from packages (zips too) are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -16,20 +17,20 @@ use sha2::{Digest, Sha256};
 use url::Url;
 use uv_normalize::PackageName;
 
-use crate::error::InstallError;
-use crate::resolution::{Kind, Pinned, Source, hexadecimal};
+use crate::error::{InstallError, Setting};
+use crate::resolution::{FileKind, FileSource, PinnedFile};
 use crate::settings::PyodideSource;
 
-/// Largest lock that is read; that of 2026 has 120 KB.
+/// The maximum size of a lock file. The file of 2026 has 120 KB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The entries of a lock that can be installed, by normalised name.
+/// The installable entries of a lock, by normalised name.
 #[derive(Debug)]
 pub(crate) struct PyodideLock {
     packages: BTreeMap<String, Entry>,
-    /// Import name to normalised package name.
+    /// Maps import names to normalised package names.
     imports: HashMap<String, String>,
-    /// Of the lock's bytes and the base address.
+    /// A digest of the lock's bytes and the base URL.
     pub(crate) digest: String,
 }
 
@@ -39,13 +40,13 @@ pub(crate) struct Entry {
     pub(crate) filename: String,
     pub(crate) url: Url,
     pub(crate) sha256: String,
-    /// Normalised names.
+    /// The normalised names of its dependencies.
     pub(crate) depends: Vec<String>,
-    pub(crate) form: Form,
+    pub(crate) kind: EntryKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum EntryKind {
     /// A wheel with compiled code.
     Compiled,
     /// A wheel for any platform.
@@ -76,7 +77,7 @@ impl PyodideLock {
     pub(crate) fn read(source: &PyodideSource) -> Result<Self, InstallError> {
         let failed = |error| InstallError::Io { action: "read", path: source.lock.clone(), source: error };
         if std::fs::metadata(&source.lock).map_err(failed)?.len() > MAX_BYTES {
-            return Err(unreadable(&source.lock, "it is too large to be a lock"));
+            return Err(unreadable(&source.lock, "it is too large"));
         }
         let bytes = std::fs::read(&source.lock).map_err(failed)?;
         let base = base_url(&source.base_url)?;
@@ -87,75 +88,75 @@ impl PyodideLock {
         digest.update([0]);
         digest.update(&bytes);
         let mut read =
-            PyodideLock { packages: BTreeMap::new(), imports: HashMap::new(), digest: hexadecimal(&digest.finalize()) };
+            PyodideLock { packages: BTreeMap::new(), imports: HashMap::new(), digest: hex::encode(digest.finalize()) };
         for package in lock.packages.into_values() {
-            read.take(package, &base);
+            read.add(package, &base);
         }
         Ok(read)
     }
 
-    /// Takes one entry, unless it is of no use.
-    fn take(&mut self, package: LockedPackage, base: &Url) {
+    /// Adds an entry, unless it cannot be installed.
+    fn add(&mut self, package: LockedPackage, base: &Url) {
         let Some(name) = normalised(&package.name) else { return };
         let Ok(url) = base.join(&package.file_name) else { return };
         let Some(filename) = url.path_segments().and_then(|mut segments| segments.next_back()).map(str::to_owned)
         else {
             return;
         };
-        let form = match (package.package_type.as_str(), filename.ends_with(".whl")) {
-            ("shared_library", false) => Form::SharedLibrary,
-            (_, true) if filename.ends_with("-none-any.whl") => Form::Pure,
-            (_, true) => Form::Compiled,
-            // Tests that were cut off, libraries of other kinds.
+        let kind = match (package.package_type.as_str(), filename.ends_with(".whl")) {
+            ("shared_library", false) => EntryKind::SharedLibrary,
+            (_, true) if filename.ends_with("-none-any.whl") => EntryKind::Pure,
+            (_, true) => EntryKind::Compiled,
+            // Tests that were split off, libraries of other kinds.
             (_, false) => return,
         };
         let sha256 = package.sha256.to_ascii_lowercase();
         if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            tracing::debug!(package = name, "the lock gives no sha256");
+            tracing::debug!(package = name, "the lock gives no SHA-256");
             return;
         }
-        if form != Form::SharedLibrary {
+        if kind != EntryKind::SharedLibrary {
             for import in &package.imports {
                 self.imports.entry(import.clone()).or_insert_with(|| name.clone());
             }
         }
         let depends = package.depends.iter().filter_map(|name| normalised(name)).collect();
-        self.packages.insert(name, Entry { version: package.version, filename, url, sha256, depends, form });
+        self.packages.insert(name, Entry { version: package.version, filename, url, sha256, depends, kind });
     }
 
-    /// The package that provides a module.
+    /// Returns the package that provides a module.
     pub(crate) fn distribution_of(&self, import: &str) -> Option<&str> {
         self.imports.get(import).map(String::as_str)
     }
 
-    /// Every package's name.
+    /// Returns the names of all packages.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.packages.keys().map(String::as_str)
     }
 
-    /// The wheels of both kinds, for the resolver.
+    /// Returns the wheels of both kinds, for the resolver.
     pub(crate) fn wheels(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.packages
             .iter()
-            .filter(|(_, entry)| entry.form != Form::SharedLibrary)
+            .filter(|(_, entry)| entry.kind != EntryKind::SharedLibrary)
             .map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The wheel of a package.
+    /// Returns the wheel of a package.
     pub(crate) fn wheel(&self, name: &str) -> Option<&Entry> {
-        self.packages.get(name).filter(|entry| entry.form != Form::SharedLibrary)
+        self.packages.get(name).filter(|entry| entry.kind != EntryKind::SharedLibrary)
     }
 
-    /// The packages that a wheel needs, without the shared libraries.
+    /// Returns the packages that a wheel depends on, without the shared libraries.
     pub(crate) fn required_packages<'a>(&'a self, entry: &'a Entry) -> impl Iterator<Item = &'a str> {
-        let library = |name: &str| self.packages.get(name).is_some_and(|entry| entry.form == Form::SharedLibrary);
+        let library = |name: &str| self.packages.get(name).is_some_and(|entry| entry.kind == EntryKind::SharedLibrary);
         entry.depends.iter().map(String::as_str).filter(move |name| !library(name))
     }
 
-    /// The shared libraries that these wheels need, directly or through another library.
-    pub(crate) fn shared_libraries<'a>(&self, wheels: impl Iterator<Item = &'a Pinned>) -> Vec<Pinned> {
+    /// Returns the shared libraries that these wheels depend on, directly or through another library.
+    pub(crate) fn shared_libraries<'a>(&self, wheels: impl Iterator<Item = &'a PinnedFile>) -> Vec<PinnedFile> {
         let mut open: Vec<&str> = Vec::new();
-        // By hash: the same file may come from a directory too.
+        // Compare by hash, since the same file may also come from a directory.
         for wheel in wheels {
             if let Some(entry) = self.packages.get(&wheel.name).filter(|entry| entry.sha256 == wheel.sha256) {
                 open.extend(entry.depends.iter().map(String::as_str));
@@ -164,19 +165,19 @@ impl PyodideLock {
         let mut seen = BTreeSet::new();
         let mut libraries = Vec::new();
         while let Some(name) = open.pop() {
-            let Some(entry) = self.packages.get(name).filter(|entry| entry.form == Form::SharedLibrary) else {
+            let Some(entry) = self.packages.get(name).filter(|entry| entry.kind == EntryKind::SharedLibrary) else {
                 continue;
             };
             if seen.insert(name) {
                 open.extend(entry.depends.iter().map(String::as_str));
-                libraries.push(Pinned {
+                libraries.push(PinnedFile {
                     name: name.to_owned(),
                     version: entry.version.clone(),
                     filename: entry.filename.clone(),
                     sha256: entry.sha256.clone(),
                     size: None,
-                    kind: Kind::SharedLibrary,
-                    source: Source::Pyodide,
+                    kind: FileKind::SharedLibrary,
+                    source: FileSource::Pyodide,
                     url: entry.url.to_string(),
                 });
             }
@@ -184,11 +185,11 @@ impl PyodideLock {
         libraries
     }
 
-    /// The compiled wheels as a page of links (PEP 503), which is how uv takes wheels that no index lists.
+    /// Returns the compiled wheels as a page of links (PEP 503), the form in which uv accepts wheels without an index.
     pub(crate) fn links_page(&self) -> String {
         let mut page = String::from("<!DOCTYPE html>\n<html><body>\n");
-        for entry in self.packages.values().filter(|entry| entry.form == Form::Compiled) {
-            // Neither an address nor a normalised file name holds a quote or an angle bracket.
+        for entry in self.packages.values().filter(|entry| entry.kind == EntryKind::Compiled) {
+            // URLs and normalised file names contain neither quotes nor angle brackets.
             let _ = writeln!(page, "<a href=\"{}#sha256={}\">{}</a>", entry.url, entry.sha256, entry.filename);
         }
         page.push_str("</body></html>\n");
@@ -196,11 +197,12 @@ impl PyodideLock {
     }
 }
 
-/// A base address, with the slash that makes file names relative to it.
+/// Parses a base URL, adding the trailing slash that makes file names relative to it.
 fn base_url(text: &str) -> Result<Url, InstallError> {
     let slash = if text.ends_with('/') { "" } else { "/" };
     Url::parse(&format!("{text}{slash}")).map_err(|error| InstallError::Setting {
-        setting: format!("the address of Pyodide's wheels, `{text}`"),
+        setting: Setting::PyodideUrl,
+        value: text.to_owned(),
         reason: error.to_string(),
     })
 }
@@ -210,13 +212,14 @@ fn normalised(name: &str) -> Option<String> {
 }
 
 fn unreadable(path: &Path, reason: &str) -> InstallError {
-    InstallError::Setting { setting: format!("the lock {}", path.display()), reason: reason.to_owned() }
+    let value = path.display().to_string();
+    InstallError::Setting { setting: Setting::PyodideLock, value, reason: reason.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, PyodideLock};
-    use crate::resolution::{Kind, Pinned, Source};
+    use super::{EntryKind, PyodideLock};
+    use crate::resolution::{FileKind, FileSource, PinnedFile};
     use crate::settings::PyodideSource;
 
     fn lock(text: &str) -> PyodideLock {
@@ -252,11 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn names_are_normalised_tests_left_out_and_forms_told_apart() {
+    fn lock_is_parsed_into_entries_of_the_right_kind() {
         let lock = example();
         assert_eq!(lock.names().collect::<Vec<_>>(), ["libblas", "libsuite", "scipy", "six"]);
-        assert_eq!(lock.packages["scipy"].form, Form::Compiled);
-        assert_eq!(lock.packages["six"].form, Form::Pure);
+        assert_eq!(lock.packages["scipy"].kind, EntryKind::Compiled);
+        assert_eq!(lock.packages["six"].kind, EntryKind::Pure);
         assert_eq!(lock.distribution_of("six"), Some("six"));
         let required: Vec<_> = lock.required_packages(&lock.packages["scipy"]).collect();
         assert_eq!(required, ["numpy"]);
@@ -270,23 +273,23 @@ mod tests {
     }
 
     #[test]
-    fn shared_libraries_come_along_with_the_wheels_that_need_them() {
+    fn wheels_bring_the_shared_libraries_that_they_depend_on() {
         let lock = example();
-        let wheel = Pinned {
+        let wheel = PinnedFile {
             name: "scipy".into(),
             version: "1.0".into(),
             filename: "scipy-1.0-cp314-cp314-pyemscripten_2026_0_wasm32.whl".into(),
             sha256: "0".repeat(64),
             size: None,
-            kind: Kind::Wheel,
-            source: Source::Pyodide,
+            kind: FileKind::Wheel,
+            source: FileSource::Pyodide,
             url: String::new(),
         };
         let names: Vec<_> = lock.shared_libraries([&wheel].into_iter()).into_iter().map(|file| file.name).collect();
         assert_eq!(names, ["libsuite", "libblas"]);
-        let from_directory = Pinned { source: Source::FindLinks, ..wheel.clone() };
+        let from_directory = PinnedFile { source: FileSource::FindLinks, ..wheel.clone() };
         assert_eq!(lock.shared_libraries([&from_directory].into_iter()).len(), 2);
-        let from_index = Pinned { sha256: "1".repeat(64), ..wheel };
+        let from_index = PinnedFile { sha256: "1".repeat(64), ..wheel };
         assert!(lock.shared_libraries([&from_index].into_iter()).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! One requirement: a name, extras, versions and a marker. Never an address or a path.
+//! A requirement: a name, extras, versions and a marker, but never a URL or a path.
 
 use std::fmt;
 use std::path::Path;
@@ -9,79 +9,94 @@ use uv_normalize::PackageName;
 use uv_pep508::{Pep508ErrorSource, Pep508Url, VersionOrUrl};
 use uv_pypi_types::VerbatimParsedUrl;
 
-/// Longest requirement that is read: a line of a lock file with its hashes is far shorter.
+use crate::error::GeneralHint;
+
+/// The maximum length of a requirement in bytes. A line of a lock file with its hashes is far shorter.
 const MAX_LENGTH: usize = 4096;
 
-/// A requirement as PEP 508 writes it, without the form `NAME @ URL`.
+/// A requirement in the syntax of PEP 508, except for the form `NAME @ URL`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Requirement {
     inner: uv_pep508::Requirement<NoUrl>,
-    /// `sha256:…` digests of which the chosen wheel must have one. Empty: any wheel of the index will do.
+    /// The accepted `sha256:…` digests of the chosen wheel. If empty, any wheel of the index is accepted.
     pub(crate) hashes: Vec<String>,
 }
 
-/// Why a requirement is refused.
+/// The reason that a requirement is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RequirementError {
-    /// It names where the package comes from.
-    #[error(
-        "`{requirement}` is refused: packages come from the configured index only, never from a URL, a path or a repository\n\
-         hint: name the package and, if need be, a version, such as `name==1.2.3`"
-    )]
-    Address {
-        /// The requirement as given, shortened.
+    /// The requirement contains a URL, a path or a repository.
+    #[error("`{requirement}` is refused: packages come from the index only, not from a URL, a path or a repository")]
+    Url {
+        /// The requirement as given, truncated.
         requirement: String,
     },
 
-    /// It is an option of pip, such as `-e` or `--index-url`.
-    #[error("`{requirement}` is refused: it is an option, not a requirement\nhint: {hint}")]
+    /// The line is an option of pip, such as `-e` or `--index-url`.
+    #[error("`{requirement}` is refused: it is an option, not a requirement")]
     Option {
-        /// The line as given, shortened.
+        /// The line as given, truncated.
         requirement: String,
-        /// What to do instead.
-        hint: &'static str,
     },
 
-    /// It cannot be read.
-    #[error("`{requirement}` is not a requirement: {reason}\nhint: write `name`, `name==1.2.3` or `name[extra]>=1,<2`")]
+    /// The requirement is followed by an option of pip other than `--hash`.
+    #[error("`{option}` is refused: the only option supported after a requirement is --hash")]
+    OptionOfRequirement {
+        /// The option as given, truncated.
+        option: String,
+    },
+
+    /// The requirement has a syntax error.
+    #[error("`{requirement}` is not a requirement: {reason}")]
     Malformed {
-        /// The requirement as given, shortened.
+        /// The requirement as given, truncated.
         requirement: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }
 
+impl GeneralHint for RequirementError {
+    fn general_hint(&self) -> Option<String> {
+        let hint = match self {
+            RequirementError::Url { .. } => "name the package and, if needed, a version, such as `name==1.2.3`",
+            RequirementError::Option { .. } => {
+                "indexes and directories of wheels are configured when Belljar is started, not by the code that it runs"
+            }
+            RequirementError::OptionOfRequirement { .. } => return None,
+            RequirementError::Malformed { .. } => "write `name`, `name==1.2.3` or `name[extra]>=1,<2`",
+        };
+        Some(hint.to_owned())
+    }
+}
+
 impl Requirement {
-    /// Reads a requirement: `rich`, `rich<13`, `httpx[http2]>=0.27; python_version >= "3.9"`.
+    /// Parses a requirement: `rich`, `rich<13`, `httpx[http2]>=0.27; python_version >= "3.9"`.
     pub fn parse(text: &str) -> Result<Self, RequirementError> {
         let text = text.trim();
         if text.len() > MAX_LENGTH {
             return Err(RequirementError::Malformed {
-                requirement: shortened(text),
+                requirement: truncate_for_message(text),
                 reason: format!("it is longer than {MAX_LENGTH} bytes"),
             });
         }
         if text.starts_with('-') {
-            return Err(RequirementError::Option {
-                requirement: shortened(text),
-                hint: "indexes and directories of wheels are chosen by whoever starts Belljar, not by what it runs",
-            });
+            return Err(RequirementError::Option { requirement: truncate_for_message(text) });
         }
         match uv_pep508::Requirement::<NoUrl>::from_str(text) {
             Ok(inner) => Ok(Requirement { inner, hashes: Vec::new() }),
-            Err(error) => Err(if names_an_address(text) || matches!(error.message, Pep508ErrorSource::UrlError(_)) {
-                RequirementError::Address { requirement: shortened(text) }
+            Err(error) => Err(if looks_like_url(text) || matches!(error.message, Pep508ErrorSource::UrlError(_)) {
+                RequirementError::Url { requirement: truncate_for_message(text) }
             } else {
                 RequirementError::Malformed {
-                    requirement: shortened(text),
+                    requirement: truncate_for_message(text),
                     reason: error.message.to_string().lines().next().unwrap_or_default().to_owned(),
                 }
             }),
         }
     }
 
-    /// Any version of a package. `None` when the name is not one that a package can have.
+    /// Creates a requirement for any version of a package. Returns `None` if `name` is not a valid package name.
     pub fn any_version(name: &str) -> Option<Self> {
         let name = PackageName::from_str(name).ok()?;
         Some(Requirement {
@@ -96,27 +111,17 @@ impl Requirement {
         })
     }
 
-    /// Exactly one version of a package.
+    /// Creates a requirement for exactly one version of a package.
     pub fn exact(name: &str, version: &str) -> Result<Self, RequirementError> {
         Self::parse(&format!("{name}=={version}"))
     }
 
-    /// The package's name, normalised (PEP 503): lower case, `-` between words.
+    /// Returns the package's name, normalised (PEP 503): lower case, `-` between words.
     pub fn name(&self) -> &str {
         self.inner.name.as_ref()
     }
 
-    /// Whether it asks for one version only (`==`).
-    pub fn is_exact(&self) -> bool {
-        match &self.inner.version_or_url {
-            Some(VersionOrUrl::VersionSpecifier(specifiers)) => {
-                specifiers.iter().any(|specifier| *specifier.operator() == uv_pep440::Operator::Equal)
-            }
-            _ => false,
-        }
-    }
-
-    /// The form that uv works with.
+    /// Converts the requirement to uv's type.
     pub(crate) fn to_uv(&self) -> uv_pep508::Requirement<VerbatimParsedUrl> {
         let inner = self.inner.clone();
         uv_pep508::Requirement {
@@ -145,8 +150,8 @@ impl fmt::Debug for Requirement {
     }
 }
 
-/// Whether a text that is no requirement looks like a URL or a path.
-fn names_an_address(text: &str) -> bool {
+/// Returns whether a text that is not a requirement looks like a URL or a path.
+fn looks_like_url(text: &str) -> bool {
     let word = text.split_whitespace().next().unwrap_or_default();
     text.contains("://")
         || text.contains('@')
@@ -157,23 +162,26 @@ fn names_an_address(text: &str) -> bool {
         || word.to_ascii_lowercase().starts_with("file:")
 }
 
-/// The beginning of a text that came from outside, on one line, for a message.
-pub(crate) fn shortened(text: &str) -> String {
-    const SHOWN: usize = 120;
-    let mut line: String =
-        text.chars().take(SHOWN).map(|character| if character.is_control() { ' ' } else { character }).collect();
-    if text.chars().nth(SHOWN).is_some() {
+/// Returns the beginning of untrusted text on one line, for use in a message.
+pub(crate) fn truncate_for_message(text: &str) -> String {
+    const MAX_CHARACTERS: usize = 120;
+    let mut line: String = text
+        .chars()
+        .take(MAX_CHARACTERS)
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .collect();
+    if text.chars().nth(MAX_CHARACTERS).is_some() {
         line.push('…');
     }
     line
 }
 
-/// The address in a requirement: there can be none.
+/// The URL type of a requirement. It has no values, so a requirement cannot contain a URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum NoUrl {}
 
 #[derive(Debug, thiserror::Error)]
-#[error("packages come from the configured index only")]
+#[error("packages come from the index only")]
 struct UrlRefused;
 
 impl Pep508Url for NoUrl {
@@ -205,16 +213,14 @@ mod tests {
     use super::{Requirement, RequirementError};
 
     #[test]
-    fn names_versions_extras_and_markers_are_read_and_names_normalised() {
+    fn requirement_is_parsed_and_its_name_normalised() {
         let requirement = Requirement::parse("Ruamel.YAML[jinja2] >=0.18, <1 ; sys_platform == 'emscripten'").unwrap();
         assert_eq!(requirement.name(), "ruamel-yaml");
         assert_eq!(requirement.to_string(), "ruamel-yaml[jinja2]>=0.18,<1 ; sys_platform == 'emscripten'");
-        assert!(Requirement::parse("rich==13.0").unwrap().is_exact());
-        assert!(!Requirement::parse("rich<13").unwrap().is_exact());
     }
 
     #[test]
-    fn whatever_names_a_place_is_refused_as_such() {
+    fn urls_and_paths_are_refused() {
         for text in [
             "x @ https://example.org/x-1-py3-none-any.whl",
             "x@file:///etc/passwd",
@@ -228,7 +234,7 @@ mod tests {
             "git+ssh://git@example.org/x",
         ] {
             let error = Requirement::parse(text).unwrap_err();
-            assert!(matches!(error, RequirementError::Address { .. }), "{text}: {error}");
+            assert!(matches!(error, RequirementError::Url { .. }), "{text}: {error}");
         }
     }
 
@@ -241,9 +247,9 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_answered_with_what_is_wrong_on_one_line() {
+    fn syntax_error_is_reported_on_one_line() {
         let error = Requirement::parse("rich>=>1\nhello").unwrap_err().to_string();
         assert!(error.starts_with("`rich>=>1 hello` is not a requirement: "), "{error}");
-        assert_eq!(error.lines().count(), 2, "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
     }
 }

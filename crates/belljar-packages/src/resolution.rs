@@ -1,72 +1,73 @@
-//! A resolved set: which file of which version of each package, by hash.
+//! The result of a resolution: the chosen file of each package, with its hash.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::platform::Platform;
 
-/// What came of resolving: pinned files, sorted by name.
+/// A set of pinned files, sorted by package name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolution {
-    pinned: Vec<Pinned>,
+    pinned: Vec<PinnedFile>,
     key: String,
-    absent: Vec<Absent>,
+    #[serde(rename = "absent")]
+    missing: Vec<MissingPackage>,
 }
 
-/// A package that imports seemed to ask for, and that does not exist.
+/// A package that was inferred from an import and does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Absent {
-    /// Its normalised name.
+pub struct MissingPackage {
+    /// The normalised name.
     pub name: String,
-    /// What was found instead, in words to act on.
+    /// The error with its hint, as text.
     pub reason: String,
 }
 
-/// One file of a resolution.
+/// A file of a resolution, identified by its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pinned {
+pub struct PinnedFile {
     /// The package's normalised name.
     pub name: String,
-    /// Its version.
+    /// The package's version.
     pub version: String,
     /// The file's name.
     pub filename: String,
-    /// sha256 of the file, in lower-case hexadecimal.
+    /// The file's SHA-256 in lower-case hexadecimal.
     pub sha256: String,
-    /// The file's size in bytes, where the index tells it.
+    /// The file's size in bytes, if the index gives it.
     pub size: Option<u64>,
-    /// What the file is.
-    pub kind: Kind,
-    /// Where it comes from.
-    pub source: Source,
-    /// Its address, without credentials.
+    /// The kind of the file.
+    pub kind: FileKind,
+    /// The origin of the file.
+    pub source: FileSource,
+    /// The file's URL, without credentials.
     pub url: String,
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Kind {
+pub enum FileKind {
     /// A wheel.
     Wheel,
-    /// A wheel for another platform, of which only what is not compiled is used: the package can do without.
+    /// A wheel for another platform, of which the compiled files are left out, since the package works without them.
     PythonOnly,
     /// A zip of shared libraries that some of Pyodide's wheels need.
     SharedLibrary,
 }
 
-/// Where a file comes from.
+/// The origin of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Source {
+pub enum FileSource {
     /// A package index.
     Index,
-    /// A directory or page of wheels (`--find-links`).
+    /// A directory or page of wheels ([`Settings::find_links`](crate::Settings::find_links)).
     FindLinks,
     /// The files of a Pyodide release.
     Pyodide,
 }
 
 impl Resolution {
-    pub(crate) fn new(platform: &Platform, mut pinned: Vec<Pinned>) -> Self {
+    pub(crate) fn new(platform: &Platform, mut pinned: Vec<PinnedFile>) -> Self {
         pinned.sort_by(|one, other| (&one.name, &one.filename).cmp(&(&other.name, &other.filename)));
         let mut digest = Sha256::new();
         digest.update(platform.fingerprint());
@@ -76,65 +77,60 @@ impl Resolution {
             digest.update([0]);
             digest.update(&file.sha256);
         }
-        let key = hexadecimal(&digest.finalize());
-        Resolution { pinned, key, absent: Vec::new() }
+        let key = hex::encode(digest.finalize());
+        Resolution { pinned, key, missing: Vec::new() }
     }
 
-    pub(crate) fn without(self, absent: Vec<Absent>) -> Self {
-        Resolution { absent, ..self }
+    pub(crate) fn with_missing(self, missing: Vec<MissingPackage>) -> Self {
+        Resolution { missing, ..self }
     }
 
-    /// What was left out because no package has that name.
-    pub fn absent(&self) -> &[Absent] {
-        &self.absent
+    /// Returns the inferred packages that were left out because they do not exist.
+    pub fn missing(&self) -> &[MissingPackage] {
+        &self.missing
     }
 
-    /// The files, sorted by package name.
-    pub fn pinned(&self) -> &[Pinned] {
+    /// Returns the files, sorted by package name.
+    pub fn pinned(&self) -> &[PinnedFile] {
         &self.pinned
     }
 
-    /// Whether nothing is needed.
+    /// Returns whether the resolution has no files.
     pub fn is_empty(&self) -> bool {
         self.pinned.is_empty()
     }
 
-    /// A digest of the platform and of every file: equal keys, equal bytes.
+    /// Returns a digest of the platform and of every file. Equal keys mean equal bytes.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The file of a package. `name` is normalised.
-    pub fn get(&self, name: &str) -> Option<&Pinned> {
+    /// Returns the file of a package. `name` is normalised.
+    pub fn get(&self, name: &str) -> Option<&PinnedFile> {
         self.pinned.iter().find(|file| file.name == name)
     }
 }
 
-/// Bytes as lower-case hexadecimal digits.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Pinned, Resolution, Source};
+    use super::{FileKind, FileSource, PinnedFile, Resolution};
     use crate::platform::Platform;
 
-    fn pinned(name: &str, sha256: &str) -> Pinned {
-        Pinned {
+    fn pinned(name: &str, sha256: &str) -> PinnedFile {
+        PinnedFile {
             name: name.into(),
             version: "1".into(),
             filename: format!("{name}-1-py3-none-any.whl"),
             sha256: sha256.into(),
             size: None,
-            kind: Kind::Wheel,
-            source: Source::Index,
+            kind: FileKind::Wheel,
+            source: FileSource::Index,
             url: String::new(),
         }
     }
 
     #[test]
-    fn the_key_depends_on_the_files_and_not_on_their_order() {
+    fn key_depends_on_the_files_but_not_on_their_order() {
         let platform = Platform::cpython_3_14();
         let one = Resolution::new(&platform, vec![pinned("a", "00"), pinned("b", "01")]);
         let other = Resolution::new(&platform, vec![pinned("b", "01"), pinned("a", "00")]);

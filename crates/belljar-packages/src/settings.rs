@@ -1,75 +1,76 @@
-//! Where packages come from, and what of them may be had: chosen by whoever starts Belljar, never by code that runs.
+//! Settings: the sources of packages and the limits on installing them. The operator chooses them, never the code that
+//! runs.
 //!
-//! The environment variables are uv's (<https://docs.astral.sh/uv/reference/environment/>) and pip's
-//! (<https://pip.pypa.io/en/stable/topics/configuration/>). uv's win where both name the same thing. Configuration
-//! files of either are not read.
+//! The environment variables are those of uv (<https://docs.astral.sh/uv/reference/environment/>) and pip
+//! (<https://pip.pypa.io/en/stable/topics/configuration/>). uv's variables take precedence over pip's equivalents. The
+//! configuration files of both tools are ignored.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use belljar_cache::Cache;
 
-use crate::error::InstallError;
+use crate::error::{InstallError, Setting};
 use crate::policy::Policy;
 use crate::requirement::Requirement;
 
-/// What an [`Installer`](crate::Installer) goes by.
+/// The settings of an [`Installer`](crate::Installer).
 #[derive(Clone)]
 pub struct Settings {
-    /// Where archives, resolutions and uv's own cache are kept.
+    /// The cache for wheels, resolutions and uv's own cache.
     pub cache: Cache,
-    /// Nothing is fetched over the network.
+    /// If true, the network is not used.
     pub offline: bool,
-    /// The index that is asked last. `None`: uv's default. May hold credentials; may be a directory.
+    /// The index with the lowest priority: a URL, which may contain credentials, or a directory. Defaults to uv's
+    /// default index.
     pub index_url: Option<String>,
-    /// Indexes that are asked before it, in this order. The first that has a package is the only one asked for it.
+    /// Indexes with a higher priority, in this order. A package is taken only from the first index that has it.
     pub extra_index_urls: Vec<String>,
-    /// No index is asked: wheels come from `find_links` and Pyodide alone.
+    /// If true, indexes are not used, and wheels come only from `find_links` and Pyodide.
     pub no_index: bool,
-    /// Directories of wheels, or addresses of pages that link to wheels.
+    /// Directories of wheels, or URLs of pages that link to wheels.
     pub find_links: Vec<String>,
-    /// Files that were uploaded after this date are ignored: `2026-05-01`, `2026-05-01T12:00:00Z`, `3 days`.
+    /// The date after which uploaded files are ignored: `2026-05-01`, `2026-05-01T12:00:00Z`, `3 days`.
     pub exclude_newer: Option<String>,
-    /// Versions to keep to if the packages are needed.
+    /// Constraints on the versions of packages, which do not cause the packages to be installed.
     pub constraints: Vec<Requirement>,
-    /// Which packages may be installed.
+    /// The policy on which packages may be installed.
     pub policy: Policy,
-    /// Nothing is installed at all: a need is an error.
+    /// If true, nothing is installed, and requirements are errors.
     pub no_install: bool,
-    /// Pyodide's wheels, preferred for what they carry.
+    /// The wheels of a Pyodide release, which are preferred over those of the indexes.
     pub pyodide: Option<PyodideSource>,
-    /// How long one resolution with its downloads may take.
+    /// The time limit for one resolution with its downloads.
     pub timeout: Duration,
-    /// The most bytes that one file may have.
+    /// The maximum size of a file in bytes.
     pub max_file_bytes: u64,
-    /// A file of certificates to trust instead of the usual ones, where `SSL_CERT_FILE` and `SSL_CERT_DIR`, which
-    /// win, are not set.
+    /// A file of certificates to trust instead of the default ones. `SSL_CERT_FILE` and `SSL_CERT_DIR` take precedence.
     pub certificates: Option<PathBuf>,
-    /// The platform's certificates are trusted instead of Mozilla's, if it has any. Not uv's default: agents start
-    /// servers without the variables that would name a company's own authority.
+    /// If true, the platform's certificates, if it has any, are trusted instead of Mozilla's. This differs from uv's
+    /// default, because agents start servers without the variables that would name a company's certificate authority.
     pub system_certificates: bool,
-    /// Hosts (`HOST` or `HOST:PORT`) whose certificates are not checked.
+    /// Hosts (`HOST` or `HOST:PORT`) whose certificates are not verified.
     pub insecure_hosts: Vec<String>,
 }
 
-/// A Pyodide release's wheels: `pyodide-lock.json` and the address of the files that it names.
+/// The wheels of a Pyodide release: `pyodide-lock.json` and the base URL of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PyodideSource {
-    /// The lock file. Whoever gives it has checked it.
+    /// The lock file. The caller has verified it.
     pub lock: PathBuf,
-    /// The address under which the lock's files are found. May be a `file:` address.
+    /// The base URL of the lock's files, which may be a `file:` URL.
     pub base_url: String,
 }
 
 impl PyodideSource {
-    /// The wheels of a release (`314.0.7`) on Pyodide's own CDN.
+    /// Returns the wheels of a release (`314.0.7`) on Pyodide's own CDN.
     pub fn on_cdn(lock: PathBuf, release: &str) -> Self {
         PyodideSource { lock, base_url: format!("https://cdn.jsdelivr.net/pyodide/v{release}/full/") }
     }
 }
 
 impl Settings {
-    /// uv's default index, everything allowed, three minutes.
+    /// Creates the default settings: uv's default index, all packages allowed, a time limit of three minutes.
     pub fn new(cache: Cache) -> Self {
         Settings {
             cache,
@@ -91,8 +92,8 @@ impl Settings {
         }
     }
 
-    /// The same, with what uv's and pip's environment variables say. Proxies, `SSL_CERT_FILE`, `SSL_CERT_DIR` and
-    /// `NETRC` are honoured with either constructor.
+    /// Creates the default settings as modified by uv's and pip's environment variables. Proxies, `SSL_CERT_FILE`,
+    /// `SSL_CERT_DIR` and `NETRC` are used with either constructor.
     pub fn from_environment(cache: Cache) -> Result<Self, InstallError> {
         Self::from_variables(cache, |name| std::env::var(name).ok())
     }
@@ -119,12 +120,13 @@ impl Settings {
             Some(_) => words(&["UV_FIND_LINKS"], &[',']),
             None => words(&["PIP_FIND_LINKS"], SPACE),
         };
-        // pip takes a directory that is not there for an empty one; an option that names one is an error.
-        settings.find_links.retain(|place| place.contains("://") || PathBuf::from(place).exists());
+        // pip ignores missing directories in its variable. A missing directory that is set explicitly is an error.
+        settings.find_links.retain(|location| location.contains("://") || PathBuf::from(location).exists());
         settings.exclude_newer = first(&["UV_EXCLUDE_NEWER"]);
         for file in words(&["UV_CONSTRAINT", "PIP_CONSTRAINT"], SPACE) {
-            let constraints = crate::requirement_file::read(file.as_ref()).map_err(|error| InstallError::Setting {
-                setting: format!("constraints {file}"),
+            let constraints = crate::requirements_file::read(file.as_ref()).map_err(|error| InstallError::Setting {
+                setting: Setting::Constraints,
+                value: file.clone(),
                 reason: error.to_string(),
             })?;
             settings.constraints.extend(constraints);
@@ -136,7 +138,7 @@ impl Settings {
     }
 }
 
-/// What uv and pip both take for yes.
+/// Returns whether uv and pip both interpret a value as true.
 fn is_true(value: &str) -> bool {
     matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y" | "on" | "t")
 }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn pips_variables_are_honoured_and_uvs_win() {
+    fn uv_variables_take_precedence_over_pip_variables() {
         let pip = settings(&[
             ("PIP_INDEX_URL", "https://pip.example/simple"),
             ("PIP_EXTRA_INDEX_URL", "https://a.example https://b.example"),
@@ -169,21 +171,21 @@ mod tests {
     }
 
     #[test]
-    fn empty_variables_are_as_good_as_none() {
+    fn empty_variables_count_as_unset() {
         let settings = settings(&[("UV_DEFAULT_INDEX", ""), ("UV_OFFLINE", ""), ("PIP_INDEX_URL", " ")]);
         assert_eq!(settings.index_url, None);
         assert!(!settings.offline);
     }
 
     #[test]
-    fn switches_take_the_words_that_uv_and_pip_take() {
+    fn boolean_variables_accept_the_values_of_uv_and_pip() {
         assert!(settings(&[("UV_OFFLINE", "1")]).offline);
         assert!(settings(&[("PIP_NO_INDEX", "true")]).no_index);
         assert!(!settings(&[("UV_OFFLINE", "0")]).offline);
     }
 
     #[test]
-    fn the_machines_certificates_are_trusted_unless_somebody_says_no() {
+    fn system_certificates_are_trusted_unless_disabled() {
         assert!(settings(&[]).system_certificates);
         assert!(settings(&[("UV_SYSTEM_CERTS", "true")]).system_certificates);
         assert!(!settings(&[("UV_SYSTEM_CERTS", "false")]).system_certificates);
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_wheels_that_are_not_there_are_left_out() {
+    fn missing_find_links_directories_are_ignored() {
         let here = tempfile::tempdir().unwrap();
         let here = here.path().to_str().unwrap();
         let settings = settings(&[("PIP_FIND_LINKS", &format!("/nowhere/at/all {here}"))]);

@@ -1,17 +1,17 @@
 """The part of Belljar that runs inside the sandboxed CPython.
 
-The host calls the functions below; each takes one JSON text and returns one JSON text.
+The host calls the functions below. Each takes one JSON text and returns one JSON text.
 
-    preload      while an image with packages is built: import one of their modules
-    preload_attributes   then, for modules that import what they offer when it is first used: use it
-    prepare      once an image has all: patch, warm up; make the shell of sessions
-    run          run a cell (or what a user typed at the prompt), answer its outcome
-    execute      run a cell of a session, in IPython's shell
-    ask          answer a question of a frontend about a cell that is being written
-    is_complete  would the prompt's text run, or is more to come?
-    finish       the end of a program: pending tasks, atexit callbacks, destructors
+    preload              imports a module, while an image with packages is built
+    preload_attributes   looks up the attributes of a module that imports its contents on first use
+    prepare              completes an image: patches, warm-up code, the shell of sessions
+    run                  runs a cell, or input of the prompt, and returns its outcome
+    execute              runs a cell of a session in IPython's shell
+    ask                  answers a frontend's request about a cell that is being written
+    is_complete          returns whether input of the prompt is complete
+    finish               ends the program: pending tasks, atexit callbacks, destructors
 
-None of them raises because of what the user's code did: whatever happens is an outcome.
+Exceptions of the user's code do not leave these functions: they are part of the outcome.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from json import dumps, loads
 from types import ModuleType
 from typing import Any
 
-from . import cell, ending, image, interactive, interrupts, memory, restored, streams, tracebacks
+from . import after_restore, cell, interrupts, memory_reserve, repl, shutdown, snapshot, streams, tracebacks
 
 type Request = dict[str, Any]
 type Outcome = dict[str, Any]
@@ -33,132 +33,134 @@ def _error(kind: str, message: str) -> str:
 
 
 _INTERRUPTED = _error("KeyboardInterrupt", "")
-_BROKEN = _error("RuntimeError", "the code left too little memory, or changed what Python itself needs")
+_INTERNAL_ERROR = _error("RuntimeError", "the code left too little memory, or changed what Python itself needs")
 _NO_VALUE = {"kind": "value", "value": None, "text": None}
 _WARM_UPS = 20
 
 
 def prepare(request: str) -> str:
-    """Make this interpreter ready to be copied; the first time, import the base image's modules (`image.PRELOAD`).
+    """Prepares this interpreter for being copied. The first call imports the base image's modules (`snapshot.PRELOAD`).
 
-    Request: ``shell``, whether cells are going to be run in IPython's shell.
+    Request: ``shell``, true if cells will run in IPython's shell.
 
-    Outcome, if all went well: ``immortals``, the addresses of objects whose reference count need not be kept.
+    Outcome on success: ``immortals``, the addresses of the objects that the host makes immortal, and
+    ``standard_library``, the names of the standard library's modules.
     """
     return _answer(lambda: _prepare(loads(request)))
 
 
 def preload(request: str) -> str:
-    """Import ``module``. The outcome has no value, or is the error that the import raised."""
+    """Imports ``module``. The outcome has no value, or is the error that the import raised."""
     return _answer(lambda: _preload(loads(request)))
 
 
 def preload_attributes(request: str) -> str:
-    """Look up what ``module`` offers. The outcome has no value, or is the error that this raised."""
+    """Looks up the attributes that ``module`` offers. The outcome has no value, or is the error that this raised."""
     return _answer(lambda: _preload_attributes(loads(request)))
 
 
 def run(request: str) -> str:
-    """Run one cell.
+    """Runs one cell.
 
-    Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every
-    statement's value as Python's prompt does); ``globals`` (names to set first); ``argv``; ``env``; ``file``
-    (becomes ``__file__``); ``absent`` (what to say, by module, to code that fails for want of it); ``fresh`` (true for
-    the first call after a restore); ``max_value_bytes``.
+    Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every statement's
+    value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
+    ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides); ``fresh``
+    (true for the first call after a restore); ``max_value_bytes``.
 
     Outcome, by ``kind``:
 
-    * "value": ``value`` (JSON text), ``text`` (a string as it is, anything else as JSON text); both null when
-      there is none. ``strict`` is there when ``value`` is not what strict JSON parsers take.
+    * "value": ``value`` (JSON text) and ``text`` (a string itself, JSON text of other values); both are null without a
+      value. ``strict`` is present if ``value`` is not valid for strict JSON parsers.
     * "error": ``type``, ``message``, ``traceback``.
-    * "exit": ``code`` as the shell would see it, and ``message``, which has been written to stderr already.
+    * "exit": ``code``, the exit status, and ``message``, which has already been written to stderr.
     """
     return _answer(lambda: _run(loads(request)))
 
 
 def execute(request: str) -> str:
-    """Run one cell of a session. What it shows, its value among it, is passed to the host's call ``show``.
+    """Runs one cell of a session. Its displayed output, including its value, is passed to the host call ``show``.
 
-    Request: ``code``; ``installed``, whether the host has installed something; ``silent``, ``off_record`` and
-    ``payloads``, as the host's `CellRequest` has them; for the first call after a restore ``fresh``, and ``color``,
-    whether tracebacks have colours.
+    Request: ``code``; ``installed``, true if the host has installed packages; ``silent``, ``store_history``
+    and ``collect_payloads``, as in the host's `CellRequest`; and for the first call after a restore ``fresh``, and
+    ``color``, true for tracebacks with colours.
 
-    Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error`` and ``traceback``, which is a list. The kinds
-    "error" and "exit" are those of `run`: something left the shell itself.
+    Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
+    ``message`` and the list ``traceback``. The kinds "error" and "exit" are those of `run`: an exception left the
+    shell itself.
     """
     return _answer(lambda: _execute(loads(request)))
 
 
 def ask(request: str) -> str:
-    """Answer a frontend's question in a session, without running a cell.
+    """Answers a frontend's request in a session, without running a cell.
 
-    Request: ``question``, which is one of these, and what it takes; ``fresh`` as for `execute`.
+    Request: ``request``, one of the following with its arguments; ``fresh`` as for `execute`.
 
     * "complete": ``code`` and ``cursor``, in code points.
     * "inspect": the same, and ``detail``, 0 or 1.
     * "is_complete": ``code``.
-    * "aftermath": ``expressions`` by name, to be evaluated after a cell; what the cell left for the frontend.
+    * "user_expressions": ``expressions`` by name, evaluated after a cell. The reply includes the cell's payloads.
 
-    Outcome: ``kind`` "answer"; ``content``, of the reply that Jupyter's messages have for the question. The kinds
-    "error" and "exit" are those of `run`.
+    Outcome: ``kind`` "answer"; ``content``, the content of the Jupyter reply message. The kinds "error" and "exit" are
+    those of `run`.
     """
-    return _answer(lambda: _the_shell().ask(loads(request)))
+    return _answer(lambda: _shell_module().ask(loads(request)))
 
 
 def is_complete(request: str) -> str:
-    """Say whether ``code`` is "complete", "incomplete" or "invalid" as input to the prompt."""
-    return dumps({"status": interactive.status(loads(request)["code"])})
+    """Returns whether ``code`` is "complete", "incomplete" or "invalid" as input of the prompt."""
+    return dumps({"status": repl.status(loads(request)["code"])})
 
 
 def finish(request: str) -> str:
-    """Do what Python does at the end of a program; the outcome has the shape of `run`'s."""
-    del request  # Nothing to say yet; the host passes "{}".
+    """Ends the program as Python does; the outcome has the form of `run`'s."""
+    del request  # Not used yet; the host passes "{}".
     return _answer(_finish)
 
 
 def _prepare(request: Request) -> Outcome:
-    image.prepare()
-    # What a first cell needs, so that its lazily made state is part of the image; so often that the interpreter has
-    # specialised its bytecode and does not write to it any more.
+    snapshot.prepare()
+    # Code that first cells run, so that lazily created state is part of the image. It runs often enough for the
+    # interpreter to specialize its bytecode, which is not written to later.
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
         run(dumps({"code": code, "fresh": True}))
-    interactive.status("1")
+    repl.status("1")
     if request.get("shell"):
-        _the_shell().install()
-        _the_shell().warm_up(_WARM_UPS)
-    return {"kind": "value", "immortals": image.settle(), "standard_library": sorted(sys.stdlib_module_names)}
+        _shell_module().install()
+        _shell_module().warm_up(_WARM_UPS)
+    return {"kind": "value", "immortals": snapshot.finalize(), "standard_library": sorted(sys.stdlib_module_names)}
 
 
 def _preload(request: Request) -> Outcome:
-    image.preload(request["module"])
+    snapshot.preload(request["module"])
     return _NO_VALUE
 
 
 def _preload_attributes(request: Request) -> Outcome:
-    image.preload_attributes(request["module"])
+    snapshot.preload_attributes(request["module"])
     return _NO_VALUE
 
 
 def _run(request: Request) -> Outcome:
     if request.get("fresh"):
-        restored.refresh()
-    restored.set_process(request.get("argv"), request.get("env"), request.get("file"))
-    tracebacks.set_absent(request.get("absent", {}))
-    runner = interactive.run if request.get("mode") == "interactive" else cell.run
+        after_restore.reseed()
+    after_restore.set_process(request.get("argv"), request.get("env"), request.get("file"))
+    tracebacks.set_missing_modules(request.get("absent", {}))
+    runner = repl.run if request.get("mode") == "interactive" else cell.run
     return runner(request)
 
 
 def _execute(request: Request) -> Outcome:
-    return _the_shell().execute(request)
+    return _shell_module().execute(request)
 
 
-def _the_shell() -> ModuleType:
-    """The module `shell`, which stands on IPython: most images have no IPython."""
+def _shell_module() -> ModuleType:
+    """Returns the module `shell`, which requires IPython: most images do not contain IPython."""
     return importlib.import_module(f"{__name__}.shell")
 
 
 def _finish() -> Outcome:
-    ending.finish()
+    shutdown.finish()
     return _NO_VALUE
 
 
@@ -167,12 +169,12 @@ def _answer(act: Callable[[], Outcome]) -> str:
         with streams.guarded():
             errors = []
             try:
-                memory.keep()
+                memory_reserve.reserve()
                 outcome = act()
-                interrupts.deliver()
+                interrupts.raise_pending()
             except BaseException as error:
                 if isinstance(error, MemoryError):
-                    memory.give_up()
+                    memory_reserve.release()
                 outcome = tracebacks.outcome(error)
                 errors.append(error)
             tracebacks.release(errors)
@@ -180,4 +182,4 @@ def _answer(act: Callable[[], Outcome]) -> str:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BaseException:
-        return _BROKEN
+        return _INTERNAL_ERROR

@@ -1,4 +1,4 @@
-"""Bytecode that is never compared with its source again: the sources lie in layers that nobody can change."""
+"""Compilation to bytecode that is never checked against its source: sources are in read-only layers."""
 
 import gc
 import importlib.util
@@ -8,14 +8,14 @@ import warnings
 
 
 def compile_files(request: str) -> str:
-    """Compile ``files`` and write the bytecode of all, one after the other, to ``target``.
+    """Compiles ``files`` and writes the bytecode of all of them, concatenated, to ``target``.
 
-    Answers ``{"compiled": [[path, length], …]}``: where each belongs, and how long it is. What does not compile is left
-    out; importing it says why.
+    Returns ``{"compiled": [[path, length], …]}``: the path of each bytecode file, and its length. Files that fail to
+    compile are omitted; importing them raises the error.
     """
     asked = json.loads(request)
     compiled = []
-    gc.disable()  # Compiling makes no cycles: the collector would look through the whole image in vain.
+    gc.disable()  # Compiling creates no cycles, and a collection would traverse the whole image.
     with open(asked["target"], "wb") as target, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for path in asked["files"]:
@@ -30,7 +30,7 @@ def compile_files(request: str) -> str:
 
 
 def compile_source(source: bytes, path: str) -> bytes:
-    """The bytes of a `.pyc` whose source is never checked again (PEP 552)."""
+    """Returns the content of a `.pyc` whose source is never checked (PEP 552)."""
     code = compile(source, path, "exec", dont_inherit=True)
     header = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little")
     return header + importlib.util.source_hash(source) + marshal.dumps(code)

@@ -1,4 +1,4 @@
-"""Run a cell: top-level ``await``, the value of the last expression."""
+"""Running of cells, with top-level ``await`` and the value of the last expression."""
 
 import __future__
 
@@ -8,11 +8,11 @@ import sys
 from types import CodeType
 from typing import Any
 
-from . import display, event_loop, magics, sources, values
+from . import display, event_loop, magics, source_cache, value_json
 
 FILENAME = "main.py"
 MAX_VALUE_BYTES = 16 * 1024 * 1024
-"""How large a value's JSON may get when the host names no bound."""
+"""The maximum size of a value's JSON if the host does not set one."""
 
 _IS_COROUTINE = 0x80  # inspect.CO_COROUTINE
 _FUTURE_FLAGS = 0
@@ -20,31 +20,31 @@ for _name in __future__.all_feature_names:
     _FUTURE_FLAGS |= getattr(__future__, _name).compiler_flag
 
 main = sys.modules["__main__"]
-"""Where cells run. Kept here because the user's code may replace the entry in `sys.modules`."""
+"""The module that cells run in. Kept here because user code may replace the entry in `sys.modules`."""
 
 
 class Compiler:
-    """Compiles cells; a ``from __future__ import`` holds for the cells after it, as at Python's prompt."""
+    """A compiler of cells. A ``from __future__ import`` applies to the cells after it, as at Python's prompt."""
 
     def __init__(self) -> None:
         self.flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
     def parse(self, source: str, filename: str, shown: str | None = None) -> ast.Module:
-        """The cell's syntax tree; raises what `compile` raises. ``shown`` is what tracebacks are to show instead."""
-        sources.announce(source if shown is None else shown, filename)
+        """Returns the cell's syntax tree, or raises what `compile` raises. Tracebacks show ``shown`` if it is set."""
+        source_cache.register_source(source if shown is None else shown, filename)
         return compile(source, filename, "exec", self.flags | ast.PyCF_ONLY_AST, dont_inherit=True)
 
     def compile(self, tree: ast.AST, filename: str, mode: str) -> CodeType:
-        """Code for a part of the cell that was parsed last."""
+        """Returns the code of a part of the cell that was parsed last."""
         try:
             code = compile(tree, filename, mode, self.flags, dont_inherit=True)
         except SyntaxError as error:
-            # Errors that only the second pass finds, such as a `return` outside of a function, come without text.
+            # Errors of the second pass, such as a `return` outside of a function, do not include the line's text.
             if error.text is None and error.filename == filename:
                 error.text = linecache.getline(filename, error.lineno or 0)
             raise
         self.flags |= code.co_flags & _FUTURE_FLAGS
-        sources.remember(code, filename)
+        source_cache.attach_source(code, filename)
         return code
 
 
@@ -52,9 +52,9 @@ compiler = Compiler()
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the cell of ``request``; raises what the cell raises."""
+    """Runs the cell of ``request``, and raises what the cell raises."""
     filename = request.get("filename", FILENAME)
-    code = sources.normalise(request["code"])
+    code = source_cache.normalise(request["code"])
     source = magics.translate(code)
     set_globals(request.get("globals"))
     tree = compiler.parse(source, filename, code)
@@ -68,22 +68,22 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     held = [execute(parts)]
     if not display.show(held[0]):
         display.show_figures()
-    fields = values.render(held[0], request.get("max_value_bytes", MAX_VALUE_BYTES))
+    fields = value_json.render(held[0], request.get("max_value_bytes", MAX_VALUE_BYTES))
     if hasattr(held[0], "cr_await"):
-        sources.release(held, filename, last.lineno)
+        source_cache.release(held, filename, last.lineno)
     return {"kind": "value"} | fields
 
 
 def set_globals(names: dict[str, Any] | None) -> None:
-    """Set variables that the host passes, and forget what only concerned the cell before."""
-    # A warning that an earlier cell raised at the same line is news again.
+    """Sets variables that the host passes, and resets the warning registry of the previous cell."""
+    # A warning is shown again even if an earlier cell raised it at the same line.
     main.__dict__.pop("__warningregistry__", None)
     if names:
         main.__dict__.update(names)
 
 
 def execute(parts: list[CodeType]) -> Any:
-    """Run parts of one cell in ``__main__``, all on the event loop if one of them awaits; answer the last's value."""
+    """Runs the parts of a cell in ``__main__``, on the event loop if one of them awaits, and returns the last value."""
     if any(code.co_flags & _IS_COROUTINE for code in parts):
         return event_loop.run(_await_parts(parts))
     value = None
@@ -102,13 +102,13 @@ async def _await_parts(parts: list[CodeType]) -> Any:
 
 
 def _take_last_expression(tree: ast.Module, source: str) -> ast.expr | None:
-    """Remove the cell's last statement from ``tree`` if it is an expression with a value to show."""
+    """Removes the cell's last statement from ``tree`` and returns it, if it is an expression with a value to show."""
     if not tree.body or not isinstance(tree.body[-1], ast.Expr):
         return None
     statement = tree.body[-1]
     lines = source.encode().split(b"\n")
     tail = [lines[statement.end_lineno - 1][statement.end_col_offset :], *lines[statement.end_lineno :]]
-    # All that can follow a statement is a semicolon, a comment, or blank space.
+    # Only a semicolon, a comment or white space can follow a statement.
     if b"\n".join(tail).lstrip(b" \t\f\\\n").startswith(b";"):
         return None
     tree.body.pop()

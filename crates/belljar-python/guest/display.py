@@ -1,36 +1,37 @@
-"""Images that a program shows: by `display`, by its last value, or as open figures of matplotlib.
+"""Images that `run` passes to the host: from `display`, from the cell's value, or as open figures of matplotlib.
 
-The host takes images when it has somewhere to show them; where it has not, `display` prints text.
+Sessions use `shell` instead. If the host does not take images, `display` prints text.
 """
 
 import sys
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
-from . import host, values
+from . import host, value_json
 
-_FORMS = (("_repr_png_", "image/png"), ("_repr_jpeg_", "image/jpeg"), ("_repr_svg_", "image/svg+xml"))
-_wanted: bool | None = None
+_REPR_METHODS = (("_repr_png_", "image/png"), ("_repr_jpeg_", "image/jpeg"), ("_repr_svg_", "image/svg+xml"))
+_takes_images: bool | None = None
 
 
 def install() -> None:
-    """Add `display` to the builtins, where notebooks have it."""
+    """Adds `display` to the builtins, as in notebooks."""
     import builtins
 
     builtins.display = display  # type: ignore[attr-defined]
 
 
 def display(*shown: object) -> None:
-    """Show each value as an image if it has such a form, else as text."""
+    """Shows each value as an image if it has an image representation, else as text."""
     for value in shown:
         if not show(value):
-            print(value if isinstance(value, str) else values.safe_repr(value))
+            print(value if isinstance(value, str) else value_json.safe_repr(value))
 
 
 def show(value: object) -> bool:
-    """Pass the value's image to the host; False if it has none or the host takes none."""
+    """Passes the value's image to the host. Returns False if the value has no image or the host does not take any."""
     kind = type(value)
-    if not (_is_figure(kind) or any(hasattr(kind, method) for method, _ in _FORMS)) or not _host_takes_images():
+    if not (_is_figure(kind) or any(hasattr(kind, method) for method, _ in _REPR_METHODS)) or not _host_takes_images():
         return False
     image = _image(value)
     if image is None:
@@ -38,46 +39,52 @@ def show(value: object) -> bool:
     data, mime = image
     try:
         host.call("display", mime=mime, data=b64encode(data).decode())
-    except host.Refused as refusal:
+    except host.HostCallError as refusal:
         print(f"[an image is not shown: {refusal}]", file=sys.stderr)
     return True
 
 
 def show_figures() -> None:
-    """Show the figures that matplotlib's pyplot has open, and close them."""
+    """Shows pyplot's open figures if the host takes images, and closes them."""
+    if "matplotlib.pyplot" in sys.modules and _host_takes_images():
+        show_open_figures(show)
+
+
+def show_open_figures(show_figure: Callable[[Any], object]) -> None:
+    """Calls ``show_figure`` with each figure that matplotlib's pyplot has open, then closes them all."""
     pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot is None or not _host_takes_images():
+    if pyplot is None:
         return
     try:
         for number in pyplot.get_fignums():
-            show(pyplot.figure(number))
+            show_figure(pyplot.figure(number))
         pyplot.close("all")
     except Exception as error:
-        print(f"[figures are not shown: {values.safe_repr(error)}]", file=sys.stderr)
+        print(f"[figures are not shown: {value_json.safe_repr(error)}]", file=sys.stderr)
 
 
 def _host_takes_images() -> bool:
-    global _wanted
-    if _wanted is None:
+    global _takes_images
+    if _takes_images is None:
         try:
-            _wanted = bool(host.call("takes_images"))
-        except host.Refused:
-            _wanted = False
-    return _wanted
+            _takes_images = bool(host.call("takes_images"))
+        except host.HostCallError:
+            _takes_images = False
+    return _takes_images
 
 
 def _image(value: Any) -> tuple[bytes, str] | None:
-    """The first of the value's forms that it gives."""
+    """Returns the first available image representation of the value."""
     if _is_figure(type(value)):
-        return drawn(value), "image/png"
-    for method, mime in _FORMS:
+        return render_png(value), "image/png"
+    for method, mime in _REPR_METHODS:
         if not hasattr(type(value), method):
             continue
         try:
             data = getattr(value, method)()
         except Exception:
             continue
-        if isinstance(data, tuple) and data:  # With metadata, which nobody here has use for.
+        if isinstance(data, tuple) and data:  # With metadata, which is not used.
             data = data[0]
         if isinstance(data, str):
             data = data.encode(errors="replace")
@@ -91,8 +98,8 @@ def _is_figure(kind: type) -> bool:
     return module is not None and issubclass(kind, module.Figure)
 
 
-def drawn(figure: Any) -> bytes:
-    """A figure of matplotlib as a PNG file."""
+def render_png(figure: Any) -> bytes:
+    """Renders a matplotlib figure as a PNG file."""
     from io import BytesIO
 
     file = BytesIO()

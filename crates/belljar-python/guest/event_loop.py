@@ -1,7 +1,7 @@
-"""asyncio without sockets or threads, and the one event loop that a session's cells share.
+"""asyncio without sockets or threads, and the event loop that all cells of a session share.
 
-CPython's loop wakes itself through a socket pair, which does not exist here. With one thread nothing can happen
-while the loop waits, except time passing, so ours needs none: it sleeps until its next timer.
+CPython's loop wakes itself through a socket pair, which does not exist here. With a single thread, only the passing of
+time can end the loop's wait, so this loop sleeps until its next timer.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from . import interrupts, refusals
+from . import interrupts, unsupported
 
-_SLICE = 0.25
-"""Seconds waited at once. A signal handler that only adds a callback does not end the wait in `poll` (PEP 475)."""
+_MAX_WAIT = 0.25
+"""Seconds of one wait. A signal handler that only adds a callback does not end the wait in `poll` (PEP 475)."""
 
 _DEADLOCK = (
     "asyncio is waiting for something that cannot happen: no task can run and no timer is set. "
@@ -31,18 +31,18 @@ _NO_EXECUTOR = (
 
 
 class Selector(selectors.DefaultSelector):
-    """Waits for time to pass, and for the pipes that the program registered, if any."""
+    """A selector that waits for time to pass, and for the pipes that the program registered, if any."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._woken = False
+        self._is_woken = False
 
     def wake(self) -> None:
-        """End the wait: a callback was added from a signal handler."""
-        self._woken = True
+        """Ends the wait: a signal handler has added a callback."""
+        self._is_woken = True
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Events, possibly none, after at most ``timeout`` seconds; None says that no timer is set."""
+        """Returns events, possibly none, after at most ``timeout`` seconds. None means that no timer is set."""
         if not self.get_map():
             if timeout is None:
                 raise RuntimeError(_DEADLOCK)
@@ -50,18 +50,18 @@ class Selector(selectors.DefaultSelector):
                 return []
         end = None if timeout is None else time.monotonic() + timeout
         ready = []
-        while not (ready or self._woken):
-            left = _SLICE if end is None else end - time.monotonic()
-            ready = super().select(min(_SLICE, left))
-            interrupts.deliver()
+        while not (ready or self._is_woken):
+            left = _MAX_WAIT if end is None else end - time.monotonic()
+            ready = super().select(min(_MAX_WAIT, left))
+            interrupts.raise_pending()
             if left <= 0:
                 break
-        self._woken = False
+        self._is_woken = False
         return ready
 
 
 class EventLoop(unix_events._UnixSelectorEventLoop):
-    """asyncio's event loop, as far as one thread without sockets and processes allows."""
+    """asyncio's event loop, without threads, sockets and processes."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         super().__init__(Selector() if selector is None else selector)
@@ -80,26 +80,26 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
         raise RuntimeError(_NO_EXECUTOR)
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: object) -> NoReturn:
-        # NotImplementedError is what asyncio documents for platforms without it, and what programs expect.
+        # asyncio documents NotImplementedError for platforms without support, and programs expect it.
         raise NotImplementedError("the event loop handles no signals here: use signal.signal")
 
     async def getaddrinfo(self, host: object, port: object, **options: Any) -> Any:
-        # asyncio's own would ask a thread for it.
+        # asyncio's implementation would use a thread.
         return socket.getaddrinfo(host, port, **options)
 
     async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> Any:
         return socket.getnameinfo(sockaddr, flags)
 
     async def create_server(self, *args: object, **options: object) -> NoReturn:
-        # asyncio's own would leave out every address for which there is no socket, and say that none is left.
-        raise OSError(errno.EAFNOSUPPORT, refusals.NO_NETWORK)
+        # asyncio's implementation would skip all addresses for lack of a socket, and report that none is left.
+        raise OSError(errno.EAFNOSUPPORT, unsupported.NO_NETWORK)
 
     async def _make_subprocess_transport(self, *args: object, **options: object) -> NoReturn:
-        raise OSError(errno.ENOTSUP, refusals.NO_PROCESSES)
+        raise OSError(errno.ENOTSUP, unsupported.NO_PROCESSES)
 
 
 def install() -> None:
-    """Make `EventLoop` asyncio's default."""
+    """Makes `EventLoop` asyncio's default."""
     unix_events.SelectorEventLoop = unix_events.EventLoop = EventLoop
     unix_events._UnixDefaultEventLoopPolicy._loop_factory = EventLoop
     asyncio.SelectorEventLoop = asyncio.EventLoop = EventLoop
@@ -107,10 +107,10 @@ def install() -> None:
 
 
 def _interrupt_runner(self: runners.Runner, signum: int, frame: FrameType | None, main_task: asyncio.Task) -> None:
-    """`asyncio.run` on SIGINT: stop at once; the runner cancels what is left when it closes.
+    """Handles SIGINT for `asyncio.run` by stopping at once; the runner cancels the remaining tasks when it closes.
 
-    CPython's first cancels the main task, which has no effect on one that computes, and relies on somebody
-    pressing Ctrl-C again.
+    CPython's handler first cancels the main task, which does not stop a task that computes, and relies on a second
+    Ctrl-C.
     """
     raise KeyboardInterrupt
 
@@ -119,7 +119,7 @@ _shared: EventLoop | None = None
 
 
 def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a cell's coroutine on the loop that all cells share, so that what is bound to the loop lives on."""
+    """Runs a cell's coroutine on the loop that all cells share, so that objects bound to the loop stay usable."""
     loop = _shared_loop()
     task = loop.create_task(coroutine)
     code = coroutine.cr_code  # type: ignore[attr-defined]
@@ -130,14 +130,15 @@ def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
             raise error.with_traceback(_from_cell(error.__traceback__, code))
         raise _cancel(loop, task, code, error)
     finally:
-        del task, coroutine  # This frame is part of the same circle as asyncio's: see `_from_cell`.
+        del task, coroutine  # This frame is part of the same cycle as asyncio's: see `_from_cell`.
 
 
 def _cancel(loop: EventLoop, task: asyncio.Task, code: CodeType, reason: BaseException) -> BaseException:
-    """Cancel a cell after the loop itself has stopped, so that its ``finally`` blocks run; answer what to raise.
+    """Cancels a cell after the loop itself has stopped, so that its ``finally`` blocks run. Returns the exception to
+    raise.
 
-    The reason was a deadlock, or SystemExit or KeyboardInterrupt outside of the cell's own steps. It is shown where
-    the cell was waiting.
+    The reason was a deadlock, or SystemExit or KeyboardInterrupt outside of the cell's own steps. Its traceback ends
+    where the cell was waiting.
     """
     where = reason.__traceback__
     task.cancel()
@@ -152,7 +153,7 @@ def _cancel(loop: EventLoop, task: asyncio.Task, code: CodeType, reason: BaseExc
 
 
 def close() -> None:
-    """End the shared loop as `asyncio.run` ends its own: cancel what still waits, close async generators."""
+    """Closes the shared loop as `asyncio.run` does: cancels pending tasks and closes async generators."""
     global _shared
     loop, _shared = _shared, None
     if loop is None or loop.is_closed():
@@ -174,15 +175,15 @@ def _shared_loop() -> EventLoop:
 
 
 def _from_cell(traceback: TracebackType | None, code: CodeType) -> TracebackType | None:
-    """The part of a traceback that begins in the cell; all of it if the cell is not in it."""
+    """Returns the part of a traceback that begins in the cell, or all of it if the cell is not in it."""
     found = traceback
     while found is not None and found.tb_frame.f_code is not code:
         found = found.tb_next
     if found is None:
         return traceback
     while traceback is not found:
-        # asyncio's frames hold the task, the task the error, the error these frames: as a circle they would outlive
-        # the cell. A frame that still runs cannot be cleared, and need not.
+        # asyncio's frames hold the task, the task the error, and the error these frames: the cycle would keep them
+        # after the cell's end. A frame that still runs cannot be cleared, and need not be.
         with suppress(RuntimeError):
             traceback.tb_frame.clear()
         traceback = traceback.tb_next

@@ -1,20 +1,20 @@
-"""Calls of the host: a name and a JSON text go out, a JSON text comes back, while the program waits."""
+"""Calls to the host: the program sends a name and a JSON text, and waits for a JSON text."""
 
 from collections.abc import Callable
 from json import dumps, loads
 from typing import Any
 
 call_host: Callable[[str], str]
-"""The host's function, which it adds to this module while the base image is built."""
+"""The host's function, which the host adds to this module while the base image is built."""
 
 
-class Refused(Exception):
-    """The host does not do that; the message says why."""
+class HostCallError(Exception):
+    """The host rejected a call; the message is the reason."""
 
 
 def call(name: str, **request: Any) -> Any:
-    """The host's answer to the call ``name``; `Refused` when it gives none."""
+    """Returns the host's reply to the call ``name``, or raises `HostCallError`."""
     answer = loads(call_host(dumps({"name": name, "request": request})))
     if "error" in answer:
-        raise Refused(answer["error"])
+        raise HostCallError(answer["error"])
     return answer["answer"]

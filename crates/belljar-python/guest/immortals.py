@@ -1,8 +1,8 @@
-"""Objects that live as long as the interpreter, so that nobody need count the references to them.
+"""Objects that exist as long as the interpreter, and whose references need not be counted.
 
-Counting writes to an object, and a page of the image that is written to is a page that each copy has to itself.
-CPython does not count references to immortal objects (PEP 683); there is no function to make one, so that the host
-does it: it writes the count, the first field of a `PyObject`, while an image is built.
+Counting writes to the object, and each copy of the image gets a private copy of every page that it writes to. CPython
+does not count references to immortal objects (PEP 683), but it offers no function to make an object immortal. So the
+host writes the count, the first field of a `PyObject`, while an image is built.
 """
 
 import gc
@@ -10,38 +10,41 @@ import sys
 from types import CodeType
 from typing import Any
 
-_IMMORTAL = 1 << 30
-"""Counts from here on mean that the object is immortal (`_Py_IMMORTAL_MINIMUM_REFCNT` where pointers have 32 bits)."""
+_IMMORTAL_REFCOUNT = 1 << 30
+"""The minimum reference count of an immortal object (`_Py_IMMORTAL_MINIMUM_REFCNT` for 32-bit pointers)."""
 
-_AT_ONCE = 1000
-"""Objects that are followed together."""
+_BATCH_SIZE = 1000
+"""The number of objects whose references are followed at once."""
 
 _found: list[Any] = []
-"""Keeps the objects alive until the host has made them immortal."""
+"""References that keep the objects alive until the host has made them immortal."""
 
 
 def find() -> list[int]:
-    """Addresses of the objects that are still mortal.
+    """Returns the addresses of all objects that are still mortal.
 
-    What is behind an object that is immortal already is not looked at: when that one was found, it was found too. What
-    has been put there since, the collector lists, but for an atom here and there.
+    References of immortal objects are not followed: they were followed when the object was found. The collector lists
+    the objects that were added since, with few exceptions of atomic type.
     """
-    _found.clear()  # When this image is made of another one: these are immortal.
+    _found.clear()  # If this image is based on another one, these objects are already immortal.
     gc.unfreeze()  # Objects are not listed while they are frozen.
     todo, seen = gc.get_objects(), {id(_found)}
     while todo:
-        # Many at a time: a call for each object takes several times as long. Not all, which takes more memory than the
-        # rest of the image, and a copy can use what was freed, but not give it back.
-        some = todo[-_AT_ONCE:]
-        del todo[-_AT_ONCE:]
-        new = {id(found): found for found in some if sys.getrefcount(found) < _IMMORTAL and id(found) not in seen}
+        # One call for many objects is several times as fast as a call for each. A call for all objects would take more
+        # memory than the rest of the image, which a copy can reuse but not return.
+        some = todo[-_BATCH_SIZE:]
+        del todo[-_BATCH_SIZE:]
+        new = {
+            id(found): found for found in some if sys.getrefcount(found) < _IMMORTAL_REFCOUNT and id(found) not in seen
+        }
         seen.update(new)
         todo += gc.get_referents(*new.values())
         for found in new.values():
-            if type(found) is CodeType:  # The collector has no part in these: they cannot be in a cycle.
+            if type(found) is CodeType:  # The collector does not traverse these: they cannot be part of a cycle.
                 todo += (found.co_consts, found.co_names, found.co_filename, found.co_name, found.co_qualname)
                 todo += (found.co_linetable, found.co_exceptiontable)
-            if type(found) is not bytearray:  # When it is dropped it must be freed: one is the reserve of `memory`.
+            # A bytearray may be the one of `memory_reserve`, which must be freed when it is released.
+            if type(found) is not bytearray:
                 _found.append(found)
     del seen
     return list(map(id, _found))

@@ -1,8 +1,8 @@
-"""Signals that arrive while nothing looks for them.
+"""Delivery of signals that arrive while CPython does not check for them.
 
-The host has no way to break into running code: CPython asks it, once in a while as it executes bytecode, whether a
-signal has come. One that comes while C code sleeps would be noticed some lines later, outside of the
-``try`` that was meant to catch it, or in our own code after the program's end.
+The host cannot interrupt running code: CPython polls for signals now and then while it executes bytecode. A signal that
+arrives while C code sleeps would be noticed some lines later, outside of the ``try`` that should catch it, or in this
+package after the program's end.
 """
 
 import functools
@@ -11,17 +11,17 @@ import time
 _sleep = time.sleep
 
 
-def deliver() -> None:
-    """Raise what a signal that has come raises, here and now."""
+def raise_pending() -> None:
+    """Raises the exception of a pending signal, if any."""
     repr(None)  # `PyObject_Repr` begins with `PyErr_CheckSignals`.
 
 
 @functools.wraps(_sleep)
-def _sleep_and_deliver(seconds: float, /) -> None:
+def _sleep_interruptibly(seconds: float, /) -> None:
     _sleep(seconds)
-    deliver()
+    raise_pending()
 
 
 def install() -> None:
-    """Make `time.sleep` notice the signal that ended it early."""
-    time.sleep = _sleep_and_deliver
+    """Makes `time.sleep` raise the exception of a signal that interrupted it."""
+    time.sleep = _sleep_interruptibly

@@ -1,17 +1,19 @@
-"""Lines of a cell that are no Python but a notebook's: ``%pip install x`` and ``!pip install x``.
+"""Lines of notebook syntax in a cell: ``%pip install x`` and ``!pip install x``.
 
-Only lines that call pip are translated. Any other is what it is to Python: a syntax error.
+Only lines that call pip are translated. Other lines of this kind remain syntax errors.
 """
 
 import ast
 import re
 
-_CALL = r"(?:uv\s+)?pip(?:3(?:\.\d+)?)?|(?:python(?:3(?:\.\d+)?)?|\{sys\.executable\}|\"\{sys\.executable\}\")\s+-m\s+pip"
+_CALL = (
+    r"(?:uv\s+)?pip(?:3(?:\.\d+)?)?|(?:python(?:3(?:\.\d+)?)?|\{sys\.executable\}|\"\{sys\.executable\}\")\s+-m\s+pip"
+)
 _LINE = re.compile(rf"^(?P<indent>[ \t]*)[%!][ \t]*(?P<command>(?:{_CALL})\b[^\n]*)$", re.MULTILINE)
 
 
 def translate(source: str) -> str:
-    """The cell with its pip lines as calls of `pip.magic`, line by line; the source itself if it has none."""
+    """Returns the cell with its pip lines replaced by calls of `pip.magic`, or the source itself if it has none."""
     if _LINE.search(source) is None:
         return source
     lines = source.split("\n")
@@ -19,10 +21,10 @@ def translate(source: str) -> str:
         try:
             compile("\n".join(lines), "<cell>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         except SyntaxError as error:
-            # A line inside of a string is no magic; one that Python stumbles over is.
+            # A line inside a string is not a magic; a line that causes a syntax error is.
             at = (error.lineno or 0) - 1
             if not (0 <= at < len(lines) and (found := _LINE.fullmatch(lines[at]))):
-                # The tokenizer may complain of a quote in a magic line further down.
+                # The tokenizer may report a quote in a magic line further down.
                 return _LINE.sub(_translated, "\n".join(lines))
             lines[at] = _translated(found)
         except ValueError:

@@ -1,4 +1,4 @@
-"""micropip, as programs written for Pyodide use it. Installing is the host's: see `pip`."""
+"""micropip's API, for programs written for Pyodide. The host does the installation: see `pip`."""
 
 import json
 from importlib import metadata
@@ -10,7 +10,7 @@ __version__ = "0.11.0"
 
 
 class PackageMetadata(NamedTuple):
-    """One installed package."""
+    """An installed package."""
 
     name: str
     version: str
@@ -29,9 +29,9 @@ async def install(
     reinstall: bool = False,
     verbose: bool | int | None = None,
 ) -> None:
-    """Install packages; `ValueError`, as micropip raises it, says what is not to be had.
+    """Installs packages, or raises `ValueError` as micropip does.
 
-    Where packages come from is chosen outside of the program: ``index_urls`` is refused.
+    The sources of packages are configured outside of the program: ``index_urls`` is rejected.
     """
     del keep_going, credentials, reinstall, verbose
     if index_urls:
@@ -40,24 +40,24 @@ async def install(
         raise ValueError("deps, pre and constraints are not supported here: name the exact versions that you want")
     try:
         pip.install([requirements] if isinstance(requirements, str) else [*requirements])
-    except host.Refused as refusal:
+    except host.HostCallError as refusal:
         raise ValueError(str(refusal)) from None
 
 
 def uninstall(packages: str | list[str], *, verbose: bool | int | None = None) -> None:
-    """Not there: another version can be installed instead."""
+    """Raises an error: packages cannot be uninstalled, but another version can be installed."""
     del packages, verbose
     raise NotImplementedError("packages cannot be uninstalled: install another version, or leave them where they are")
 
 
 def list() -> dict[str, PackageMetadata]:
-    """Installed packages by name."""
+    """Returns the installed packages by name."""
     found = {each.name: PackageMetadata(each.name, each.version) for each in metadata.distributions() if each.name}
     return {name: found[name] for name in sorted(found)}
 
 
 def freeze() -> str:
-    """Installed packages as JSON, in the outline of Pyodide's lock file."""
+    """Returns the installed packages as JSON, in the format of Pyodide's lock file."""
     packages: dict[str, Any] = {
         name.lower(): {"name": name, "version": package.version, "source": package.source}
         for name, package in list().items()

@@ -1,7 +1,7 @@
-"""pip's command line. The host resolves and installs; what is here reads the arguments and talks as pip does.
+"""pip's command line. The host resolves and installs; this module parses the arguments and prints pip's messages.
 
-It stands in for `pip` wherever a program would start one: in ``%pip`` and ``!pip`` lines, in `subprocess` and in
-`os.system`. Where packages come from is the host's business: options that name an index or a file are refused.
+It replaces `pip` wherever a program would start it: in ``%pip`` and ``!pip`` lines, in `subprocess` and in `os.system`.
+The host chooses the sources of packages: options that name an index or a file are rejected.
 """
 
 import importlib
@@ -16,25 +16,27 @@ from typing import Any, TextIO
 from . import host
 
 _VERSION = "26.0"
-"""What ``pip --version`` says: programs compare it, and want one that is not old."""
+"""The version that ``pip --version`` prints: programs check it, and require a recent one."""
 
-_FLAGS = frozenset(
+_IGNORED_FLAGS = frozenset(
     "--break-system-packages --compile --disable-pip-version-check --force-reinstall --ignore-installed "
     "--no-build-isolation --no-cache-dir --no-color --no-compile --no-input --no-warn-script-location --only-binary "
     "--prefer-binary --system --user --verbose -I -v -vv -vvv".split()
 )
-"""Options that change nothing here."""
-_VALUES = frozenset(
+"""Options that have no effect here."""
+_IGNORED_OPTIONS = frozenset(
     "--cache-dir --default-timeout --only-binary --platform --progress-bar --python --python-version --retries --root "
     "--src --timeout --upgrade-strategy --no-binary".split()
 )
-"""Options that change nothing here, and have a value."""
-_SOURCES = frozenset("-i --index-url --extra-index-url -f --find-links --index --default-index --trusted-host".split())
-"""Options with a value that would choose where packages come from."""
+"""Options with a value that have no effect here."""
+_SOURCE_OPTIONS = frozenset(
+    "-i --index-url --extra-index-url -f --find-links --index --default-index --trusted-host".split()
+)
+"""Options with a value that select the source of packages."""
 
 
-class _Failure(Exception):
-    """What pip prints as an error, and its status."""
+class _PipError(Exception):
+    """An error message of pip, and the exit status."""
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
@@ -42,27 +44,27 @@ class _Failure(Exception):
 
 
 def main(arguments: Sequence[str], out: TextIO | None = None, err: TextIO | None = None) -> int:
-    """Do what ``pip ARGUMENTS`` does; answer its exit status."""
+    """Does the same as ``pip ARGUMENTS`` and returns the exit status."""
     out, err = out or sys.stdout, err or sys.stderr
-    command, rest = _command(arguments)
+    command, rest = _split_command(arguments)
     try:
         if command is None:
             return _no_command(rest, out)
         if command not in _COMMANDS:
             known = ", ".join(sorted(_COMMANDS))
-            raise _Failure(f'unknown command "{command}": there are {known} here')
+            raise _PipError(f'unknown command "{command}": there are {known} here')
         return _COMMANDS[command](rest, out)
-    except _Failure as failure:
+    except _PipError as failure:
         for line in str(failure).splitlines():
             print(line if line.startswith("hint: ") else f"ERROR: {line}", file=err)
         return failure.status
 
 
 def install(requirements: Sequence[str], *, upgrade: bool = False) -> dict[str, Any]:
-    """Have the host install what is named; answer its report, or raise `host.Refused`.
+    """Installs the requirements through the host. Returns its report, or raises `host.HostCallError`.
 
     The report: ``installed``, ``removed`` and ``present``, each a list of ``{"name": …, "version": …}``, and
-    ``forget``, modules whose files were replaced.
+    ``forget``, the modules whose files were replaced.
     """
     report = host.call("install", requirements=list(requirements), upgrade=upgrade)
     for name in report["forget"]:
@@ -73,12 +75,12 @@ def install(requirements: Sequence[str], *, upgrade: bool = False) -> dict[str, 
 
 
 def magic(line: str) -> None:
-    """A ``%pip`` or ``!pip`` line of a cell, without its first character. Whatever fails is told, as in a notebook."""
+    """Runs a ``%pip`` or ``!pip`` line of a cell, without its first character. Failures are printed."""
     run(line.replace("{sys.executable}", shlex.quote(sys.executable)), shell=True)
 
 
 def run(command: object, out: TextIO | None = None, err: TextIO | None = None, *, shell: bool = False) -> int | None:
-    """Run a command line if all it does is to call pip, and answer its exit status; None for any other."""
+    """Runs a command line and returns its exit status if it only calls pip; returns None for other commands."""
     commands = _commands(command, shell=shell)
     if not commands or None in commands:
         return None
@@ -91,14 +93,14 @@ def run(command: object, out: TextIO | None = None, err: TextIO | None = None, *
 
 
 def _commands(command: object, *, shell: bool) -> list[list[str] | None]:
-    """The arguments for pip of each command in a command line; None for a command that is something else."""
+    """Returns the arguments for pip of each command in a command line; None for a command that is not pip."""
     try:
         if isinstance(command, str | bytes | os.PathLike):
             text = os.fsdecode(command)
             words = list(_shell_words(text)) if shell else [text]
         else:
             words = [os.fsdecode(word) for word in command]  # type: ignore[attr-defined]
-            if shell:  # What `sh -c` does: the rest is for the shell itself.
+            if shell:  # As in `sh -c`: the other words are for the shell itself.
                 words = list(_shell_words(words[0]))
     except TypeError, ValueError, IndexError:
         return [None]
@@ -115,9 +117,10 @@ _REDIRECTION = re.compile(r"(\d|&)?(>>?|<)(?P<target>.*)", re.DOTALL)
 
 
 def _shell_words(command: str) -> Iterator[str]:
-    """The words of a shell's command line, without redirections and what output is piped through.
+    """Splits a shell's command line into words, without redirections and without the commands of a pipe.
 
-    ``<`` and ``>`` inside of a word are those of a version: what a shell makes of ``rich<13``, nobody means.
+    ``<`` and ``>`` inside a word belong to a version specifier: a shell would redirect in ``rich<13``, but that is
+    never intended.
     """
     words = iter(shlex.split(command, comments=True))
     piped = False
@@ -140,7 +143,7 @@ def _shell_words(command: str) -> Iterator[str]:
 
 
 def _arguments(words: list[str]) -> list[str] | None:
-    """What is for pip in the words of one command; None when that is another program."""
+    """Returns pip's arguments in the words of one command, or None if the command is another program."""
     name = os.path.basename(words[0])
     if re.fullmatch(r"pip(3(\.\d+)?)?", name):
         return words[1:]
@@ -155,8 +158,8 @@ def _arguments(words: list[str]) -> list[str] | None:
     return None
 
 
-def _command(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The command's name, and the other arguments: options may come before it."""
+def _split_command(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Returns the command's name and the other arguments: options may precede the name."""
     for at, argument in enumerate(arguments):
         if not argument.startswith("-"):
             return argument, [*arguments[:at], *arguments[at + 1 :]]
@@ -172,14 +175,14 @@ def _no_command(options: list[str], out: TextIO) -> int:
 
 
 def _install(arguments: list[str], out: TextIO) -> int:
-    requirements, options = _read(arguments)
+    requirements, options = _parse_arguments(arguments)
     if not requirements:
-        raise _Failure('You must give at least one requirement to install (see "pip help install")')
+        raise _PipError('You must give at least one requirement to install (see "pip help install")')
     quiet = bool({"-q", "-qq", "--quiet"} & options)
     try:
         report = install(requirements, upgrade=bool({"-U", "--upgrade"} & options))
-    except host.Refused as refusal:
-        raise _Failure(str(refusal)) from None
+    except host.HostCallError as refusal:
+        raise _PipError(str(refusal)) from None
     if quiet:
         return 0
     for package in report["present"]:
@@ -193,8 +196,8 @@ def _install(arguments: list[str], out: TextIO) -> int:
     return 0
 
 
-def _read(arguments: list[str]) -> tuple[list[str], set[str]]:
-    """Requirements, and options that mean something."""
+def _parse_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """Returns the requirements and the options that have an effect."""
     requirements: list[str] = []
     options: set[str] = set()
     waiting = iter(arguments)
@@ -203,43 +206,43 @@ def _read(arguments: list[str]) -> tuple[list[str], set[str]]:
         if name in ("-r", "--requirement", "-c", "--constraint"):
             path = value if equals else next(waiting, "")
             if name in ("-c", "--constraint"):
-                raise _Failure(f"{name} is not supported here: write the versions into the requirements")
-            requirements += _lines(path)
-        elif name in _SOURCES:
-            raise _Failure(f"{name}: where packages come from is chosen outside of this program\nhint: leave it out")
+                raise _PipError(f"{name} is not supported here: write the versions into the requirements")
+            requirements += _read_requirements(path)
+        elif name in _SOURCE_OPTIONS:
+            raise _PipError(f"{name}: where packages come from is chosen outside of this program\nhint: leave it out")
         elif name in ("-e", "--editable"):
-            raise _Failure(f"{name}: nothing is built here; only published wheels can be installed")
+            raise _PipError(f"{name}: nothing is built here; only published wheels can be installed")
         elif name in ("-t", "--target", "--prefix"):
-            raise _Failure(f"{name}: packages are installed where Python looks for them\nhint: leave it out")
+            raise _PipError(f"{name}: packages are installed where Python looks for them\nhint: leave it out")
         elif name in ("--no-deps", "--pre"):
-            raise _Failure(f"{name} is not supported here: name the exact versions that you want")
-        elif name in _VALUES:
+            raise _PipError(f"{name} is not supported here: name the exact versions that you want")
+        elif name in _IGNORED_OPTIONS:
             if not equals and name != "--only-binary":
                 next(waiting, None)
-        elif name in _FLAGS or name in ("-q", "-qq", "--quiet", "-U", "--upgrade"):
+        elif name in _IGNORED_FLAGS or name in ("-q", "-qq", "--quiet", "-U", "--upgrade"):
             options.add(name)
         elif argument.startswith("-"):
-            raise _Failure(f"no such option: {name}", status=2)
+            raise _PipError(f"no such option: {name}", status=2)
         else:
             requirements.append(argument)
     return requirements, options
 
 
-def _lines(path: str) -> list[str]:
-    """The requirements in a requirements file of the program's own."""
+def _read_requirements(path: str) -> list[str]:
+    """Returns the requirements of a requirements file."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise _Failure(f"Could not open requirements file: {error}") from None
+        raise _PipError(f"Could not open requirements file: {error}") from None
     found = []
     for line in text.replace("\\\n", "").splitlines():
         line = re.sub(r"(^|\s)#.*", "", line).strip()
         if line.startswith(("-r ", "--requirement ")):
             inner = line.split(None, 1)[1]
-            found += _lines(os.path.join(os.path.dirname(path), inner))
+            found += _read_requirements(os.path.join(os.path.dirname(path), inner))
         elif line.startswith("-"):
-            raise _Failure(f"{path}: `{line.split()[0]}` cannot be used here: only requirements can")
+            raise _PipError(f"{path}: `{line.split()[0]}` cannot be used here: only requirements can")
         elif line:
             found.append(line.split(" --hash=")[0])
     return found
@@ -317,7 +320,7 @@ def _check(arguments: list[str], out: TextIO) -> int:
 
 def _refuse(what: str, instead: str) -> Any:
     def command(arguments: Iterable[str], out: TextIO) -> int:
-        raise _Failure(f"pip {what} is not there: {instead}")
+        raise _PipError(f"pip {what} is not there: {instead}")
 
     return command
 

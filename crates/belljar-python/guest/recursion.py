@@ -4,10 +4,10 @@ import functools
 import sys
 
 MAXIMUM = 50_000
-"""Frames. A program that fills this many and fails is reported within a second; with a million, which many
-programs ask for and few use, it would take the better part of a minute."""
+"""In frames. A program that fails after this many is reported within a second; with a million, which many
+programs request and few use, it would take almost a minute."""
 MINIMUM = 200
-"""Frames. Fewer would not be enough for the code that reports how a cell ended."""
+"""In frames. The code that reports a cell's outcome needs as many."""
 
 _set = sys.setrecursionlimit
 
@@ -18,5 +18,5 @@ def _set_bounded(limit: int, /) -> None:
 
 
 def install() -> None:
-    """Replace the function; limits out of bounds are brought within them without complaint."""
+    """Replaces the function; limits out of bounds are silently clamped."""
     sys.setrecursionlimit = _set_bounded

@@ -1,4 +1,4 @@
-"""Standard streams that survive what a cell does to them."""
+"""Standard streams that stay usable whatever a cell does to them."""
 
 import io
 import sys
@@ -9,7 +9,7 @@ from typing import TextIO
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Around every call: afterwards ``sys.stdin``, ``stdout`` and ``stderr`` are flushed, open and Python's own."""
+    """Wraps every call: afterwards ``sys.stdin``, ``stdout`` and ``stderr`` are flushed, open and Python's own."""
     try:
         yield
     finally:
@@ -29,17 +29,17 @@ def _is_open(stream: object) -> bool:
     try:
         return not stream.closed  # type: ignore[attr-defined]
     except Exception:
-        return False  # It is gone, or detached from its buffer.
+        return False  # The stream is missing, or detached from its buffer.
 
 
 def _flush(stream: object) -> None:
-    # It may be the user's own, or closed: what is lost then is theirs, whatever it raises.
+    # The stream may be the user's own, or closed; output that is lost then, and exceptions, do not matter here.
     with suppress(BaseException):
         stream.flush()  # type: ignore[attr-defined]
 
 
 def _reopened(descriptor: int) -> TextIO:
-    """A stream as CPython makes it at start: unbuffered output, so that it is delivered when it is written."""
+    """Opens a stream as CPython does at start: output is not buffered, so that it is delivered at once."""
     raw = io.FileIO(descriptor, "rb" if descriptor == 0 else "wb", closefd=False)
     if descriptor == 0:
         return io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""What went wrong, in the words CPython has for it, without our own frames."""
+"""Errors and tracebacks in CPython's format, without the frames of this package."""
 
 import itertools
 import os
@@ -8,50 +8,50 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from . import sources, values
+from . import source_cache, value_json
 
 _OWN_FILES = os.path.dirname(__file__) + os.sep
-_REPETITIONS = 3
-"""Frames at one place in a row that are printed, as in CPython (`_RECURSIVE_CUTOFF`)."""
+_MAX_REPETITIONS = 3
+"""The number of identical frames in a row that are printed, as in CPython (`_RECURSIVE_CUTOFF`)."""
 _MAX_RUNS = 400
-"""Places printed of one stack; deep mutual recursion would fill megabytes otherwise."""
+"""The number of places of one stack that are printed; deep mutual recursion would fill megabytes otherwise."""
 _MAX_TEXT = 200_000
-"""Characters of a traceback, of which the beginning and the end are kept."""
+"""The maximum length of a traceback in characters, of which the beginning and the end are kept."""
 _MAX_MESSAGE = 20_000
 _NO_SITE = (
     ". Site initialization is disabled, did you forget to add the site-packages directory to sys.path "
     "or to enable your virtual environment?"
 )
-"""CPython 3.15's advice after a failed import. It is wrong here: what `site` would do, the host has done."""
+"""CPython 3.15's advice after a failed import. It is wrong here: the host has done the work of `site`."""
 
 
-_absent: dict[str, str] = {}
-"""Modules that no package provides, and what is said about that."""
+_missing_modules: dict[str, str] = {}
+"""The modules that no package provides, with the notes for errors of importing them."""
 
 
-def set_absent(absent: dict[str, str]) -> None:
-    """Tell what to say, by module, to code that fails for want of it."""
-    _absent.clear()
-    _absent.update(absent)
+def set_missing_modules(notes: dict[str, str]) -> None:
+    """Sets the modules that no package provides, with the notes for errors of importing them."""
+    _missing_modules.clear()
+    _missing_modules.update(notes)
 
 
 def outcome(error: BaseException) -> dict[str, Any]:
-    """The outcome of code that ended with ``error``."""
+    """Returns the outcome of code that ended with ``error``."""
     if isinstance(error, SystemExit):
         return _exit(error)
     try:
         return _error(error)
     except BaseException:
-        # Mostly MemoryError: what the frames hold is the likeliest thing that can be given up.
+        # Usually MemoryError: clearing the frames is the most likely way to free memory.
         traceback.clear_frames(_traceback_of(error))
         name = type(error).__name__
         return {"kind": "error", "type": name, "message": "", "traceback": f"{name}\n"}
 
 
 def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
-    """`sys.unraisablehook`: as CPython's own, but with the lines of cells, which it would look for in files."""
+    """Replaces `sys.unraisablehook`: finds the lines of cells, for which CPython's hook would search files."""
     what = unraisable.err_msg or "Exception ignored in"
-    shown = "" if unraisable.object is None else f" {values.safe_repr(unraisable.object)}"
+    shown = "" if unraisable.object is None else f" {value_json.safe_repr(unraisable.object)}"
     _, text = _describe(unraisable.exc_value or unraisable.exc_type())
     with suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(_printable(f"{what}:{shown}\n{shorten(text, _MAX_TEXT)}"))
@@ -59,12 +59,12 @@ def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
 
 def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:
     described = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    _leave_out_ours(described)
+    _remove_own_frames(described)
     return described, "".join(described.format(colorize=False))
 
 
 def release(errors: list[BaseException]) -> None:
-    """Empty ``errors``, and with them what their frames held, as if the line did that which the error left."""
+    """Empties ``errors``, and frees the objects that their frames held, as if the line that raised did so."""
     step = _traceback_of(errors[0]) if errors else None
     while step is not None and step.tb_frame.f_code.co_filename.startswith(_OWN_FILES):
         step = step.tb_next
@@ -72,11 +72,11 @@ def release(errors: list[BaseException]) -> None:
         errors.clear()
         return
     filename, line, step = step.tb_frame.f_code.co_filename, step.tb_lineno, None
-    sources.release(errors, filename, line)
+    source_cache.release(errors, filename, line)
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    _explain_absence(error)
+    _add_missing_module_note(error)
     described, text = _describe(error)
     return {
         "kind": "error",
@@ -86,38 +86,38 @@ def _error(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _explain_absence(error: BaseException) -> None:
-    if not _absent or not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
+def _add_missing_module_note(error: BaseException) -> None:
+    if not _missing_modules or not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
         return
-    for module, reason in _absent.items():
+    for module, reason in _missing_modules.items():
         if f"{module}.".startswith(f"{error.name}."):
             error.add_note(reason)
 
 
 def _exit(error: SystemExit) -> dict[str, Any]:
-    """`sys.exit` as Python's command line treats it: nothing, a status, or a message for stderr."""
+    """Handles `sys.exit` as Python's command line does: no argument, a status, or a message for stderr."""
     code = error.code
     if code is None:
         return {"kind": "exit", "code": 0, "message": None}
     if isinstance(code, int):
         return {"kind": "exit", "code": int(code) & 0xFF, "message": None}
     message = _printable(_message(code))
-    # Where stderr is gone or closed, Python drops the message as well.
+    # If stderr is missing or closed, Python drops the message as well.
     with suppress(AttributeError, OSError, ValueError):
         print(message, file=sys.stderr)
     return {"kind": "exit", "code": 1, "message": shorten(message, _MAX_MESSAGE)}
 
 
 def _traceback_of(error: BaseException) -> TracebackType | None:
-    """The traceback, whatever the exception's class makes of the attribute."""
+    """Returns the traceback, even if the exception's class overrides the attribute."""
     return BaseException.__traceback__.__get__(error)
 
 
 class _Stack(traceback.StackSummary):
-    """A stack that formats only what it prints: repetitions folded, the middle of a very long one left out.
+    """A stack that formats only the frames it prints: repetitions are folded, and the middle of a long one is omitted.
 
-    The standard formatting does the work for every frame before it folds, which takes seconds where a recursion
-    is deep. The heading is printed even if the stack held nothing but our own frames.
+    The standard implementation formats every frame before it folds, which takes seconds for a deep recursion. The
+    heading is printed even if the stack contained only frames of this package.
     """
 
     def __bool__(self) -> bool:
@@ -140,17 +140,17 @@ class _Stack(traceback.StackSummary):
 
 
 def _format_runs(runs: list[list[traceback.FrameSummary]], options: dict[str, Any]) -> list[str]:
-    """Frames at the same place in a row, folded as CPython folds them."""
+    """Formats frames at the same place in a row, folded as CPython folds them."""
     lines = []
     for run in runs:
-        lines += traceback.StackSummary.from_list(run[:_REPETITIONS]).format(**options)
-        if (more := len(run) - _REPETITIONS) > 0:
+        lines += traceback.StackSummary.from_list(run[:_MAX_REPETITIONS]).format(**options)
+        if (more := len(run) - _MAX_REPETITIONS) > 0:
             lines.append(f"  [Previous line repeated {more} more time{'s' if more > 1 else ''}]\n")
     return lines
 
 
-def _leave_out_ours(described: traceback.TracebackException) -> None:
-    """Leave out what is ours everywhere in it: causes, contexts, members of groups."""
+def _remove_own_frames(described: traceback.TracebackException) -> None:
+    """Removes the frames of this package from an error and its causes, contexts and group members."""
     waiting, seen = [described], set()
     while waiting:
         one = waiting.pop()
@@ -171,7 +171,7 @@ def _message(value: object) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Leave the middle out of what has more than ``limit`` characters."""
+    """Omits the middle of a text that has more than ``limit`` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -179,5 +179,5 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _printable(text: str) -> str:
-    """Lone surrogates as stderr shows them: UTF-8 has no place for them."""
+    """Escapes lone surrogates as stderr does: UTF-8 cannot encode them."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

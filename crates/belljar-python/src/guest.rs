@@ -1,4 +1,4 @@
-//! The part of Belljar that runs inside the sandbox: the Python package `_belljar`, from `guest/*.py`.
+//! The Python package `_belljar` (`guest/*.py`), which runs inside the sandbox.
 
 use std::sync::Arc;
 
@@ -8,35 +8,35 @@ use sha2::{Digest, Sha256};
 /// The package's modules: file name and source.
 const MODULES: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../guest/__init__.py")),
-    ("build.py", include_str!("../guest/build.py")),
+    ("after_restore.py", include_str!("../guest/after_restore.py")),
     ("bytecode.py", include_str!("../guest/bytecode.py")),
     ("cell.py", include_str!("../guest/cell.py")),
-    ("collector.py", include_str!("../guest/collector.py")),
-    ("commands.py", include_str!("../guest/commands.py")),
+    ("compile_stdlib.py", include_str!("../guest/compile_stdlib.py")),
     ("display.py", include_str!("../guest/display.py")),
-    ("ending.py", include_str!("../guest/ending.py")),
     ("event_loop.py", include_str!("../guest/event_loop.py")),
+    ("gc_freeze.py", include_str!("../guest/gc_freeze.py")),
     ("host.py", include_str!("../guest/host.py")),
-    ("image.py", include_str!("../guest/image.py")),
     ("immortals.py", include_str!("../guest/immortals.py")),
-    ("interactive.py", include_str!("../guest/interactive.py")),
     ("interrupts.py", include_str!("../guest/interrupts.py")),
     ("magics.py", include_str!("../guest/magics.py")),
-    ("memory.py", include_str!("../guest/memory.py")),
+    ("memory_reserve.py", include_str!("../guest/memory_reserve.py")),
     ("micropip.py", include_str!("../guest/micropip.py")),
     ("pip.py", include_str!("../guest/pip.py")),
-    ("processes.py", include_str!("../guest/processes.py")),
     ("recursion.py", include_str!("../guest/recursion.py")),
-    ("refusals.py", include_str!("../guest/refusals.py")),
-    ("restored.py", include_str!("../guest/restored.py")),
+    ("repl.py", include_str!("../guest/repl.py")),
     ("shell.py", include_str!("../guest/shell.py")),
-    ("sources.py", include_str!("../guest/sources.py")),
+    ("shell_commands.py", include_str!("../guest/shell_commands.py")),
+    ("shutdown.py", include_str!("../guest/shutdown.py")),
+    ("snapshot.py", include_str!("../guest/snapshot.py")),
+    ("source_cache.py", include_str!("../guest/source_cache.py")),
     ("streams.py", include_str!("../guest/streams.py")),
+    ("subprocess_shim.py", include_str!("../guest/subprocess_shim.py")),
     ("tracebacks.py", include_str!("../guest/tracebacks.py")),
-    ("values.py", VALUES),
+    ("unsupported.py", include_str!("../guest/unsupported.py")),
+    ("value_json.py", VALUE_JSON),
 ];
 
-/// The package as a read-only layer under `path`.
+/// Returns the package as a read-only layer under `path`.
 pub(crate) fn layer(path: &str) -> Result<Arc<Layer>, LayerError> {
     let mut builder = LayerBuilder::new();
     for (name, source) in MODULES {
@@ -45,7 +45,7 @@ pub(crate) fn layer(path: &str) -> Result<Arc<Layer>, LayerError> {
     Ok(builder.finish("guest"))
 }
 
-/// SHA-256 of all modules: images made with others are not ours.
+/// Returns the SHA-256 of all modules. It is part of the key of every image, since images contain these modules.
 pub(crate) fn digest() -> [u8; 32] {
     let mut hasher = Sha256::new();
     for (name, source) in MODULES {
@@ -57,13 +57,14 @@ pub(crate) fn digest() -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// The guest's module that turns values into JSON, which needs nothing but the standard library: for other Pythons.
-pub const VALUES: &str = include_str!("../guest/values.py");
+/// The source of the guest module that renders values as JSON. It needs only the standard library, so that native
+/// Pythons can run it too.
+pub const VALUE_JSON: &str = include_str!("../guest/value_json.py");
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_module_of_the_package_is_listed() {
+    fn every_guest_file_is_listed() {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("guest");
         let mut files: Vec<String> = std::fs::read_dir(directory)
             .unwrap()

@@ -1,4 +1,4 @@
-//! An image: the memory and files of an interpreter that is ready to run. Interpreters are copies of one.
+//! Images: the memory and files of an interpreter that is ready to run. Interpreters are copies of an image.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,49 +10,52 @@ use belljar_emscripten::fs::Layer;
 use belljar_emscripten::{Instance, InstanceError, Program, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use crate::interop::{self, InteropError};
-use crate::interpreter::Functions;
+use crate::c_api::{self, CApiError};
+use crate::error::OpenError;
+use crate::guest_protocol::GuestFunctions;
 use crate::packages::PackageSet;
-use crate::python::OpenError;
 
-/// Reference count of an immortal object: `_Py_IMMORTAL_INITIAL_REFCNT` of CPython where pointers have 32 bits.
-const IMMORTAL: u32 = 5 << 28;
+/// The reference count of an immortal object: CPython's `_Py_IMMORTAL_INITIAL_REFCNT` for 32-bit pointers.
+const IMMORTAL_REFCOUNT: u32 = 5 << 28;
 
-/// A module that an image was to have imported, and why it has not. Code that imports it sees for itself.
+/// A module that could not be imported into an image. Code that imports it gets the same failure itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// Its dotted name.
+pub struct PreloadFailure {
+    /// The module's dotted name.
     pub module: String,
-    /// What importing it did: `it raised ImportError: …`, `it took longer than 20 s`.
+    /// The reason: `it raised ImportError: …`, `it took longer than 20 s`.
     pub reason: String,
 }
 
-/// An interpreter that is ready to run, with or without packages, to be copied. Cheap to clone.
+/// An interpreter that is ready to run, with or without packages, and that interpreters are copied from. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct Image {
     shared: Arc<Shared>,
-    absent: Arc<BTreeMap<String, String>>,
+    missing_modules: Arc<BTreeMap<String, String>>,
 }
 
 struct Shared {
     snapshot: Snapshot,
-    extra: Extra,
+    metadata: ImageMetadata,
     packages: PackageSet,
 }
 
-/// What the image's file says besides the state of the machine.
+/// The part of an image's file that is not machine state.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Extra {
-    pub(crate) functions: Functions,
-    pub(crate) left_out: Vec<LeftOut>,
-    /// Modules of the standard library that the table of `belljar-packages` lacks.
-    pub(crate) further_modules: Vec<String>,
-    /// Drawn when the image was made. Another one of the same parts has other contents: a difference from this one means
-    /// nothing to it.
+pub(crate) struct ImageMetadata {
+    pub(crate) functions: GuestFunctions,
+    #[serde(rename = "left_out")]
+    pub(crate) preload_failures: Vec<PreloadFailure>,
+    /// Modules of the standard library that the table in `belljar-packages` does not list.
+    #[serde(rename = "further_modules")]
+    pub(crate) extra_stdlib_modules: Vec<String>,
+    /// A random identifier. Another image that was built from the same parts has different contents, so that a delta
+    /// against this image cannot be applied to it.
     pub(crate) id: String,
 }
 
-/// An [`Image::id`] that no other image has.
+/// Returns a new, unique [`Image::id`].
 pub(crate) fn new_id() -> Result<String, OpenError> {
     let mut bytes = [0; 16];
     let failed = |error: getrandom::Error| OpenError::Build {
@@ -61,24 +64,24 @@ pub(crate) fn new_id() -> Result<String, OpenError> {
         output: String::new(),
     };
     getrandom::fill(&mut bytes).map_err(failed)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(bytes))
 }
 
-/// What the guest answers when it has made itself ready to be copied.
+/// The guest's reply to `prepare`.
 #[derive(Deserialize)]
-struct Prepared {
-    /// Addresses of objects that are to live as long as the interpreter. Counting references to them would make
-    /// each copy write to, and so own, the pages that they lie on.
+struct PrepareReply {
+    /// Addresses of objects that exist as long as the interpreter. Counting references to them would make each copy
+    /// write to their pages, and so own private copies of the pages.
     immortals: Vec<u32>,
-    /// `sys.stdlib_module_names`.
+    /// The modules of `sys.stdlib_module_names`.
     standard_library: Vec<String>,
 }
 
 impl Image {
-    /// Opens the image in `path`, which stands on `layers`: those that it was made on.
+    /// Opens the image in `path`, which was built on `layers`.
     ///
     /// # Errors
-    /// When the file is not such an image.
+    /// Returns an error if the file is not an image of these layers.
     pub(crate) fn open(
         path: &Path,
         program: &Program,
@@ -87,102 +90,101 @@ impl Image {
     ) -> Result<Self, OpenError> {
         let file = File::open(path).map_err(|error| OpenError::File { path: path.into(), error })?;
         let snapshot = Snapshot::open(file, program, layers)?;
-        let extra = serde_json::from_slice(snapshot.extra())
-            .map_err(|_| InstanceError::Snapshot("it was made by another build of belljar".into()))?;
-        Ok(Self { shared: Arc::new(Shared { snapshot, extra, packages }), absent: Arc::default() })
+        let metadata = serde_json::from_slice(snapshot.extra())
+            .map_err(|_| InstanceError::Snapshot("the image was built by another version of Belljar".into()))?;
+        Ok(Self { shared: Arc::new(Shared { snapshot, metadata, packages }), missing_modules: Arc::default() })
     }
 
-    /// The packages that are installed in it.
+    /// Returns the packages that are installed in the image.
     pub fn packages(&self) -> &PackageSet {
         &self.shared.packages
     }
 
-    /// The modules that could not be imported ahead of time.
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.shared.extra.left_out
+    /// Returns the modules that could not be imported ahead of time.
+    pub fn preload_failures(&self) -> &[PreloadFailure] {
+        &self.shared.metadata.preload_failures
     }
 
-    /// The same image for code that imports modules which no package provides: by module, what is said to code that
-    /// fails for want of it.
-    pub(crate) fn with_absent(self, absent: BTreeMap<String, String>) -> Self {
-        Self { absent: Arc::new(absent), ..self }
+    /// Returns the same image for code that imports modules which no package provides. `missing_modules` maps each
+    /// module to the note that its `ModuleNotFoundError` gets.
+    pub(crate) fn with_missing_modules(self, missing_modules: BTreeMap<String, String>) -> Self {
+        Self { missing_modules: Arc::new(missing_modules), ..self }
     }
 
-    /// Modules that the code imports and that no package provides: by module, what is said to code that fails for
-    /// want of it.
-    pub fn absent(&self) -> &Arc<BTreeMap<String, String>> {
-        &self.absent
+    /// The modules that the code imports and that no package provides, with the notes for their errors.
+    pub fn missing_modules(&self) -> &Arc<BTreeMap<String, String>> {
+        &self.missing_modules
     }
 
-    /// Bytes of memory in it; an interpreter shares them with others until it writes to them.
+    /// Returns the size of the image's memory in bytes. Interpreters share it until they write to it.
     pub fn memory_size(&self) -> u64 {
         self.shared.snapshot.memory_size()
     }
 
-    /// Tells this image from all others, those made of the same parts among them.
+    /// Returns the image's unique identifier. It differs even between images that were built from the same parts.
     pub fn id(&self) -> &str {
-        &self.shared.extra.id
+        &self.shared.metadata.id
     }
 
     pub(crate) fn snapshot(&self) -> &Snapshot {
         &self.shared.snapshot
     }
 
-    /// Modules of this Python's standard library that were new in it.
-    pub(crate) fn further_modules(&self) -> &[String] {
-        &self.shared.extra.further_modules
+    /// Returns the standard library's modules that the table in `belljar-packages` does not list.
+    pub(crate) fn extra_stdlib_modules(&self) -> &[String] {
+        &self.shared.metadata.extra_stdlib_modules
     }
 
-    pub(crate) fn functions(&self) -> Functions {
-        self.shared.extra.functions
+    pub(crate) fn functions(&self) -> GuestFunctions {
+        self.shared.metadata.functions
     }
 }
 
-/// A new, empty file for an image.
+/// Creates a new, empty file for an image.
 pub(crate) fn create(path: &Path) -> Result<File, CacheError> {
     let file = File::options().read(true).write(true).create_new(true).open(path);
     file.map_err(|error| CacheError::writing(path, None, error))
 }
 
-/// What cells are run in.
+/// The environment that cells run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Runs {
-    /// Nothing but Python.
-    Programs,
+pub(crate) enum ImageKind {
+    /// Plain Python.
+    Script,
     /// IPython's shell.
-    Sessions,
+    Shell,
 }
 
-/// Makes a booted interpreter ready to be copied: its own modules imported, everything warmed up, objects immortal.
-/// Gives the names of the standard library's modules.
-pub(crate) fn prepare(instance: &mut Instance, runs: Runs) -> Result<Vec<String>, InteropError> {
-    let prepare = interop::import(instance, "_belljar", "prepare")?;
-    let request = serde_json::json!({ "shell": runs == Runs::Sessions }).to_string();
-    let answer = interop::call(instance, prepare, "prepare", &request)?;
-    let prepared: Prepared =
-        serde_json::from_str(&answer).map_err(|_| InteropError::Raised(format!("prepare: {answer}")))?;
+/// Prepares a booted interpreter for being copied: imports modules, runs warm-up code and makes objects immortal.
+/// Returns the names of the standard library's modules.
+pub(crate) fn prepare(instance: &mut Instance, kind: ImageKind) -> Result<Vec<String>, CApiError> {
+    let prepare = c_api::import(instance, "_belljar", "prepare")?;
+    let request = serde_json::json!({ "shell": kind == ImageKind::Shell }).to_string();
+    let answer = c_api::call(instance, prepare, "prepare", &request)?;
+    let prepared: PrepareReply =
+        serde_json::from_str(&answer).map_err(|_| CApiError::Exception(format!("prepare: {answer}")))?;
     for object in prepared.immortals {
-        instance.memory().write_u32(object, IMMORTAL)?;
+        instance.memory().write_u32(object, IMMORTAL_REFCOUNT)?;
     }
     Ok(prepared.standard_library)
 }
 
-/// Writes an interpreter that [`prepare`] made ready into `file`. A copy of it runs `code` before, so that the image
-/// tells which pages the first cell of a program writes to.
+/// Writes an interpreter that [`prepare`] made ready into `file`. A copy of the interpreter runs `code` first, which
+/// records the pages that the first cell of a program writes to.
 pub(crate) fn write(
     instance: &mut Instance,
     file: &File,
-    extra: &Extra,
+    metadata: &ImageMetadata,
     code: &str,
-    runs: Runs,
-) -> Result<(), InteropError> {
-    let function = match runs {
-        Runs::Programs => extra.functions.run_function(),
-        Runs::Sessions => extra.functions.execute_function(),
+    kind: ImageKind,
+) -> Result<(), CApiError> {
+    let function = match kind {
+        ImageKind::Script => metadata.functions.run,
+        ImageKind::Shell => metadata.functions.execute,
     };
     let request = serde_json::json!({ "code": code, "filename": "main.py", "mode": "cell", "env": {}, "fresh": true });
-    let working_set =
-        instance.rehearse(|copy| interop::call(copy, function, "the first cell", &request.to_string()).map(drop))?;
-    tracing::debug!(pages = working_set.pages(), "the first eval's working set");
-    Ok(instance.snapshot(file, serde_json::to_vec(extra).unwrap_or_default(), working_set)?)
+    let working_set = instance
+        .measure_working_set(|copy| c_api::call(copy, function, "the first cell", &request.to_string()).map(drop))?;
+    tracing::debug!(pages = working_set.pages(), "working set of the first cell");
+    Ok(instance.snapshot(file, serde_json::to_vec(metadata).unwrap_or_default(), working_set)?)
 }

@@ -1,7 +1,7 @@
-//! CPython as a value: its files, its images, interpreters, and how code run in them ends.
+//! Embeds CPython compiled to WebAssembly: its runtime files, memory images, interpreters and execution outcomes.
 //!
 //! ```no_run
-//! use belljar_core::{Limits, NoProgress, Request};
+//! use belljar_core::{Limits, NoProgress, RunRequest};
 //! use belljar_emscripten::console::Capture;
 //! use belljar_python::{Options, Python, Streams, on_guest_thread};
 //!
@@ -10,40 +10,45 @@
 //!     let python = Python::open(&Options::default(), &NoProgress)?;
 //!     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
 //!     let mut interpreter = python.interpreter(Limits::default(), streams)?;
-//!     Ok(interpreter.run(&Request::cell("6 * 7")))
+//!     Ok(interpreter.run(&RunRequest::for_cell("6 * 7")))
 //! })??;
 //! println!("{:?}", execution.outcome);
 //! # Ok(())
 //! # }
 //! ```
 
+mod backend;
 mod boot;
-mod calls;
+mod bootstrap;
+mod c_api;
+mod error;
 mod guest;
+mod guest_protocol;
+mod host_calls;
 mod image;
 pub mod install;
-mod interop;
 mod interpreter;
 mod libraries;
+mod lru;
 pub mod packages;
 mod python;
-mod recent;
 pub mod runtime;
 mod session;
-mod workshop;
 
-pub use calls::{CallError, GaveUp, HostCall, Scene};
-pub use guest::VALUES;
-pub use image::{Image, LeftOut};
-pub use interpreter::{Completeness, Interpreter, Interrupter, Streams};
-pub use python::{Keep, OpenError, Options, PACKAGE_ENTRIES, Python};
+pub use backend::{PythonRuntime, RuntimeLoader, WasmBackend};
+pub use error::OpenError;
+pub use guest::VALUE_JSON;
+pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};
+pub use image::{Image, PreloadFailure};
+pub use interpreter::{Completeness, Interpreter, InterpreterInterruptHandle, Streams};
+pub use python::{CacheLimits, Options, PACKAGE_ENTRIES, Python};
 
-pub use session::{Cell, CellRequest, SESSION_DIRECTORY, ShellQuestion};
+pub use session::SESSION_DIRECTORY;
 
-/// Runs `work` on a thread with the stack that interpreters need, and waits for it.
+/// Runs `work` on a thread with the stack size that interpreters need, and waits for it.
 ///
 /// # Errors
-/// When the system refuses another thread.
+/// Returns an error if the system fails to start a thread.
 pub fn on_guest_thread<T: Send>(work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
-    belljar_emscripten::thread::run("python", work)
+    belljar_emscripten::guest_thread::run("python", work)
 }

@@ -1,100 +1,55 @@
-//! A CPython that is ready to run: its program compiled, its standard library in place, its images at hand.
+//! A CPython that is ready to run: a compiled program, its standard library and its images.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use belljar_cache::{Cache, CacheError, EntryKey};
-use belljar_core::Limits;
-use belljar_core::progress::Progress;
+use belljar_cache::{Cache, EntryKey};
+use belljar_core::{Limits, Progress};
 use belljar_emscripten::dylink::LibraryError;
 use belljar_emscripten::fs::Layer;
-use belljar_emscripten::program::ProgramError;
-use belljar_emscripten::{Engine, HardStop, InstanceError, Program};
+use belljar_emscripten::{Engine, InterruptMode, Program};
+use parking_lot::Mutex;
 
+use crate::bootstrap::RuntimeBuilder;
+use crate::error::OpenError;
 use crate::image::Image;
 use crate::interpreter::{Interpreter, Streams};
 use crate::libraries::CompiledLibraries;
+use crate::lru::LruCache;
 use crate::packages::{
-    Contents, Layers, Member, OpenWheels, PackageSet, Preloader, SetKey, SupplyError, WheelLayerError, preloadable,
+    Layers, PackageSet, Preloader, SetKey, SupplyError, UnpackedWheel, WheelId, WheelTable, preloadable,
 };
-use crate::recent::Recent;
-use crate::runtime::{self, Release, RuntimeError};
-use crate::workshop::Workshop;
+use crate::runtime::{self, Release};
 
-/// Where an interpreter's files come from.
+/// Options for [`Python::open`].
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Directory that holds Pyodide's files, used instead of all other places.
+    /// A directory with Pyodide's files, used instead of all other sources.
     pub runtime: Option<PathBuf>,
-    /// The cache; `None` is the platform's.
+    /// The cache directory; `None` selects the platform's.
     pub cache: Option<PathBuf>,
-    /// Pyodide's version; `None` is the newest that is stable.
+    /// The Pyodide version; `None` selects the newest stable one.
     pub release: Option<String>,
-    /// Whether to use nothing but what is on this machine.
+    /// True if nothing may be downloaded.
     pub offline: bool,
-    /// How much is kept of what packages take.
-    pub keep: Keep,
+    /// Limits of the caches for packages.
+    pub cache_limits: CacheLimits,
 }
 
-/// How much is kept of what packages take, so that the next use of the same ones finds it. What was used least recently
-/// goes first.
+/// Limits of the in-memory and on-disk caches for packages. The least recently used entries are evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep {
-    /// Images that are open in this process.
+pub struct CacheLimits {
+    /// The maximum number of open images in this process.
     pub images: usize,
-    /// Bytes of memory in them. Interpreters map them, so that only what is touched takes memory.
+    /// The maximum size of their memory, in bytes. Interpreters map it, so that only touched pages are resident.
     pub image_bytes: u64,
-    /// Bytes of wheels, their layers, libraries and images in the cache directory.
+    /// The maximum size of wheels, their layers, libraries and images in the cache directory, in bytes.
     pub cache_bytes: u64,
 }
 
-impl Default for Keep {
+impl Default for CacheLimits {
     fn default() -> Self {
         Self { images: 64, image_bytes: 8 << 30, cache_bytes: 8 << 30 }
-    }
-}
-
-/// Why CPython cannot be made ready.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Pyodide's files cannot be had.
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-    /// The cache cannot be used.
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// CPython cannot be translated or compiled.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// An instance of it cannot be made or restored.
-    #[error(transparent)]
-    Instance(#[from] InstanceError),
-    /// A wheel cannot be installed.
-    #[error(transparent)]
-    Wheel(#[from] WheelLayerError),
-    /// It does not boot or does not build its own parts.
-    #[error("cannot build {what}: {reason}{output}")]
-    Build {
-        /// What was being built.
-        what: &'static str,
-        /// What went wrong.
-        reason: String,
-        /// What the interpreter wrote meanwhile, on lines of its own.
-        output: String,
-    },
-    /// A file of the cache cannot be read or written.
-    #[error("cannot use {path}: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        error: std::io::Error,
-    },
-}
-
-impl From<belljar_emscripten::wasmtime::Error> for OpenError {
-    fn from(error: belljar_emscripten::wasmtime::Error) -> Self {
-        Self::Program(error.into())
     }
 }
 
@@ -111,39 +66,39 @@ struct Shared {
     base: Image,
     base_key: EntryKey,
     base_layers: Vec<Arc<Layer>>,
-    images: Mutex<Recent<(SetKey, Vec<String>), Image>>,
-    wheels: OpenWheels,
+    images: Mutex<LruCache<(SetKey, Vec<String>), Image>>,
+    wheels: WheelTable,
     cache: Cache,
     cache_bytes: u64,
     runtime: runtime::Options,
 }
 
-/// Kinds of the cache's entries that belong to packages. They are made, or fetched, anew when they are missing.
+/// The kinds of cache entries that belong to packages. They are rebuilt or fetched again when they are missing.
 pub const PACKAGE_ENTRIES: &[&str] = &["image", "layer", "library", "wheel"];
 
 impl Python {
-    /// Makes CPython ready, doing what is missing of it: `progress` hears of all that takes long.
+    /// Makes CPython ready, building the parts that are missing. Long steps are reported to `progress`.
     ///
     /// Must be called on a guest thread ([`crate::on_guest_thread`]): building runs Python.
     ///
     /// # Errors
-    /// When a file cannot be had, or what is built of it does not work.
+    /// Returns an error if a file is not available, or if building a part fails.
     pub fn open(options: &Options, progress: &dyn Progress) -> Result<Self, OpenError> {
         let release = match &options.release {
             Some(version) => Release::find(version)?,
             None => Release::default_release(),
         };
         let cache = Cache::open(options.cache.clone())?;
-        let engine = Engine::new(HardStop::default())?;
+        let engine = Engine::new(InterruptMode::default())?;
         let libraries = CompiledLibraries::new(&engine, &cache);
-        let workshop = Workshop { release, cache: &cache, engine: &engine, options, progress };
-        let program = workshop.program(&libraries)?;
-        let base_layers = workshop.layers(&program)?;
-        let base = workshop.image(&program, &base_layers)?;
-        let base_key = workshop.image_key(&program);
-        let images = Mutex::new(Recent::new(options.keep.images, options.keep.image_bytes));
-        let cache_bytes = options.keep.cache_bytes;
         let runtime = runtime::Options { directory: options.runtime.clone(), offline: options.offline };
+        let builder = RuntimeBuilder { release, cache: &cache, engine: &engine, options: &runtime, progress };
+        let program = builder.program(&libraries)?;
+        let base_layers = builder.layers(&program)?;
+        let base = builder.image(&program, &base_layers)?;
+        let base_key = builder.image_key(&program);
+        let images = Mutex::new(LruCache::new(options.cache_limits.images, options.cache_limits.image_bytes));
+        let cache_bytes = options.cache_limits.cache_bytes;
         let shared = Shared {
             release,
             program,
@@ -152,7 +107,7 @@ impl Python {
             base_key,
             base_layers,
             images,
-            wheels: OpenWheels::default(),
+            wheels: WheelTable::default(),
             cache,
             cache_bytes,
             runtime,
@@ -160,24 +115,24 @@ impl Python {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A new interpreter without packages, a copy of the base image.
+    /// Creates an interpreter without packages, a copy of the base image.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// Returns an error if allocating memory fails.
     pub fn interpreter(&self, limits: Limits, streams: Streams) -> Result<Interpreter, OpenError> {
         self.interpreter_with(&self.shared.base, limits, streams)
     }
 
-    /// A new interpreter, a copy of `image`.
+    /// Creates an interpreter as a copy of `image`.
     ///
     /// # Errors
-    /// When memory cannot be had.
+    /// Returns an error if allocating memory fails.
     pub fn interpreter_with(&self, image: &Image, limits: Limits, streams: Streams) -> Result<Interpreter, OpenError> {
         let Shared { program, base, .. } = &*self.shared;
         if image.memory_size() <= limits.memory {
             return Ok(Interpreter::restore(program, image, limits, streams)?);
         }
-        // Code that has little memory may still have little use for what the image has imported.
+        // The image does not fit into the memory limit. Its packages can still be used without the preloaded modules.
         let mut interpreter = Interpreter::restore(program, base, limits, streams)?;
         for layer in image.packages().layers() {
             interpreter.files().add_layer(layer.clone());
@@ -185,55 +140,55 @@ impl Python {
         Ok(interpreter)
     }
 
-    /// The image without packages.
+    /// Returns the image without packages.
     pub fn base(&self) -> &Image {
         &self.shared.base
     }
 
-    /// Whether these wheels were installed before, so that [`Python::packages`] will not ask for their files.
+    /// Returns whether all of these wheels are installed, so that [`Python::packages`] does not request their files.
     ///
     /// # Errors
-    /// When the cache cannot be read.
-    pub fn has_packages(&self, members: &[Member]) -> Result<bool, OpenError> {
-        Ok(self.layers(&belljar_core::NoProgress).have(members)?)
+    /// Returns an error if reading the cache fails.
+    pub fn has_packages(&self, ids: &[WheelId]) -> Result<bool, OpenError> {
+        Ok(self.layers(&belljar_core::NoProgress).contains_all(ids)?)
     }
 
-    /// The set of these wheels. `supply` is called with those that were never installed on this machine, and answers
-    /// their files; they are compiled then, which `progress` hears of.
+    /// Returns the set of these wheels. `supply` is called with the wheels that are not installed on this machine and
+    /// returns their files, which are then compiled; `progress` reports this.
     ///
     /// Must be called on a guest thread.
     ///
     /// # Errors
-    /// When `supply` fails, or a wheel cannot be installed.
+    /// Returns an error if `supply` fails, or if a wheel cannot be installed.
     pub fn packages(
         &self,
-        members: &[Member],
-        supply: impl FnOnce(&[Member]) -> Result<Vec<Contents>, SupplyError>,
+        ids: &[WheelId],
+        supply: impl FnOnce(&[WheelId]) -> Result<Vec<UnpackedWheel>, SupplyError>,
         progress: &dyn Progress,
     ) -> Result<PackageSet, OpenError> {
-        let mut made = false;
-        let set = self.layers(progress).open(members, |missing| {
-            made = true;
+        let mut is_new = false;
+        let set = self.layers(progress).open(ids, |missing| {
+            is_new = true;
             supply(missing)
         })?;
-        if made {
+        if is_new {
             self.evict();
         }
         Ok(set)
     }
 
-    /// The image with these packages, and with those of `imports` (dotted names of modules) imported that are theirs:
-    /// from memory, else from the cache, else built.
+    /// Returns the image of these packages in which the modules in `imports` (dotted names) that belong to them are
+    /// imported: from memory, from the cache, or newly built.
     ///
     /// Must be called on a guest thread.
     ///
     /// # Errors
-    /// When it cannot be built. A module that cannot be imported is no error: see [`Image::left_out`].
+    /// Returns an error if building the image fails. A failed import is not an error: see [`Image::preload_failures`].
     pub fn image(&self, set: &PackageSet, imports: &[String], progress: &dyn Progress) -> Result<Image, OpenError> {
         self.image_with(set, imports, &[], progress)
     }
 
-    /// As [`Python::image`], with the modules in `named` imported wherever they come from.
+    /// Does the same as [`Python::image`], and also imports the modules in `named`, whatever their origin.
     pub(crate) fn image_with(
         &self,
         set: &PackageSet,
@@ -245,23 +200,23 @@ impl Python {
         if set.is_empty() && modules.is_empty() {
             return Ok(self.shared.base.clone());
         }
-        let name = (set.key().clone(), modules);
+        let key = (set.key().clone(), modules);
         {
-            let mut images = lock(&self.shared.images);
-            if self.shared.libraries.have_improved() {
-                // Opened again, they have the better code.
+            let mut images = self.shared.images.lock();
+            if self.shared.libraries.take_recompiled() {
+                // Images use the recompiled libraries once they are opened again.
                 images.clear();
             }
-            if let Some(image) = images.get(&name) {
+            if let Some(image) = images.get(&key) {
                 return Ok(image);
             }
         }
-        let (image, made) = self.preloader(progress).image(set, &name.1)?;
-        if made {
+        let (image, is_new) = self.preloader(progress).image(set, &key.1)?;
+        if is_new {
             self.evict();
         }
         let weight = image.memory_size();
-        lock(&self.shared.images).insert(name, image.clone(), weight);
+        self.shared.images.lock().insert(key, image.clone(), weight);
         Ok(image)
     }
 
@@ -278,27 +233,27 @@ impl Python {
         &self.shared.base_key
     }
 
-    /// Compiles with all effort what of packages was compiled quickly, which otherwise happens in the background of a process
-    /// that lives for a while.
+    /// Recompiles the libraries of packages that were compiled quickly, with full optimization. A process that runs for
+    /// a while does this in the background.
     ///
     /// # Errors
-    /// When a library cannot be compiled, or the cache cannot be written.
-    pub fn improve_libraries(&self, progress: &dyn Progress) -> Result<(), LibraryError> {
-        self.shared.libraries.improve_now(progress)
+    /// Returns an error if compiling a library or writing the cache fails.
+    pub fn recompile_libraries(&self, progress: &dyn Progress) -> Result<(), LibraryError> {
+        self.shared.libraries.recompile_all(progress)
     }
 
-    /// The layers of an interpreter with the wheels of `set`.
+    /// Returns the layers of an interpreter with the wheels of `set`.
     pub(crate) fn layers_with(&self, set: &PackageSet) -> Vec<Arc<Layer>> {
         self.shared.base_layers.iter().chain(set.layers()).cloned().collect()
     }
 
-    /// Names what runs: `Python 3.14 (Pyodide 314.0.7)`.
+    /// Returns the name and version of the runtime: `Python 3.14 (Pyodide 314.0.7)`.
     pub fn description(&self) -> String {
         let (major, minor) = self.shared.release.python;
         format!("Python {major}.{minor} (Pyodide {})", self.shared.release.version)
     }
 
-    /// The cache that holds what was downloaded and built.
+    /// Returns the cache, which holds downloaded and built files.
     pub fn cache(&self) -> &Cache {
         &self.shared.cache
     }
@@ -307,13 +262,13 @@ impl Python {
         self.shared.release
     }
 
-    /// Where the release's `pyodide-lock.json` is.
+    /// Returns the path of the release's `pyodide-lock.json`.
     pub(crate) fn lock_file(&self, progress: &dyn Progress) -> Result<PathBuf, OpenError> {
         let Shared { release, runtime, cache, .. } = &*self.shared;
-        Ok(runtime::obtain_lock(release, runtime, cache, progress)?)
+        Ok(runtime::locate_or_fetch_lock(release, runtime, cache, progress)?)
     }
 
-    /// The directory that holds what was downloaded and built.
+    /// Returns the cache's directory.
     pub fn cache_directory(&self) -> &Path {
         self.shared.cache.root()
     }
@@ -323,14 +278,10 @@ impl Python {
         Layers { open: wheels, cache, program, base, libraries, progress }
     }
 
-    /// Makes room in the cache, after something was added to it.
+    /// Evicts old entries after something was added to the cache.
     fn evict(&self) {
         if let Err(error) = self.shared.cache.evict(PACKAGE_ENTRIES, self.shared.cache_bytes) {
-            tracing::warn!(%error, "no room can be made in the cache");
+            tracing::warn!(%error, "failed to evict entries from the cache");
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,18 +1,16 @@
-//! What the tool gives back: the outcome as XML or JSON text, and as structured content.
+//! The result of `run_python_code`: the outcome as XML or JSON text, and as structured content.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use belljar_core::{LimitKind, Limits, Outcome, PythonError, Value};
+use belljar_core::{ExitReason, LimitKind, Limits, Outcome, PythonError, RunReport, Value};
 use regex::{Captures, Regex};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::images::Image;
-
-/// The shape of the text that the model reads.
+/// The format of the text that the model reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReturnMode {
     /// Blocks in tags: `<status>`, `<dependencies>`, `<output>`, `<return_value>` or `<error>`.
@@ -22,29 +20,16 @@ pub enum ReturnMode {
     Json,
 }
 
-/// How a call ended, and what it wrote.
+/// The result of a call of `run_python_code`.
 #[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) outcome: Outcome,
-    /// Standard output and error in the order in which they were written.
+pub(crate) struct RunAnswer {
+    /// The backend's report.
+    pub(crate) report: RunReport,
+    /// Standard output and standard error, in the order in which they were written.
     pub(crate) output: Vec<u8>,
-    /// The packages that the code asked for by name.
-    pub(crate) dependencies: Vec<String>,
-    /// What it showed.
-    pub(crate) images: Vec<Image>,
-    /// What it was run with: limits are explained by it.
-    pub(crate) limits: Limits,
 }
 
-impl Report {
-    /// Of a call of which nothing is known yet.
-    pub(crate) fn begin(limits: Limits) -> Self {
-        let (output, dependencies, images) = (Vec::new(), Vec::new(), Vec::new());
-        Self { outcome: Outcome::Success(None), output, dependencies, images, limits }
-    }
-}
-
-/// The fields of the answer.
+/// The fields of the result.
 #[derive(Debug, Serialize)]
 struct Fields {
     status: &'static str,
@@ -62,42 +47,42 @@ enum End {
     Error(String),
 }
 
-impl Report {
-    /// A word for how it ended: `success`, `install-error` or `run-error`.
+impl RunAnswer {
+    /// Returns how the call ended: `success`, `install-error` or `run-error`.
     pub(crate) fn status(&self) -> &'static str {
-        match &self.outcome {
-            Outcome::Success(_) | Outcome::Exit(0) => "success",
+        match &self.report.outcome {
+            Outcome::Success(_) | Outcome::Exited(ExitReason::Exit(0)) => "success",
             Outcome::InstallError(_) => "install-error",
             _ => "run-error",
         }
     }
 
-    /// What went wrong, in words; `None` when nothing did.
+    /// Returns a description of the error, or `None` after a success.
     pub(crate) fn error(&self) -> Option<String> {
-        Some(match &self.outcome {
-            Outcome::Success(_) | Outcome::Exit(0) => return None,
+        Some(match &self.report.outcome {
+            Outcome::Success(_) | Outcome::Exited(ExitReason::Exit(0)) => return None,
             Outcome::Error(PythonError { traceback, .. }) => traceback.clone(),
-            Outcome::Exit(status) => format!("SystemExit: {status}\n"),
             Outcome::InstallError(reason) => format!("{reason}\n"),
-            Outcome::Limit(kind) => format!("Limit reached: {}. {}\n", kind.name(), explain(*kind, &self.limits)),
-            Outcome::Crash(reason) => format!("The code crashed its interpreter: {reason}\n"),
+            Outcome::Exited(reason) => format!("{}\n", describe_exit(reason, &self.report.limits)),
         })
     }
 
-    /// The tool's result. Text and structured content say the same. There is none of the latter beside images: several
-    /// clients show a model nothing else where there is some.
+    /// Returns the tool's result. Text and structured content contain the same fields. A result with images has no
+    /// structured content, because several clients would then show the model nothing else.
     pub(crate) fn result(&self, mode: ReturnMode) -> CallToolResult {
         let mut content = vec![ContentBlock::text(self.text(mode))];
-        content.extend(self.images.iter().map(|image| ContentBlock::image(image.data.clone(), image.mime)));
+        content.extend(
+            self.report.images.iter().map(|image| ContentBlock::image(image.base64.clone(), image.format.mime_type())),
+        );
         let mut result = CallToolResult::success(content);
-        if self.images.is_empty() {
+        if self.report.images.is_empty() {
             let text = serde_json::to_string(&self.fields()).unwrap_or_default();
             result.structured_content = serde_json::from_str(&exact_integers(&text)).ok();
         }
         result
     }
 
-    /// The text that the model reads.
+    /// Returns the text that the model reads.
     pub(crate) fn text(&self, mode: ReturnMode) -> String {
         match mode {
             ReturnMode::Xml => self.xml(),
@@ -106,16 +91,16 @@ impl Report {
     }
 
     fn fields(&self) -> Fields {
-        let end = match (self.error(), &self.outcome) {
+        let end = match (self.error(), &self.report.outcome) {
             (Some(error), _) => End::Error(error),
-            (None, Outcome::Success(value)) => End::ReturnValue(value.as_ref().and_then(Value::strict_json)),
+            (None, Outcome::Success(value)) => End::ReturnValue(value.as_ref().and_then(Value::to_strict_json)),
             (None, _) => End::ReturnValue(None),
         };
         let output = match self.output_text() {
             text if text.is_empty() => Vec::new(),
             text => text.strip_suffix('\n').unwrap_or(&text).split('\n').map(str::to_owned).collect(),
         };
-        Fields { status: self.status(), dependencies: self.dependencies.clone(), output, end }
+        Fields { status: self.status(), dependencies: self.report.dependencies.clone(), output, end }
     }
 
     fn output_text(&self) -> String {
@@ -124,8 +109,8 @@ impl Report {
 
     fn xml(&self) -> String {
         let mut text = format!("<status>{}</status>", self.status());
-        if !self.dependencies.is_empty() {
-            let list = serde_json::to_string(&self.dependencies).unwrap_or_default();
+        if !self.report.dependencies.is_empty() {
+            let list = serde_json::to_string(&self.report.dependencies).unwrap_or_default();
             text.push_str(&format!("\n<dependencies>{}</dependencies>", escaped(&list, &DEPENDENCIES)));
         }
         let output = self.output_text();
@@ -135,20 +120,21 @@ impl Report {
         }
         if let Some(error) = self.error() {
             text.push_str(&format!("\n<error>\n{}\n</error>", escaped(&error, &ERROR)));
-        } else if let Outcome::Success(Some(value)) = &self.outcome {
+        } else if let Outcome::Success(Some(value)) = &self.report.outcome {
             text.push_str(&format!("\n<return_value>\n{}\n</return_value>", escaped(&value.text, &RETURN_VALUE)));
         }
         text
     }
 }
 
-/// JSON in which integers that 64 bits do not hold are strings. As numbers they would lose digits: here, since
-/// `serde_json` holds nothing larger (its `arbitrary_precision` breaks the protocol's untagged types), and in most clients.
+/// Replaces integers beyond 64 bits in JSON text with strings. As numbers they would lose digits: in `serde_json`,
+/// which has no larger integers (its feature `arbitrary_precision` breaks the protocol's untagged types), and in most
+/// clients.
 fn exact_integers(json: &str) -> Cow<'_, str> {
     static INTEGER: LazyLock<Option<Regex>> =
-        // A string, which is passed over; or a number, with what would make it a float.
+        // Matches strings, which are kept, and numbers; the group matches the part that makes a number a float.
         LazyLock::new(|| Regex::new(r#""(?:[^"\\]|\\.)*"|-?[0-9]+([.eE][-+.eE0-9]*)?"#).ok());
-    // Most answers have none, and making a pattern takes longer than many a call.
+    // Most results have no such integers, and compiling the pattern takes longer than many calls.
     if !json.split(|character: char| !character.is_ascii_digit()).any(|digits| digits.len() >= 16) {
         return json.into();
     }
@@ -163,14 +149,27 @@ fn exact_integers(json: &str) -> Cow<'_, str> {
     })
 }
 
-fn explain(kind: LimitKind, limits: &Limits) -> String {
+/// Describes to the model why its code ended.
+fn describe_exit(reason: &ExitReason, limits: &Limits) -> String {
+    match reason {
+        ExitReason::Limit(kind) => format!("Limit reached: {}. {}", kind.name(), describe_limit(*kind, limits)),
+        ExitReason::Exit(status) => format!("SystemExit: {status}"),
+        ExitReason::Cancelled => "Limit reached: stopped. The call was cancelled.".into(),
+        ExitReason::Signal(_) => {
+            format!("The code crashed its interpreter: {}", reason.to_cell_error(limits).message)
+        }
+        ExitReason::Crash(details) => format!("The code crashed its interpreter: {details}"),
+    }
+}
+
+fn describe_limit(kind: LimitKind, limits: &Limits) -> String {
     let seconds = |time: Option<Duration>| time.map_or_else(String::new, |time| format!(" {} s", time.as_secs_f64()));
     match kind {
         LimitKind::WallTime => format!("The code ran longer than{} and was ended.", seconds(limits.wall_time)),
         LimitKind::CpuTime => format!("The code used more processor time than{}.", seconds(limits.cpu_time)),
         LimitKind::Output => format!("The code wrote more than {} bytes; the rest was cut off.", limits.output),
         LimitKind::Stack => "The code recursed too deeply.".into(),
-        LimitKind::Stopped => "The call was cancelled.".into(),
+        LimitKind::Memory => format!("The code used more than {} bytes of memory.", limits.memory),
     }
 }
 
@@ -179,15 +178,15 @@ static OUTPUT: LazyLock<Option<Regex>> = LazyLock::new(|| tag("output"));
 static ERROR: LazyLock<Option<Regex>> = LazyLock::new(|| tag("error"));
 static RETURN_VALUE: LazyLock<Option<Regex>> = LazyLock::new(|| tag("return_value"));
 
-/// A block's own tags, opening or closing, however they are written.
+/// Compiles a pattern for a block's own tags, opening or closing, in any spelling.
 fn tag(name: &str) -> Option<Regex> {
     Regex::new(&format!(r"(?i)</?\s*{name}(?:[^\n]*?>)?")).ok()
 }
 
-/// Text in which a block's own tags are none, so that code cannot end the block that it writes in.
+/// Escapes a block's own tags in its text, so that code cannot end the block that contains its output.
 fn escaped(text: &str, tag: &Option<Regex>) -> String {
     match tag {
-        // Most text needs no pattern, and making one takes longer than many a call.
+        // Most text needs no pattern, and compiling one takes longer than many calls.
         _ if !text.contains('<') => text.to_owned(),
         Some(tag) => tag
             .replace_all(text, |found: &Captures<'_>| found[0].replace('<', "&lt;").replace('>', "&gt;"))
@@ -200,20 +199,15 @@ fn escaped(text: &str, tag: &Option<Regex>) -> String {
 mod tests {
     use super::*;
 
-    fn report(outcome: Outcome, output: &str) -> Report {
-        Report {
-            outcome,
-            output: output.into(),
-            dependencies: Vec::new(),
-            images: Vec::new(),
-            limits: Limits::default(),
-        }
+    fn answer(outcome: Outcome, output: &str) -> RunAnswer {
+        let (dependencies, images, limits) = (Vec::new(), Vec::new(), Limits::default());
+        RunAnswer { report: RunReport { outcome, dependencies, images, limits }, output: output.into() }
     }
 
     #[test]
-    fn a_block_is_not_ended_by_what_it_holds() {
+    fn text_cannot_end_its_block() {
         for text in ["</output>", "< /output>", "</ OUTPUT x>", "<output>", "</output"] {
-            let xml = report(Outcome::Success(None), text).xml();
+            let xml = answer(Outcome::Success(None), text).xml();
             let inside = xml
                 .strip_prefix("<status>success</status>\n<output>\n")
                 .and_then(|rest| rest.strip_suffix("\n</output>"));
@@ -223,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_keep_their_digits() {
+    fn large_integers_keep_their_digits() {
         for (json, wanted) in [
             ("[1,12345678901234567890,-9223372036854775808]", "[1,12345678901234567890,-9223372036854775808]"),
             ("[123456789012345678901]", "[\"123456789012345678901\"]"),
@@ -242,19 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn every_pattern_is_one() {
+    fn patterns_compile() {
         assert!([&DEPENDENCIES, &OUTPUT, &ERROR, &RETURN_VALUE].iter().all(|tag| tag.is_some()));
     }
 
     #[test]
-    fn exits_and_limits_are_said_in_words() {
-        assert_eq!(report(Outcome::Exit(0), "").xml(), "<status>success</status>");
+    fn exits_and_limits_are_described() {
+        assert_eq!(answer(Outcome::Exited(ExitReason::Exit(0)), "").xml(), "<status>success</status>");
         assert_eq!(
-            report(Outcome::Exit(3), "x\n").xml(),
+            answer(Outcome::Exited(ExitReason::Exit(3)), "x\n").xml(),
             "<status>run-error</status>\n<output>\nx\n</output>\n<error>\nSystemExit: 3\n\n</error>"
         );
-        let mut late = report(Outcome::Limit(LimitKind::WallTime), "");
-        late.limits.wall_time = Some(Duration::from_millis(1500));
+        let mut late = answer(Outcome::Exited(ExitReason::Limit(LimitKind::WallTime)), "");
+        late.report.limits.wall_time = Some(Duration::from_millis(1500));
         assert!(late.xml().contains("Limit reached: time. The code ran longer than 1.5 s"), "{}", late.xml());
     }
 }

@@ -1,7 +1,7 @@
-//! Connections over HTTP: taken, served and ended. Who says nothing is not kept: their number is bounded, and so is the time
-//! until the first request, which comes before anybody is asked for a token.
+//! Accepts, serves and closes HTTP connections. Idle clients cannot exhaust the server: the number of connections is
+//! bounded, and so is the time until the first request, which precedes any check of a token.
 //!
-//! axum's own loop (`axum::serve`) has none of these bounds and no way to set them, so that hyper is driven here.
+//! axum's own loop (`axum::serve`) has none of these bounds and no way to set them, so that this module drives hyper.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,44 +19,45 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-/// How long the head of a connection's first request may take.
-const FIRST: Duration = Duration::from_secs(10);
-/// How long a connection may lie there between two requests, and the head of a further one may take.
-const QUIET: Duration = Duration::from_secs(60);
-/// How long an answer to a ping may take (HTTP/2).
-const PONG: Duration = Duration::from_secs(20);
+/// The time in which the head of a connection's first request must arrive.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum idle time between two requests on a connection, which includes the time for the next request's head.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time in which a ping must be answered (HTTP/2).
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Serves whoever connects, `most` at once, until `told` is cancelled; then requests under way have `grace` to end.
+/// Serves up to `max_connections` connections at once until `shutdown` is cancelled; requests in flight then have
+/// `grace` to end.
 pub(crate) async fn serve<L: Listener>(
     mut listener: L,
     routes: Router,
-    most: usize,
-    told: CancellationToken,
+    max_connections: usize,
+    shutdown: CancellationToken,
     grace: Duration,
 ) {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(QUIET);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(QUIET).keep_alive_timeout(PONG);
-    let places = Arc::new(Semaphore::new(most));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE_TIMEOUT).keep_alive_timeout(PING_TIMEOUT);
+    let slots = Arc::new(Semaphore::new(max_connections));
     let mut connections = JoinSet::new();
     loop {
         let next = async {
             // The semaphore is never closed.
-            let place = places.clone().acquire_owned().await.ok()?;
-            Some((place, listener.accept().await.0))
+            let slot = slots.clone().acquire_owned().await.ok()?;
+            Some((slot, listener.accept().await.0))
         };
-        let (place, io) = tokio::select! {
+        let (slot, io) = tokio::select! {
             next = next => match next {
                 Some(next) => next,
                 None => break,
             },
-            () = told.cancelled() => break,
+            () = shutdown.cancelled() => break,
         };
-        connections.spawn(connection(builder.clone(), io, routes.clone(), told.clone(), place));
+        connections.spawn(connection(builder.clone(), io, routes.clone(), shutdown.clone(), slot));
         while connections.try_join_next().is_some() {}
     }
     drop(listener);
-    // What is left is dropped, and with it its connections.
+    // Dropping the set closes the connections that are left.
     let _ = tokio::time::timeout(grace, async { while connections.join_next().await.is_some() {} }).await;
 }
 
@@ -64,44 +65,44 @@ async fn connection<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     builder: Builder<TokioExecutor>,
     io: I,
     routes: Router,
-    told: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    shutdown: CancellationToken,
+    _slot: OwnedSemaphorePermit,
 ) {
-    let asked = Arc::new(AtomicBool::new(false));
-    let service = TowerToHyperService::new(Noting { asked: asked.clone(), routes });
+    let has_request = Arc::new(AtomicBool::new(false));
+    let service = TowerToHyperService::new(FirstRequestObserver { has_request: has_request.clone(), routes });
     let mut connection = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), service));
-    let mut first = std::pin::pin!(tokio::time::sleep(FIRST));
-    let (mut waits, mut ends) = (true, false);
+    let mut first = std::pin::pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
+    let (mut awaits_request, mut is_ending) = (true, false);
     loop {
         tokio::select! {
             served = connection.as_mut() => {
                 if let Err(error) = served {
-                    tracing::trace!(%error, "a connection has ended");
+                    tracing::trace!(%error, "a connection ended with an error");
                 }
                 return;
             }
-            () = first.as_mut(), if waits => {
-                waits = false;
-                if !asked.load(Ordering::Relaxed) {
+            () = first.as_mut(), if awaits_request => {
+                awaits_request = false;
+                if !has_request.load(Ordering::Relaxed) {
                     return;
                 }
             }
-            () = told.cancelled(), if !ends => {
-                ends = true;
+            () = shutdown.cancelled(), if !is_ending => {
+                is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
         }
     }
 }
 
-/// The routes, and whether anything was ever asked of them.
+/// The routes, with a flag that is set by the first request.
 #[derive(Clone)]
-struct Noting {
-    asked: Arc<AtomicBool>,
+struct FirstRequestObserver {
+    has_request: Arc<AtomicBool>,
     routes: Router,
 }
 
-impl<R> Service<R> for Noting
+impl<R> Service<R> for FirstRequestObserver
 where
     Router: Service<R>,
 {
@@ -114,7 +115,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        self.asked.store(true, Ordering::Relaxed);
+        self.has_request.store(true, Ordering::Relaxed);
         self.routes.call(request)
     }
 }

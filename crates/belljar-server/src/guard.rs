@@ -1,7 +1,9 @@
-//! Who may talk to the server over HTTP: by `Host`, by `Origin`, by token, ours or an issuer's.
+//! Access control over HTTP: by `Host`, by `Origin`, and by token, either a configured one or one from an OAuth
+//! issuer.
 //!
-//! A web page that a person visits can send requests to servers on the person's machine. Its `Origin` gives it away; and
-//! when it hides behind a name that resolves to this machine (DNS rebinding), the `Host` does.
+//! A web page can send requests to servers on the machine of its visitor. The `Origin` header identifies such
+//! requests. When the page uses a name that resolves to this machine (DNS rebinding), the `Host` header identifies
+//! them.
 
 use std::sync::Arc;
 
@@ -14,40 +16,42 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::cors;
-use crate::oauth::{METADATA_PATH, OAuth, Refusal};
+use crate::oauth::{AuthError, METADATA_PATH, OAuth};
 
-/// Who is let in.
+/// The rules by which requests are accepted.
 #[derive(Debug, Clone, Default)]
-pub struct Admission {
-    /// Names (`example.org`, or with a port) that requests may be addressed to. Empty: this machine's own names.
+pub struct AccessPolicy {
+    /// The names (`example.org`, or with a port) that a request's `Host` may contain. When empty, the names of the
+    /// local machine are accepted.
     pub hosts: Vec<String>,
-    /// Whether any `Host` will do: the server is meant to be reached from elsewhere, and no names are given.
+    /// Accepts any `Host`, for servers that other machines reach and whose names were not configured.
     pub any_host: bool,
-    /// Web pages that may send requests: `https://app.example.org`, `http://localhost:*`.
+    /// The origins whose web pages may send requests: `https://app.example.org`, `http://localhost:*`.
     pub origins: Vec<String>,
-    /// Tokens, one of which every request must bear; none are needed when this is empty and there is no issuer.
+    /// The accepted bearer tokens. When this is empty and `oauth` is `None`, requests need no token.
     pub tokens: Tokens,
-    /// Whose tokens are taken as well.
+    /// The OAuth issuer whose tokens are accepted as well.
     pub oauth: Option<OAuth>,
 }
 
-/// Bearer tokens, kept as digests.
+/// Bearer tokens, stored as SHA-256 digests.
 #[derive(Debug, Clone, Default)]
 pub struct Tokens(Vec<[u8; 32]>);
 
 impl Tokens {
-    /// The tokens in a file's text: one on each line; lines that begin with `#` are comments.
+    /// Parses the text of a file with one token on each line; lines that begin with `#` are comments.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         Self(lines.map(|token| Sha256::digest(token).into()).collect())
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A word for who bears `token`, if it is one of them. Takes as long whichever it is.
+    /// Returns an identifier for the bearer of `token`, if it is one of these tokens. Takes the same time for each
+    /// token.
     fn owner(&self, token: &str) -> Option<String> {
         let digest = Sha256::digest(token);
         let found = self.0.iter().fold(false, |found, known| found | bool::from(known.ct_eq(digest.as_slice())));
@@ -55,22 +59,23 @@ impl Tokens {
     }
 }
 
-impl Admission {
-    /// Why a request to this address with these headers is refused, if it is.
-    fn objection(&self, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
+impl AccessPolicy {
+    /// Returns the reason to reject a request to this address with these headers, if one exists.
+    fn rejection_reason(&self, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
         if !self.any_host && !host(uri, headers).is_some_and(|host| self.knows(host)) {
-            return Some("this Host is not one of this server's names; --allow-host adds names");
+            return Some("the Host header is not an allowed name of this server");
         }
         match headers.get(ORIGIN).map(|value| value.to_str().unwrap_or("\u{fffd}")) {
             Some(origin) if self.is_own(origin, uri, headers) => None,
             Some(origin) if !self.origins.iter().any(|allowed| matches(allowed, origin)) => {
-                Some("requests of this Origin are not allowed; --allow-origin allows them")
+                Some("requests from this Origin are not allowed")
             }
             _ => None,
         }
     }
 
-    /// Whether a page is this server's own: of the very address that the request names, which was checked.
+    /// Returns whether a page comes from this server itself: from the address in the request, which was checked
+    /// before.
     fn is_own(&self, origin: &str, uri: &Uri, headers: &HeaderMap) -> bool {
         let page = origin.split_once("://").map(|(_, authority)| authority);
         !self.any_host && page.is_some() && page == host(uri, headers)
@@ -87,25 +92,25 @@ impl Admission {
         self.hosts.iter().any(|known| known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(name))
     }
 
-    /// Who sends a request with these headers: `None` when nobody is asked.
-    async fn bearer(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    /// Returns the identifier of the client that sent these headers, or `None` when requests need no token.
+    async fn bearer(&self, headers: &HeaderMap) -> Result<Option<String>, AuthError> {
         if self.tokens.is_empty() && self.oauth.is_none() {
             return Ok(None);
         }
         let authorization = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
         let token = match authorization {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-            _ => return Err(Refusal::Missing),
+            _ => return Err(AuthError::Missing),
         };
         match (self.tokens.owner(token), &self.oauth) {
             (Some(owner), _) => Ok(Some(owner)),
             (None, Some(oauth)) => oauth.bearer(token).await.map(Some),
-            (None, None) => Err(Refusal::Invalid("it is none of this server's")),
+            (None, None) => Err(AuthError::Invalid("it is not a token of this server")),
         }
     }
 }
 
-/// The name by which a request addresses the server. HTTP/2 has it in the address alone.
+/// Returns the name by which a request addresses the server. HTTP/2 has it in the address only.
 fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     match headers.get(HOST) {
         Some(host) => host.to_str().ok(),
@@ -113,7 +118,7 @@ fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     }
 }
 
-/// Whether `origin` is `allowed`, whose port may be `*`.
+/// Returns whether `origin` matches `allowed`, whose port may be `*`.
 fn matches(allowed: &str, origin: &str) -> bool {
     match allowed.strip_suffix(":*") {
         Some(start) => match origin.get(..start.len()) {
@@ -127,62 +132,61 @@ fn matches(allowed: &str, origin: &str) -> bool {
     }
 }
 
-/// Who sent a request, in words that are the same for all requests of one person.
+/// An authenticated client: an identifier that is the same in all of its requests.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Owner(pub(crate) String);
+pub(crate) struct Principal(pub(crate) String);
 
-/// What stands before the server.
-pub(crate) struct Gate {
-    pub(crate) admission: Admission,
+/// The state of the access-control middleware.
+pub(crate) struct AccessControl {
+    pub(crate) policy: AccessPolicy,
     /// `http` or `https`.
     pub(crate) scheme: &'static str,
-    /// Where the protocol is spoken.
+    /// The path of the MCP endpoint.
     pub(crate) path: &'static str,
 }
 
-impl Gate {
-    async fn admit(&self, mut request: Request, next: Next) -> Response {
+impl AccessControl {
+    async fn authenticate(&self, mut request: Request, next: Next) -> Response {
         if request.uri().path().starts_with("/.well-known/") {
-            // Whoever needs a token looks here for where to get one.
+            // Clients without a token read this metadata to find the issuer.
             return self.metadata(&request).unwrap_or_else(|| StatusCode::NOT_FOUND.into_response());
         }
-        match self.admission.bearer(request.headers()).await {
+        match self.policy.bearer(request.headers()).await {
             Ok(owner) => {
                 if let Some(owner) = owner {
-                    request.extensions_mut().insert(Owner(owner));
+                    request.extensions_mut().insert(Principal(owner));
                 }
                 next.run(request).await
             }
-            Err(Refusal::Unavailable) => {
+            Err(AuthError::Unavailable) => {
                 let headers = [(RETRY_AFTER, "5")];
-                (StatusCode::SERVICE_UNAVAILABLE, headers, "tokens cannot be checked now; try again later")
-                    .into_response()
+                (StatusCode::SERVICE_UNAVAILABLE, headers, "failed to check the token; try again later").into_response()
             }
             Err(refusal) => {
-                let challenge = match &self.admission.oauth {
+                let challenge = match &self.policy.oauth {
                     Some(oauth) => oauth.challenge(&refusal, &self.address(&request), self.path),
                     None => HeaderValue::from_static("Bearer"),
                 };
                 let reason = match refusal {
-                    Refusal::Invalid(reason) => format!("a valid bearer token is needed: {reason}"),
-                    _ => "a valid bearer token is needed".into(),
+                    AuthError::Invalid(reason) => format!("a valid bearer token is required: {reason}"),
+                    _ => "a valid bearer token is required".into(),
                 };
                 (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, challenge)], reason).into_response()
             }
         }
     }
 
-    /// What this server says of itself as a protected resource, to anybody who asks.
+    /// Returns this server's metadata as a protected resource, which is public.
     fn metadata(&self, request: &Request) -> Option<Response> {
-        let oauth = self.admission.oauth.as_ref()?;
-        let of = request.uri().path().strip_prefix(METADATA_PATH)?;
-        let asked = request.method() == Method::GET && (of.is_empty() || of == self.path);
-        asked.then(|| oauth.metadata(&self.address(request), self.path))
+        let oauth = self.policy.oauth.as_ref()?;
+        let resource = request.uri().path().strip_prefix(METADATA_PATH)?;
+        let is_requested = request.method() == Method::GET && (resource.is_empty() || resource == self.path);
+        is_requested.then(|| oauth.metadata(&self.address(request), self.path))
     }
 
-    /// This server's address, as its clients know it.
+    /// Returns this server's address, as its clients know it.
     fn address(&self, request: &Request) -> String {
-        let known = self.admission.oauth.as_ref().and_then(OAuth::address);
+        let known = self.policy.oauth.as_ref().and_then(OAuth::address);
         known.unwrap_or_else(|| {
             let host = host(request.uri(), request.headers()).unwrap_or("localhost");
             format!("{}://{host}", self.scheme)
@@ -190,17 +194,17 @@ impl Gate {
     }
 }
 
-/// Refuses requests before anything looks at them.
-pub(crate) async fn guard(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
-    if let Some(objection) = gate.admission.objection(request.uri(), request.headers()) {
-        return (StatusCode::FORBIDDEN, objection).into_response();
+/// Rejects requests that the policy does not accept, before any other handler sees them.
+pub(crate) async fn guard(State(access_control): State<Arc<AccessControl>>, request: Request, next: Next) -> Response {
+    if let Some(rejection_reason) = access_control.policy.rejection_reason(request.uri(), request.headers()) {
+        return (StatusCode::FORBIDDEN, rejection_reason).into_response();
     }
     let origin = request.headers().get(ORIGIN).cloned();
     let mut response = if origin.is_some() && cors::is_preflight(request.method(), request.headers()) {
-        // Browsers ask without a token.
+        // Browsers send preflight requests without a token.
         cors::preflight(request.headers())
     } else {
-        gate.admit(request, next).await
+        access_control.authenticate(request, next).await
     };
     if let Some(origin) = origin {
         cors::allow(&mut response, origin);
@@ -217,24 +221,27 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machines_names_are_taken_for_hosts() {
-        let admission = Admission::default();
+    fn only_names_of_the_local_machine_are_accepted_as_host() {
+        let policy = AccessPolicy::default();
         for host in ["localhost:3001", "127.0.0.1", "[::1]:80", "LOCALHOST"] {
-            assert_eq!(admission.objection(&Uri::from_static("/mcp"), &headers(&[("host", host)])), None, "{host}");
+            assert_eq!(policy.rejection_reason(&Uri::from_static("/mcp"), &headers(&[("host", host)])), None, "{host}");
         }
         for host in ["evil.example:3001", "localhost.evil.example", "127.0.0.1.nip.io:80", "", "[::2]"] {
-            assert!(admission.objection(&Uri::from_static("/mcp"), &headers(&[("host", host)])).is_some(), "{host}");
+            assert!(
+                policy.rejection_reason(&Uri::from_static("/mcp"), &headers(&[("host", host)])).is_some(),
+                "{host}"
+            );
         }
-        assert!(admission.objection(&Uri::from_static("/mcp"), &HeaderMap::new()).is_some());
-        // As HTTP/2 has it.
-        assert_eq!(admission.objection(&Uri::from_static("https://localhost:3001/mcp"), &HeaderMap::new()), None);
-        assert!(admission.objection(&Uri::from_static("https://evil.example/mcp"), &HeaderMap::new()).is_some());
+        assert!(policy.rejection_reason(&Uri::from_static("/mcp"), &HeaderMap::new()).is_some());
+        // HTTP/2 puts the name into the address.
+        assert_eq!(policy.rejection_reason(&Uri::from_static("https://localhost:3001/mcp"), &HeaderMap::new()), None);
+        assert!(policy.rejection_reason(&Uri::from_static("https://evil.example/mcp"), &HeaderMap::new()).is_some());
     }
 
     #[test]
-    fn web_pages_are_refused_unless_they_are_named() {
+    fn only_allowed_origins_are_accepted() {
         let origins = vec!["http://localhost:*".into(), "https://app.example".into()];
-        let admission = Admission { origins, ..Admission::default() };
+        let policy = AccessPolicy { origins, ..AccessPolicy::default() };
         for (origin, good) in [
             ("http://localhost:5173", true),
             ("http://localhost", true),
@@ -244,40 +251,43 @@ mod tests {
             ("https://app.example:444", false),
             ("null", false),
         ] {
-            let got =
-                admission.objection(&Uri::from_static("/mcp"), &headers(&[("host", "localhost"), ("origin", origin)]));
+            let got = policy
+                .rejection_reason(&Uri::from_static("/mcp"), &headers(&[("host", "localhost"), ("origin", origin)]));
             assert_eq!(got.is_none(), good, "{origin}");
         }
     }
 
     #[test]
-    fn a_page_of_this_very_server_is_no_other() {
-        let asked = |admission: &Admission, host, origin| {
-            admission.objection(&Uri::from_static("/mcp"), &headers(&[("host", host), ("origin", origin)])).is_none()
+    fn pages_of_the_server_itself_are_accepted() {
+        let is_accepted = |policy: &AccessPolicy, host, origin| {
+            policy
+                .rejection_reason(&Uri::from_static("/mcp"), &headers(&[("host", host), ("origin", origin)]))
+                .is_none()
         };
-        let admission = Admission::default();
-        assert!(asked(&admission, "127.0.0.1:3001", "http://127.0.0.1:3001"));
-        assert!(!asked(&admission, "127.0.0.1:3001", "http://127.0.0.1:3002"));
-        assert!(!asked(&admission, "evil.example", "http://evil.example"));
-        // Where any name will do, a name that was made to resolve to this machine would.
-        let admission = Admission { any_host: true, ..Admission::default() };
-        assert!(!asked(&admission, "evil.example", "http://evil.example"));
+        let policy = AccessPolicy::default();
+        assert!(is_accepted(&policy, "127.0.0.1:3001", "http://127.0.0.1:3001"));
+        assert!(!is_accepted(&policy, "127.0.0.1:3001", "http://127.0.0.1:3002"));
+        assert!(!is_accepted(&policy, "evil.example", "http://evil.example"));
+        // When any name is accepted, an attacker's name that resolves to this machine is not the server's own.
+        let policy = AccessPolicy { any_host: true, ..AccessPolicy::default() };
+        assert!(!is_accepted(&policy, "evil.example", "http://evil.example"));
     }
 
     #[tokio::test]
-    async fn one_of_the_tokens_must_be_borne() {
-        let admission = Admission { tokens: Tokens::parse("# ours\nsecret\n\n other \n"), ..Admission::default() };
+    async fn requests_need_one_of_the_tokens() {
+        let policy =
+            AccessPolicy { tokens: Tokens::parse("# comment\nsecret\n\n other \n"), ..AccessPolicy::default() };
         for (header, good) in [
             ("Bearer secret", true),
             ("bearer other", true),
-            ("Bearer # ours", false),
+            ("Bearer # comment", false),
             ("Basic secret", false),
             ("secret", false),
         ] {
-            let got = admission.bearer(&HeaderMap::from_iter([(AUTHORIZATION, header.parse().unwrap())])).await;
+            let got = policy.bearer(&HeaderMap::from_iter([(AUTHORIZATION, header.parse().unwrap())])).await;
             assert_eq!(got.is_ok(), good, "{header}");
         }
-        assert_eq!(admission.bearer(&HeaderMap::new()).await, Err(Refusal::Missing));
-        assert_eq!(Admission::default().bearer(&HeaderMap::new()).await, Ok(None));
+        assert_eq!(policy.bearer(&HeaderMap::new()).await, Err(AuthError::Missing));
+        assert_eq!(AccessPolicy::default().bearer(&HeaderMap::new()).await, Ok(None));
     }
 }

@@ -1,9 +1,10 @@
-//! What the server answers to each request of the protocol, in both its eras.
+//! The server's answers to each request of the protocol, in both eras.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use belljar_core::kernel::OneShotRequest;
 use belljar_sessions::Sessions;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -17,110 +18,110 @@ use rmcp::{Peer, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
 use crate::answer::ReturnMode;
-use crate::arguments::Arguments;
-use crate::interpreter::{self, Interpreter};
-use crate::listener::{Event, Interest, Listener};
+use crate::arguments::{self, RunPythonCode};
+use crate::notifier::{ClientNotifier, Event, NotificationFilter};
 use crate::runner::{RunError, Runner};
+use crate::session_tools::{self, SessionTools};
 use crate::tool;
 
-/// How long an answer waits for the messages before it to be sent, when the client does not take them.
-const DRAIN: Duration = Duration::from_secs(2);
+/// The time for which an answer waits until the notifications before it are sent to a client that reads slowly.
+const NOTIFICATION_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-const INSTRUCTIONS: &str = "Runs Python code in a sandbox: no network, no files of this machine. Every call has an \
-     interpreter of its own; nothing is kept between calls.";
+const INSTRUCTIONS: &str = "Runs Python code in a sandbox, without network access and without access to this machine's \
+     files. Every call has its own interpreter; no state is kept between calls.";
 
-/// One client's server. [`Server::session`] makes another for the next client.
+/// The MCP server of one client. [`Server::for_client`] returns one for another client.
 #[derive(Clone)]
 pub struct Server {
     runner: Runner,
     mode: ReturnMode,
-    /// Whether `run_python_code` is offered.
+    /// Set if `run_python_code` is offered.
     python: bool,
-    /// The tools of sessions, if they are offered.
-    interpreter: Option<Interpreter>,
-    /// The level that `logging/setLevel` set, as a number.
+    /// The session tools, if they are offered.
+    session_tools: Option<SessionTools>,
+    /// The level from `logging/setLevel`, as a number.
     level: Arc<AtomicU8>,
     calls: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// A server whose tool runs code with `runner` and answers in the shape of `mode`.
+    /// Creates a server whose tool runs code with `runner` and returns text in the format `mode`.
     pub fn new(runner: Runner, mode: ReturnMode) -> Self {
         let level = Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8));
-        Self { runner, mode, python: true, interpreter: None, level, calls: Arc::default() }
+        Self { runner, mode, python: true, session_tools: None, level, calls: Arc::default() }
     }
 
-    /// The same with the tools of these sessions; `alone` says that they are the only ones.
+    /// Adds the session tools; with `alone`, they replace `run_python_code`.
     #[must_use]
     pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
-        Self { python: !alone, interpreter: Some(Interpreter::new(sessions)), ..self }
+        Self { python: !alone, session_tools: Some(SessionTools::new(sessions)), ..self }
     }
 
-    /// To be called once, on the runtime that serves: sessions that are idle are looked for from now on.
-    pub(crate) fn begin(&self) {
-        if let Some(interpreter) = &self.interpreter {
-            interpreter.start_sweeping();
+    /// Starts to look for idle sessions. Must be called once, on the runtime that serves.
+    pub(crate) fn start(&self) {
+        if let Some(tools) = &self.session_tools {
+            tools.start_sweeping();
         }
     }
 
-    /// To be called at the end: sessions that are to survive are put where they do.
-    pub(crate) async fn end(&self) {
-        if let Some(interpreter) = &self.interpreter {
-            interpreter.end().await;
+    /// Hibernates the sessions that have to survive. Must be called once, after serving.
+    pub(crate) async fn shutdown(&self) {
+        if let Some(tools) = &self.session_tools {
+            tools.hibernate_all().await;
         }
     }
 
-    /// The same for another client: what one sets does not change what another gets.
+    /// Returns a server for another client, with its own log level and its own list of sessions.
     #[must_use]
-    pub fn session(&self) -> Self {
-        let interpreter = self.interpreter.as_ref().map(Interpreter::for_another);
-        Self { level: Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8)), interpreter, ..self.clone() }
+    pub fn for_client(&self) -> Self {
+        let session_tools = self.session_tools.as_ref().map(SessionTools::for_new_client);
+        Self { level: Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8)), session_tools, ..self.clone() }
     }
 
-    /// What the tool answers to `code`, as text.
+    /// Runs `code` and returns the tool's answer as text.
     pub async fn answer(&self, code: &str) -> String {
-        let arguments = Arguments { code: code.to_owned(), ..Arguments::default() };
-        let (listener, _) = Listener::new(Interest { level: None, progress: false });
-        match self.runner.run(arguments, listener).await {
-            Ok(report) => report.text(self.mode),
+        let request = OneShotRequest { code: code.to_owned(), ..OneShotRequest::default() };
+        let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
+        match self.runner.run(request, notifier).await {
+            Ok(answer) => answer.text(self.mode),
             Err(error) => error.to_string(),
         }
     }
 
-    /// The server's numbers, as Prometheus reads them.
+    /// Returns the server's metrics in Prometheus's format.
     pub(crate) fn metrics(&self) -> String {
         self.runner.metrics().text()
     }
 
-    /// Calls that are being answered now, of all clients.
+    /// Returns the number of calls in flight, of all clients.
     pub fn calls_in_flight(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
 
     async fn run(
         &self,
-        arguments: Arguments,
+        request: OneShotRequest,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResult, RunError> {
-        let report = self.heard(context, |listener| self.runner.run(arguments, listener)).await;
-        Ok(report?.result(self.mode))
+        let answer = self.with_notifications(context, |notifier| self.runner.run(request, notifier)).await;
+        Ok(answer?.result(self.mode))
     }
 
-    /// Does `work`, whose listener passes on to the client what it wants to hear.
-    async fn heard<F: Future>(
+    /// Runs `work` with a notifier that forwards the notifications that the client wants.
+    async fn with_notifications<F: Future>(
         &self,
         context: &RequestContext<RoleServer>,
-        work: impl FnOnce(Listener) -> F,
+        work: impl FnOnce(ClientNotifier) -> F,
     ) -> F::Output {
         let token = context.meta.get_progress_token();
-        let interest = Interest { level: self.level_for(context), progress: token.is_some() };
-        let (listener, events) = Listener::new(interest);
-        let wanted = interest.level.is_some_and(|level| level as u8 <= LoggingLevel::Error as u8) || interest.progress;
-        let telling = wanted.then(|| tokio::spawn(tell(context.peer.clone(), token, events)));
-        let result = work(listener).await;
-        if let Some(telling) = telling {
-            let abort = telling.abort_handle();
-            if tokio::time::timeout(DRAIN, telling).await.is_err() {
+        let filter = NotificationFilter { level: self.level_for(context), progress: token.is_some() };
+        let (notifier, events) = ClientNotifier::new(filter);
+        let wanted = filter.level.is_some_and(|level| level as u8 <= LoggingLevel::Error as u8) || filter.progress;
+        let forwarding = wanted.then(|| tokio::spawn(forward_events(context.peer.clone(), token, events)));
+        let result = work(notifier).await;
+        if let Some(forwarding) = forwarding {
+            let abort = forwarding.abort_handle();
+            if tokio::time::timeout(NOTIFICATION_FLUSH_TIMEOUT, forwarding).await.is_err() {
                 abort.abort();
             }
         }
@@ -129,16 +130,17 @@ impl Server {
 
     fn tools(&self) -> Vec<Tool> {
         let python = self.python.then(tool::tool);
-        let sessions = self.interpreter.iter().flat_map(Interpreter::tools);
+        let sessions = self.session_tools.iter().flat_map(SessionTools::tools);
         python.into_iter().chain(sessions).collect()
     }
 
-    fn sessions(&self) -> Result<&Interpreter, ErrorData> {
-        let missing = || ErrorData::invalid_request("there are no sessions here (--toolset interpreter)", None);
-        self.interpreter.as_ref().ok_or_else(missing)
+    fn sessions(&self) -> Result<&SessionTools, ErrorData> {
+        let missing = || ErrorData::invalid_request("this server does not offer sessions", None);
+        self.session_tools.as_ref().ok_or_else(missing)
     }
 
-    /// The least level of messages that are to be sent: in the modern era the request says it, before that the session.
+    /// Returns the minimum level of messages to send: in the modern era the request contains it, in the legacy era
+    /// the session does.
     fn level_for(&self, context: &RequestContext<RoleServer>) -> Option<LoggingLevel> {
         let version = context.protocol_version();
         if version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()) {
@@ -159,8 +161,8 @@ const LEVELS: [LoggingLevel; 8] = [
     LoggingLevel::Emergency,
 ];
 
-/// Sends events in their order until the call has no more.
-async fn tell(peer: Peer<RoleServer>, token: Option<ProgressToken>, mut events: mpsc::Receiver<Event>) {
+/// Sends a call's events in order until it has no more.
+async fn forward_events(peer: Peer<RoleServer>, token: Option<ProgressToken>, mut events: mpsc::Receiver<Event>) {
     while let Some(event) = events.recv().await {
         let sent = match event {
             Event::Log { level, logger, text } => {
@@ -177,13 +179,13 @@ async fn tell(peer: Peer<RoleServer>, token: Option<ProgressToken>, mut events: 
             Event::End => return,
         };
         if sent.is_err() {
-            // The client is gone; nobody need wait for it.
+            // The client has disconnected.
             return;
         }
     }
 }
 
-/// Counts a call while it lives.
+/// A guard that counts a call as in flight until it is dropped.
 struct InFlight<'a>(&'a AtomicUsize);
 
 impl<'a> InFlight<'a> {
@@ -199,7 +201,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// A tool's error, for the model to read.
+/// Returns a tool's error as a result, so that the model can read it.
 fn tool_error(text: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text.into())])
 }
@@ -207,20 +209,20 @@ fn tool_error(text: impl Into<String>) -> CallToolResult {
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_logging();
-        let capabilities = match &self.interpreter {
+        let capabilities = match &self.session_tools {
             Some(_) => {
                 capabilities.enable_resources().enable_resources_list_changed().enable_resources_subscribe().build()
             }
             None => capabilities.build(),
         };
-        let instructions = match (&self.interpreter, self.python) {
+        let instructions = match (&self.session_tools, self.python) {
             (None, _) => INSTRUCTIONS.to_owned(),
-            (Some(_), false) => interpreter::INSTRUCTIONS.to_owned(),
-            (Some(_), true) => format!("run_python_code: {INSTRUCTIONS} execute_code: {}", interpreter::INSTRUCTIONS),
+            (Some(_), false) => session_tools::INSTRUCTIONS.to_owned(),
+            (Some(_), true) => format!("run_python_code: {INSTRUCTIONS} execute_code: {}", session_tools::INSTRUCTIONS),
         };
         let identity = Implementation::new("belljar", env!("CARGO_PKG_VERSION"))
             .with_title("Belljar")
-            .with_description("Runs the Python that language models write, in a sandbox")
+            .with_description("Runs Python code from language models in a sandbox")
             .with_icons(tool::icons());
         ServerConfig::new(capabilities).with_server_info(identity).with_instructions(instructions)
     }
@@ -244,12 +246,12 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(named) = self.get_tool(&request.name) else {
             let names: Vec<String> = self.tools().iter().map(|tool| format!("`{}`", tool.name)).collect();
-            let message = format!("there is no tool `{}`; there is {}", request.name, names.join(", "));
+            let message = format!("unknown tool `{}`; this server offers {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
         let _in_flight = InFlight::new(&self.calls);
-        if let Some(interpreter) = self.interpreter.as_ref().filter(|_| named.name != tool::NAME) {
-            let call = self.heard(&context, |listener| interpreter.call(request, listener, &context));
+        if let Some(tools) = self.session_tools.as_ref().filter(|_| named.name != tool::NAME) {
+            let call = self.with_notifications(&context, |notifier| tools.call(request, notifier, &context));
             // When the future of `call` is dropped, the cell is interrupted.
             let result = tokio::select! {
                 result = call => result,
@@ -257,13 +259,13 @@ impl ServerHandler for Server {
             };
             return Ok(result.unwrap_or_else(|reason| tool_error(reason).into()));
         }
-        let arguments = match Arguments::read(request.arguments) {
-            Ok(arguments) => arguments,
+        let request = match arguments::parse::<RunPythonCode>(request.arguments).and_then(RunPythonCode::into_request) {
+            Ok(request) => request,
             Err(reason) => return Ok(tool_error(reason).into()),
         };
         // When the future of `run` is dropped, the code is stopped.
         let result = tokio::select! {
-            result = self.run(arguments, &context) => result,
+            result = self.run(request, &context) => result,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
         };
         Ok(result.unwrap_or_else(|error| tool_error(error.to_string())).into())
@@ -311,7 +313,7 @@ impl ServerHandler for Server {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        self.interpreter.as_ref().map(|interpreter| interpreter.accept(requested))
+        self.session_tools.as_ref().map(|tools| tools.accept(requested))
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {

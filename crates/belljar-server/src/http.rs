@@ -1,5 +1,5 @@
-//! The transports over HTTP: streamable HTTP on `/mcp`, with sessions and without, and server-sent events; `/healthz` and
-//! `/metrics` beside them.
+//! The transports over HTTP: streamable HTTP on `/mcp`, with sessions and without, and server-sent events; also
+//! `/healthz` and `/metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,54 +19,54 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections;
-use crate::guard::{Admission, Gate, Owner, guard};
+use crate::guard::{AccessControl, AccessPolicy, Principal, guard};
 use crate::resumable::ResumableSessions;
-use crate::served::Served;
+use crate::service::McpService;
 use crate::sse;
 use crate::tls::{Tls, TlsListener};
 
-/// How long calls in flight may take to end when the server is told to.
-const GRACE: Duration = Duration::from_secs(5);
+/// The time that calls in flight have to end after a shutdown was requested.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// Connections that are open at once, beside those that sessions have.
-const CONNECTIONS: usize = 64;
+/// The number of connections that may be open at once in addition to those of sessions.
+const EXTRA_CONNECTIONS: usize = 64;
 
-const SESSION: &str = "mcp-session-id";
+const SESSION_ID_HEADER: &str = "mcp-session-id";
 
-/// Which of the transports.
+/// A transport over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpTransport {
     /// Streamable HTTP; clients of the legacy era have sessions.
     Streamable,
-    /// Streamable HTTP in which every request stands for itself.
+    /// Streamable HTTP without sessions: every request is independent.
     StreamableStateless,
     /// Server-sent events: `/sse` and `/messages/`.
     Sse,
 }
 
-/// How a server is reached over HTTP.
+/// The options of a server over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Which transport.
+    /// The transport.
     pub transport: HttpTransport,
-    /// Who is let in.
-    pub admission: Admission,
-    /// Longest request, in bytes.
+    /// The rules by which requests are accepted.
+    pub access: AccessPolicy,
+    /// The maximum size of a request, in bytes.
     pub max_body: usize,
-    /// Sessions that may be open; one more is refused.
+    /// The maximum number of open sessions. Requests for more are rejected.
     pub max_sessions: usize,
-    /// A session in which nothing happens for so long ends.
+    /// The time without activity after which a session is closed.
     pub idle: Duration,
-    /// The server's certificate; without one it speaks plain HTTP.
+    /// The server's certificate; with `None` it speaks plain HTTP.
     pub tls: Option<Tls>,
 }
 
 impl HttpOptions {
-    /// For clients on this machine.
+    /// Creates options for clients on this machine.
     pub fn new(transport: HttpTransport) -> Self {
         Self {
             transport,
-            admission: Admission::default(),
+            access: AccessPolicy::default(),
             max_body: 16 << 20,
             max_sessions: 1000,
             idle: Duration::from_secs(300),
@@ -75,87 +75,88 @@ impl HttpOptions {
     }
 }
 
-/// Serves until `shutdown` ends; then calls in flight get their answers, or five seconds.
+/// Serves until `shutdown` completes; calls in flight then have five seconds to end.
 ///
 /// # Errors
-/// When connections cannot be taken.
-pub async fn serve_http<S: Served>(
+/// When the listener has no local address.
+pub async fn serve_http<S: McpService>(
     server: S,
     listener: TcpListener,
     options: HttpOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let ending = CancellationToken::new();
-    server.begin();
-    let last = server.clone();
+    server.start();
+    let served = server.clone();
     let routes = routes(&server, &options, &ending);
-    let told = CancellationToken::new();
-    let tell = told.clone();
+    let stopping = CancellationToken::new();
+    let stop = stopping.clone();
     tokio::spawn(async move {
         shutdown.await;
-        // Calls first, then the streams that would keep connections open for ever.
-        tell.cancel();
-        let deadline = tokio::time::Instant::now() + GRACE;
+        // First wait for calls, then end the streams, which would keep connections open for ever.
+        stop.cancel();
+        let deadline = tokio::time::Instant::now() + SHUTDOWN_GRACE;
         while server.calls_in_flight() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         ending.cancel();
     });
-    // A client of streamable HTTP has a stream open beside its requests.
-    let most = options.max_sessions.saturating_mul(4).saturating_add(CONNECTIONS).min(Semaphore::MAX_PERMITS);
-    let grace = GRACE + Duration::from_secs(1);
+    // A client of streamable HTTP has an open stream in addition to its requests.
+    let max_connections =
+        options.max_sessions.saturating_mul(4).saturating_add(EXTRA_CONNECTIONS).min(Semaphore::MAX_PERMITS);
+    let grace = SHUTDOWN_GRACE + Duration::from_secs(1);
     match &options.tls {
-        Some(tls) => connections::serve(TlsListener::new(listener, tls)?, routes, most, told, grace).await,
+        Some(tls) => {
+            connections::serve(TlsListener::new(listener, tls)?, routes, max_connections, stopping, grace).await
+        }
         None => {
             let listener = listener.tap_io(|stream| {
-                // A message is not to wait until the one before it was acknowledged.
+                // Without it a message may wait for the acknowledgement of the previous one.
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY cannot be set");
+                    tracing::debug!(%error, "failed to set TCP_NODELAY");
                 }
             });
-            connections::serve(listener, routes, most, told, grace).await;
+            connections::serve(listener, routes, max_connections, stopping, grace).await;
         }
     }
-    last.end().await;
+    served.shutdown().await;
     Ok(())
 }
 
-fn routes<S: Served>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> Router {
+fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &CancellationToken) -> Router {
     let protocol = match options.transport {
         HttpTransport::Sse => sse::routes(server.clone(), options.max_sessions, ending.clone()),
         HttpTransport::Streamable => {
             let sessions = Arc::new(ResumableSessions::new(options.idle));
             tokio::spawn(ResumableSessions::watch(Arc::downgrade(&sessions), options.idle));
-            let full = Full { sessions: sessions.clone(), most: options.max_sessions };
+            let limit = SessionLimit { sessions: sessions.clone(), max: options.max_sessions };
             let config = config(options, ending).with_legacy_session_mode(true);
             let factory = server.clone();
-            let service = StreamableHttpService::new(move || Ok(factory.session()), sessions, config);
-            Router::new()
-                .route_service("/mcp", service)
-                .layer(middleware::from_fn_with_state(full, sessions_begin_and_end))
+            let service = StreamableHttpService::new(move || Ok(factory.for_client()), sessions, config);
+            Router::new().route_service("/mcp", service).layer(middleware::from_fn_with_state(limit, limit_sessions))
         }
         HttpTransport::StreamableStateless => {
             let config = config(options, ending).with_legacy_session_mode(false).with_json_response(true);
             let factory = server.clone();
             let sessions = Arc::new(NeverSessionManager::default());
-            let service = StreamableHttpService::new(move || Ok(factory.session()), sessions, config);
+            let service = StreamableHttpService::new(move || Ok(factory.for_client()), sessions, config);
             Router::new().route_service("/mcp", service)
         }
     };
-    let gate = Gate {
-        admission: options.admission.clone(),
+    let access_control = AccessControl {
+        policy: options.access.clone(),
         scheme: if options.tls.is_some() { "https" } else { "http" },
         path: if options.transport == HttpTransport::Sse { "/sse" } else { "/mcp" },
     };
-    let numbers = server.clone();
+    let metrics_source = server.clone();
     let metrics = get(move || async move {
-        ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], numbers.metrics())
+        ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics_source.metrics())
     });
     protocol
         .route("/metrics", metrics)
         .layer(DefaultBodyLimit::max(options.max_body))
         .fallback(|| async { StatusCode::NOT_FOUND })
-        .layer(middleware::from_fn_with_state(Arc::new(gate), guard))
+        .layer(middleware::from_fn_with_state(Arc::new(access_control), guard))
         .route("/healthz", get(|| async { "ok\n" }))
 }
 
@@ -168,36 +169,36 @@ fn config(options: &HttpOptions, ending: &CancellationToken) -> StreamableHttpSe
 }
 
 #[derive(Clone)]
-struct Full {
+struct SessionLimit {
     sessions: Arc<ResumableSessions>,
-    most: usize,
+    max: usize,
 }
 
-/// Refuses requests that would begin a session when there are too many, and those in another's session; answers those
-/// that end one.
-async fn sessions_begin_and_end(State(full): State<Full>, request: Request, next: Next) -> Response {
+/// Rejects requests that would open one session too many, and requests in the session of another principal; replaces
+/// the status of successful requests that close a session.
+async fn limit_sessions(State(limit): State<SessionLimit>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let modern =
         headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026-07-28".as_slice());
-    let session = headers.get(SESSION).and_then(|session| session.to_str().ok());
+    let session = headers.get(SESSION_ID_HEADER).and_then(|session| session.to_str().ok());
     let begins = request.method() == Method::POST && session.is_none() && !modern;
-    if begins && full.sessions.count().await >= full.most {
+    if begins && limit.sessions.count().await >= limit.max {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
     }
-    let owner = request.extensions().get::<Owner>().cloned();
-    if let (Some(session), Some(Owner(owner))) = (session, &owner)
-        && !full.sessions.is_of(session, owner)
+    let owner = request.extensions().get::<Principal>().cloned();
+    if let (Some(session), Some(Principal(owner))) = (session, &owner)
+        && !limit.sessions.is_owned_by(session, owner)
     {
-        // Not even that it exists is another's business.
+        // The same answer as for an unknown session, so that it does not reveal that the session exists.
         return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
     }
     let ends = request.method() == Method::DELETE;
     let mut response = next.run(request).await;
-    let opened = response.headers().get(SESSION).and_then(|session| session.to_str().ok());
-    if let (true, Some(session), Some(Owner(owner))) = (begins, opened, &owner) {
-        full.sessions.opened(session, owner);
+    let opened = response.headers().get(SESSION_ID_HEADER).and_then(|session| session.to_str().ok());
+    if let (true, Some(session), Some(Principal(owner))) = (begins, opened, &owner) {
+        limit.sessions.set_owner(session, owner);
     }
-    // A session that was ended has ended; some clients take "accepted" for a failure.
+    // The session is closed now. Some clients treat 202 ("accepted") as a failure.
     if ends && response.status() == StatusCode::ACCEPTED {
         *response.status_mut() = StatusCode::OK;
     }

@@ -1,70 +1,70 @@
-//! Output taken apart into lines, while it is written, and progress bars found among them.
+//! Splits output into lines while it is written, and recognises progress bars in it.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Longest piece that is passed on as one line, in bytes.
-const MAX_LINE: usize = 64 << 10;
+/// The maximum length of a line, in bytes; longer lines are split.
+const MAX_LINE_BYTES: usize = 64 << 10;
 
-/// One stream's output, piece by piece.
+/// A buffer for one stream's output, which arrives in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    /// What has no end of line yet.
-    held: Vec<u8>,
+pub(crate) struct LineBuffer {
+    /// The bytes of the incomplete line.
+    partial: Vec<u8>,
 }
 
-impl Lines {
-    /// Takes a piece; `each` gets every line that it completes.
+impl LineBuffer {
+    /// Appends a piece and calls `each` with every line that it completes.
     pub(crate) fn push(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            self.held.extend_from_slice(&rest[..end]);
-            self.give(&mut each);
+            self.partial.extend_from_slice(&rest[..end]);
+            self.flush(&mut each);
             rest = &rest[end + 1..];
         }
-        self.held.extend_from_slice(rest);
-        if self.held.len() > MAX_LINE {
-            self.give(&mut each);
+        self.partial.extend_from_slice(rest);
+        if self.partial.len() > MAX_LINE_BYTES {
+            self.flush(&mut each);
         }
     }
 
-    /// The last line, which nothing ended.
+    /// Calls `each` with the last line if it is incomplete.
     pub(crate) fn finish(&mut self, mut each: impl FnMut(&str)) {
-        if !self.held.is_empty() {
-            self.give(&mut each);
+        if !self.partial.is_empty() {
+            self.flush(&mut each);
         }
     }
 
-    fn give(&mut self, each: &mut impl FnMut(&str)) {
-        // What stands before a carriage return was overwritten.
-        let line = self.held.strip_suffix(b"\r").unwrap_or(&self.held);
+    fn flush(&mut self, each: &mut impl FnMut(&str)) {
+        // Text before a carriage return was overwritten.
+        let line = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
         let line = line.rsplit(|byte| *byte == b'\r').next().unwrap_or(line);
         each(&String::from_utf8_lossy(line));
-        self.held.clear();
+        self.partial.clear();
     }
 
-    /// The state of the progress bar that is being drawn, if one is.
-    pub(crate) fn bar(&self) -> Option<Bar> {
-        let drawn = self.held.rsplit(|byte| *byte == b'\r').next()?;
+    /// Returns the state of the progress bar in the incomplete line, if it contains one.
+    pub(crate) fn progress_bar(&self) -> Option<TqdmBar> {
+        let drawn = self.partial.rsplit(|byte| *byte == b'\r').next()?;
         if drawn.len() > 1000 {
             return None;
         }
-        Bar::read(std::str::from_utf8(drawn).ok()?)
+        TqdmBar::parse(std::str::from_utf8(drawn).ok()?)
     }
 }
 
-/// A progress bar as `tqdm` draws it: ` 40%|████      | 4/10 [00:01<00:02,  2.5it/s]`.
+/// A progress bar in `tqdm`'s format: ` 40%|████      | 4/10 [00:01<00:02,  2.5it/s]`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Bar {
+pub(crate) struct TqdmBar {
     pub(crate) done: f64,
     pub(crate) total: f64,
-    /// The text in front of it.
+    /// The text before the bar.
     pub(crate) title: String,
 }
 
-impl Bar {
-    fn read(text: &str) -> Option<Self> {
+impl TqdmBar {
+    fn parse(text: &str) -> Option<Self> {
         static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
             Regex::new(r"^(?:(.*): )?\s*\d{1,3}%\|[^|]*\| ([0-9.]+)([kMG]?)/([0-9.]+)([kMG]?) \[").ok()
         });
@@ -91,8 +91,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_whole_however_they_are_written() {
-        let mut lines = Lines::default();
+    fn pieces_are_joined_into_lines() {
+        let mut lines = LineBuffer::default();
         let mut got = Vec::new();
         for piece in ["a", "b\nc", "\n\nd\r\n", "x\ry\n", "end"] {
             lines.push(piece.as_bytes(), |line| got.push(line.to_owned()));
@@ -102,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_read_and_other_text_is_none() {
-        let bar = |text| Bar::read(text);
-        let wanted = Bar { done: 4.0, total: 10.0, title: "load".into() };
+    fn progress_bars_are_parsed_and_other_text_is_not() {
+        let bar = |text| TqdmBar::parse(text);
+        let wanted = TqdmBar { done: 4.0, total: 10.0, title: "load".into() };
         assert_eq!(bar("load:  40%|████      | 4/10 [00:01<00:02,  2.5it/s]"), Some(wanted));
         assert_eq!(bar(" 50%|#####     | 1.00k/2.00k [00:01<00:01]").map(|bar| bar.done), Some(1000.0));
         assert_eq!(bar("50% of | 1/2"), None);

@@ -1,4 +1,4 @@
-//! Numbers about the server, as Prometheus reads them.
+//! The server's metrics, in OpenMetrics format.
 
 use std::time::Duration;
 
@@ -10,19 +10,20 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 /// Upper bounds of the latency histogram, in seconds.
-const BOUNDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
+const LATENCY_BUCKETS: [f64; 14] =
+    [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     status: &'static str,
 }
 
-/// The server's numbers.
+/// The server's metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     calls: Family<Labels, Counter>,
     latency: Family<Labels, Histogram>,
-    /// Interpreters that exist now.
+    /// The number of interpreters that exist now.
     pub(crate) live: Gauge,
     memory: Gauge,
 }
@@ -30,7 +31,7 @@ pub(crate) struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let calls = Family::default();
-        let latency: Family<Labels, Histogram> = Family::new_with_constructor(|| Histogram::new(BOUNDS));
+        let latency: Family<Labels, Histogram> = Family::new_with_constructor(|| Histogram::new(LATENCY_BUCKETS));
         let (live, memory) = (Gauge::default(), Gauge::default());
         let mut registry = Registry::with_prefix("belljar");
         registry.register("calls", "Tool calls that were answered, by status", calls.clone());
@@ -43,14 +44,14 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A call was answered.
+    /// Records a call that was answered after `time`.
     pub(crate) fn answered(&self, status: &'static str, time: Duration) {
         let labels = Labels { status };
         self.calls.get_or_create(&labels).inc();
         self.latency.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// All of it in OpenMetrics' text format.
+    /// Returns all metrics in OpenMetrics' text format.
     pub(crate) fn text(&self) -> String {
         self.memory.set(resident_memory().unwrap_or(0));
         let mut page = String::new();
@@ -60,9 +61,8 @@ impl Metrics {
     }
 }
 
-/// Bytes of memory that the process holds, where the system says so as Linux does.
+/// Returns the process's resident memory in bytes, or `None` if `/proc` is not available.
 fn resident_memory() -> Option<i64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
+    let kibibytes = procfs::process::Process::myself().ok()?.status().ok()?.vmrss?;
+    i64::try_from(kibibytes).ok()?.checked_mul(1024)
 }

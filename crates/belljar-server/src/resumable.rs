@@ -1,89 +1,93 @@
-//! Sessions of streamable HTTP's legacy era: rmcp's, with streams that can be resumed, and each bound to its owner.
+//! Sessions of streamable HTTP's legacy era: rmcp's sessions, with streams that can be resumed, each bound to its
+//! owner.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt};
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::common::server_side_http::ServerSseMessage;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{RestoreOutcome, SessionId, SessionManager};
 
-use crate::events::{Bounds, Events};
+use crate::events::{EventStoreLimits, InMemoryEventStore};
 
-/// The sessions that are open.
+/// The open sessions.
 ///
-/// rmcp's own manager keeps a few messages of each stream, and forgets an answer once it was sent, to whomever. Given an
-/// event store it does better, but takes that for a wish to keep requests of the modern era alive whose client has gone;
-/// there, hanging up is how a client cancels. So the store is used beneath, and not shown.
+/// rmcp's own manager keeps a few messages of each stream, and drops a response once it was sent to any connection.
+/// With an event store it can replay responses, but it then also keeps requests of the modern era alive after their
+/// client disconnected, although disconnecting is how such a client cancels. So the store is passed to the manager of
+/// the legacy sessions alone, and this type does not report that it has one.
 pub(crate) struct ResumableSessions {
     local: LocalSessionManager,
-    events: Events,
-    /// Who opened which session, where that is known.
+    events: InMemoryEventStore,
+    /// The owner of each session that an authenticated client opened.
     owners: Mutex<HashMap<String, String>>,
     idle: Duration,
-    lives: Arc<Lives>,
+    activity: Arc<SessionActivity>,
 }
 
-/// What sessions do. rmcp's own clock runs on while a call does, and would end its session before the answer.
+/// The activity of sessions. rmcp's own idle timer also runs during a call, and would close the session before the
+/// response.
 #[derive(Default)]
-struct Lives(Mutex<HashMap<String, Life>>);
+struct SessionActivity(Mutex<HashMap<String, Activity>>);
 
-struct Life {
-    /// When something last happened.
+struct Activity {
+    /// The time of the last activity.
     used: Instant,
-    /// Calls whose stream somebody reads.
+    /// The number of calls whose stream has a reader.
     calls: usize,
 }
 
-impl Lives {
-    /// Something happens in a session.
+impl SessionActivity {
+    /// Records activity in a session.
     fn touch(&self, session: &str) {
         self.change(session, |_| {});
     }
 
-    fn change(&self, session: &str, change: impl FnOnce(&mut Life)) {
-        if let Some(life) = self.all().get_mut(session) {
-            life.used = Instant::now();
-            change(life);
+    fn change(&self, session: &str, change: impl FnOnce(&mut Activity)) {
+        if let Some(activity) = self.lock().get_mut(session) {
+            activity.used = Instant::now();
+            change(activity);
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Life>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Activity>> {
+        self.0.lock()
     }
 }
 
-/// A call under way.
-struct Call {
-    lives: Arc<Lives>,
+/// A call in flight, counted until this is dropped.
+struct InFlightGuard {
+    activity: Arc<SessionActivity>,
     session: SessionId,
 }
 
-impl Call {
-    fn begin(lives: &Arc<Lives>, session: &SessionId) -> Self {
-        lives.change(session, |life| life.calls += 1);
-        Self { lives: lives.clone(), session: session.clone() }
+impl InFlightGuard {
+    fn begin(activity: &Arc<SessionActivity>, session: &SessionId) -> Self {
+        activity.change(session, |activity| activity.calls += 1);
+        Self { activity: activity.clone(), session: session.clone() }
     }
 }
 
-impl Drop for Call {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.lives.change(&self.session, |life| life.calls = life.calls.saturating_sub(1));
+        self.activity.change(&self.session, |activity| activity.calls = activity.calls.saturating_sub(1));
     }
 }
 
 impl ResumableSessions {
-    /// Sessions end when nothing happens in them for `idle`.
+    /// Creates a manager that closes sessions after `idle` without activity.
     pub(crate) fn new(idle: Duration) -> Self {
-        let events = Events::new(Bounds::default());
+        let events = InMemoryEventStore::new(EventStoreLimits::default());
         let mut local = LocalSessionManager::default().with_event_store(Arc::new(events.clone()));
         local.session_config.keep_alive = None;
-        Self { local, events, owners: Mutex::default(), idle, lives: Arc::default() }
+        Self { local, events, owners: Mutex::default(), idle, activity: Arc::default() }
     }
 
-    /// Ends the sessions in which nothing happens, until nobody has them any more.
+    /// Closes idle sessions periodically, until `sessions` is dropped.
     pub(crate) async fn watch(sessions: Weak<Self>, idle: Duration) {
         let pause = (idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(30));
         loop {
@@ -91,35 +95,36 @@ impl ResumableSessions {
             let Some(sessions) = sessions.upgrade() else { return };
             for session in sessions.expired() {
                 if let Err(error) = sessions.close_session(&session).await {
-                    tracing::debug!(%error, "an idle session does not end");
+                    tracing::debug!(%error, "failed to close an idle session");
                 }
             }
         }
     }
 
     fn expired(&self) -> Vec<SessionId> {
-        let lives = self.lives.all();
-        let expired = lives.iter().filter(|(_, life)| life.calls == 0 && life.used.elapsed() > self.idle);
+        let activity = self.activity.lock();
+        let expired =
+            activity.iter().filter(|(_, activity)| activity.calls == 0 && activity.used.elapsed() > self.idle);
         expired.map(|(session, _)| session.as_str().into()).collect()
     }
 
-    /// How many are open.
+    /// Returns the number of open sessions.
     pub(crate) async fn count(&self) -> usize {
         self.local.sessions.read().await.len()
     }
 
-    /// `owner` has opened a session.
-    pub(crate) fn opened(&self, session: &str, owner: &str) {
+    /// Records `owner` as the owner of a session.
+    pub(crate) fn set_owner(&self, session: &str, owner: &str) {
         self.owners().insert(session.to_owned(), owner.to_owned());
     }
 
-    /// Whether a session is `owner`'s, or nobody's in particular.
-    pub(crate) fn is_of(&self, session: &str, owner: &str) -> bool {
+    /// Returns whether `owner` owns a session, or the session has no recorded owner.
+    pub(crate) fn is_owned_by(&self, session: &str, owner: &str) -> bool {
         self.owners().get(session).is_none_or(|known| known == owner)
     }
 
     fn owners(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owners.lock()
     }
 }
 
@@ -129,8 +134,8 @@ impl SessionManager for ResumableSessions {
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
         let (id, transport) = self.local.create_session().await?;
-        let life = Life { used: Instant::now(), calls: 0 };
-        self.lives.all().insert(id.to_string(), life);
+        let activity = Activity { used: Instant::now(), calls: 0 };
+        self.activity.lock().insert(id.to_string(), activity);
         Ok((id, transport))
     }
 
@@ -139,7 +144,7 @@ impl SessionManager for ResumableSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, Self::Error> {
-        self.lives.touch(id);
+        self.activity.touch(id);
         self.local.initialize_session(id, message).await
     }
 
@@ -149,9 +154,9 @@ impl SessionManager for ResumableSessions {
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
         self.owners().remove(&**id);
-        self.lives.all().remove(&**id);
+        self.activity.lock().remove(&**id);
         let closed = self.local.close_session(id).await;
-        self.events.forget(id);
+        self.events.remove_session(id);
         closed
     }
 
@@ -160,17 +165,17 @@ impl SessionManager for ResumableSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let call = Call::begin(&self.lives, id);
+        let call = InFlightGuard::begin(&self.activity, id);
         let stream = self.local.create_stream(id, message).await?;
-        // The call lasts as long as somebody reads.
+        // The call counts as in flight for as long as its stream has a reader.
         Ok(stream.map(move |message| {
-            let _under_way = &call;
+            let _in_flight = &call;
             message
         }))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
-        self.lives.touch(id);
+        self.activity.touch(id);
         self.local.accept_message(id, message).await
     }
 
@@ -178,7 +183,7 @@ impl SessionManager for ResumableSessions {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        self.lives.touch(id);
+        self.activity.touch(id);
         self.local.create_standalone_stream(id).await
     }
 
@@ -187,12 +192,12 @@ impl SessionManager for ResumableSessions {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let call = Call::begin(&self.lives, id);
-        // What is not known any more is an empty stream: an error would make clients ask again and again.
-        Ok(match self.events.after(id, &last_event_id) {
+        let call = InFlightGuard::begin(&self.activity, id);
+        // An unknown event gives an empty stream: after an error clients would repeat the request endlessly.
+        Ok(match self.events.replay_after(id, &last_event_id) {
             Some(stream) => stream
                 .map(move |message| {
-                    let _under_way = &call;
+                    let _in_flight = &call;
                     message
                 })
                 .left_stream(),

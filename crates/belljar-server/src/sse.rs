@@ -1,11 +1,12 @@
-//! HTTP with server-sent events, the transport of 2024-11-05, which many clients still speak.
+//! HTTP with server-sent events: the transport of protocol version 2024-11-05, which many clients still use.
 //!
-//! `GET /sse` opens a stream whose first event, `endpoint`, names the address for the client's messages; each POST to it
-//! is answered 202, and what the server has to say comes as `message` events. The stream is the session: they end together.
+//! `GET /sse` opens a stream whose first event, `endpoint`, names the address for the client's messages. Each POST to
+//! it is answered with 202; the server's messages arrive as `message` events. A session ends together with its
+//! stream.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -16,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use futures::StreamExt;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::ServiceExt;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use serde::Deserialize;
@@ -23,44 +25,44 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard, PollSender};
 
-use crate::guard::Owner;
-use crate::served::Served;
+use crate::guard::Principal;
+use crate::service::McpService;
 
-/// Messages that wait in one direction of a session.
-const QUEUE: usize = 64;
-/// How long a client's message waits for room in its session's queue.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a comment shows that the stream lives.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The capacity of a session's queue of messages in each direction.
+const QUEUE_CAPACITY: usize = 64;
+/// The time for which a client's message waits for room in its session's queue.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The interval of the comments that keep a stream alive.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The sessions, by their ids.
+/// The state of the transport.
 struct Sessions<S> {
     server: S,
-    most: usize,
-    open: Mutex<HashMap<String, Open>>,
+    max_sessions: usize,
+    open: Mutex<HashMap<String, OpenSession>>,
     shutdown: CancellationToken,
 }
 
-/// A session that is open.
-struct Open {
+/// An open session.
+struct OpenSession {
     queue: mpsc::Sender<ClientJsonRpcMessage>,
-    /// Who opened it, where that is known.
-    owner: Option<Owner>,
+    /// The principal that opened it, if authentication is enabled.
+    owner: Option<Principal>,
 }
 
 impl<S> Sessions<S> {
-    fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, HashMap<String, OpenSession>> {
+        self.open.lock()
     }
 }
 
-/// The routes. Sessions end when `shutdown` is cancelled.
-pub(crate) fn routes<S: Served>(server: S, most: usize, shutdown: CancellationToken) -> Router {
-    let sessions = Sessions { server, most, open: Mutex::default(), shutdown };
+/// Returns the transport's routes. Sessions end when `shutdown` is cancelled.
+pub(crate) fn routes<S: McpService>(server: S, max_sessions: usize, shutdown: CancellationToken) -> Router {
+    let sessions = Sessions { server, max_sessions, open: Mutex::default(), shutdown };
     Router::new().route("/sse", get(stream::<S>)).route("/messages/", post(message::<S>)).with_state(Arc::new(sessions))
 }
 
-/// Ends a session when its stream is dropped.
+/// A guard owned by a session's stream: it ends the session when dropped.
 struct Session<S> {
     id: String,
     sessions: Arc<Sessions<S>>,
@@ -73,65 +75,68 @@ impl<S> Drop for Session<S> {
     }
 }
 
-async fn stream<S: Served>(State(sessions): State<Arc<Sessions<S>>>, owner: Option<Extension<Owner>>) -> Response {
+async fn stream<S: McpService>(
+    State(sessions): State<Arc<Sessions<S>>>,
+    owner: Option<Extension<Principal>>,
+) -> Response {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     let id = format!("{:032x}", u128::from_be_bytes(random));
-    let (to_server, from_client) = mpsc::channel(QUEUE);
-    let (to_client, from_server) = mpsc::channel::<ServerJsonRpcMessage>(QUEUE);
+    let (to_server, from_client) = mpsc::channel(QUEUE_CAPACITY);
+    let (to_client, from_server) = mpsc::channel::<ServerJsonRpcMessage>(QUEUE_CAPACITY);
     {
         let mut open = sessions.open();
-        if open.len() >= sessions.most {
+        if open.len() >= sessions.max_sessions {
             return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
         }
-        open.insert(id.clone(), Open { queue: to_server, owner: owner.map(|Extension(owner)| owner) });
+        open.insert(id.clone(), OpenSession { queue: to_server, owner: owner.map(|Extension(owner)| owner) });
     }
     let cancel = sessions.shutdown.child_token();
     let session = Session { id: id.clone(), sessions: sessions.clone(), _cancel: cancel.clone().drop_guard() };
-    let server = sessions.server.session();
+    let server = sessions.server.for_client();
     tokio::spawn(async move {
         let transport = (PollSender::new(to_client), ReceiverStream::new(from_client));
         match server.serve_with_ct(transport, cancel).await {
             Ok(running) => drop(running.waiting().await),
-            Err(error) => tracing::debug!(%error, "a session did not begin"),
+            Err(error) => tracing::debug!(%error, "failed to start a session"),
         }
     });
     let endpoint = Event::default().event("endpoint").data(format!("/messages/?session_id={id}"));
     let messages = ReceiverStream::new(from_server).filter_map(move |message| {
-        let _lives_with_the_stream = &session;
+        let _owned_by_the_stream = &session;
         let event = serde_json::to_string(&message).map(|text| Event::default().event("message").data(text));
-        std::future::ready(event.map_err(|error| tracing::error!(%error, "a message cannot be written")).ok())
+        std::future::ready(event.map_err(|error| tracing::error!(%error, "failed to serialize a message")).ok())
     });
     let events = futures::stream::iter([endpoint]).chain(messages).map(Ok::<_, Infallible>);
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
 }
 
 #[derive(Deserialize)]
-struct Address {
+struct MessageQuery {
     session_id: String,
 }
 
-async fn message<S: Served>(
+async fn message<S: McpService>(
     State(sessions): State<Arc<Sessions<S>>>,
-    Query(address): Query<Address>,
-    owner: Option<Extension<Owner>>,
+    Query(query): Query<MessageQuery>,
+    owner: Option<Extension<Principal>>,
     body: Bytes,
 ) -> Response {
     let owner = owner.map(|Extension(owner)| owner);
     let queue =
-        sessions.open().get(&address.session_id).filter(|open| open.owner == owner).map(|open| open.queue.clone());
+        sessions.open().get(&query.session_id).filter(|open| open.owner == owner).map(|open| open.queue.clone());
     let Some(queue) = queue else {
-        // Not even that it exists is another's business.
-        return (StatusCode::NOT_FOUND, "no such session; it may have ended").into_response();
+        // The same answer for a session of another principal, so that it does not reveal that the session exists.
+        return (StatusCode::NOT_FOUND, "unknown session; it may have ended").into_response();
     };
     let message = match serde_json::from_slice(&body) {
         Ok(message) => message,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("not a message: {error}")).into_response(),
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("invalid message: {error}")).into_response(),
     };
-    match queue.send_timeout(message, PATIENCE).await {
+    match queue.send_timeout(message, QUEUE_TIMEOUT).await {
         Ok(()) => (StatusCode::ACCEPTED, "Accepted").into_response(),
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the session takes no more messages").into_response(),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the session's queue of messages is full").into_response(),
     }
 }

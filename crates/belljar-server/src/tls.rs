@@ -1,7 +1,7 @@
-//! TLS: a certificate with its key, and a listener that speaks it.
+//! TLS: a certificate with its key, and a listener for TLS connections.
 //!
-//! axum takes any listener. This one makes the handshakes in tasks of their own: a client that begins one and falls
-//! silent keeps nobody waiting.
+//! The listener performs each handshake in a task of its own, so that a client that starts a handshake and then
+//! stalls does not delay other clients.
 
 use std::fmt;
 use std::io;
@@ -21,32 +21,32 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes that are under way at once; further connections wait.
-const HANDSHAKES: usize = 256;
+/// The time in which a handshake must complete.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of concurrent handshakes; further connections wait.
+const MAX_HANDSHAKES: usize = 256;
 
-/// Why a certificate cannot be used.
+/// The reason why a certificate was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or is not PEM text.
-    #[error("cannot read {path}: {reason}")]
+    /// A file could not be read, or is not PEM text.
+    #[error("failed to read {path}: {reason}")]
     File {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The error of the PEM reader.
         reason: PemError,
     },
-    /// A file holds nothing of the kind that is wanted.
-    #[error("{path} holds no {wanted}; PEM text is needed (-----BEGIN …)")]
+    /// A file does not contain an item of the expected kind.
+    #[error("{path} does not contain a {wanted} in PEM format (-----BEGIN …)")]
     Empty {
         /// The file.
         path: PathBuf,
         /// `certificate` or `private key`.
         wanted: &'static str,
     },
-    /// The two do not belong together, or are of a kind that is not supported.
-    #[error("the certificate and the key cannot be used: {0}")]
+    /// The certificate and the key do not match, or are of an unsupported kind.
+    #[error("failed to use the certificate and its key: {0}")]
     Unusable(#[from] rustls::Error),
 }
 
@@ -55,10 +55,10 @@ pub enum TlsError {
 pub struct Tls(Arc<ServerConfig>);
 
 impl Tls {
-    /// Reads PEM files: the chain of certificates, the server's own first, and its private key.
+    /// Reads PEM files: the chain of certificates, which starts with the server's own, and its private key.
     ///
     /// # Errors
-    /// When they cannot be read, or do not belong together.
+    /// When a file cannot be read, or the certificate and the key do not match.
     pub fn from_files(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
         let cannot_read = |path: &Path, wanted, reason| match reason {
             PemError::NoItemsFound => TlsError::Empty { path: path.into(), wanted },
@@ -71,7 +71,7 @@ impl Tls {
             return Err(TlsError::Empty { path: certificates.into(), wanted: "certificate" });
         }
         let private = PrivateKeyDer::from_pem_file(key).map_err(|reason| cannot_read(key, "private key", reason))?;
-        // Named, since a second provider is in the tree and rustls would not choose.
+        // Explicit, since the dependency tree contains a second provider and rustls would not choose one.
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -83,12 +83,12 @@ impl Tls {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The key is nobody's business.
+        // The private key must not appear in logs.
         f.write_str("Tls")
     }
 }
 
-/// Takes connections whose handshake is done.
+/// A listener that returns connections after their TLS handshake.
 pub(crate) struct TlsListener {
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
     address: SocketAddr,
@@ -96,7 +96,7 @@ pub(crate) struct TlsListener {
 }
 
 impl TlsListener {
-    /// Speaks TLS with all who connect to `listener`.
+    /// Starts a task that performs a TLS handshake with each connection of `listener`.
     pub(crate) fn new(listener: TcpListener, tls: &Tls) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let acceptor = TlsAcceptor::from(tls.0.clone());
@@ -111,22 +111,22 @@ async fn accept_all(
     acceptor: TlsAcceptor,
     done: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
 ) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES));
+    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     // The semaphore is never closed.
-    while let Ok(place) = places.clone().acquire_owned().await {
+    while let Ok(slot) = slots.clone().acquire_owned().await {
         let (stream, from) = Listener::accept(&mut listener).await;
         let (acceptor, done) = (acceptor.clone(), done.clone());
         tokio::spawn(async move {
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "TCP_NODELAY cannot be set");
+                tracing::debug!(%error, "failed to set TCP_NODELAY");
             }
-            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                // The server may have ended meanwhile.
+            match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+                // Sending fails when the server has ended in the meantime.
                 Ok(Ok(stream)) => drop(done.send((stream, from)).await),
                 Ok(Err(error)) => tracing::debug!(%from, %error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!(%from, "a TLS handshake took too long"),
+                Err(_) => tracing::debug!(%from, "a TLS handshake timed out"),
             }
-            drop(place);
+            drop(slot);
         });
     }
 }
@@ -138,7 +138,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.ready.recv().await {
             Some(connection) => connection,
-            // The task that accepts ends with this listener only.
+            // The accepting task ends only when this listener is dropped.
             None => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! The tool as clients see it: its name, what it is for, its arguments and its result.
+//! The definition of `run_python_code`: its name, description and schemas.
 
 use std::sync::{Arc, LazyLock};
 
@@ -6,26 +6,28 @@ use base64::Engine as _;
 use rmcp::model::{Icon, JsonObject, Tool, ToolAnnotations};
 use serde_json::json;
 
+use crate::arguments::{self, RunPythonCode};
+
 /// The tool's name.
 pub(crate) const NAME: &str = "run_python_code";
 
 const DESCRIPTION: &str = "\
-Run Python code and get its output (stdout and stderr), and the value of its last line or the error that it raised.
+Run Python code and return its output (stdout and stderr), and the value of its last line or the error that it raised.
 
 Each call runs in a new, isolated interpreter: no variables or files are kept between calls. The value of the last line \
 is returned when that is an expression. Code may use `await` at the top level.
 
-Packages that the code imports are installed. To name others or their versions, begin the code with a PEP 723 block:
+Packages that the code imports are installed. To require others or specific versions, begin the code with a PEP 723 block:
 # /// script
 # dependencies = [\"pydantic\", \"email-validator\"]
 # ///";
 
 static TOOL: LazyLock<Tool> = LazyLock::new(|| {
-    let mut tool = Tool::new(NAME, DESCRIPTION, input_schema());
+    let mut tool = Tool::new(NAME, DESCRIPTION, arguments::schema::<RunPythonCode>());
     tool.title = Some("Run Python code".into());
     tool.output_schema = Some(output_schema());
     tool.icons = Some(icons());
-    // Nothing outside of the interpreter changes, and nothing of it is kept.
+    // Code changes nothing outside its interpreter, and the interpreter is discarded.
     tool.annotations = Some(ToolAnnotations::from_raw(
         Some("Run Python code".into()),
         Some(false),
@@ -36,12 +38,12 @@ static TOOL: LazyLock<Tool> = LazyLock::new(|| {
     tool
 });
 
-/// A bell jar, with something that lives in it.
+/// A picture of a snake in a bell jar, in SVG.
 const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='#3776ab' \
      stroke-width='2' stroke-linecap='round'><path d='M5 20v-9a7 7 0 0 1 14 0v9M3 21h18M12 2v2'/>\
      <path d='M15 12c0-3-6-3-6 0s6 1 6 4-6 3-6 0' stroke='#c99700'/></svg>";
 
-/// What clients show beside the server's name and the tool's.
+/// Returns the icons of the server and its tools.
 pub(crate) fn icons() -> Vec<Icon> {
     let data = base64::engine::general_purpose::STANDARD.encode(ICON);
     vec![
@@ -51,37 +53,9 @@ pub(crate) fn icons() -> Vec<Icon> {
     ]
 }
 
-/// The tool's definition.
+/// Returns the tool's definition.
 pub(crate) fn tool() -> Tool {
     TOOL.clone()
-}
-
-fn input_schema() -> Arc<JsonObject> {
-    object(json!({
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "type": "object",
-        "properties": {
-            "python_code": {"type": "string", "description": "Python code to run"},
-            "global_variables": {
-                "type": "object",
-                "additionalProperties": {},
-                "default": {},
-                "description": "Map of global variables in context when the code is executed",
-            },
-            "dependencies": {
-                "type": "array",
-                "items": {"type": "string"},
-                "default": [],
-                "description": "Packages to install beside those that the code imports, such as \"rich>=13\"",
-            },
-            "timeout": {
-                "type": "number",
-                "exclusiveMinimum": 0,
-                "description": "Seconds after which the code is ended; the server's own limit holds as well",
-            },
-        },
-        "required": ["python_code"],
-    }))
 }
 
 fn output_schema() -> Arc<JsonObject> {
@@ -92,15 +66,15 @@ fn output_schema() -> Arc<JsonObject> {
             "dependencies": {
                 "type": "array",
                 "items": {"type": "string"},
-                "description": "Packages that the code asked for",
+                "description": "Packages that the code required",
             },
             "output": {
                 "type": "array",
                 "items": {"type": "string"},
-                "description": "Lines of standard output and error, in the order in which they were written",
+                "description": "Lines of standard output and standard error, in the order in which they were written",
             },
             "return_value": {"description": "The value of the last line, as JSON"},
-            "error": {"type": "string", "description": "What went wrong: a traceback, or the limit that was reached"},
+            "error": {"type": "string", "description": "The error: a traceback, or the limit that was reached"},
         },
         "required": ["status", "output"],
     }))

@@ -1,11 +1,11 @@
-//! How time is told, so that what depends on it can be tried without waiting.
+//! Clocks. Tests of timeouts set the time in place of waiting.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Tells the time.
+/// A source of the current time.
 pub trait Clock: Send + Sync {
-    /// Time since 1970. It is written to disk, so it must mean the same to the next process.
+    /// Returns the time since 1970. It is written to disk, so it must mean the same to the next process.
     fn now(&self) -> Duration;
 }
 
@@ -19,12 +19,12 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that is set by hand.
+/// A clock that only [`ManualClock::advance`] moves.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    /// Lets this much time pass.
+    /// Moves the clock forward.
     pub fn advance(&self, time: Duration) {
         self.0.fetch_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

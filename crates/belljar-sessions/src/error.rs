@@ -1,54 +1,49 @@
-//! Why a call to a session was not answered, in words to act on.
+//! The errors of calls to sessions.
 
-use crate::pool::Busy;
+use crate::pool::PoolFull;
 use crate::store::StoreError;
 use belljar_core::files::FileError;
 use belljar_core::kernel::KernelError;
 
-/// Why nothing was done.
+/// The error of a call to a session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// There is no such session, or there was one.
+    /// The session does not exist, or has expired.
     #[error(
         "SessionExpiredError: Session {id} not found or has expired. Sessions expire after {after} of inactivity. Please \
          create a new session (use session_id=\"\" or session_id=\"0\") and re-execute your setup code."
     )]
     Expired {
-        /// The name that was given, shortened.
+        /// The given session ID, truncated.
         id: String,
-        /// `30 minutes`
+        /// The session timeout: `30 minutes`.
         after: String,
     },
-    /// Its queue is full.
-    #[error("SessionBusyError: {waiting} calls to the session wait already; wait for their answers")]
+    /// The session's queue is full.
+    #[error("SessionBusyError: {waiting} calls to the session are already queued; wait for their results")]
     Queue {
-        /// How many wait.
+        /// The number of queued calls.
         waiting: usize,
     },
-    /// There are too many.
-    #[error(
-        "TooManySessionsError: {0} sessions are open, and no more can be; clear one that is not needed (--max-sessions)"
-    )]
+    /// The maximum number of sessions is open.
+    #[error("TooManySessionsError: {0} sessions are open, which is the maximum; clear one that is not needed")]
     TooMany(usize),
-    /// Too much is being done already.
+    /// The threads of the server are busy, and its queue is full.
     #[error("ServerBusyError: {0}")]
-    Busy(#[from] Busy),
-    /// The kernel does not do it.
+    Busy(#[from] PoolFull),
+    /// The kernel failed.
     #[error("SessionError: {0}")]
     Kernel(#[from] KernelError),
-    /// The file cannot be read or written.
+    /// A file cannot be read or written.
     #[error("FileError: {0}")]
     File(#[from] FileError),
-    /// Its state cannot be used.
+    /// The session's snapshot cannot be read or written.
     #[error("SessionStateError: {0}")]
     Store(#[from] StoreError),
-    /// Its variables cannot be brought back.
-    #[error(
-        "SessionStateError: the session's variables cannot be restored: {0}. Its files can be listed and read; \
-         restart_session begins anew with them"
-    )]
-    Refused(String),
-    /// The call ended without an answer: the session was cleared meanwhile, or a fault of ours.
-    #[error("SessionError: the session was cleared before the call was answered")]
+    /// The session's variables cannot be restored.
+    #[error("SessionStateError: the session's variables cannot be restored: {0}. Its files can be listed and read")]
+    Unrestorable(String),
+    /// The call ended without a result: the session was cleared in the meantime, or an internal error occurred.
+    #[error("SessionError: the session was cleared before the call ended")]
     Gone,
 }

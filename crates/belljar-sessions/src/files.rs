@@ -1,14 +1,14 @@
-//! Addresses and types of a session's files. A name comes from a stranger: it leads to a file of that very session,
-//! or nowhere.
+//! Addresses and MIME types of a session's files. Clients are untrusted: an address refers to a file of the session
+//! that it names, or is refused.
 
-use belljar_core::files::{FileError, Range, check_path, shortened};
+use belljar_core::files::{FileError, Range, check_path, truncate_for_message};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::id::SessionId;
 
-/// Beginning of an address.
+/// The scheme of a file address.
 const SCHEME: &str = "kernel://";
-/// What is written as `%XX` in an address: what means something in a URI, and what is not printable ASCII.
+/// The characters that an address contains as `%XX`: those with a meaning in URIs, and all but printable ASCII.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -22,24 +22,24 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'}')
     .add(b'\\');
 
-/// Where a file is: `kernel://SESSION/PATH`.
+/// The address of a file: `kernel://SESSION/PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileAddress {
     /// The session.
     pub session: SessionId,
-    /// Path from its directory.
+    /// The path relative to the session's directory.
     pub path: String,
-    /// The part that is meant.
+    /// The part of the file that is addressed.
     pub range: Range,
 }
 
 impl FileAddress {
-    /// Reads an address. Escapes are decoded once, and what they stand for is checked like the rest.
+    /// Parses an address. Escapes are decoded once, before the path is checked.
     ///
     /// # Errors
-    /// When it is none.
+    /// When `uri` is not a valid address.
     pub fn parse(uri: &str) -> Result<Self, FileError> {
-        let wrong = || FileError::Name(shortened(uri));
+        let wrong = || FileError::Name(truncate_for_message(uri));
         let rest = uri.strip_prefix(SCHEME).ok_or_else(wrong)?;
         let (session, rest) = rest.split_once('/').ok_or_else(wrong)?;
         let session = SessionId::parse(session).ok_or_else(wrong)?;
@@ -58,22 +58,22 @@ impl FileAddress {
         Ok(Self { session, path, range })
     }
 
-    /// The address of a file.
+    /// Returns the address of a file.
     pub fn format(session: &SessionId, path: &str) -> String {
         format!("{SCHEME}{}/{}", session.as_str(), utf8_percent_encode(path, ESCAPED))
     }
 }
 
-/// Whether an uploaded file may be called that: a plain name, without folders.
+/// Checks that the name of an uploaded file is a plain name, without directories.
 pub(crate) fn check_plain_name(name: &str) -> Result<(), FileError> {
-    if name.contains('/') { Err(FileError::Name(shortened(name))) } else { check_path(name) }
+    if name.contains('/') { Err(FileError::Name(truncate_for_message(name))) } else { check_path(name) }
 }
 
-/// The MIME type of a file, by its name.
+/// Returns the MIME type of a file, determined by its name.
 pub fn mime_of(path: &str) -> String {
     let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map(|(_, extension)| extension);
     match extension.map(str::to_ascii_lowercase).as_deref() {
-        // What the table lacks, or has other words for than data people use.
+        // Types that `mime_guess` lacks, or for which it has a less common name.
         Some("ipynb") => "application/x-ipynb+json".into(),
         Some("parquet") => "application/vnd.apache.parquet".into(),
         Some("py") => "text/x-python".into(),
@@ -83,12 +83,12 @@ pub fn mime_of(path: &str) -> String {
     }
 }
 
-/// Whether a file of this type, with these contents, is passed on as text.
+/// Returns whether a file of this type, with this content, is returned as text.
 pub fn is_text(mime: &str, bytes: &[u8]) -> bool {
     let binary =
         ["image/", "audio/", "video/", "font/"].iter().any(|kind| mime.starts_with(kind)) && !mime.ends_with("+xml");
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    // Parts of binary files may happen to be UTF-8.
+    // Parts of binary files may be valid UTF-8 by chance.
     let odd = |c: char| c == '\0' || (!mime.starts_with("text/") && c.is_control() && !c.is_ascii_whitespace());
     !binary && !text.contains(odd)
 }
@@ -100,7 +100,7 @@ mod tests {
     const ID: &str = "W-zFjI5p-ns1Qiu9";
 
     #[test]
-    fn addresses_are_read_as_they_are_written() {
+    fn formatted_addresses_parse_to_the_same_parts() {
         let id = SessionId::parse(ID).unwrap();
         for path in ["a.txt", "plots/one two.png", "100%.csv", "what?.txt", "ünï#code.md", "a%2e%2e"] {
             let uri = FileAddress::format(&id, path);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leads_out_of_a_session() {
+    fn addresses_outside_the_session_are_refused() {
         for path in [
             "",
             "/",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_told_by_names() {
+    fn mime_type_follows_the_file_name() {
         for (path, mime) in [
             ("a.txt", "text/plain"),
             ("plots/b.PNG", "image/png"),

@@ -1,35 +1,35 @@
-//! How sessions are named. Whoever knows a name may use the session, so names cannot be guessed and stand in no log.
+//! Session IDs. An ID is a bearer secret that gives access to its session, so IDs are random and never logged.
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Characters of a name.
+/// The number of characters of an ID.
 const LENGTH: usize = 16;
 
-/// The name of a session: 16 characters of base64 for URLs, 96 bits of the system's randomness.
+/// The ID of a session: 16 characters of URL-safe base64, which encode 96 random bits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// A new one.
+    /// Returns a new random ID.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// When the system's random number generator fails.
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; LENGTH / 4 * 3];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
 
-    /// Reads one; `None` for what cannot be the name of a session.
+    /// Parses an ID. Returns `None` if the text does not have the form of a session ID.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         (text.len() == LENGTH && text.bytes().all(plain)).then(|| Self(text.to_owned()))
     }
 
-    /// The name itself, for whoever the session belongs to.
+    /// Returns the ID as text. It is a secret: only the session's owner may see it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -46,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_16_characters_and_differ() {
-        let names: std::collections::BTreeSet<_> = (0..1000).map(|_| SessionId::random().unwrap()).collect();
-        assert_eq!(names.len(), 1000);
-        assert!(names.iter().all(|name| SessionId::parse(name.as_str()).as_ref() == Some(name)));
+    fn random_ids_have_16_characters_and_differ() {
+        let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| SessionId::random().unwrap()).collect();
+        assert_eq!(ids.len(), 1000);
+        assert!(ids.iter().all(|id| SessionId::parse(id.as_str()).as_ref() == Some(id)));
     }
 
     #[test]
-    fn what_could_be_a_path_is_no_name() {
+    fn paths_are_not_session_ids() {
         for text in
             ["", "0", "../../../etc/pas", "a/b/c/d/e/f/g/h/", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaa.", "aaaaaaaaaaaaaaé"]
         {
@@ -62,8 +62,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_does_not_show_when_it_is_printed_for_debugging() {
-        let name = SessionId::random().unwrap();
-        assert!(!format!("{name:?}").contains(name.as_str()));
+    fn debug_output_hides_the_id() {
+        let id = SessionId::random().unwrap();
+        assert!(!format!("{id:?}").contains(id.as_str()));
     }
 }

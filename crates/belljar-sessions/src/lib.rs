@@ -1,26 +1,24 @@
-//! Sessions: interpreters that live on between calls. Made, found, run one call after the other, put to sleep, expired.
-//! What a backend must do for them stands in [`belljar_core::kernel`].
+//! Sessions: interpreters that keep their state between calls. This crate creates, finds, runs, hibernates and expires
+//! them. [`belljar_core::kernel`] defines the backends that run them.
 //!
 //! ```text
-//!  execute(id, code) ─▶ Sessions: which session? ─▶ its queue ─▶ pool of guest threads ─▶ Kernel: awake, or woken
-//!                          │ clock, limits                                                  │
-//!                          └─ sweep: expire, put to sleep ◀── Store: saved states ◀─────────┘ save, after the cell
+//!  execute(id, cell) ─▶ Sessions: lookup ─▶ Session: queue ─▶ GuestThreadPool ─▶ Kernel: running, or restored
+//!                          │ clock, limits                                          │
+//!                          └─ evict_idle: expire, hibernate ◀─ Store: snapshots ◀───┘ snapshot after the cell
 //! ```
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `sessions` | all sessions: make, find, expire |
+//! | `sessions` | all sessions: creation, lookup, expiry, hibernation |
 //! | `session` | one session: its queue |
-//! | `state` | what a session is, and what is done to it |
-//! | `report` | what a cell came to, and what of it is kept in files |
-//! | `ticket` | stops a cell whose caller is gone |
-//! | `id`, `clock` | how sessions are named, how time is told |
-//! | `wasm` | the backend of the sandboxed CPython |
-//! | `outputs` | what a cell writes and shows, in order and within bounds |
+//! | `state` | the state of one session, and the operations on it |
+//! | `report` | the result of a cell, with its images and overlong text saved in files |
+//! | `id`, `clock` | session IDs, the source of time |
+//! | `outputs` | truncation of overlong output |
 //! | `files` | names, addresses and types of a session's files |
-//! | `store` | saved states on disk |
-//! | `notebook` | notebooks, read and written |
-//! | `pool` | guest threads |
+//! | `store` | snapshots on disk |
+//! | `notebook` | notebook files |
+//! | `pool` | guest threads and their queue |
 
 mod clock;
 mod error;
@@ -34,20 +32,13 @@ mod session;
 mod sessions;
 mod state;
 mod store;
-mod ticket;
-mod wasm;
 
-pub use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
-pub use belljar_core::kernel::{
-    Answer, Audience, Backend, Bundle, CellRequest, Display, End, Executed, Interrupt, Kernel, KernelError, Output,
-    Question, Saved, Showing, Silent, Stream,
-};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::SessionError;
 pub use files::{FileAddress, is_text, mime_of};
 pub use id::SessionId;
-pub use pool::{Busy, Capacity, Place, Pool};
-pub use report::{FileChange, Picture, Report};
-pub use sessions::{Options, Sessions};
-pub use store::{Store, StoreError, Stored};
-pub use wasm::{Wasm, Workplace};
+pub use notebook::NotebookError;
+pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits};
+pub use report::{CellReport, FileChange};
+pub use sessions::{SessionOptions, Sessions};
+pub use store::{SnapshotHeader, Store, StoreError, StoredSession};

@@ -1,49 +1,46 @@
-//! Notebooks (nbformat 4.5): cells with their outputs, read and written.
+//! Reads and writes notebooks (nbformat 4.5).
 
 use serde_json::{Map, Value, json};
 
-use belljar_core::kernel::{Bundle, End, Executed, Output, Stream};
+use belljar_core::kernel::CellError;
+use belljar_core::mime::MimeBundle;
+use belljar_core::{CellResult, Limits, Output, Stream};
 
-/// Cells of a notebook that are read.
-const MOST_CELLS: usize = 10_000;
+/// The maximum number of cells of a notebook.
+const MAX_CELLS: usize = 10_000;
 
-/// A cell that was run, as a notebook holds it.
-pub fn code_cell(code: &str, executed: &Executed) -> Value {
-    let mut outputs: Vec<Value> = executed.outputs.iter().map(|output| output_of(output, executed.count)).collect();
-    match &executed.end {
-        End::Success => {}
-        End::Raised { error, traceback } => outputs.push(error_of(error, traceback)),
-        End::Died(reason) => outputs.push(error_of(reason, &[])),
-    }
+/// Returns the notebook form of a cell that was run.
+pub fn code_cell(code: &str, result: &CellResult, limits: &Limits) -> Value {
+    let outputs = result.outputs.iter().map(|output| notebook_output(output, result.execution_count));
+    let outputs: Vec<Value> = outputs.chain(result.status.error(limits).as_ref().map(error_output)).collect();
     json!({
         "cell_type": "code",
-        "execution_count": executed.count,
+        "execution_count": result.execution_count,
         "metadata": {},
         "outputs": outputs,
         "source": lines(code),
     })
 }
 
-fn output_of(output: &Output, count: u64) -> Value {
+fn notebook_output(output: &Output, count: u64) -> Value {
     match output {
         Output::Text { stream, text } => {
             let name = if *stream == Stream::Stdout { "stdout" } else { "stderr" };
             json!({ "output_type": "stream", "name": name, "text": lines(text) })
         }
-        Output::Shown(bundle) => json!({ "output_type": "display_data", "data": data(bundle), "metadata": {} }),
-        Output::Value(bundle) => json!({
+        Output::Display(bundle) => json!({ "output_type": "display_data", "data": data(bundle), "metadata": {} }),
+        Output::ExecuteResult(bundle) => json!({
             "output_type": "execute_result", "execution_count": count, "data": data(bundle), "metadata": {},
         }),
     }
 }
 
-fn error_of(error: &str, traceback: &[String]) -> Value {
-    let (name, value) = error.split_once(": ").unwrap_or((error, ""));
-    json!({ "output_type": "error", "ename": name, "evalue": value, "traceback": traceback })
+fn error_output(error: &CellError) -> Value {
+    json!({ "output_type": "error", "ename": error.name, "evalue": error.message, "traceback": error.traceback })
 }
 
-/// Text forms as lists of lines, as notebooks have them; JSON as it is.
-fn data(bundle: &Bundle) -> Map<String, Value> {
+/// Returns the data of a MIME bundle in notebook form: text as a list of lines, JSON unchanged.
+fn data(bundle: &MimeBundle) -> Map<String, Value> {
     let form = |(mime, value): (&String, &Value)| {
         let value = match value.as_str() {
             Some(text) if mime.starts_with("text/") || mime.ends_with("+xml") => lines(text),
@@ -58,8 +55,8 @@ fn lines(text: &str) -> Value {
     text.split_inclusive('\n').collect()
 }
 
-/// A notebook of these cells.
-pub fn of_cells(cells: Vec<Value>) -> Value {
+/// Returns a notebook of these cells.
+pub fn from_cells(cells: Vec<Value>) -> Value {
     let cells: Vec<Value> = (1..).zip(cells).map(|(number, cell)| with_id(cell, number)).collect();
     json!({
         "cells": cells,
@@ -72,7 +69,7 @@ pub fn of_cells(cells: Vec<Value>) -> Value {
     })
 }
 
-/// Cells have names since nbformat 4.5.
+/// Adds an ID to a cell, which nbformat 4.5 requires.
 fn with_id(mut cell: Value, number: usize) -> Value {
     if let Some(cell) = cell.as_object_mut() {
         cell.entry("id").or_insert_with(|| format!("cell-{number}").into());
@@ -80,69 +77,87 @@ fn with_id(mut cell: Value, number: usize) -> Value {
     cell
 }
 
+/// The error of a text that is not a usable notebook.
+#[derive(Debug, thiserror::Error)]
+pub enum NotebookError {
+    /// The text is not JSON.
+    #[error("not a JSON document: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The notebook has another format than 4, or the document is not a notebook.
+    #[error("not a notebook of format 4")]
+    UnsupportedFormat,
+    /// The notebook does not have a list of cells.
+    #[error("the notebook has no list of cells")]
+    NoCells,
+    /// The notebook has too many cells: this number.
+    #[error("the notebook has {0} cells; the maximum is {MAX_CELLS}")]
+    TooManyCells(usize),
+    /// The cell of this number does not have a source.
+    #[error("cell {0} has no source")]
+    NoSource(usize),
+}
+
 /// A notebook whose code cells can be run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notebook {
-    whole: Value,
+    content: Value,
 }
 
 impl Notebook {
-    /// Reads a notebook.
+    /// Parses a notebook.
     ///
     /// # Errors
-    /// When it is not one of format 4, in words that say what is wrong.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let whole: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
-        if whole["nbformat"].as_u64() != Some(4) {
-            return Err(
-                "it is no notebook of format 4; `jupyter nbconvert --to notebook` makes one of older ones".into()
-            );
+    /// When the text is not a notebook of format 4.
+    pub fn parse(text: &str) -> Result<Self, NotebookError> {
+        let content: Value = serde_json::from_str(text)?;
+        if content["nbformat"].as_u64() != Some(4) {
+            return Err(NotebookError::UnsupportedFormat);
         }
-        let cells = whole["cells"].as_array().ok_or("it has no list of cells")?;
-        if cells.len() > MOST_CELLS {
-            return Err(format!("it has {} cells, and at most {MOST_CELLS} are run", cells.len()));
+        let cells = content["cells"].as_array().ok_or(NotebookError::NoCells)?;
+        if cells.len() > MAX_CELLS {
+            return Err(NotebookError::TooManyCells(cells.len()));
         }
         for (number, cell) in (1..).zip(cells) {
             if !cell.is_object() || source(cell).is_none() {
-                return Err(format!("cell {number} has no source"));
+                return Err(NotebookError::NoSource(number));
             }
         }
-        Ok(Self { whole })
+        Ok(Self { content })
     }
 
-    /// The places and sources of the code cells.
+    /// Returns the indices and sources of the code cells.
     pub fn code(&self) -> Vec<(usize, String)> {
-        let cells = self.whole["cells"].as_array().map_or(&[][..], Vec::as_slice);
+        let cells = self.content["cells"].as_array().map_or(&[][..], Vec::as_slice);
         let code = cells.iter().enumerate().filter(|(_, cell)| cell["cell_type"] == "code");
-        code.map(|(place, cell)| (place, source(cell).unwrap_or_default())).collect()
+        code.map(|(index, cell)| (index, source(cell).unwrap_or_default())).collect()
     }
 
-    /// Puts what running a cell came to in its place; what else the cell has stays.
-    pub fn set(&mut self, place: usize, executed: &Executed) {
-        let ran = code_cell("", executed);
-        if let Some(cell) = self.whole["cells"].get_mut(place).and_then(Value::as_object_mut) {
+    /// Replaces the outputs and the execution count of a cell; the rest of the cell stays.
+    pub fn set_result(&mut self, index: usize, result: &CellResult, limits: &Limits) {
+        let cell_with_outputs = code_cell("", result, limits);
+        if let Some(cell) = self.content["cells"].get_mut(index).and_then(Value::as_object_mut) {
             for name in ["execution_count", "outputs"] {
-                cell.insert(name.into(), ran[name].clone());
+                cell.insert(name.into(), cell_with_outputs[name].clone());
             }
         }
     }
 
-    /// Takes away the outputs of a cell, which was not run.
-    pub fn clear(&mut self, place: usize) {
-        if let Some(cell) = self.whole["cells"].get_mut(place).and_then(Value::as_object_mut) {
+    /// Removes the outputs and the execution count of a cell that was not run.
+    pub fn clear_outputs(&mut self, index: usize) {
+        if let Some(cell) = self.content["cells"].get_mut(index).and_then(Value::as_object_mut) {
             cell.insert("execution_count".into(), Value::Null);
             cell.insert("outputs".into(), json!([]));
         }
     }
 
-    /// The notebook as its file's text.
+    /// Returns the content of the notebook's file.
     pub fn text(&self) -> String {
-        let text = serde_json::to_string_pretty(&self.whole).unwrap_or_default();
+        let text = serde_json::to_string_pretty(&self.content).unwrap_or_default();
         format!("{text}\n")
     }
 }
 
-/// A cell's source: one text, or a list of lines.
+/// Returns the source of a cell, which a notebook contains as one string or as a list of lines.
 fn source(cell: &Value) -> Option<String> {
     match &cell["source"] {
         Value::String(text) => Some(text.clone()),
@@ -153,19 +168,22 @@ fn source(cell: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use belljar_core::CellStatus;
+
     use super::*;
 
     #[test]
-    fn outputs_take_the_place_of_those_before_and_the_rest_stays() {
+    fn set_result_replaces_outputs_and_keeps_the_rest() {
         let text = r##"{"nbformat": 4, "nbformat_minor": 5, "metadata": {"x": 1}, "cells": [
             {"cell_type": "markdown", "source": "# Title", "metadata": {}, "id": "a"},
             {"cell_type": "code", "source": ["1\n", "2"], "metadata": {"tags": ["t"]}, "id": "b", "outputs": [{"old": 1}], "execution_count": 9}
         ]}"##;
         let mut notebook = Notebook::parse(text).unwrap();
         assert_eq!(notebook.code(), [(1, "1\n2".to_owned())]);
-        let value = Bundle::from([("text/plain".into(), Value::from("2"))]);
-        let executed = Executed { count: 1, end: End::Success, outputs: vec![Output::Value(value)] };
-        notebook.set(1, &executed);
+        let value = MimeBundle::from([("text/plain".into(), Value::from("2"))]);
+        let result =
+            CellResult { execution_count: 1, status: CellStatus::Ok, outputs: vec![Output::ExecuteResult(value)] };
+        notebook.set_result(1, &result, &Limits::default());
         let whole: Value = serde_json::from_str(&notebook.text()).unwrap();
         assert_eq!(whole["cells"][1]["outputs"][0]["data"]["text/plain"], json!(["2"]));
         assert_eq!(
@@ -176,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_notebook_is_refused_in_words() {
+    fn invalid_notebooks_are_refused_with_a_reason() {
         for (text, wanted) in [
-            ("x", "no JSON"),
+            ("x", "not a JSON document"),
             (r#"{"nbformat": 3}"#, "format 4"),
             (r#"{"nbformat": 4}"#, "list of cells"),
             (r#"{"nbformat": 4, "cells": [{"cell_type": "code", "source": [1]}]}"#, "cell 1 has no source"),
         ] {
-            assert!(Notebook::parse(text).unwrap_err().contains(wanted), "{text}");
+            assert!(Notebook::parse(text).unwrap_err().to_string().contains(wanted), "{text}");
         }
     }
 }

@@ -1,26 +1,26 @@
-//! What a cell wrote and showed, cut to what a model reads.
+//! Truncation of a cell's output to the length that a model reads.
 
-use belljar_core::kernel::{Bundle, Output};
-use serde_json::Value;
+use belljar_core::Output;
 
-/// Bytes of text that are passed on whole.
-pub(crate) const WHOLE: usize = 100_000;
-/// Bytes kept at the beginning and at the end of longer text.
+/// The maximum number of bytes of text that a result contains.
+pub(crate) const MAX_INLINE_BYTES: usize = 100_000;
+/// The number of bytes kept from the beginning of longer text.
 const HEAD: usize = 60_000;
+/// The number of bytes kept from the end of longer text.
 const TAIL: usize = 30_000;
 
-/// All text that was written, when that is more than is passed on.
-pub(crate) fn overlong(outputs: &[Output]) -> Option<String> {
+/// Returns all text that was written if it exceeds [`MAX_INLINE_BYTES`].
+pub(crate) fn full_text_if_too_long(outputs: &[Output]) -> Option<String> {
     let texts = || {
         outputs
             .iter()
             .filter_map(|output| if let Output::Text { text, .. } = output { Some(text.as_str()) } else { None })
     };
-    (texts().map(str::len).sum::<usize>() > WHOLE).then(|| texts().collect())
+    (texts().map(str::len).sum::<usize>() > MAX_INLINE_BYTES).then(|| texts().collect())
 }
 
-/// Leaves the beginning and the end of the text that was written, and `note` between them.
-pub(crate) fn cut(outputs: &mut Vec<Output>, note: &str) {
+/// Replaces the middle of the text that was written by `note`.
+pub(crate) fn truncate_outputs(outputs: &mut Vec<Output>, note: &str) {
     let total: usize =
         outputs.iter().map(|output| if let Output::Text { text, .. } = output { text.len() } else { 0 }).sum();
     let (mut at, mut noted) = (0, false);
@@ -28,8 +28,8 @@ pub(crate) fn cut(outputs: &mut Vec<Output>, note: &str) {
         let Output::Text { text, .. } = output else { continue };
         let (begin, end) = (at, at + text.len());
         at = end;
-        let head = floor(text, HEAD.saturating_sub(begin).min(text.len()));
-        let tail = ceil(text, (total - TAIL).saturating_sub(begin).min(text.len()));
+        let head = text.floor_char_boundary(HEAD.saturating_sub(begin).min(text.len()));
+        let tail = text.ceil_char_boundary((total - TAIL).saturating_sub(begin).min(text.len()));
         if head >= tail {
             continue;
         }
@@ -40,50 +40,35 @@ pub(crate) fn cut(outputs: &mut Vec<Output>, note: &str) {
     outputs.retain(|output| !matches!(output, Output::Text { text, .. } if text.is_empty()));
 }
 
-/// A text of at most [`WHOLE`] bytes, with `note` in place of its middle where it is longer.
-pub(crate) fn cut_text(text: &str, note: &str) -> String {
-    let (head, tail) = (floor(text, HEAD), ceil(text, text.len() - TAIL));
+/// Returns `text`, which is longer than [`MAX_INLINE_BYTES`], with `note` in place of its middle.
+pub(crate) fn truncate_text(text: &str, note: &str) -> String {
+    let (head, tail) = (text.floor_char_boundary(HEAD), text.ceil_char_boundary(text.len() - TAIL));
     format!("{}{note}{}", &text[..head], &text[tail..])
-}
-
-fn floor(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
-}
-
-fn ceil(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at += 1;
-    }
-    at
-}
-
-/// The text that people read of something shown.
-pub(crate) fn plain(bundle: &Bundle) -> Option<&str> {
-    bundle.get("text/plain").and_then(Value::as_str)
 }
 
 #[cfg(test)]
 mod tests {
-    use belljar_core::kernel::Stream;
+    use belljar_core::Stream;
 
     use super::*;
 
     #[test]
-    fn long_text_keeps_its_beginning_and_its_end_across_pieces() {
+    fn truncation_keeps_head_and_tail_across_outputs() {
         let text = |text: String| Output::Text { stream: Stream::Stdout, text };
         let mut outputs: Vec<Output> = (0..30).map(|n| text(format!("<{n}>{}", "é".repeat(5000)))).collect();
-        let whole = overlong(&outputs).unwrap();
+        let whole = full_text_if_too_long(&outputs).unwrap();
         assert_eq!(whole.matches('<').count(), 30);
-        cut(&mut outputs, "[cut]");
+        truncate_outputs(&mut outputs, "[cut]");
         let joined: String = outputs
             .iter()
             .filter_map(|output| if let Output::Text { text, .. } = output { Some(text.as_str()) } else { None })
             .collect();
-        assert!(joined.len() <= WHOLE && joined.starts_with("<0>") && joined.contains("<29>"), "{}", joined.len());
+        assert!(
+            joined.len() <= MAX_INLINE_BYTES && joined.starts_with("<0>") && joined.contains("<29>"),
+            "{}",
+            joined.len()
+        );
         assert_eq!(joined.matches("[cut]").count(), 1);
-        assert_eq!(overlong(&outputs), None);
+        assert_eq!(full_text_if_too_long(&outputs), None);
     }
 }

@@ -1,55 +1,62 @@
-//! Guest threads that wait for work: a bounded number of them, and a bounded queue.
+//! A bounded pool of guest threads with a bounded queue.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-/// How much is done at once.
+use parking_lot::{Condvar, Mutex};
+
+/// The bounds of a [`GuestThreadPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capacity {
-    /// Pieces of code that run at the same time.
-    pub running: usize,
-    /// Pieces of code that wait for their turn; one more is refused.
-    pub waiting: usize,
+pub struct PoolLimits {
+    /// The number of jobs that run at the same time.
+    pub max_running: usize,
+    /// The number of jobs that wait for a thread; one more is refused.
+    pub max_queued: usize,
 }
 
-impl Default for Capacity {
+impl Default for PoolLimits {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        // Code that sleeps or waits for packages takes no core.
-        Self { running: (cores * 4).max(16), waiting: 256 }
+        // A job that sleeps or waits for packages uses no core.
+        Self { max_running: (cores * 4).max(16), max_queued: 256 }
     }
 }
 
-/// Everybody is at work, and the queue is full.
+/// The error of a pool whose threads are all busy and whose queue is full.
 #[derive(Debug, thiserror::Error)]
-#[error("the server is busy: {running} pieces of code run and {waiting} wait; try again in a moment")]
-pub struct Busy {
-    running: usize,
-    waiting: usize,
+#[error("the server is busy: {max_running} pieces of code run and {max_queued} wait; try again in a moment")]
+pub struct PoolFull {
+    max_running: usize,
+    max_queued: usize,
 }
 
+/// A unit of work for a pool's thread.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A job's place among those that run or wait. It is free for the next one when this is dropped: at the latest when the
-/// job is done, or before, when it has only its own leavings to clear away.
-pub struct Place(Arc<Shared>);
+/// Runs its argument to the end on a new thread that has the stack a guest needs.
+type RunOnThread = dyn Fn(Job) -> std::io::Result<()> + Send + Sync;
 
-impl Drop for Place {
+/// A job's place among those that run or wait. Dropping it admits the next job: at the latest when the job is done, or
+/// earlier, when the job has only to free its memory.
+pub struct Permit(Arc<Shared>);
+
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.lock().taken -= 1;
+        self.0.state.lock().permits -= 1;
     }
 }
 
-/// The threads. They start when they are first needed and end when the pool is dropped.
-pub struct Pool {
-    capacity: Capacity,
+/// A pool of guest threads, which start on demand and end when the pool is dropped.
+pub struct GuestThreadPool {
+    limits: PoolLimits,
     shared: Arc<Shared>,
 }
 
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
+    run_on_thread: Box<RunOnThread>,
 }
 
 #[derive(Default)]
@@ -57,32 +64,36 @@ struct State {
     queue: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    /// Jobs that run or wait.
-    taken: usize,
+    /// The number of jobs that run or wait.
+    permits: usize,
     closed: bool,
 }
 
-impl Pool {
-    /// A pool that has no threads yet.
-    pub fn new(capacity: Capacity) -> Self {
-        Self { capacity, shared: Arc::new(Shared { state: Mutex::default(), work: Condvar::new() }) }
+impl GuestThreadPool {
+    /// Creates a pool without threads, which `run_on_thread` will provide.
+    pub fn new(
+        limits: PoolLimits,
+        run_on_thread: impl Fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let shared = Shared { state: Mutex::default(), work: Condvar::new(), run_on_thread: Box::new(run_on_thread) };
+        Self { limits, shared: Arc::new(shared) }
     }
 
-    /// Has `job` done by the next thread that is free.
+    /// Queues `job` for the next free thread.
     ///
     /// # Errors
-    /// When all threads are at work and the queue is full.
-    pub fn submit(&self, job: impl FnOnce(Place) + Send + 'static) -> Result<(), Busy> {
-        let mut state = self.shared.lock();
-        let Capacity { running, waiting } = self.capacity;
-        if state.taken >= running + waiting {
-            return Err(Busy { running, waiting });
+    /// When all threads are busy and the queue is full.
+    pub fn submit(&self, job: impl FnOnce(Permit) + Send + 'static) -> Result<(), PoolFull> {
+        let mut state = self.shared.state.lock();
+        let PoolLimits { max_running, max_queued } = self.limits;
+        if state.permits >= max_running + max_queued {
+            return Err(PoolFull { max_running, max_queued });
         }
-        state.taken += 1;
-        let place = Place(self.shared.clone());
-        state.queue.push_back(Box::new(move || job(place)));
-        // Idle threads have not yet taken what is in the queue already.
-        if state.queue.len() > state.idle && state.threads < running {
+        state.permits += 1;
+        let permit = Permit(self.shared.clone());
+        state.queue.push_back(Box::new(move || job(permit)));
+        // Idle threads have not yet taken the jobs that are already queued.
+        if state.queue.len() > state.idle && state.threads < max_running {
             state.threads += 1;
             drop(state);
             self.start_thread();
@@ -94,51 +105,49 @@ impl Pool {
 
     fn start_thread(&self) {
         let shared = self.shared.clone();
-        // A guest thread is one that somebody waits for, so each has a small one beside it.
+        // `run_on_thread` returns when the guest thread ends, so a small thread waits for each.
         let waiter = std::thread::Builder::new().name("pool".into()).stack_size(64 << 10);
         let started = waiter.spawn(move || {
-            if let Err(error) = belljar_python::on_guest_thread(|| shared.work()) {
-                tracing::error!(%error, "a guest thread cannot be started");
-                shared.lock().threads -= 1;
+            let worker = shared.clone();
+            if let Err(error) = (shared.run_on_thread)(Box::new(move || worker.work())) {
+                tracing::error!(%error, "failed to start a guest thread");
+                shared.state.lock().threads -= 1;
             }
         });
         if let Err(error) = started {
-            tracing::error!(%error, "a guest thread cannot be started");
-            self.shared.lock().threads -= 1;
+            tracing::error!(%error, "failed to start a guest thread");
+            self.shared.state.lock().threads -= 1;
         }
     }
 }
 
-impl Drop for Pool {
+impl Drop for GuestThreadPool {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
+        self.shared.state.lock().closed = true;
         self.shared.work.notify_all();
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+    /// Runs jobs until the pool is closed.
     fn work(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(job) = state.queue.pop_front() {
                 drop(state);
-                // A fault of ours in one call must not take the thread from all later ones. Whoever waits for the
-                // job sees that it never answered.
+                // A panic in one job must not end the thread. The job's caller sees that its channel closed without a
+                // result.
                 if std::panic::catch_unwind(AssertUnwindSafe(job)).is_err() {
-                    tracing::error!("a call failed by a fault of Belljar");
+                    tracing::error!("internal error: a call panicked");
                 }
-                state = self.lock();
+                state = self.state.lock();
                 continue;
             }
             if state.closed {
                 return;
             }
             state.idle += 1;
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.work.wait(&mut state);
             state.idle -= 1;
         }
     }
@@ -151,17 +160,25 @@ mod tests {
 
     use super::*;
 
+    /// Creates a pool of ordinary threads.
+    fn pool(max_running: usize, max_queued: usize) -> GuestThreadPool {
+        GuestThreadPool::new(PoolLimits { max_running, max_queued }, |work| {
+            work();
+            Ok(())
+        })
+    }
+
     #[test]
-    fn what_neither_runs_nor_waits_is_refused() {
-        let pool = Pool::new(Capacity { running: 2, waiting: 1 });
+    fn job_is_refused_when_threads_and_queue_are_full() {
+        let pool = pool(2, 1);
         let (release, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let (started, running) = mpsc::channel();
         let submit = || {
             let (gate, started) = (gate.clone(), started.clone());
-            pool.submit(move |_place| {
+            pool.submit(move |_permit| {
                 started.send(()).unwrap();
-                gate.lock().unwrap().recv().unwrap();
+                gate.lock().recv().unwrap();
             })
         };
         submit().unwrap();
@@ -178,29 +195,29 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_panics_leaves_its_thread_alive() {
-        let pool = Pool::new(Capacity { running: 1, waiting: 8 });
-        pool.submit(|_place| std::panic::resume_unwind(Box::new("on purpose"))).unwrap();
+    fn panicking_job_leaves_its_thread_alive() {
+        let pool = pool(1, 8);
+        pool.submit(|_permit| std::panic::resume_unwind(Box::new("on purpose"))).unwrap();
         let (done, answer) = mpsc::channel();
-        pool.submit(move |_place| done.send(()).unwrap()).unwrap();
+        pool.submit(move |_permit| done.send(()).unwrap()).unwrap();
         answer.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 
     #[test]
-    fn a_place_that_was_left_is_free_while_the_thread_clears_up() {
-        let pool = Pool::new(Capacity { running: 1, waiting: 0 });
+    fn dropped_permit_admits_the_next_job() {
+        let pool = pool(1, 0);
         let (left, seen) = mpsc::channel();
         let (release, gate) = mpsc::channel::<()>();
-        pool.submit(move |place| {
-            drop(place);
+        pool.submit(move |permit| {
+            drop(permit);
             left.send(()).unwrap();
             gate.recv().unwrap();
         })
         .unwrap();
         seen.recv_timeout(Duration::from_secs(10)).unwrap();
         let (done, answer) = mpsc::channel();
-        pool.submit(move |_place| done.send(()).unwrap()).unwrap();
-        assert!(pool.submit(|_place| ()).is_err());
+        pool.submit(move |_permit| done.send(()).unwrap()).unwrap();
+        assert!(pool.submit(|_permit| ()).is_err());
         release.send(()).unwrap();
         answer.recv_timeout(Duration::from_secs(10)).unwrap();
     }

@@ -1,28 +1,30 @@
-//! One session: calls wait in its queue and run one after the other, on whichever guest thread is free.
+//! One session. Its calls are queued and run one after the other, on any free guest thread.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::id::SessionId;
-use crate::state::State;
-use belljar_core::kernel::{Interrupt, Kernel};
+use crate::state::SessionState;
+use belljar_core::kernel::{InterruptHandle, Kernel};
 
-/// What is done to a session, on a guest thread.
-/// The answer is whoever waits for it: told when the session is free for the next call.
-pub(crate) type Job = Box<dyn FnOnce(&mut State) -> Answered + Send>;
+/// An operation on a session, which runs on a guest thread.
+/// The returned completion is called when the session is free for the next call.
+pub(crate) type Job = Box<dyn FnOnce(&mut SessionState) -> Completion + Send>;
 
-/// Tells whoever waits for a job.
-pub(crate) type Answered = Box<dyn FnOnce() + Send>;
+/// A function that delivers the result of a job to its caller.
+pub(crate) type Completion = Box<dyn FnOnce() + Send>;
 
 /// One session.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     queue: Mutex<Queue>,
-    state: Mutex<State>,
-    /// When it was used last, in milliseconds since 1970.
-    used: AtomicU64,
+    state: Mutex<SessionState>,
+    /// The time of the last use, in milliseconds since 1970.
+    last_used: AtomicU64,
 }
 
 #[derive(Default)]
@@ -30,132 +32,131 @@ struct Queue {
     jobs: VecDeque<Job>,
     busy: bool,
     closed: bool,
-    running: Option<Arc<dyn Interrupt>>,
+    running: Option<Arc<dyn InterruptHandle>>,
 }
 
-/// What became of a job that was handed in.
-pub(crate) enum Queued {
-    /// The caller must have a guest thread call [`Session::work`].
+/// The result of [`Session::submit`].
+pub(crate) enum SubmitResult {
+    /// The job is the first: the caller must have a guest thread call [`Session::work`].
     First,
-    /// It runs after those before it.
+    /// The job runs after the jobs before it.
     Waiting,
-    /// The session is closed: look for it again.
+    /// The session is closed: the caller must look it up again, and submit the returned job to what it finds.
     Closed(Job),
-    /// Too many wait.
+    /// The queue is full: it has this many jobs.
     Full(usize),
 }
 
 impl Session {
     pub(crate) fn new(id: SessionId, stored: bool, now: Duration) -> Self {
-        Self::of(State::new(id.clone(), stored), id, now)
+        Self::from_state(SessionState::new(id.clone(), stored), id, now)
     }
 
-    /// A session whose kernel is there already.
+    /// Creates a session with a running kernel.
     pub(crate) fn with_kernel(id: SessionId, kernel: Box<dyn Kernel>, now: Duration) -> Self {
-        Self::of(State::with_kernel(id.clone(), kernel), id, now)
+        Self::from_state(SessionState::with_kernel(id.clone(), kernel), id, now)
     }
 
-    fn of(state: State, id: SessionId, now: Duration) -> Self {
-        Self { id, queue: Mutex::default(), state: Mutex::new(state), used: AtomicU64::new(milliseconds(now)) }
+    fn from_state(state: SessionState, id: SessionId, now: Duration) -> Self {
+        Self { id, queue: Mutex::default(), state: Mutex::new(state), last_used: AtomicU64::new(milliseconds(now)) }
     }
 
     pub(crate) fn touch(&self, now: Duration) {
-        self.used.fetch_max(milliseconds(now), Ordering::Relaxed);
+        self.last_used.fetch_max(milliseconds(now), Ordering::Relaxed);
     }
 
-    pub(crate) fn used(&self) -> Duration {
-        Duration::from_millis(self.used.load(Ordering::Relaxed))
+    pub(crate) fn last_used(&self) -> Duration {
+        Duration::from_millis(self.last_used.load(Ordering::Relaxed))
     }
 
-    /// Whether nothing runs and nothing waits.
+    /// Returns whether no job runs or waits.
     pub(crate) fn is_idle(&self) -> bool {
-        let queue = self.queue();
+        let queue = self.queue.lock();
         !queue.busy && queue.jobs.is_empty()
     }
 
-    /// Hands in a job; at most `most` may wait.
-    pub(crate) fn submit(&self, job: Job, most: usize) -> Queued {
-        let mut queue = self.queue();
+    /// Queues a job, unless `max_queued` jobs already wait.
+    pub(crate) fn submit(&self, job: Job, max_queued: usize) -> SubmitResult {
+        let mut queue = self.queue.lock();
         if queue.closed {
-            return Queued::Closed(job);
+            return SubmitResult::Closed(job);
         }
-        if queue.jobs.len() >= most {
-            return Queued::Full(queue.jobs.len());
+        if queue.jobs.len() >= max_queued {
+            return SubmitResult::Full(queue.jobs.len());
         }
         queue.jobs.push_back(job);
-        if std::mem::replace(&mut queue.busy, true) { Queued::Waiting } else { Queued::First }
+        if std::mem::replace(&mut queue.busy, true) { SubmitResult::Waiting } else { SubmitResult::First }
     }
 
-    /// Drops what waits: nobody can work.
-    pub(crate) fn give_up(&self) {
-        let mut queue = self.queue();
+    /// Drops the queued jobs, for which no thread is available.
+    pub(crate) fn clear_queue(&self) {
+        let mut queue = self.queue.lock();
         queue.jobs.clear();
         queue.busy = false;
     }
 
-    /// Does what waits, until nothing does.
+    /// Runs the queued jobs until the queue is empty.
     pub(crate) fn work(&self) {
-        let _recovery = Recovery(self);
-        let mut next = self.queue().jobs.pop_front();
+        let _recovery = ResetOnPanic(self);
+        let mut next = self.queue.lock().jobs.pop_front();
         while let Some(job) = next {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let answered = job(&mut state);
-            let mut queue = self.queue();
+            let mut state = self.state.lock();
+            let completion = job(&mut state);
+            let mut queue = self.queue.lock();
             queue.running = None;
             next = queue.jobs.pop_front();
             queue.busy = next.is_some();
             drop(queue);
-            answered();
-            // The answer does not wait for the disk, but the next call does: it needs the state.
-            state.settle();
+            completion();
+            // The caller has its result before the state is synced; only the next job waits for the disk, because it
+            // needs the state.
+            state.sync();
         }
     }
 
-    /// Takes no more jobs; those that wait are dropped, but for `last`. What runs is ended. Answers whether the caller must
-    /// have a guest thread call [`Session::work`].
+    /// Closes the queue: drops the queued jobs, queues `last`, and kills the running cell. Returns whether the caller
+    /// must have a guest thread call [`Session::work`].
     pub(crate) fn close(&self, last: Job) -> bool {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.closed = true;
         queue.jobs.clear();
         queue.jobs.push_back(last);
         if let Some(running) = queue.running.take() {
-            running.stop();
+            running.kill();
         }
         !std::mem::replace(&mut queue.busy, true)
     }
 
-    /// Takes no more jobs if none waits; to be called by the job that is the last.
+    /// Closes the queue if it is empty, and returns whether it was. Must be called by a job of this session, which then
+    /// is its last.
     pub(crate) fn close_if_last(&self) -> bool {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.closed = queue.jobs.is_empty();
         queue.closed
     }
 
-    /// What runs now can be stopped by this.
-    pub(crate) fn runs(&self, interrupt: Option<Arc<dyn Interrupt>>) {
-        self.queue().running = interrupt;
+    /// Sets or clears the handle that interrupts the running cell.
+    pub(crate) fn set_running(&self, interrupt: Option<Arc<dyn InterruptHandle>>) {
+        self.queue.lock().running = interrupt;
     }
 
-    /// Interrupts what runs; `false` when nothing does.
+    /// Interrupts the running cell. Returns `false` if no cell runs.
     pub(crate) fn interrupt(&self) -> bool {
-        let queue = self.queue();
+        let queue = self.queue.lock();
         queue.running.iter().for_each(|running| running.interrupt());
         queue.running.is_some()
     }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// After a fault of ours, whoever waits hears that there will be no answer, and the session can be used again or cleared.
-struct Recovery<'a>(&'a Session);
+/// Resets a session when a job panics: drops the queued jobs, whose callers then get an error, and leaves the session
+/// usable.
+struct ResetOnPanic<'a>(&'a Session);
 
-impl Drop for Recovery<'_> {
+impl Drop for ResetOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.queue().running = None;
-            self.0.give_up();
+            self.0.queue.lock().running = None;
+            self.0.clear_queue();
         }
     }
 }
@@ -171,14 +172,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_fault_of_ours_a_session_can_be_used_and_cleared() {
+    fn session_is_usable_after_a_panic() {
         let session = Session::new(SessionId::random().unwrap(), false, Duration::ZERO);
-        let nothing = || Box::new(|_: &mut State| Box::new(|| ()) as Answered) as Job;
-        assert!(matches!(session.submit(Box::new(|_| panic!("a fault")), 9), Queued::First));
-        assert!(matches!(session.submit(nothing(), 9), Queued::Waiting));
+        let nothing = || Box::new(|_: &mut SessionState| Box::new(|| ()) as Completion) as Job;
+        assert!(matches!(session.submit(Box::new(|_| panic!("on purpose")), 9), SubmitResult::First));
+        assert!(matches!(session.submit(nothing(), 9), SubmitResult::Waiting));
         assert!(catch_unwind(AssertUnwindSafe(|| session.work())).is_err());
         assert!(session.is_idle());
-        assert!(matches!(session.submit(nothing(), 9), Queued::First));
+        assert!(matches!(session.submit(nothing(), 9), SubmitResult::First));
         session.work();
         assert!(session.close(nothing()));
     }

@@ -1,164 +1,175 @@
-//! What a session is: its kernel, awake or in the store, its files, and what is done to them one call after the other.
+//! The state of one session: its kernel, running or stored, and its files; and the operations that jobs run on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::progress::Progress;
+use belljar_core::files::{FileError, FileInfo, Range, check_path};
+use belljar_core::kernel::{Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError};
+use belljar_core::mime::text_plain;
+use belljar_core::{CellResult, CellStatus, Output, Progress};
 
 use crate::error::SessionError;
 use crate::files::check_plain_name;
 use crate::id::SessionId;
 use crate::notebook;
 use crate::outputs;
-use crate::report::{FileChange, Report, keep_forms, kept};
-use crate::store::{Lease, Store, StoreError, Unsettled};
-use belljar_core::files::{FileError, FileInfo, Range, check_path};
-use belljar_core::kernel::{Audience, Backend, CellRequest, End, Executed, Interrupt, Kernel, KernelError, Output};
+use crate::report::{CellReport, FileChange, save_images, spill_to_file};
+use crate::store::{Lease, PendingSync, Store, StoreError};
 
-/// Files that are reported after one cell.
-const MOST_REPORTED: usize = 200;
-/// Longest file that can be uploaded, in bytes.
+/// The maximum number of files that a cell's report lists.
+const MAX_REPORTED_FILES: usize = 200;
+/// The maximum size of an uploaded file, in bytes.
 const MAX_UPLOAD: usize = 64 << 20;
 
-/// What all sessions are made with.
-pub(crate) struct Shop {
+/// The services that all sessions share.
+pub(crate) struct SessionServices {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) store: Option<Store>,
 }
 
-/// Where a session's kernel is.
-enum Slot {
-    /// Nothing was done yet.
-    New,
-    /// In the store.
+/// The state of a session's kernel.
+enum KernelState {
+    /// The session has not been used.
+    NotStarted,
+    /// The kernel's snapshot is in the store.
     Stored,
-    Awake(Box<dyn Kernel>),
-    /// In the store, and cannot be used; these files were in it.
-    Refused {
+    Running(Box<dyn Kernel>),
+    /// The kernel's snapshot is in the store, but this backend cannot restore it. Its files are readable.
+    Unrestorable {
         reason: String,
         files: BTreeMap<String, Vec<u8>>,
     },
 }
 
-/// What a session's jobs work on.
-pub(crate) struct State {
+/// The state of a session, on which its jobs work.
+pub(crate) struct SessionState {
     id: SessionId,
-    kernel: Slot,
-    /// The files as they were after the last cell.
+    kernel: KernelState,
+    /// The files after the last cell: size and modification time by path.
     files: BTreeMap<String, (u64, i128)>,
     lease: Option<Lease>,
-    /// What was written last, until it is on the disk.
-    unsettled: Option<Unsettled>,
+    /// The last write to the store, until it is synced to the disk.
+    pending_sync: Option<PendingSync>,
 }
 
-impl State {
-    /// A session that nothing was done to yet, or that is in the store.
+impl SessionState {
+    /// Creates the state of a session that has not been used, or that is in the store.
     pub(crate) fn new(id: SessionId, stored: bool) -> Self {
-        let kernel = if stored { Slot::Stored } else { Slot::New };
-        Self { id, kernel, files: BTreeMap::new(), lease: None, unsettled: None }
+        let kernel = if stored { KernelState::Stored } else { KernelState::NotStarted };
+        Self { id, kernel, files: BTreeMap::new(), lease: None, pending_sync: None }
     }
 
-    /// A session whose kernel is there already.
+    /// Creates the state of a session with a running kernel.
     pub(crate) fn with_kernel(id: SessionId, mut kernel: Box<dyn Kernel>) -> Self {
-        let files = listed(&mut *kernel);
-        Self { id, kernel: Slot::Awake(kernel), files, lease: None, unsettled: None }
+        let files = file_index(&mut *kernel);
+        Self { id, kernel: KernelState::Running(kernel), files, lease: None, pending_sync: None }
     }
 
-    /// The kernel, made or woken if need be.
-    fn awake(&mut self, shop: &Shop, progress: &dyn Progress) -> Result<&mut Box<dyn Kernel>, SessionError> {
+    /// Returns the kernel. Starts or restores it first if it is not running.
+    fn ensure_running(
+        &mut self,
+        services: &SessionServices,
+        progress: &dyn Progress,
+    ) -> Result<&mut Box<dyn Kernel>, SessionError> {
         if let Some(store) =
-            shop.store.as_ref().filter(|store| store.is_lasting() || matches!(self.kernel, Slot::Stored))
+            services.store.as_ref().filter(|store| store.is_persistent() || matches!(self.kernel, KernelState::Stored))
             && self.lease.is_none()
         {
-            self.lease = Some(store.lease(&self.id, !matches!(self.kernel, Slot::Stored))?);
+            self.lease = Some(store.lease(&self.id, !matches!(self.kernel, KernelState::Stored))?);
         }
         match &self.kernel {
-            Slot::New => self.kernel = Slot::Awake(shop.backend.start(progress)?),
-            Slot::Stored => self.wake(shop, progress)?,
-            Slot::Awake(_) | Slot::Refused { .. } => {}
+            KernelState::NotStarted => self.kernel = KernelState::Running(services.backend.start(progress)?),
+            KernelState::Stored => self.restore(services, progress)?,
+            KernelState::Running(_) | KernelState::Unrestorable { .. } => {}
         }
         match &mut self.kernel {
-            Slot::Awake(kernel) => Ok(kernel),
-            Slot::Refused { reason, .. } => Err(SessionError::Refused(reason.clone())),
-            Slot::New | Slot::Stored => Err(SessionError::Gone),
+            KernelState::Running(kernel) => Ok(kernel),
+            KernelState::Unrestorable { reason, .. } => Err(SessionError::Unrestorable(reason.clone())),
+            KernelState::NotStarted | KernelState::Stored => Err(SessionError::Gone),
         }
     }
 
-    fn wake(&mut self, shop: &Shop, progress: &dyn Progress) -> Result<(), SessionError> {
-        let stored = shop.store.as_ref().ok_or(StoreError::Missing)?.read(&self.id)?;
-        self.kernel = match shop.backend.wake(&stored.saved, progress) {
+    fn restore(&mut self, services: &SessionServices, progress: &dyn Progress) -> Result<(), SessionError> {
+        let stored = services.store.as_ref().ok_or(StoreError::Missing)?.read(&self.id)?;
+        self.kernel = match services.backend.restore(&stored.snapshot, progress) {
             Ok(mut kernel) => {
-                self.files = listed(&mut *kernel);
-                Slot::Awake(kernel)
+                self.files = file_index(&mut *kernel);
+                KernelState::Running(kernel)
             }
-            Err(KernelError::Refused(reason)) => {
-                Slot::Refused { reason, files: shop.backend.files_of(&stored.saved).into_iter().collect() }
-            }
+            Err(KernelError::IncompatibleSnapshot(reason)) => KernelState::Unrestorable {
+                reason: reason.to_string(),
+                files: services.backend.snapshot_files(&stored.snapshot).into_iter().collect(),
+            },
             Err(other) => return Err(other.into()),
         };
         Ok(())
     }
 
-    /// Runs a cell. `runs` is told what stops it, and answers whether it is to run at all.
+    /// Runs a cell. `begin_running` receives the cell's interrupt handle, and returns `false` if the call is cancelled.
     pub(crate) fn execute(
         &mut self,
-        shop: &Shop,
+        services: &SessionServices,
         cell: &CellRequest,
-        audience: Arc<dyn Audience>,
+        observer: Arc<dyn CellObserver>,
         now: Duration,
-        runs: impl FnOnce(Arc<dyn Interrupt>) -> bool,
-    ) -> Result<Report, SessionError> {
-        let kernel = self.awake(shop, &*audience)?;
-        if !runs(kernel.interrupter()) {
+        begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> bool,
+    ) -> Result<CellReport, SessionError> {
+        let kernel = self.ensure_running(services, &*observer)?;
+        if !begin_running(kernel.interrupt_handle()) {
             return Err(SessionError::Gone);
         }
-        let mut executed = kernel.execute(cell, audience);
-        if let End::Died(reason) = &mut executed.end {
+        let result = kernel.execute(cell, observer);
+        if matches!(result.status, CellStatus::KernelDied(_)) {
             kernel.restart()?;
-            reason.push_str(". The session's variables are lost; its files are kept, and it can be used on");
         }
-        let record =
-            shop.store.as_ref().is_some_and(Store::is_lasting).then(|| notebook::code_cell(&cell.code, &executed));
-        let report = self.report(executed)?;
-        self.keep(shop, now)?;
-        if let (Some(record), Some(store)) = (record, &shop.store) {
-            store.record(&self.id, &record)?;
+        let limits = *services.backend.limits();
+        let record = services
+            .store
+            .as_ref()
+            .is_some_and(Store::is_persistent)
+            .then(|| notebook::code_cell(&cell.code, &result, &limits));
+        let report = self.report(result)?;
+        self.persist(services, now)?;
+        if let (Some(record), Some(store)) = (record, &services.store) {
+            store.append_cell(&self.id, &record)?;
         }
         Ok(report)
     }
 
-    /// Has images and what is too long in files, and says what became of the files.
-    fn report(&mut self, executed: Executed) -> Result<Report, SessionError> {
-        let Slot::Awake(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
-        let Executed { count, mut end, mut outputs } = executed;
-        let mut pictures = Vec::new();
+    /// Saves images and overlong text in files, and reports the changes to the session's files.
+    fn report(&mut self, result: CellResult) -> Result<CellReport, SessionError> {
+        let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
+        let CellResult { execution_count: count, mut status, mut outputs } = result;
+        let mut images = Vec::new();
         for output in &outputs {
-            if let Output::Shown(bundle) | Output::Value(bundle) = output {
-                keep_forms(&mut **kernel, bundle, count, &mut pictures);
+            if let Output::Display(bundle) | Output::ExecuteResult(bundle) = output {
+                save_images(&mut **kernel, bundle, count, &mut images);
             }
         }
-        if let Some(whole) = outputs::overlong(&outputs) {
-            let note = kept(&mut **kernel, &self.id, &format!("output_{count}.txt"), &whole);
-            outputs::cut(&mut outputs, &note);
+        if let Some(full_text) = outputs::full_text_if_too_long(&outputs) {
+            let note = spill_to_file(&mut **kernel, &self.id, &format!("output_{count}.txt"), &full_text);
+            outputs::truncate_outputs(&mut outputs, &note);
         }
         for output in &mut outputs {
-            if let Output::Shown(bundle) | Output::Value(bundle) = output
-                && let Some(text) = outputs::plain(bundle).filter(|text| text.len() > outputs::WHOLE).map(str::to_owned)
+            if let Output::Display(bundle) | Output::ExecuteResult(bundle) = output
+                && let Some(text) =
+                    text_plain(bundle).filter(|text| text.len() > outputs::MAX_INLINE_BYTES).map(str::to_owned)
             {
-                let note = kept(&mut **kernel, &self.id, &format!("result_{count}.txt"), &text);
-                bundle.insert("text/plain".into(), outputs::cut_text(&text, &note).into());
+                let note = spill_to_file(&mut **kernel, &self.id, &format!("result_{count}.txt"), &text);
+                bundle.insert("text/plain".into(), outputs::truncate_text(&text, &note).into());
             }
         }
-        if let End::Raised { error, traceback } = &mut end {
-            let whole = traceback.join("\n");
-            if error.len().max(whole.len()) > outputs::WHOLE {
-                let note = kept(&mut **kernel, &self.id, &format!("error_{count}.txt"), &whole);
-                for text in traceback.iter_mut().chain([error]).filter(|text| text.len() > outputs::WHOLE) {
-                    *text = outputs::cut_text(text, &note);
+        if let CellStatus::Error(CellError { message, traceback, .. }) = &mut status {
+            let full_text = traceback.join("\n");
+            if message.len().max(full_text.len()) > outputs::MAX_INLINE_BYTES {
+                let note = spill_to_file(&mut **kernel, &self.id, &format!("error_{count}.txt"), &full_text);
+                for text in traceback.iter_mut().chain([message]).filter(|text| text.len() > outputs::MAX_INLINE_BYTES)
+                {
+                    *text = outputs::truncate_text(text, &note);
                 }
-                if traceback.iter().map(String::len).sum::<usize>() > outputs::WHOLE {
-                    *traceback = vec![outputs::cut_text(&whole, &note)];
+                if traceback.iter().map(String::len).sum::<usize>() > outputs::MAX_INLINE_BYTES {
+                    *traceback = vec![outputs::truncate_text(&full_text, &note)];
                 }
             }
         }
@@ -170,64 +181,64 @@ impl State {
         let change = |file: FileInfo| FileChange { is_new: !before.contains_key(&file.path), file };
         let mut files: Vec<FileChange> = changed.map(change).collect();
         files.sort_by(|one, other| one.file.path.cmp(&other.file.path));
-        let more_files = files.len().saturating_sub(MOST_REPORTED);
-        files.truncate(MOST_REPORTED);
-        Ok(Report { end, outputs, pictures, files, more_files, list_changed })
+        let more_files = files.len().saturating_sub(MAX_REPORTED_FILES);
+        files.truncate(MAX_REPORTED_FILES);
+        Ok(CellReport { status, outputs, images, files, more_files, list_changed })
     }
 
-    /// Writes the state, where states are to survive.
-    fn keep(&mut self, shop: &Shop, now: Duration) -> Result<(), SessionError> {
-        match &shop.store {
-            Some(store) if store.is_lasting() => self.write(store, now).map(drop),
+    /// Writes a snapshot if the store is persistent.
+    fn persist(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
+        match &services.store {
+            Some(store) if store.is_persistent() => self.write(store, now).map(drop),
             _ => Ok(()),
         }
     }
 
-    /// Writes the state; `false` when the backend has none to write, and the session lives as long as the process.
+    /// Writes a snapshot. Returns `false` if the backend has no snapshots: the session then ends with the process.
     fn write(&mut self, store: &Store, now: Duration) -> Result<bool, SessionError> {
-        let Slot::Awake(kernel) = &mut self.kernel else { return Ok(false) };
-        match kernel.save() {
-            Ok(saved) => self.unsettled = store.write(&self.id, &saved, now)?,
+        let KernelState::Running(kernel) = &mut self.kernel else { return Ok(false) };
+        match kernel.snapshot() {
+            Ok(snapshot) => self.pending_sync = store.write(&self.id, &snapshot, now)?,
             Err(KernelError::Unsupported(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
         Ok(true)
     }
 
-    /// Waits until what was written is on the disk. Called after each job, when its answer is on its way.
-    pub(crate) fn settle(&mut self) {
-        if let Some(written) = &self.unsettled {
-            match written.settle() {
-                Ok(()) => self.unsettled = None,
-                // The next write tries again, and fails in its caller's sight.
-                Err(error) => tracing::warn!(%error, "a session's state may not outlast a power failure"),
+    /// Waits until the last write is on the disk. Called after each job, when its result has been delivered.
+    pub(crate) fn sync(&mut self) {
+        if let Some(written) = &self.pending_sync {
+            match written.sync() {
+                Ok(()) => self.pending_sync = None,
+                // The next write tries again, and reports its error to the caller.
+                Err(error) => tracing::warn!(%error, "failed to sync a session's state: a power failure may lose it"),
             }
         }
     }
 
-    /// Puts the kernel to sleep; answers whether there is one in the store now.
-    pub(crate) fn sleep(&mut self, shop: &Shop, used: Duration) -> Result<bool, SessionError> {
-        let Some(store) = &shop.store else { return Ok(false) };
-        if matches!(self.kernel, Slot::Awake(_)) {
-            // A state that survives was written after the last cell; unless nothing was run yet.
-            let unwritten = !store.is_lasting() || matches!(store.head(&self.id), Err(StoreError::Missing));
+    /// Writes a snapshot and drops the kernel. Returns whether the store has a snapshot now.
+    pub(crate) fn hibernate(&mut self, services: &SessionServices, used: Duration) -> Result<bool, SessionError> {
+        let Some(store) = &services.store else { return Ok(false) };
+        if matches!(self.kernel, KernelState::Running(_)) {
+            // A persistent store has a snapshot from after the last cell, unless no cell has been run.
+            let unwritten = !store.is_persistent() || matches!(store.header(&self.id), Err(StoreError::Missing));
             if unwritten && !self.write(store, used)? {
                 return Ok(false);
             }
-            self.kernel = Slot::Stored;
+            self.kernel = KernelState::Stored;
             self.files.clear();
         }
-        self.settle();
+        self.sync();
         self.lease = None;
-        Ok(matches!(self.kernel, Slot::Stored | Slot::Refused { .. }))
+        Ok(matches!(self.kernel, KernelState::Stored | KernelState::Unrestorable { .. }))
     }
 
-    /// Forgets and deletes everything.
-    pub(crate) fn destroy(&mut self, shop: &Shop) -> Result<(), SessionError> {
-        self.kernel = Slot::New;
-        self.unsettled = None;
-        if let Some(store) = &shop.store {
-            if self.lease.is_none() && !matches!(store.head(&self.id), Err(StoreError::Missing)) {
+    /// Drops the kernel and deletes the session's files and snapshot.
+    pub(crate) fn destroy(&mut self, services: &SessionServices) -> Result<(), SessionError> {
+        self.kernel = KernelState::NotStarted;
+        self.pending_sync = None;
+        if let Some(store) = &services.store {
+            if self.lease.is_none() && !matches!(store.header(&self.id), Err(StoreError::Missing)) {
                 self.lease = Some(store.lease(&self.id, false)?);
             }
             store.remove(&self.id)?;
@@ -236,61 +247,66 @@ impl State {
         Ok(())
     }
 
-    /// A fresh interpreter; the files stay.
-    pub(crate) fn restart(&mut self, shop: &Shop, now: Duration) -> Result<(), SessionError> {
-        match self.awake(shop, &belljar_core::NoProgress) {
+    /// Replaces the interpreter by a new one. The files stay.
+    pub(crate) fn restart(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
+        match self.ensure_running(services, &belljar_core::NoProgress) {
             Ok(kernel) => kernel.restart()?,
-            Err(SessionError::Refused(_)) => {
-                let mut kernel = shop.backend.start(&belljar_core::NoProgress)?;
-                if let Slot::Refused { files, .. } = &self.kernel {
+            Err(SessionError::Unrestorable(_)) => {
+                let mut kernel = services.backend.start(&belljar_core::NoProgress)?;
+                if let KernelState::Unrestorable { files, .. } = &self.kernel {
                     for (path, bytes) in files {
                         kernel.write(path, bytes)?;
                     }
                 }
-                self.files = listed(&mut *kernel);
-                self.kernel = Slot::Awake(kernel);
+                self.files = file_index(&mut *kernel);
+                self.kernel = KernelState::Running(kernel);
             }
             Err(error) => return Err(error),
         }
-        self.keep(shop, now)
+        self.persist(services, now)
     }
 
-    /// Another kernel with the same variables and files.
-    pub(crate) fn fork(&mut self, shop: &Shop) -> Result<Box<dyn Kernel>, SessionError> {
-        Ok(self.awake(shop, &belljar_core::NoProgress)?.fork()?)
+    /// Starts another kernel with the same variables and files.
+    pub(crate) fn fork(&mut self, services: &SessionServices) -> Result<Box<dyn Kernel>, SessionError> {
+        Ok(self.ensure_running(services, &belljar_core::NoProgress)?.fork()?)
     }
 
-    /// Keeps a kernel's state that was not run by [`State::execute`].
-    pub(crate) fn begin(&mut self, shop: &Shop, now: Duration) -> Result<(), SessionError> {
-        self.awake(shop, &belljar_core::NoProgress)?;
-        self.keep(shop, now)
+    /// Writes the first snapshot of a session whose kernel was forked, and has not run a cell since.
+    pub(crate) fn persist_initial(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
+        self.ensure_running(services, &belljar_core::NoProgress)?;
+        self.persist(services, now)
     }
 
-    /// The session's files, sorted.
-    pub(crate) fn list(&mut self, shop: &Shop) -> Result<Vec<FileInfo>, SessionError> {
-        let awake = self.awake(shop, &belljar_core::NoProgress);
-        let mut files = match awake.map(|kernel| kernel.files()) {
+    /// Returns the session's files, sorted by path.
+    pub(crate) fn list(&mut self, services: &SessionServices) -> Result<Vec<FileInfo>, SessionError> {
+        let kernel = self.ensure_running(services, &belljar_core::NoProgress);
+        let mut files = match kernel.map(|kernel| kernel.files()) {
             Ok(files) => files,
-            Err(SessionError::Refused(_)) => self.refused_files(),
+            Err(SessionError::Unrestorable(_)) => self.unrestorable_files(),
             Err(error) => return Err(error),
         };
         files.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(files)
     }
 
-    fn refused_files(&self) -> Vec<FileInfo> {
-        let Slot::Refused { files, .. } = &self.kernel else { return Vec::new() };
-        let shown = files.iter().filter(|(path, _)| check_path(path).is_ok());
-        shown.map(|(path, bytes)| FileInfo { path: path.clone(), size: bytes.len() as u64, modified: 0 }).collect()
+    fn unrestorable_files(&self) -> Vec<FileInfo> {
+        let KernelState::Unrestorable { files, .. } = &self.kernel else { return Vec::new() };
+        let visible = files.iter().filter(|(path, _)| check_path(path).is_ok());
+        visible.map(|(path, bytes)| FileInfo { path: path.clone(), size: bytes.len() as u64, modified: 0 }).collect()
     }
 
-    /// Part of a file, and its length.
-    pub(crate) fn read(&mut self, shop: &Shop, path: &str, range: Range) -> Result<Vec<u8>, SessionError> {
+    /// Reads a part of a file.
+    pub(crate) fn read(
+        &mut self,
+        services: &SessionServices,
+        path: &str,
+        range: Range,
+    ) -> Result<Vec<u8>, SessionError> {
         check_path(path)?;
-        match self.awake(shop, &belljar_core::NoProgress) {
+        match self.ensure_running(services, &belljar_core::NoProgress) {
             Ok(kernel) => Ok(kernel.read(path, range)?),
-            Err(SessionError::Refused(_)) => {
-                let Slot::Refused { files, .. } = &self.kernel else { return Err(SessionError::Gone) };
+            Err(SessionError::Unrestorable(_)) => {
+                let KernelState::Unrestorable { files, .. } = &self.kernel else { return Err(SessionError::Gone) };
                 let bytes = files.get(path).ok_or_else(|| FileError::Missing(path.into()))?;
                 let start = usize::try_from(range.offset).unwrap_or(usize::MAX).min(bytes.len());
                 let length = range.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
@@ -303,24 +319,25 @@ impl State {
     /// Writes an uploaded file.
     pub(crate) fn upload(
         &mut self,
-        shop: &Shop,
+        services: &SessionServices,
         name: &str,
         bytes: &[u8],
         now: Duration,
     ) -> Result<FileInfo, SessionError> {
         check_plain_name(name)?;
         if bytes.len() > MAX_UPLOAD {
-            let reason = format!("it has {} bytes, and at most {MAX_UPLOAD} are taken", bytes.len());
+            let reason = format!("the file has {} bytes; the maximum is {MAX_UPLOAD}", bytes.len());
             return Err(FileError::Other { path: name.into(), reason }.into());
         }
-        let kernel = self.awake(shop, &belljar_core::NoProgress)?;
+        let kernel = self.ensure_running(services, &belljar_core::NoProgress)?;
         kernel.write(name, bytes)?;
-        self.files = listed(&mut **kernel);
-        self.keep(shop, now)?;
+        self.files = file_index(&mut **kernel);
+        self.persist(services, now)?;
         Ok(FileInfo { path: name.into(), size: bytes.len() as u64, modified: 0 })
     }
 }
 
-fn listed(kernel: &mut dyn Kernel) -> BTreeMap<String, (u64, i128)> {
+/// Returns the size and modification time of each file, by path.
+fn file_index(kernel: &mut dyn Kernel) -> BTreeMap<String, (u64, i128)> {
     kernel.files().into_iter().map(|file| (file.path, (file.size, file.modified))).collect()
 }

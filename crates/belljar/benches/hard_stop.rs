@@ -1,15 +1,15 @@
-//! From the deadline to the outcome, for programs that are busy in fourteen ways. None may miss its stop.
+//! Time from the deadline to the outcome, for fourteen kinds of programs. Each of them must be stopped.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
-use belljar_core::{LimitKind, Limits, Outcome, Request};
+use belljar_core::{ExitReason, LimitKind, Limits, Outcome, RunRequest};
 use belljar_python::Python;
 use support::{Finding, Sample, Table, milliseconds};
 
 const STOPS_EACH: u32 = 36;
-/// Modules are imported before the clock starts to matter, as the stop should find the program at its work.
+/// The line that imports all modules at the start, so that the stop interrupts the actual work of a program.
 const IMPORTS: &str = "import hashlib, os, random, re, select, time";
 
 const PROGRAMS: [(&str, &str); 14] = [
@@ -19,7 +19,10 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("hashing", "b = b'x' * 8_000_000\nwhile True: hashlib.sha256(b).digest()"),
     ("sleeping", "time.sleep(30)"),
     ("polling", "select.poll().poll(30_000)"),
-    ("recursion that catches its end", "def f():\n  while True:\n    try: f()\n    except Exception: pass\nf()"),
+    (
+        "recursion that catches its RecursionError",
+        "def f():\n  while True:\n    try: f()\n    except Exception: pass\nf()",
+    ),
     ("copying", "b = bytearray(100 << 20)\nwhile True: b[: 50 << 20] = b[50 << 20 :]"),
     ("system calls", "while True: os.stat('/')"),
     ("allocating", "while True: l = [[] for _ in range(100_000)]"),
@@ -33,7 +36,7 @@ fn main() -> Finding<()> {
     support::main(|| {
         let python = support::python()?;
         let mut all = Sample::default();
-        let mut table = Table::new(&["busy with", "stops", "median ms", "p90 ms", "max ms"]);
+        let mut table = Table::new(&["program", "stops", "median ms", "p90 ms", "max ms"]);
         for (name, code) in PROGRAMS {
             let mut sample = Sample::default();
             for number in 0..STOPS_EACH {
@@ -49,17 +52,17 @@ fn main() -> Finding<()> {
     })
 }
 
-/// Runs `code` until its time is up; gives how late its outcome was, in milliseconds.
+/// Runs `code` until its deadline. Returns the delay of the outcome in milliseconds.
 fn stop(python: &Python, code: &str, number: u32) -> Finding<f64> {
-    // Spread, so that the stop meets programs at different points.
+    // Deadlines vary, so that stops occur at different points of the program.
     let allowed = Duration::from_millis(60 + u64::from(number * 7 % 23));
     let mut interpreter = support::interpreter(python, Limits { wall_time: Some(allowed), ..Limits::default() })?;
-    let request = Request::cell(format!("{IMPORTS}\n{code}"));
+    let request = RunRequest::for_cell(format!("{IMPORTS}\n{code}"));
     let begin = Instant::now();
     let execution = interpreter.run(&request);
     let late = begin.elapsed().saturating_sub(allowed);
     match execution.outcome {
-        Outcome::Limit(LimitKind::WallTime) => Ok(milliseconds(late)),
+        Outcome::Exited(ExitReason::Limit(LimitKind::WallTime)) => Ok(milliseconds(late)),
         other => Err(format!("`{code}` was not stopped: {other:?}").into()),
     }
 }

@@ -1,4 +1,4 @@
-//! What packages cost: the first time ever, from the cache in another process, from memory in this one.
+//! The cost of packages: the first time, from the cache in another process, and from memory in the same process.
 
 mod support;
 
@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use belljar_core::progress::{NoProgress, Progress, Step, StepProgress};
-use belljar_core::{Limits, Request};
+use belljar_core::progress::{ProgressStep, StepProgress};
+use belljar_core::{Limits, NoProgress, Progress, RunRequest};
 use belljar_emscripten::console::Capture;
 use belljar_packages::{InstallError, Installer, Settings};
-use belljar_python::install::{Given, InstallerSource};
+use belljar_python::install::{InstallerSource, PrepareOptions};
 use belljar_python::{Image, Options, Python, Streams};
 use support::{Finding, Sample, Table, milliseconds, timed};
 
@@ -32,7 +32,7 @@ fn main() -> Finding<()> {
     })
 }
 
-/// An installer as the command line makes it.
+/// Creates an installer with the settings of the command line.
 struct Source(Arc<Installer>);
 
 impl Source {
@@ -55,7 +55,7 @@ fn open(cache: &Path) -> Finding<Python> {
 }
 
 fn prepare(python: &Python, source: &Source, progress: &dyn Progress) -> Finding<Image> {
-    Ok(python.prepare(CODE, &Given::default(), source, progress)?)
+    Ok(python.prepare(CODE, &PrepareOptions::default(), source, progress)?)
 }
 
 fn first_ever(cache: &Path) -> Finding<()> {
@@ -122,7 +122,7 @@ fn from_memory(cache: &Path) -> Finding<()> {
 fn call(python: &Python, image: &Image, code: &str) -> Finding<()> {
     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
     let mut interpreter = python.interpreter_with(image, Limits::default(), streams)?;
-    match interpreter.run(&Request::cell(code)).outcome {
+    match interpreter.run(&RunRequest::for_cell(code)).outcome {
         belljar_core::Outcome::Success(_) => Ok(()),
         other => Err(format!("{other:?}").into()),
     }
@@ -139,7 +139,7 @@ fn resolving(cache: &Path) -> Finding<()> {
         for sample in [&mut afresh, &mut remembered] {
             let source = Source::new(&python, true)?;
             let (time, resolution) = timed(|| {
-                let request = python.request(&[CODE.into()], &Given::default(), &source)?;
+                let request = python.request(&[CODE.into()], &PrepareOptions::default(), &source)?;
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(source.0.resolve(&request, &NoProgress)?)
             });
             resolution?;
@@ -162,7 +162,7 @@ fn difference(one: &Sample, other: &Sample, part: f64) -> String {
     format!("{:.2}", one.quantile(part) - other.quantile(part))
 }
 
-/// Copies the entries without which CPython would have to be compiled again.
+/// Copies the entries of the compiled CPython, so that it is not compiled again.
 fn copy_base(from: &Path, to: &Path) -> Finding<()> {
     for entry in std::fs::read_dir(from.join("entries"))? {
         let entry = entry?;
@@ -180,7 +180,7 @@ fn copy_base(from: &Path, to: &Path) -> Finding<()> {
     Ok(())
 }
 
-/// Notes how long each step took.
+/// A reporter that records the duration of each step.
 #[derive(Clone, Default)]
 struct Steps(Arc<Mutex<Vec<(String, f64)>>>);
 
@@ -191,7 +191,7 @@ struct Running {
 }
 
 impl Progress for Steps {
-    fn start(&self, step: Step) -> Box<dyn StepProgress> {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
         Box::new(Running { steps: self.clone(), name: step.name, begin: Instant::now() })
     }
 }

@@ -1,7 +1,7 @@
 //! Pure-Python programs in `belljar`, in Pyodide under node, and in native CPython, one after the other.
 //!
 //! Needs npm and pip: node, Pyodide and pyperformance are fetched once, into cargo's target directory. Names on the
-//! command line (`cargo bench --bench programs -- nbody richards`) choose programs.
+//! command line (`cargo bench --bench programs -- nbody richards`) select programs.
 
 mod support;
 
@@ -15,10 +15,10 @@ const NATIVE: &str = "/usr/bin/python3";
 const NODE: &str = "node@22";
 const PYODIDE: &str = "pyodide@314.0.7";
 const PYPERFORMANCE: &str = "pyperformance==1.14.0";
-/// Each program is run so often in each place.
+/// The number of runs of each program on each implementation.
 const ROUNDS: usize = 2;
 
-/// The benchmarks of pyperformance that are one file of Python and need no other package.
+/// The benchmarks of pyperformance that consist of one Python file and depend on no other package.
 const PYPERFORMANCE_PROGRAMS: &[&str] = &[
     "chaos",
     "comprehensions",
@@ -41,8 +41,8 @@ const PYPERFORMANCE_PROGRAMS: &[&str] = &[
     "unpack_sequence",
 ];
 
-/// Where a program is run.
-const PLACES: [&str; 3] = ["belljar", "Pyodide", "native"];
+/// The implementations of Python.
+const IMPLEMENTATIONS: [&str; 3] = ["belljar", "Pyodide", "native"];
 
 fn main() -> Finding<()> {
     let tools = Tools::fetch(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
@@ -66,13 +66,13 @@ fn main() -> Finding<()> {
         }
         let means = ratios.map(|ratios| format!("{:.2}", geometric_mean(&ratios)));
         table.row(&["**geometric mean, medians**", "", "", "", &means[0], &means[1]]);
-        table.row(&["**geometric mean, least times**", "", "", "", &means[2], &means[3]]);
+        table.row(&["**geometric mean, minima**", "", "", "", &means[2], &means[3]]);
         table.print(title);
     }
     Ok(())
 }
 
-/// What the programs are run with.
+/// The commands and files with which programs are run.
 struct Tools {
     directory: PathBuf,
     python: PathBuf,
@@ -113,13 +113,13 @@ impl Tools {
             .collect()
     }
 
-    /// Times a program in each place, in milliseconds.
+    /// Measures a program on each implementation, in milliseconds.
     fn time(&self, source: &str) -> Finding<[Sample; 3]> {
         let file = self.directory.join("program.py");
         fs::write(&file, format!("{source}\n{}", fs::read_to_string(benches().join("timing.py"))?))?;
-        let mut samples = PLACES.map(|_| Sample::default());
+        let mut samples = IMPLEMENTATIONS.map(|_| Sample::default());
         for _ in 0..ROUNDS {
-            for (place, sample) in PLACES.iter().zip(&mut samples) {
+            for (place, sample) in IMPLEMENTATIONS.iter().zip(&mut samples) {
                 let mut command = match *place {
                     "belljar" => Command::new(env!("CARGO_BIN_EXE_belljar")),
                     "Pyodide" => Command::new(self.node()),
@@ -155,12 +155,12 @@ fn own_programs() -> Finding<Vec<(String, String)>> {
     Ok(programs)
 }
 
-/// The Python and JavaScript side of the benchmarks.
+/// Returns the directory of the Python and JavaScript files of the benchmarks.
 fn benches() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches")
 }
 
-/// Runs a command whose output matters only if it fails.
+/// Runs a command and shows its output only if it fails.
 fn quietly(command: &mut Command) -> Finding<()> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {output:?}").into()) }

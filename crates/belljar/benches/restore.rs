@@ -1,8 +1,8 @@
-//! Copies of the base image in one process: how long one takes, what it weighs, how many live side by side.
+//! Copies of the base image in one process: their creation time, memory and maximum number.
 
 mod support;
 
-use belljar_core::{Limits, Request};
+use belljar_core::{Limits, RunRequest};
 use belljar_python::{Interpreter, Python};
 use support::{Finding, Sample, Table, timed};
 
@@ -27,7 +27,7 @@ fn time(python: &Python) -> Finding<()> {
         restore.add(time);
         let mut interpreter = interpreter?;
         for sample in [&mut first, &mut second] {
-            let (time, execution) = timed(|| interpreter.run(&Request::cell("1 + 1")));
+            let (time, execution) = timed(|| interpreter.run(&RunRequest::for_cell("1 + 1")));
             sample.add(time);
             assert_eq!(support::value(execution)?, "2");
         }
@@ -49,7 +49,7 @@ fn time(python: &Python) -> Finding<()> {
 }
 
 fn weigh(python: &Python) -> Finding<()> {
-    // Whatever the first copies leave in the allocator is not theirs to pay.
+    // Memory that the first copies leave in the allocator must not be counted.
     drop((0..WEIGHED).map(|_| fresh(python)).collect::<Finding<Vec<_>>>()?);
     let (before, mappings) = (private_kilobytes()?, mappings()?);
     let mut interpreters = (0..WEIGHED).map(|_| fresh(python)).collect::<Finding<Vec<_>>>()?;
@@ -57,37 +57,41 @@ fn weigh(python: &Python) -> Finding<()> {
     let idle = each(private_kilobytes()?);
     let idle_mappings = (self::mappings()? - mappings) as f64 / WEIGHED as f64;
     for interpreter in &mut interpreters {
-        support::value(interpreter.run(&Request::cell("1 + 1")))?;
+        support::value(interpreter.run(&RunRequest::for_cell("1 + 1")))?;
     }
     let used = each(private_kilobytes()?);
     let mut table = Table::new(&["a live instance", "private KiB", "mappings"]);
     table.row(&["idle", &format!("{idle:.0}"), &format!("{idle_mappings:.1}")]);
     let used_mappings = (self::mappings()? - mappings) as f64 / WEIGHED as f64;
     table.row(&["after `1 + 1`", &format!("{used:.0}"), &format!("{used_mappings:.1}")]);
-    table.print(&format!("Memory (mean of {WEIGHED} alive at once)"));
+    table.print(&format!("Memory (mean of {WEIGHED} instances)"));
     Ok(())
 }
 
-/// Every instance is given a number, and asked for it when all are there.
+/// Gives each instance a number, and checks the numbers after all instances have been created.
 fn crowd(python: &Python) -> Finding<()> {
     let (time, interpreters) = timed(|| -> Finding<Vec<Interpreter>> {
         (0..ALIVE)
             .map(|number| {
                 let mut interpreter = fresh(python)?;
-                support::value(interpreter.run(&Request::cell(format!("x = {number}\nx"))))?;
+                support::value(interpreter.run(&RunRequest::for_cell(format!("x = {number}\nx"))))?;
                 Ok(interpreter)
             })
             .collect()
     });
     let mut interpreters = interpreters?;
     for (number, interpreter) in interpreters.iter_mut().enumerate() {
-        assert_eq!(support::value(interpreter.run(&Request::cell("x")))?, number.to_string());
+        assert_eq!(support::value(interpreter.run(&RunRequest::for_cell("x")))?, number.to_string());
     }
-    let mut table =
-        Table::new(&["alive at once", "made and run in s", "private MiB in all", "mappings of the process"]);
+    let mut table = Table::new(&[
+        "simultaneous instances",
+        "created and run in s",
+        "private MiB in all",
+        "mappings of the process",
+    ]);
     let private = (private_kilobytes()? / 1024).to_string();
     table.row(&[&ALIVE.to_string(), &format!("{:.1}", time / 1e3), &private, &mappings()?.to_string()]);
-    table.print("Many at once, each with its own state");
+    table.print("Simultaneous instances, each with its own state");
     Ok(())
 }
 
@@ -95,7 +99,7 @@ fn fresh(python: &Python) -> Finding<Interpreter> {
     support::interpreter(python, Limits::default())
 }
 
-/// Memory that no other process and no file shares with this one.
+/// Returns the private memory of this process.
 fn private_kilobytes() -> Finding<u64> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let private = rollup.lines().filter(|line| line.starts_with("Private_"));

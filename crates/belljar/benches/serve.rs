@@ -1,4 +1,4 @@
-//! The MCP server as a client sees it: start, warm calls, many in flight, memory. Raw JSON-RPC over pipes.
+//! The MCP server from the view of a client: start, warm calls, concurrent calls, memory. Raw JSON-RPC over pipes.
 
 mod support;
 
@@ -15,7 +15,7 @@ const IN_FLIGHT: usize = 8;
 
 fn main() -> Finding<()> {
     support::main(|| {
-        // Everything is in place before anything is measured.
+        // The cache is filled before the measurements.
         drop(support::python()?);
         start()?;
         calls()
@@ -76,7 +76,7 @@ fn calls() -> Finding<()> {
     Ok(())
 }
 
-/// A server process and its pipes.
+/// A server process with its pipes.
 struct Server {
     child: Child,
     input: ChildStdin,
@@ -142,7 +142,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails where it has ended already.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

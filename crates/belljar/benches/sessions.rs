@@ -1,4 +1,5 @@
-//! Sessions as a client sees them: cells, forks and wakes over standard streams, and what awake and sleeping ones cost.
+//! Sessions from the view of a client: cells, forks and wakes over standard streams, and the memory of awake and
+//! sleeping sessions.
 
 mod support;
 
@@ -60,7 +61,7 @@ fn cells() -> Finding<()> {
     let session = Server::start(&["--data-dir", data])?.ended(|server| server.session())?;
     for _ in 0..TIMES / 4 {
         let mut server = Server::start(&["--data-dir", data])?;
-        // The image is mapped and the server awake; the session is not.
+        // The image is mapped and the server has warmed up; the session is asleep.
         server.session().and_then(|other| server.call("clear_session", json!({ "session_id": other })))?;
         let (time, answer) = timed(|| server.run(&session, "x"));
         answer?;
@@ -93,7 +94,7 @@ fn awake() -> Finding<()> {
         server.run(session, "x += 1")?;
     }
     let mut table = Table::new(&["", ""]);
-    table.row(&["sessions awake at once", &AWAKE.to_string()]);
+    table.row(&["simultaneous sessions awake", &AWAKE.to_string()]);
     table.row(&["MB of private memory each", &format!("{each:.2}")]);
     table.print("Awake");
     Ok(())
@@ -108,7 +109,7 @@ fn asleep() -> Finding<()> {
     for number in 0..ASLEEP - 1 {
         let copy = full.path().join(format!("{number:016}"));
         std::fs::create_dir(&copy)?;
-        // One file on disk, ten thousand sessions to the server.
+        // The ten thousand sessions of the server share one file on disk.
         std::fs::hard_link(&state, copy.join("state"))?;
     }
     let memory = |data: &str| -> Finding<f64> {
@@ -126,7 +127,7 @@ fn asleep() -> Finding<()> {
     Ok(())
 }
 
-/// A server process and its pipes.
+/// A server process with its pipes.
 struct Server {
     child: Child,
     input: Option<ChildStdin>,
@@ -152,7 +153,7 @@ impl Server {
         Ok(server)
     }
 
-    /// What `work` gives, once the server has ended as it should.
+    /// Runs `work` and waits for the end of the server. Returns the result of `work`.
     fn ended<T>(mut self, work: impl FnOnce(&mut Self) -> Finding<T>) -> Finding<T> {
         let result = work(&mut self)?;
         self.end()?;
@@ -197,15 +198,15 @@ impl Server {
         self.call("execute_code", json!({ "code": code, "session_id": session }))
     }
 
-    /// A new session in which `x = 1` has run.
+    /// Creates a session and runs `x = 1` in it.
     fn session(&mut self) -> Finding<String> {
         let answer = self.run("", "x = 1")?;
         Ok(answer["session_info"]["session_id"].as_str().ok_or("no session")?.to_owned())
     }
 
-    /// Memory that is the server's alone: pages of images that nobody has written to are not.
+    /// Returns the private memory of the server, without unmodified pages of images.
     fn private_megabytes(&self) -> Finding<f64> {
-        // What was just given back is counted otherwise.
+        // Memory that was just freed would otherwise still be counted.
         std::thread::sleep(Duration::from_millis(300));
         let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))?;
         let lines = rollup.lines().filter(|line| line.starts_with("Private_Dirty:") || line.starts_with("Swap:"));
@@ -216,7 +217,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails where it has ended already.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

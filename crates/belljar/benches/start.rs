@@ -1,4 +1,4 @@
-//! A whole process, from `exec` to exit: `belljar run -c 'print(1)'` against the machine's own Python.
+//! The time of a process from `exec` to exit: `belljar run -c 'print(1)'` and the machine's own Python.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn main() -> Finding<()> {
         ("`belljar run -c 'print(1)'`", vec![belljar, "run", "-c", "print(1)"], Sample::default()),
         ("`/usr/bin/python3 -I -c 'print(1)'`", vec![NATIVE, "-I", "-c", "print(1)"], Sample::default()),
     ];
-    // The first runs may compile, and warm the file cache.
+    // The first runs may compile, and fill the file cache.
     for round in 0..ROUNDS + 5 {
         for (_, command, sample) in &mut contestants {
             let time = run(command)?;
@@ -35,7 +35,7 @@ fn main() -> Finding<()> {
     Ok(())
 }
 
-/// Runs a command that must print `1`, and gives its wall time in milliseconds.
+/// Runs a command that must print `1`. Returns its wall time in milliseconds.
 fn run(command: &[&str]) -> Finding<f64> {
     let mut process = Command::new(command[0]);
     process.args(&command[1..]).stdin(Stdio::null());

@@ -1,63 +1,70 @@
-//! The options that say who may reach a server over HTTP, and how.
+//! The options for access to a server over HTTP: host names, origins, authentication and TLS.
 
 use std::path::PathBuf;
 
 use belljar_server::{HttpOptions, OAuth, Tls, Tokens};
 use clap::Args;
 
-/// Who may reach the server, and how.
+use crate::command_error::CommandError;
+
+/// The options for access to a server over HTTP.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessOptions {
-    /// Name by which requests may address this server (the Host header); needed once for each name behind a proxy.
+    /// Additional name of this server (Host header), such as its name behind a proxy. May be repeated.
     #[arg(long, value_name = "HOST")]
     allow_host: Vec<String>,
-    /// Web page that may send requests: `https://app.example.org`, `http://localhost:*`.
+    /// Web page that may send requests: `https://app.example.org`, `http://localhost:*`. May be repeated.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
-    /// File of tokens, one on each line; every request must bear one (`Authorization: Bearer TOKEN`).
+    /// File of tokens, one per line. Every request must contain one (`Authorization: Bearer TOKEN`).
     #[arg(long, value_name = "FILE")]
     auth_token_file: Option<PathBuf>,
-    /// Take tokens (JWTs) of this OAuth issuer, checked against the keys that it publishes.
+    /// OAuth issuer whose tokens (JWTs) are accepted. They are verified with the keys that it publishes.
     #[arg(long, value_name = "URL", requires = "oauth_audience")]
     oauth_issuer: Option<String>,
-    /// What its tokens must be made out for: this server's own address, usually (`https://mcp.example.org/mcp`).
+    /// Audience of the tokens, usually the address of this server (`https://mcp.example.org/mcp`).
     #[arg(long, value_name = "AUDIENCE", requires = "oauth_issuer")]
     oauth_audience: Option<String>,
-    /// Let everybody in who reaches the port, beyond this machine too.
+    /// Disable authentication, even on non-loopback addresses.
     #[arg(long)]
     insecure_no_auth: bool,
-    /// Speak TLS, with this certificate: a PEM file with the chain, the server's own first.
+    /// TLS certificate: a PEM file with the certificate chain, starting with that of the server.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's private key: a PEM file.
+    /// Private key of the TLS certificate: a PEM file.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
 
 impl AccessOptions {
-    /// Writes them into a server's options. `beyond`: other machines can reach it, by the address `host`.
-    pub(crate) fn apply(&self, options: &mut HttpOptions, beyond: bool, host: &str) -> Result<(), String> {
-        let admission = &mut options.admission;
-        admission.hosts.clone_from(&self.allow_host);
-        admission.any_host = beyond && self.allow_host.is_empty();
-        admission.origins.clone_from(&self.allow_origin);
+    /// Writes these options into those of a server. `is_exposed` is set if the address `host` is not a loopback
+    /// address.
+    pub(crate) fn apply(&self, options: &mut HttpOptions, is_exposed: bool, host: &str) -> Result<(), CommandError> {
+        let access = &mut options.access;
+        access.hosts.clone_from(&self.allow_host);
+        access.any_host = is_exposed && self.allow_host.is_empty();
+        access.origins.clone_from(&self.allow_origin);
         if let Some(file) = &self.auth_token_file {
             let text = std::fs::read_to_string(file)
-                .map_err(|error| format!("--auth-token-file: cannot read {}: {error}", file.display()))?;
-            admission.tokens = Tokens::parse(&text);
-            if admission.tokens.is_empty() {
-                return Err(format!("--auth-token-file: {} holds no token; write one on a line", file.display()));
+                .map_err(|error| format!("--auth-token-file: failed to read {}: {error}", file.display()))?;
+            access.tokens = Tokens::parse(&text);
+            if access.tokens.is_empty() {
+                return Err(CommandError::new(format!("--auth-token-file: {} contains no tokens", file.display()))
+                    .with_hint("write one token per line"));
             }
         }
         if let (Some(issuer), Some(audience)) = (&self.oauth_issuer, &self.oauth_audience) {
             let oauth = OAuth::new(issuer, audience).map_err(|error| format!("--oauth-issuer: {error}"))?;
-            admission.oauth = Some(oauth);
+            access.oauth = Some(oauth);
         }
-        if beyond && admission.tokens.is_empty() && admission.oauth.is_none() && !self.insecure_no_auth {
-            return Err(format!(
-                "{host} can be reached from other machines, and whoever reaches it may run code\nhint: ask for a token \
-                 with --auth-token-file FILE or --oauth-issuer URL, or let everybody in with --insecure-no-auth"
+        if is_exposed && access.tokens.is_empty() && access.oauth.is_none() && !self.insecure_no_auth {
+            return Err(CommandError::new(format!(
+                "{host} is not a loopback address, and authentication is not configured: every client could run code"
+            ))
+            .with_hint(
+                "require tokens with --auth-token-file FILE or --oauth-issuer URL, or disable authentication with \
+                 --insecure-no-auth",
             ));
         }
         if let (Some(certificates), Some(key)) = (&self.tls_cert, &self.tls_key) {

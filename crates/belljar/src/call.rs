@@ -1,4 +1,4 @@
-//! `belljar call`: any MCP server, tried in one line.
+//! `belljar call`: lists the tools of an MCP server, or calls one.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Read, Write as _};
@@ -6,81 +6,83 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use belljar_client::oauth::{Loopback, OAuth};
+use belljar_client::oauth::{LoopbackRedirect, OAuth};
 use belljar_client::protocol::Tool;
 use belljar_client::{
-    CallOptions, LogLevel, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, OverHttp,
-    ProtocolEra, ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
+    CallOptions, HttpServerBuilderExt, LogLevel, McpError, McpServer, McpServerSse, McpServerStdio,
+    McpServerStreamableHttp, ProtocolEra, ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
 };
 use clap::Args;
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::Global;
+use crate::command_error::CommandError;
 use crate::console::print_line;
+use crate::exit_code::{FAILURE, INTERRUPTED, success_if};
+use crate::global_options::GlobalOptions;
 use crate::outcome::fail;
+use crate::value_parsers::{seconds, variable};
 
-/// Exit statuses, beside that of what could not be started.
-const FAILED: u8 = 1;
-const INTERRUPTED: u8 = 130;
-
-/// Bytes that arguments on standard input may have.
+/// The maximum size of arguments on standard input, in bytes.
 const MAX_ARGUMENTS: u64 = 16 * 1024 * 1024;
+/// The time that the runtime has for cancelling an interrupted call and ending its server process.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Options of `belljar call`.
+/// The options of `belljar call`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   belljar call 'npx -y @modelcontextprotocol/server-everything'            list its tools
   belljar call 'npx -y @modelcontextprotocol/server-everything' echo '{\"message\": \"hi\"}'
-  belljar call http://localhost:8000/mcp plot '{\"n\": 3}' --save out      images go to out/
-  belljar call ~/.cursor/mcp.json#git git_status '{\"repo_path\": \".\"}'    a server of a configuration file
-  belljar call https://example.org/mcp --oauth                             with a browser, for tokens
+  belljar call http://localhost:8000/mcp plot '{\"n\": 3}' --save out      save images to out/
+  belljar call ~/.cursor/mcp.json#git git_status '{\"repo_path\": \".\"}'    use a server of a configuration file
+  belljar call https://example.org/mcp --oauth                             log in with a browser
 
-Exit status: 0 when the tool gave a result, 1 when it failed, 2 when the server could not be reached.")]
-pub(crate) struct Arguments {
-    /// A URL, a command line in one argument, or FILE#NAME for a server of a configuration file.
+Exit status: 0 if the tool succeeded, 1 if it failed, 2 if the server could not be reached.")]
+pub(crate) struct CallArguments {
+    /// URL, command line in one argument, or FILE#NAME for a server of a configuration file.
     #[arg(value_name = "TARGET")]
     target: String,
-    /// The tool to call. Without one the tools are listed.
+    /// Tool to call. Without it, the tools are listed.
     #[arg(value_name = "TOOL")]
     tool: Option<String>,
-    /// Its arguments, as a JSON object; `-` reads them from standard input.
+    /// Arguments of the tool as a JSON object; `-` reads them from standard input.
     #[arg(value_name = "JSON", default_value = "{}")]
     json: String,
-    /// Print the server's whole answer as JSON.
+    /// Print the complete result as JSON.
     #[arg(long)]
     raw: bool,
     /// Directory for images and other files of the result.
     #[arg(long, value_name = "DIR", default_value = ".")]
     save: PathBuf,
-    /// Send a header with every request to a URL.
+    /// Header to send with every request to a URL.
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// Get tokens with a browser, if the server wants them.
+    /// Log in with a browser if the server requires OAuth tokens.
     #[arg(long)]
     oauth: bool,
-    /// Port of this machine that the browser comes back to.
+    /// Local port for the redirect of the browser.
     #[arg(long, value_name = "PORT", default_value = "8765", requires = "oauth")]
     oauth_port: u16,
-    /// Set a variable of a command's environment, which else has six of yours (HOME, PATH, …).
-    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::cli::variable)]
+    /// Environment variable for a server command, which otherwise inherits only six variables (HOME, PATH, …).
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// Seconds that the server may take to start.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = crate::cli::seconds)]
+    /// Maximum time for the server to start.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     start_timeout: Duration,
-    /// Seconds that the server may be silent.
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = crate::cli::seconds)]
+    /// Maximum time without a message from the server.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     timeout: Duration,
-    /// Era of the protocol: auto, legacy (to 2025-11-25) or modern (from 2026-07-28).
+    /// Era of the protocol: auto, legacy (up to 2025-11-25) or modern (from 2026-07-28).
     #[arg(long, value_name = "ERA", default_value = "auto", value_parser = era)]
     era: ProtocolEra,
 }
 
-/// Lists a server's tools, or calls one.
-pub(crate) fn call(global: &Global, arguments: &Arguments) -> ExitCode {
+/// Runs `belljar call`: lists a server's tools, or calls one.
+pub(crate) fn call(global: &GlobalOptions, arguments: &CallArguments) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return complain(&format!("no thread could be started: {error}")),
+        Err(error) => return fail(format!("failed to start threads: {error}")),
     };
     let status = runtime.block_on(async {
         tokio::select! {
@@ -88,137 +90,137 @@ pub(crate) fn call(global: &Global, arguments: &Arguments) -> ExitCode {
             _ = tokio::signal::ctrl_c() => ExitCode::from(INTERRUPTED),
         }
     });
-    // A call that was interrupted is taken back, and a child ended, in the background.
-    runtime.shutdown_timeout(Duration::from_secs(4));
+    // Background tasks cancel an interrupted call and end a child process.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     status
 }
 
-async fn run(global: &Global, arguments: &Arguments) -> ExitCode {
-    match attempt(global, arguments).await {
+async fn run(global: &GlobalOptions, arguments: &CallArguments) -> ExitCode {
+    match try_call(global, arguments).await {
         Ok(status) => status,
-        Err(error) => complain(&error),
+        Err(error) => report_error(&error),
     }
 }
 
-fn complain(error: &str) -> ExitCode {
-    fail(&for_people(error))
+fn report_error(error: &CommandError) -> ExitCode {
+    fail(strip_control_chars(&error.to_string()))
 }
 
-async fn attempt(global: &Global, arguments: &Arguments) -> Result<ExitCode, String> {
-    let json = arguments_of(&arguments.json)?;
+async fn try_call(global: &GlobalOptions, arguments: &CallArguments) -> Result<ExitCode, CommandError> {
+    let json = parse_arguments(&arguments.json)?;
     let server = server(global, arguments)?;
-    let words = |error: McpError| error.to_string();
-    let running = server.connect().await.map_err(words)?;
+    let running = server.connect().await?;
     let status = match &arguments.tool {
         None => {
-            list(&server.list_tools().await.map_err(words)?, arguments.raw)?;
+            list(&server.list_tools().await?, arguments.raw)?;
             ExitCode::SUCCESS
         }
         Some(tool) if arguments.raw => {
-            let result = server.call_tool_raw(tool, json, options(global)).await.map_err(words)?;
-            print(&serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?);
-            ExitCode::from(if result.is_error == Some(true) { FAILED } else { 0 })
+            let result = server.call_tool_raw(tool, json, options(global)).await?;
+            print(&pretty(&result)?);
+            success_if(result.is_error != Some(true))
         }
-        Some(tool) => match server.call_tool_with(tool, json, options(global)).await.map_err(words)? {
+        Some(tool) => match server.call_tool_with(tool, json, options(global)).await? {
             ToolOutcome::Output(output) => {
                 show(&output, tool, &arguments.save)?;
                 ExitCode::SUCCESS
             }
             failure => {
-                eprintln!("{}", for_people(&failure.to_text()));
-                ExitCode::from(FAILED)
+                eprintln!("{}", strip_control_chars(&failure.to_text()));
+                ExitCode::from(FAILURE)
             }
         },
     };
-    running.close().await.map_err(words)?;
+    running.close().await?;
     Ok(status)
 }
 
-/// Progress goes to standard error: standard output is the result's.
-fn options(global: &Global) -> CallOptions {
+/// Returns the options of a call. Progress is printed to standard error, because standard output contains the result.
+fn options(global: &GlobalOptions) -> CallOptions {
     if global.quiet {
         return CallOptions::new();
     }
     CallOptions::new().progress_handler(|step| {
         let total = step.total.map(|total| format!("/{total}")).unwrap_or_default();
-        eprintln!("[{}{total}] {}", step.progress, for_people(&step.message.unwrap_or_default()));
+        eprintln!("[{}{total}] {}", step.progress, strip_control_chars(&step.message.unwrap_or_default()));
     })
 }
 
-/// The server that is meant.
-fn server(global: &Global, arguments: &Arguments) -> Result<McpServer, String> {
+/// Returns the server that the target names.
+fn server(global: &GlobalOptions, arguments: &CallArguments) -> Result<McpServer, CommandError> {
     let target = &arguments.target;
-    let words = |error: McpError| error.to_string();
     if target.starts_with("http://") || target.starts_with("https://") {
         let path = target.split(['?', '#']).next().unwrap_or(target);
         return if path.ends_with("/sse") {
-            let server = over_http(McpServerSse::new(target).map_err(words)?, arguments).map_err(words)?;
+            let server = over_http(McpServerSse::new(target)?, arguments)?;
             Ok(configured(server, global, arguments).build())
         } else {
-            let server = over_http(McpServerStreamableHttp::new(target).map_err(words)?, arguments).map_err(words)?;
+            let server = over_http(McpServerStreamableHttp::new(target)?, arguments)?;
             Ok(configured(server, global, arguments).build())
         };
     }
     if let Some((file, name)) = target.rsplit_once('#').filter(|(file, _)| Path::new(file).is_file()) {
-        let servers = load_mcp_servers(file).map_err(words)?;
+        let servers = load_mcp_servers(file)?;
         let names: Vec<&str> = servers.iter().filter_map(McpServer::id).collect();
-        return servers
-            .iter()
-            .find(|server| server.id() == Some(name))
-            .cloned()
-            .ok_or_else(|| format!("{file} has no server `{name}`; it has: {}", names.join(", ")));
+        return servers.iter().find(|server| server.id() == Some(name)).cloned().ok_or_else(|| {
+            CommandError::new(format!("server `{name}` is not defined in {file}"))
+                .with_hint(format!("it defines {}", names.join(", ")))
+        });
     }
-    let mut command =
-        shlex::split(target).ok_or_else(|| format!("`{target}` has a quotation mark without its pair"))?;
+    let mut command = shlex::split(target).ok_or_else(|| format!("unbalanced quotation marks in `{target}`"))?;
     if command.is_empty() {
-        return Err("the target is empty; give a URL, a command line, or FILE#NAME".to_owned());
+        return Err(CommandError::new("the target is empty").with_hint("use a URL, a command line, or FILE#NAME"));
     }
     let program = command.remove(0);
     let server = McpServerStdio::new(program).args(command).envs(arguments.env.iter().cloned());
     Ok(configured(server, global, arguments).build())
 }
 
-/// A server with what the command line says about HTTP.
-fn over_http<T: OverHttp>(mut server: ServerBuilder<T>, arguments: &Arguments) -> Result<ServerBuilder<T>, McpError> {
+/// Applies the options for HTTP to a server.
+fn over_http<T: HttpServerBuilderExt>(
+    mut server: ServerBuilder<T>,
+    arguments: &CallArguments,
+) -> Result<ServerBuilder<T>, McpError> {
     for (name, value) in &arguments.headers {
         server = server.header(name, value)?;
     }
     if arguments.oauth {
-        let visit = Loopback::new(arguments.oauth_port, |url| eprintln!("Visit {url}"));
-        server = server.oauth(OAuth::new(visit.redirect_uri(), visit));
+        let redirect = LoopbackRedirect::new(arguments.oauth_port, |url| eprintln!("Visit {url}"));
+        server = server.oauth(OAuth::new(redirect.redirect_uri(), redirect));
     }
     Ok(server)
 }
 
-fn configured<T>(server: ServerBuilder<T>, global: &Global, arguments: &Arguments) -> ServerBuilder<T> {
+fn configured<T>(server: ServerBuilder<T>, global: &GlobalOptions, arguments: &CallArguments) -> ServerBuilder<T> {
     let server = server.timeout(arguments.start_timeout).read_timeout(arguments.timeout).era(arguments.era);
     if global.quiet {
         return server;
     }
     server.log_level(LogLevel::Info).log_handler(|message| {
-        eprintln!("{}: {}", message.level.name(), for_people(&message.text()));
+        eprintln!("{}: {}", message.level.name(), strip_control_chars(&message.text()));
     })
 }
 
-fn arguments_of(json: &str) -> Result<Value, String> {
+fn parse_arguments(json: &str) -> Result<Value, CommandError> {
     let mut text = json.to_owned();
     if json == "-" {
         text.clear();
         std::io::stdin()
             .take(MAX_ARGUMENTS)
             .read_to_string(&mut text)
-            .map_err(|error| format!("standard input: {error}"))?;
+            .map_err(|error| format!("failed to read standard input: {error}"))?;
     }
     match serde_json::from_str(&text) {
         Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err(format!("the arguments are no JSON object but `{text}`")),
-        Err(error) => Err(format!("the arguments are no JSON: {error}; write them as '{{\"name\": \"value\"}}'")),
+        Ok(_) => Err(CommandError::new(format!("the arguments are not a JSON object: `{text}`"))),
+        Err(error) => Err(CommandError::new(format!("the arguments are not valid JSON: {error}"))
+            .with_hint("write them as '{\"name\": \"value\"}'")),
     }
 }
 
-fn list(tools: &[Tool], raw: bool) -> Result<(), String> {
+fn list(tools: &[Tool], raw: bool) -> Result<(), CommandError> {
     if raw {
-        print(&serde_json::to_string_pretty(tools).map_err(|error| error.to_string())?);
+        print(&pretty(tools)?);
         return Ok(());
     }
     let mut text = String::new();
@@ -240,12 +242,12 @@ fn list(tools: &[Tool], raw: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints text and JSON; binary parts become files.
-fn show(output: &ToolOutput, tool: &str, directory: &Path) -> Result<(), String> {
+/// Prints text and JSON, and saves binary parts to files.
+fn show(output: &ToolOutput, tool: &str, directory: &Path) -> Result<(), CommandError> {
     match output {
         ToolOutput::List(parts) => parts.iter().try_for_each(|part| show(part, tool, directory))?,
         ToolOutput::Text(text) => print(text),
-        ToolOutput::Json(value) => print(&serde_json::to_string_pretty(value).map_err(|error| error.to_string())?),
+        ToolOutput::Json(value) => print(&pretty(value)?),
         ToolOutput::Binary(binary) => {
             let path = save(&binary.data, &binary.media_type, tool, directory)?;
             print(&format!("{} ({}, {} bytes)", path.display(), binary.media_type, binary.data.len()));
@@ -254,9 +256,10 @@ fn show(output: &ToolOutput, tool: &str, directory: &Path) -> Result<(), String>
     Ok(())
 }
 
-/// Writes a file under a name that is not taken.
-fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<PathBuf, String> {
-    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+/// Writes a file with an unused name.
+fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<PathBuf, CommandError> {
+    let failed =
+        |path: &Path, error: std::io::Error| CommandError::new(format!("failed to write {}: {error}", path.display()));
     std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
     let plain =
         |text: &str| -> String { text.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect() };
@@ -274,24 +277,29 @@ fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<P
             Err(error) => return Err(failed(&path, error)),
         }
     }
-    Err(format!("{} has no room for another name", directory.display()))
+    Err(CommandError::new(format!("failed to find an unused file name in {}", directory.display())))
+}
+
+fn pretty(value: &(impl Serialize + ?Sized)) -> Result<String, CommandError> {
+    serde_json::to_string_pretty(value)
+        .map_err(|error| CommandError::new(format!("failed to write the result as JSON: {error}")))
 }
 
 fn print(text: &str) {
     if std::io::stdout().is_terminal() {
-        print_line(for_people(text));
+        print_line(strip_control_chars(text));
     } else {
         print_line(text);
     }
 }
 
-/// Text from outside, without what a terminal would take for orders.
-fn for_people(text: &str) -> String {
+/// Returns untrusted text without control characters, which a terminal might interpret.
+fn strip_control_chars(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("write it as NAME: VALUE")?;
+    let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -300,6 +308,6 @@ fn era(text: &str) -> Result<ProtocolEra, String> {
         "auto" => Ok(ProtocolEra::Auto),
         "legacy" => Ok(ProtocolEra::Legacy),
         "modern" => Ok(ProtocolEra::Modern),
-        _ => Err("it is auto, legacy or modern".to_owned()),
+        _ => Err("write auto, legacy or modern".to_owned()),
     }
 }

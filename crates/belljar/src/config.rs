@@ -1,10 +1,11 @@
-//! `belljar config`: what to write into a client's configuration, with this binary's own path.
+//! `belljar config`: prints the configuration of a client, with the path of this binary.
 
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::outcome::fail;
 
@@ -22,32 +23,43 @@ pub(crate) enum Client {
     PydanticAi,
 }
 
-/// Prints the configuration on standard output, and where it goes on standard error.
+/// Prints the configuration to standard output, and its place to standard error.
 pub(crate) fn config(client: Client) -> ExitCode {
-    let path = match std::env::current_exe() {
-        Ok(path) => path,
-        Err(error) => return fail(&format!("cannot tell where this binary is: {error}")),
-    };
-    let Some(path) = path.to_str() else {
-        return fail("this binary's path is not UTF-8 text, which no client's configuration can hold");
-    };
-    let (place, text) = snippet(client, path);
-    eprintln!("{place}:");
-    print_line(text);
-    ExitCode::SUCCESS
+    match executable_path() {
+        Ok(path) => {
+            let (place, text) = snippet(client, &path);
+            eprintln!("{place}:");
+            print_line(text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(error),
+    }
 }
 
-/// Where it goes, and what.
+/// Returns the path of this binary, for configuration files.
+///
+/// # Errors
+/// Returns an error if the path is unknown or not UTF-8.
+pub(crate) fn executable_path() -> Result<String, CommandError> {
+    let path = std::env::current_exe()
+        .map_err(|error| CommandError::new(format!("failed to determine the path of this binary: {error}")))?;
+    path.into_os_string().into_string().map_err(|path| {
+        CommandError::new(format!("the path of this binary is not UTF-8: {}", path.display()))
+            .with_hint("move the binary: configuration files contain UTF-8 text")
+    })
+}
+
+/// Returns the place of the configuration and its text.
 fn snippet(client: Client, path: &str) -> (&'static str, String) {
     let pretty = |value: Value| serde_json::to_string_pretty(&value).unwrap_or_default();
     let entry = || json!({ "command": path, "args": ["stdio"] });
     let servers = || pretty(json!({ "mcpServers": { "belljar": entry() } }));
-    // A JSON string is one in TOML, YAML and Python as well, as long as it needs no escape beyond the common ones.
+    // A JSON string with common escapes only is also a valid string in TOML, YAML and Python.
     let quoted = Value::from(path).to_string();
     match client {
         Client::ClaudeDesktop => ("claude_desktop_config.json (Settings, Developer, Edit Config)", servers()),
         Client::Cursor => ("~/.cursor/mcp.json, or .cursor/mcp.json in a project", servers()),
-        Client::ClaudeCode => ("in a shell", format!("claude mcp add belljar -- {} stdio", for_shell(path))),
+        Client::ClaudeCode => ("in a shell", format!("claude mcp add belljar -- {} stdio", shell_quote(path))),
         Client::VsCode => {
             let server = json!({ "type": "stdio", "command": path, "args": ["stdio"] });
             (".vscode/mcp.json", pretty(json!({ "servers": { "belljar": server } })))
@@ -74,10 +86,9 @@ fn snippet(client: Client, path: &str) -> (&'static str, String) {
     }
 }
 
-/// A word as a POSIX shell reads it.
-fn for_shell(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+/// Quotes a word for a POSIX shell. A path contains no NUL byte, the only character that cannot be quoted.
+fn shell_quote(word: &str) -> String {
+    shlex::try_quote(word).unwrap_or_default().into_owned()
 }
 
 #[cfg(test)]
@@ -85,15 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_quoted_as_each_format_wants_it() {
+    fn paths_are_quoted_for_each_format() {
         let path = "/a b/it's \"x\"";
         for client in Client::value_variants() {
             let (_, text) = snippet(*client, path);
-            let wanted = match client {
-                Client::ClaudeCode => r#"'/a b/it'\''s "x"' stdio"#,
-                _ => r#""/a b/it's \"x\"""#,
-            };
-            assert!(text.contains(wanted), "{text}");
+            assert!(text.contains(r#""/a b/it's \"x\"""#), "{text}");
         }
+        assert!(snippet(Client::ClaudeCode, "/usr/bin/belljar").1.ends_with("-- /usr/bin/belljar stdio"));
     }
 }

@@ -1,16 +1,15 @@
-//! This process's standard streams: the program's output, passed on as it is written, and Belljar's own answers.
+//! The standard streams of this process: the output of the code, forwarded as it is written, and Belljar's own results.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
 use belljar_emscripten::console::{OutputSink, Stream};
 
-use crate::outcome::{FAILED, fail};
+use crate::exit_code::{BROKEN_PIPE, NOT_STARTED, exit};
+use crate::outcome::fail;
 
-/// Exit status of a program whose reader went away, as shells show SIGPIPE.
-const BROKEN_PIPE: i32 = 141;
-
-/// Writes each piece at once: a program may flush after half a line, and only it knows when it did.
+/// The sink that forwards output to the standard streams. It flushes after each write, because a program may flush in
+/// the middle of a line.
 pub(crate) struct Terminal;
 
 impl OutputSink for Terminal {
@@ -19,23 +18,23 @@ impl OutputSink for Terminal {
             Stream::Stdout => write_to_stdout(bytes),
             Stream::Stderr => io::stderr().lock().write_all(bytes),
         };
-        // What the code writes to a full disk is lost; that is no reason to end it.
+        // Output to a full disk is lost; the code continues.
         let _ = result.or_else(end_without_reader);
     }
 }
 
-/// Writes an answer of Belljar's own to standard output. Where that cannot be, the process ends: quietly when nobody reads
-/// any more, else with words.
-pub(crate) fn print(answer: &[u8]) {
-    if let Err(error) = write_to_stdout(answer).or_else(end_without_reader) {
-        fail(&format!("cannot write to standard output: {error}"));
-        std::process::exit(FAILED.into());
+/// Writes a result of Belljar's own to standard output. If that fails, ends the process: without a message if the
+/// reader closed the pipe, otherwise with an error.
+pub(crate) fn print(bytes: &[u8]) {
+    if let Err(error) = write_to_stdout(bytes).or_else(end_without_reader) {
+        fail(format!("failed to write to standard output: {error}"));
+        exit(NOT_STARTED);
     }
 }
 
-/// The same with the end of a line.
-pub(crate) fn print_line(answer: impl Display) {
-    print(format!("{answer}\n").as_bytes());
+/// Writes a result and a newline to standard output, like [`print`].
+pub(crate) fn print_line(text: impl Display) {
+    print(format!("{text}\n").as_bytes());
 }
 
 fn write_to_stdout(bytes: &[u8]) -> io::Result<()> {
@@ -43,10 +42,10 @@ fn write_to_stdout(bytes: &[u8]) -> io::Result<()> {
     stdout.write_all(bytes).and_then(|()| stdout.flush())
 }
 
-/// Nobody reads any more (`belljar run x.py | head`): there is nothing left to run for. Any other error is handed back.
+/// Ends the process if the reader closed the pipe (`belljar run x.py | head`). Returns any other error.
 fn end_without_reader(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::BrokenPipe {
-        std::process::exit(BROKEN_PIPE);
+        exit(BROKEN_PIPE);
     }
     Err(error)
 }

@@ -1,58 +1,56 @@
-//! Ctrl-C: the first interrupts Python, the second ends the process.
+//! Ctrl-C: the first one interrupts Python, the second one ends the process.
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 
-/// Exit status of a program that was interrupted, as shells show SIGINT.
-pub(crate) const INTERRUPTED: u8 = 130;
+use crate::command_error::CommandError;
+use crate::exit_code::{INTERRUPTED, exit};
+use crate::outcome::fail;
 
-/// What a Ctrl-C is meant for.
+/// The handler of Ctrl-C. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Interrupts(Arc<Mutex<Target>>);
+pub(crate) struct Interrupts(Arc<Mutex<Handler>>);
 
 #[derive(Default)]
-struct Target {
-    running: Option<Box<dyn Fn() + Send>>,
-    pressed: bool,
+struct Handler {
+    interrupt: Option<Box<dyn Fn() + Send>>,
+    was_called: bool,
 }
 
 impl Interrupts {
-    /// Runs `work`, on which Ctrl-C has `interrupt` called.
-    pub(crate) fn during<T>(&self, interrupt: impl Fn() + Send + 'static, work: impl FnOnce() -> T) -> T {
-        *self.lock() = Target { running: Some(Box::new(interrupt)), pressed: false };
+    /// Runs `work`. Meanwhile the first Ctrl-C calls `interrupt`.
+    pub(crate) fn with_handler<T>(&self, interrupt: impl Fn() + Send + 'static, work: impl FnOnce() -> T) -> T {
+        *self.0.lock() = Handler { interrupt: Some(Box::new(interrupt)), was_called: false };
         let result = work();
-        *self.lock() = Target::default();
+        *self.0.lock() = Handler::default();
         result
     }
 
-    fn press(&self) {
-        let mut target = self.lock();
-        match &target.running {
-            Some(interrupt) if !target.pressed => interrupt(),
-            _ => std::process::exit(INTERRUPTED.into()),
+    fn on_ctrl_c(&self) {
+        let mut handler = self.0.lock();
+        match &handler.interrupt {
+            Some(interrupt) if !handler.was_called => interrupt(),
+            _ => exit(INTERRUPTED),
         }
-        target.pressed = true;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Target> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        handler.was_called = true;
     }
 }
 
-/// Runs `work` on a guest thread and ends the process with its result; meanwhile watches for Ctrl-C.
-pub(crate) fn guard(work: impl FnOnce(&Interrupts) -> ExitCode + Send) -> ExitCode {
+/// Runs `work` on a guest thread and returns its result. Another thread handles Ctrl-C meanwhile.
+pub(crate) fn run_interruptible(work: impl FnOnce(&Interrupts) -> ExitCode + Send) -> ExitCode {
     let interrupts = Interrupts::default();
-    let watched = interrupts.clone();
-    // The watch is set up beside the work, not before it: it would delay every start.
+    let handler = interrupts.clone();
+    // The handler is installed while the work starts: installing it first would delay every start.
     std::thread::spawn(move || match Signals::new([SIGINT]) {
-        Ok(mut signals) => signals.forever().for_each(|_| watched.press()),
-        Err(error) => tracing::warn!(%error, "Ctrl-C will end the process at once"),
+        Ok(mut signals) => signals.forever().for_each(|_| handler.on_ctrl_c()),
+        Err(error) => tracing::warn!(%error, "failed to handle Ctrl-C: it will end the process immediately"),
     });
     match belljar_python::on_guest_thread(|| work(&interrupts)) {
         Ok(code) => code,
-        Err(error) => crate::outcome::fail(&format!("cannot start a thread: {error}")),
+        Err(error) => fail(CommandError::new(format!("failed to start a thread: {error}"))),
     }
 }

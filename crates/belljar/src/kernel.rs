@@ -5,73 +5,76 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::progress::Progress;
-use belljar_jupyter::frontend::kernelspec::{self, Kernelspec};
-use belljar_jupyter::frontend::{About, Connection, Control, Frontend};
+use belljar_core::Progress;
+use belljar_core::kernel::Backend;
+use belljar_jupyter::kernelspec::{self, Kernelspec};
+use belljar_jupyter::{Connection, Control, KernelInfo, KernelServer};
 use belljar_python::Python;
 use belljar_python::runtime::Release;
-use belljar_sessions::{Backend, Wasm, Workplace};
+use belljar_python::{RuntimeLoader, WasmBackend};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::cli::{Cli, Global};
+use crate::command_error::CommandError;
+use crate::config::executable_path;
 use crate::console::print_line;
-use crate::held::Held;
+use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
-use crate::outcome::{fail, fail_with, words};
+use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::progress;
 use crate::sandbox_options::{Sandbox, SandboxOptions};
+use crate::shutdown::BackendTracker;
 
-/// How often a kernel looks whether the program that started it is still there.
-const PARENT: Duration = Duration::from_secs(1);
+/// The interval at which a kernel checks that its parent process still exists.
+const PARENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What can be done about kernels.
+/// A subcommand of `belljar kernel`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum KernelCommand {
-    /// Let Jupyter's frontends find Belljar as a kernel.
+    /// Install a kernelspec, so that Jupyter frontends can start the kernel.
     #[command(after_help = "\
 Examples:
   belljar kernel install                             for this user
-  belljar kernel install --sys-prefix                for the Python environment that is active
-  belljar kernel install --prefix ./venv             for the one in ./venv
+  belljar kernel install --sys-prefix                for the active Python environment
+  belljar kernel install --prefix ./venv             for the environment in ./venv
   belljar kernel install --name science --display-name 'Python (science)' -- --deps numpy,pandas --memory 4GB
 
-What stands behind `--` are options of `belljar kernel run`.")]
+Options after `--` are passed to `belljar kernel run`.")]
     Install(InstallArguments),
-    /// Remove a kernel that `belljar kernel install` has written.
+    /// Delete a kernelspec that `belljar kernel install` has written.
     Uninstall {
-        /// The kernel's name.
+        /// Name of the kernel.
         #[arg(long, value_name = "NAME", default_value = NAME)]
         name: String,
         #[command(flatten)]
-        place: Place,
+        directory: KernelDirArgs,
     },
-    /// List the kernels that `belljar kernel install` has written for this user and the active environment.
+    /// List the kernelspecs that `belljar kernel install` has written for this user and the active environment.
     List,
-    /// Run a kernel: what frontends call.
+    /// Run a kernel. Frontends call this command.
     #[command(after_help = "\
 Example:
   jupyter console --kernel belljar      starts `belljar kernel run` with a connection file")]
     Run(Box<RunArguments>),
 }
 
-/// The kernel's name unless another is given.
+/// The default name of the kernel.
 const NAME: &str = "belljar";
 
-/// Options of `belljar kernel install`.
+/// The options of `belljar kernel install`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct InstallArguments {
     #[command(flatten)]
-    place: Place,
-    /// The kernel's name on command lines.
+    directory: KernelDirArgs,
+    /// Name of the kernel on command lines.
     #[arg(long, value_name = "NAME", default_value = NAME)]
     name: String,
-    /// The kernel's name in menus [default: Python (Belljar)].
+    /// Name of the kernel in menus [default: Python (Belljar)].
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
-    /// Which sandbox cells run in.
+    /// Sandbox to run cells in.
     #[arg(long, value_enum, default_value_t)]
     sandbox: Sandbox,
     /// Options of `belljar kernel run`.
@@ -79,25 +82,25 @@ pub(crate) struct InstallArguments {
     options: Vec<String>,
 }
 
-/// Where kernels are looked for.
+/// The directory of kernelspecs.
 #[derive(Debug, Clone, Args)]
 #[group(multiple = false)]
-pub(crate) struct Place {
-    /// In this user's Jupyter folder: the default.
+pub(crate) struct KernelDirArgs {
+    /// Use the Jupyter directory of this user (the default).
     #[arg(long)]
     user: bool,
-    /// In a Python environment.
+    /// Use a Python environment.
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
-    /// In the Python environment that is active, else in that of the `python3` on PATH.
+    /// Use the active Python environment, or else that of the `python3` on PATH.
     #[arg(long)]
     sys_prefix: bool,
 }
 
-/// Options of `belljar kernel run`.
+/// The options of `belljar kernel run`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArguments {
-    /// The file that says where to listen. The frontend writes it.
+    /// Connection file with the addresses to listen on, written by the frontend.
     #[arg(short = 'f', long, value_name = "FILE")]
     connection_file: PathBuf,
     #[command(flatten)]
@@ -108,66 +111,80 @@ pub(crate) struct RunArguments {
     packages: PackageOptions,
 }
 
-/// Does what `command` says.
-pub(crate) fn kernel(global: &Global, command: &KernelCommand) -> ExitCode {
-    let done = match command {
-        KernelCommand::Run(arguments) => return run(global, arguments),
-        KernelCommand::Install(arguments) => install(arguments).map(|folder| {
-            eprintln!("installed the kernel {} in {}", arguments.name, folder.display());
+/// Runs a subcommand of `belljar kernel`.
+pub(crate) fn kernel(global: &GlobalOptions, command: &KernelCommand) -> ExitCode {
+    let result = match command {
+        KernelCommand::Run(arguments) => run(global, arguments),
+        KernelCommand::Install(arguments) => install(arguments).map(|directory| {
+            eprintln!("installed the kernel {} in {}", arguments.name, directory.display());
         }),
-        KernelCommand::Uninstall { name, place } => place.data().and_then(|data| {
-            let folder = kernelspec::uninstall(&data, name).map_err(|error| error.to_string())?;
-            eprintln!("removed {}", folder.display());
-            Ok(())
-        }),
+        KernelCommand::Uninstall { name, directory } => uninstall(name, directory),
         KernelCommand::List => {
             list();
             Ok(())
         }
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(&message),
+        Err(error) => fail(error),
     }
 }
 
-impl Place {
-    /// Jupyter's data folder there.
-    fn data(&self) -> Result<PathBuf, String> {
+impl KernelDirArgs {
+    /// Returns Jupyter's data directory for these options.
+    fn data_directory(&self) -> Result<PathBuf, CommandError> {
         match (&self.prefix, self.sys_prefix) {
             (Some(prefix), _) => Ok(kernelspec::prefix_data(prefix)),
             (None, true) => Ok(kernelspec::prefix_data(&active_environment()?)),
-            (None, false) => kernelspec::user_data()
-                .ok_or_else(|| "this user has no home directory\nhint: --prefix DIR names another place".into()),
+            (None, false) => kernelspec::user_data().ok_or_else(|| {
+                CommandError::new("the home directory of this user is unknown")
+                    .with_hint("name a Python environment with --prefix DIR")
+            }),
         }
     }
 }
 
-/// The prefix of the Python environment that is active.
-fn active_environment() -> Result<PathBuf, String> {
+/// Returns the prefix of the active Python environment, or else that of `python3`.
+fn active_environment() -> Result<PathBuf, CommandError> {
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
         if let Some(prefix) = std::env::var_os(name).filter(|prefix| !prefix.is_empty()) {
             return Ok(prefix.into());
         }
     }
-    let none = "there is no active Python environment, and no python3 that could tell its own\n\
-                hint: --prefix DIR names one";
-    let asked = Command::new("python3").args(["-c", "import sys; print(sys.prefix, end='')"]).output();
-    let output = asked.ok().filter(|output| output.status.success()).ok_or(none)?;
-    let prefix = String::from_utf8(output.stdout).ok().filter(|prefix| !prefix.is_empty());
-    prefix.map(PathBuf::from).ok_or_else(|| none.into())
+    let output = Command::new("python3").args(["-c", "import sys; print(sys.prefix, end='')"]).output();
+    let output = output.ok().filter(|output| output.status.success());
+    let prefix = output.and_then(|output| String::from_utf8(output.stdout).ok()).filter(|prefix| !prefix.is_empty());
+    prefix.map(PathBuf::from).ok_or_else(|| {
+        CommandError::new("no Python environment is active, and `python3` did not report its prefix")
+            .with_hint("name an environment with --prefix DIR")
+    })
 }
 
-fn install(arguments: &InstallArguments) -> Result<PathBuf, String> {
-    let program = std::env::current_exe().map_err(|error| format!("cannot tell where this binary is: {error}"))?;
-    let program = program.to_str().ok_or("this binary's path is not UTF-8 text, which no kernelspec can hold")?;
+fn uninstall(name: &str, directory: &KernelDirArgs) -> Result<(), CommandError> {
+    let removed = kernelspec::uninstall(&directory.data_directory()?, name)?;
+    eprintln!("removed {}", removed.display());
+    Ok(())
+}
+
+/// A parser for the options that a kernelspec passes to `belljar kernel run`.
+#[derive(Parser)]
+#[command(name = "belljar kernel run")]
+struct KernelRunCommand {
+    #[command(flatten)]
+    _global: GlobalOptions,
+    #[command(flatten)]
+    _arguments: RunArguments,
+}
+
+fn install(arguments: &InstallArguments) -> Result<PathBuf, CommandError> {
+    let program = executable_path()?;
     let sandbox = arguments.sandbox.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut argv: Vec<String> =
-        [program, "kernel", "run", "-f", "{connection_file}", "--sandbox", &sandbox].map(String::from).to_vec();
+        [&program, "kernel", "run", "-f", "{connection_file}", "--sandbox", &sandbox].map(String::from).to_vec();
     argv.extend(arguments.options.iter().cloned());
-    // A kernel that does not start says so where nobody looks.
-    if let Err(error) = Cli::try_parse_from(&argv) {
-        return Err(format!("a kernel cannot be run with these options: {error}"));
+    // Frontends hide the error of a kernel that fails to start, so that options are checked here.
+    if let Err(error) = KernelRunCommand::try_parse_from(&argv[2..]) {
+        return Err(CommandError::new(format!("the options after `--` are not valid: {error}")));
     }
     let spec = Kernelspec {
         name: arguments.name.clone(),
@@ -177,125 +194,120 @@ fn install(arguments: &InstallArguments) -> Result<PathBuf, String> {
         }),
         argv,
     };
-    spec.install(&arguments.place.data()?).map_err(|error| error.to_string())
+    Ok(spec.install(&arguments.directory.data_directory()?)?)
 }
 
 fn list() {
-    let places =
-        kernelspec::user_data().into_iter().chain(active_environment().map(|prefix| kernelspec::prefix_data(&prefix)));
-    for (folder, spec) in places.flat_map(|data| kernelspec::installed(&data)) {
-        print_line(format_args!("{:<20} {:<30} {}", spec.name, spec.display_name, folder.display()));
+    let environment = active_environment().ok().map(|prefix| kernelspec::prefix_data(&prefix));
+    let directories = kernelspec::user_data().into_iter().chain(environment);
+    for (directory, spec) in directories.flat_map(|data| kernelspec::installed(&data)) {
+        print_line(format_args!("{:<20} {:<30} {}", spec.name, spec.display_name, directory.display()));
     }
 }
 
-fn run(global: &Global, arguments: &RunArguments) -> ExitCode {
-    let connection = match Connection::read(&arguments.connection_file) {
-        Ok(connection) => connection,
-        Err(error) => return fail_with(&error),
-    };
-    let held = Held::default();
-    let (about, backend) = match backend(global, arguments, &held) {
-        Ok(made) => made,
-        Err(message) => return fail(&message),
-    };
-    let (frontend, worker) = match Frontend::listen(&connection, about) {
-        Ok(listening) => listening,
-        Err(error) => return fail_with(&error),
-    };
-    obey_signals(frontend.control());
-    follow_parent(frontend.control());
-    let control = frontend.control();
+fn run(global: &GlobalOptions, arguments: &RunArguments) -> Result<(), CommandError> {
+    let connection = Connection::read(&arguments.connection_file)?;
+    let tracker = BackendTracker::default();
+    let (info, backend) = backend(global, arguments, &tracker)?;
+    let (server, worker) = KernelServer::listen(&connection, info)?;
+    handle_signals(server.control());
+    exit_with_parent(server.control());
+    let control = server.control();
     let progress = progress::reporter(global.quiet);
     std::thread::spawn(move || {
         if let Err(error) = belljar_python::on_guest_thread(|| worker.run(&*backend, &*progress)) {
-            fail(&format!("cannot start a thread: {error}"));
+            fail(format!("failed to start a thread: {error}"));
         }
         control.shut_down();
     });
-    frontend.wait();
-    held.wait();
-    ExitCode::SUCCESS
+    server.wait();
+    tracker.wait();
+    Ok(())
 }
 
-/// What runs the cells, and what it is.
-fn backend(global: &Global, arguments: &RunArguments, held: &Held) -> Result<(About, Arc<dyn Backend>), String> {
+/// Creates the backend that runs the cells, and its description.
+fn backend(
+    global: &GlobalOptions,
+    arguments: &RunArguments,
+    tracker: &BackendTracker,
+) -> Result<(KernelInfo, Arc<dyn Backend>), CommandError> {
     arguments.packages.check()?;
     let version = env!("CARGO_PKG_VERSION");
     let offline = global.offline();
-    if let Some(native) = arguments.sandbox.native(arguments.limits.of_run(), true, &arguments.packages, offline)? {
+    if let Some(native) = arguments.sandbox.native(arguments.limits.for_run(), true, &arguments.packages, offline)? {
         let python = native.python.clone();
         let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");
-        let about = About { python, version: version.into(), banner };
-        let backend = native.warm_up_aside();
-        held.add(&backend);
-        return Ok((about, backend));
+        let info = KernelInfo { python, version: version.into(), banner };
+        let backend = native.warm_up_in_background();
+        tracker.add(&backend);
+        return Ok((info, backend));
     }
     let options = global.options()?;
     let release = match &options.release {
-        Some(version) => Release::find(version).map_err(|error| words(&error))?,
+        Some(version) => Release::find(version)?,
         None => Release::default_release(),
     };
     let (major, minor) = release.python;
-    let about = About {
+    let info = KernelInfo {
         python: format!("{major}.{minor}.{}{}", release.micro, release.pre_release),
         version: version.into(),
         banner: format!("Belljar {version}: Python {major}.{minor} sealed in WebAssembly"),
     };
     let (packages, quiet) = (arguments.packages.clone(), global.quiet);
-    let backend = Wasm::new(arguments.limits.of_run(), true, move |progress| {
-        let python = Python::open(&options, progress).map_err(|error| words(&error))?;
+    let runtime = RuntimeLoader::new(move |progress| {
+        let python = Python::open(&options, progress).map_err(CommandError::from)?;
         let progress: Arc<dyn Progress> = Arc::from(progress::reporter(quiet));
-        let (given, source) = Packages::new(&python, &packages, offline, progress)?.into_parts();
-        Ok(Workplace { python, given, source })
+        Ok(Packages::new(&python, &packages, offline, progress)?.into_runtime(python))
     });
-    Ok((about, Arc::new(backend)))
+    Ok((info, Arc::new(WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true))))
 }
 
-/// Ctrl-C interrupts the cell, as frontends without a control channel do it; a polite end is one.
-fn obey_signals(control: Control) {
+/// Handles signals: SIGINT interrupts the cell, for frontends without a control channel, and SIGTERM shuts the kernel
+/// down.
+fn handle_signals(control: Control) {
     std::thread::spawn(move || match Signals::new([SIGINT, SIGTERM]) {
         Ok(mut signals) => signals.forever().for_each(|signal| match signal {
             SIGINT => control.interrupt(),
             _ => control.shut_down(),
         }),
-        Err(error) => tracing::warn!(%error, "signals end the kernel at once"),
+        Err(error) => tracing::warn!(%error, "failed to handle signals: they will end the kernel immediately"),
     });
 }
 
-/// Ends the kernel when the program that started it is gone. Frontends that leave kernels behind on purpose do not set the
-/// variable.
+/// Shuts the kernel down when its parent process has ended. Frontends whose kernels outlive them do not set the
+/// variable JPY_PARENT_PID.
 #[cfg(unix)]
-fn follow_parent(control: Control) {
+fn exit_with_parent(control: Control) {
     if std::env::var_os("JPY_PARENT_PID").is_none_or(|parent| parent == "0") {
         return;
     }
     let parent = std::os::unix::process::parent_id();
     std::thread::spawn(move || {
         while std::os::unix::process::parent_id() == parent {
-            std::thread::sleep(PARENT);
+            std::thread::sleep(PARENT_CHECK_INTERVAL);
         }
         control.shut_down();
     });
 }
 
 #[cfg(not(unix))]
-fn follow_parent(_: Control) {}
+fn exit_with_parent(_: Control) {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_kernelspec_that_could_not_start_is_not_written() {
-        let folder = std::env::temp_dir().join("belljar-kernel-that-is-never-made");
+    fn kernelspec_with_invalid_options_is_not_written() {
+        let folder = std::env::temp_dir().join("belljar-kernel-that-is-never-created");
         let arguments = InstallArguments {
-            place: Place { user: false, prefix: Some(folder.clone()), sys_prefix: false },
+            directory: KernelDirArgs { user: false, prefix: Some(folder.clone()), sys_prefix: false },
             name: NAME.into(),
             display_name: None,
             sandbox: Sandbox::Wasm,
             options: vec!["--memory".into(), "much".into()],
         };
-        assert!(install(&arguments).is_err_and(|message| message.contains("--memory")));
+        assert!(install(&arguments).is_err_and(|error| error.to_string().contains("--memory")));
         assert!(!folder.exists());
     }
 }

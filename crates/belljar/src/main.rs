@@ -1,11 +1,14 @@
-//! The command line: reads it, starts what it names, reports how that ended.
+//! The `belljar` command: parses the command line and runs the command that it names.
 
 mod access;
 mod call;
 mod cli;
+mod command_error;
 mod config;
 mod console;
-mod held;
+mod exit_code;
+mod global_options;
+mod hint;
 mod interrupt;
 mod kernel;
 mod limits;
@@ -16,11 +19,15 @@ mod packages;
 mod progress;
 mod prompt;
 mod run;
+mod run_arguments;
+mod run_context;
 mod run_notebook;
 mod sandbox_options;
 mod serve;
 mod session_commands;
 mod session_options;
+mod shutdown;
+mod value_parsers;
 mod warmup;
 
 use std::process::ExitCode;
@@ -31,13 +38,15 @@ use clap::CommandFactory;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    // A sandbox is made by this program, started anew.
+    // This program re-executes itself to create sandboxes.
     #[cfg(target_os = "linux")]
-    belljar_jupyter::sandbox::launch_if_asked();
+    belljar_sandbox::run_fork_server_if_child();
     let cli = Cli::read();
     start_logging(&cli);
     match cli.command {
-        Command::Run(ref arguments) => interrupt::guard(|interrupts| run::run(&cli.global, arguments, interrupts)),
+        Command::Run(ref arguments) => {
+            interrupt::run_interruptible(|interrupts| run::run(&cli.global, arguments, interrupts))
+        }
         Command::Stdio(ref arguments) => serve::stdio(&cli.global, arguments),
         Command::StreamableHttp(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Streamable),
         Command::StreamableHttpStateless(ref arguments) => {
@@ -46,8 +55,8 @@ fn main() -> ExitCode {
         Command::Sse(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Sse),
         Command::Config { client } => config::config(client),
         Command::Example(ref arguments) => serve::example(&cli.global, arguments),
-        Command::Warmup(ref options) => interrupt::guard(|_| warmup::warmup(&cli.global, options)),
-        Command::Packages(ref command) => interrupt::guard(|_| packages::packages(&cli.global, command)),
+        Command::Warmup(ref options) => interrupt::run_interruptible(|_| warmup::warmup(&cli.global, options)),
+        Command::Packages(ref command) => interrupt::run_interruptible(|_| packages::packages(&cli.global, command)),
         Command::Sessions(ref command) => session_commands::sessions(command),
         Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
         Command::Native(ref command) => native::native(&cli.global, command),
@@ -61,12 +70,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// Logs go to standard error: standard output belongs to the program being run.
+/// The crates to which `-v` applies.
+const LOGGED_CRATES: [&str; 9] = [
+    "belljar",
+    "belljar_client",
+    "belljar_emscripten",
+    "belljar_jupyter",
+    "belljar_native",
+    "belljar_python",
+    "belljar_sandbox",
+    "belljar_server",
+    "belljar_sessions",
+];
+
+/// Starts logging to standard error; standard output is reserved for the code that is run.
 fn start_logging(cli: &Cli) {
     use tracing_subscriber::EnvFilter;
-    let asked = std::env::var("BELLJAR_LOG").ok();
-    if asked.is_none() && cli.global.verbose == 0 {
-        // Building a filter costs a tenth of a millisecond; a program should start before that.
+    let directives = std::env::var("BELLJAR_LOG").ok();
+    if directives.is_none() && cli.global.verbose == 0 {
+        // Building a filter takes a tenth of a millisecond, which would delay every start.
         return;
     }
     let level = match cli.global.verbose {
@@ -75,8 +97,9 @@ fn start_logging(cli: &Cli) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::new(asked.unwrap_or_else(|| {
-        format!("warn,belljar={level},belljar_client={level},belljar_jupyter={level},belljar_python={level},belljar_server={level},belljar_sessions={level},belljar_emscripten={level}")
+    let filter = EnvFilter::new(directives.unwrap_or_else(|| {
+        let crates = LOGGED_CRATES.map(|name| format!(",{name}={level}")).concat();
+        format!("warn{crates}")
     }));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

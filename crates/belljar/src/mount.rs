@@ -1,9 +1,9 @@
-//! `--mount HOST:GUEST[:ro|:rw]`.
+//! The value of `--mount HOST:GUEST[:ro|:rw]`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A directory of this machine to be shown to the code.
+/// A directory of the host that is mounted into the file system of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
     pub(crate) host: PathBuf,
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_read_only_unless_asked_for() {
+    fn mounts_are_read_only_by_default() {
         let mount = |text: &str| text.parse::<Mount>();
         let expected = Mount { host: "./d".into(), guest: "/data".into(), writable: false };
         assert_eq!(mount("./d:/data"), Ok(expected.clone()));

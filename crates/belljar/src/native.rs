@@ -1,91 +1,93 @@
-//! `belljar native`: the Python environment of native kernels, and the sandbox that holds them.
+//! `belljar native`: sets up and inspects the Python environment and the sandbox of native kernels.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use belljar_jupyter::environment::{Environments, Plan};
+use belljar_native::environment::{EnvironmentSpec, Environments};
 use clap::{Args, Subcommand};
 
-use crate::cli::Global;
+use crate::command_error::CommandError;
 use crate::console::print_line;
+use crate::global_options::GlobalOptions;
 use crate::outcome::fail;
 use crate::progress;
 
-/// What can be done about native kernels.
+/// A subcommand of `belljar native`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum NativeCommand {
-    /// Make the environment, or use one of your own. Done once; again, it changes nothing.
+    /// Create the environment, or use an existing one. Running it again changes nothing.
     #[command(after_help = "\
 Examples:
   belljar native setup                                    ipykernel, numpy, pandas, matplotlib and more
-  belljar native setup --python python3.12                from a certain Python
+  belljar native setup --python python3.12                with a specific Python
   belljar native setup --packages ipykernel,torch         with these packages instead
-  belljar native setup --venv ~/venvs/science             an environment of your own
+  belljar native setup --venv ~/venvs/science             your own environment
 
-It is made with uv if that is on PATH, else with `python3 -m venv` and pip.")]
+The environment is created with uv if that is on PATH, otherwise with `python3 -m venv` and pip.")]
     Setup(SetupArguments),
-    /// Say which environment there is, and whether the sandbox stands on this machine.
+    /// Show the environment and the state of the sandbox.
     Status {
         #[command(flatten)]
-        place: Place,
+        directory: EnvironmentDirArgs,
     },
 }
 
-/// Where environments are.
+/// The directory of environments.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
-    /// Directory of environments [default: the platform's directory for data].
+pub(crate) struct EnvironmentDirArgs {
+    /// Directory of environments [default: the platform's data directory].
     #[arg(long, value_name = "DIR", env = "BELLJAR_NATIVE", hide_env_values = true)]
     native_dir: Option<PathBuf>,
 }
 
-impl Place {
-    fn environments(&self) -> Result<Environments, String> {
-        Environments::new(self.native_dir.clone())
-            .ok_or_else(|| "this user has no home directory\nhint: --native-dir DIR names another place".into())
+impl EnvironmentDirArgs {
+    fn environments(&self) -> Result<Environments, CommandError> {
+        Environments::new(self.native_dir.clone()).ok_or_else(|| {
+            CommandError::new("the home directory of this user is unknown")
+                .with_hint("name a directory with --native-dir")
+        })
     }
 }
 
-/// Options of `belljar native setup`.
+/// The options of `belljar native setup`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SetupArguments {
-    /// The Python to make it from: a name or a path, or with uv a version.
+    /// Python to use: a name or a path, or with uv a version.
     #[arg(long, value_name = "PYTHON")]
     python: Option<String>,
-    /// Packages to install, in place of the usual ones.
+    /// Packages to install instead of the default ones.
     #[arg(long, value_name = "PACKAGES", value_delimiter = ',')]
     packages: Vec<String>,
-    /// Use this virtual environment, which needs ipykernel. It is made if it is not there.
+    /// Use this virtual environment, which needs ipykernel. It is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     venv: Option<PathBuf>,
     #[command(flatten)]
-    place: Place,
+    directory: EnvironmentDirArgs,
 }
 
-/// Does what `command` says.
-pub(crate) fn native(global: &Global, command: &NativeCommand) -> ExitCode {
-    let done = match command {
+/// Runs a subcommand of `belljar native`.
+pub(crate) fn native(global: &GlobalOptions, command: &NativeCommand) -> ExitCode {
+    let result = match command {
         NativeCommand::Setup(arguments) => setup(global, arguments),
-        NativeCommand::Status { place } => status(place),
+        NativeCommand::Status { directory } => status(directory),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(&message),
+        Err(error) => fail(error),
     }
 }
 
-fn setup(global: &Global, arguments: &SetupArguments) -> Result<(), String> {
-    let environments = arguments.place.environments()?;
-    let mut plan = Plan { python: arguments.python.clone(), ..Plan::default() };
+fn setup(global: &GlobalOptions, arguments: &SetupArguments) -> Result<(), CommandError> {
+    let environments = arguments.directory.environments()?;
+    let mut spec = EnvironmentSpec { python: arguments.python.clone(), ..EnvironmentSpec::default() };
     if !arguments.packages.is_empty() {
-        plan.packages = arguments.packages.iter().map(|package| package.trim().to_owned()).collect();
+        spec.packages = arguments.packages.iter().map(|package| package.trim().to_owned()).collect();
     }
     let progress = progress::reporter(global.quiet);
-    let made = match &arguments.venv {
-        Some(directory) => environments.adopt(directory, &plan, &*progress),
-        None => environments.set_up(&plan, &*progress),
+    let environment = match &arguments.venv {
+        Some(directory) => environments.use_existing(directory, &spec, &*progress)?,
+        None => environments.set_up(&spec, &*progress)?,
     };
-    let environment = made.map_err(|error| error.to_string())?;
     if !global.quiet {
         eprintln!(
             "ready: Python {} with ipykernel {} in {}",
@@ -97,10 +99,10 @@ fn setup(global: &Global, arguments: &SetupArguments) -> Result<(), String> {
     Ok(())
 }
 
-fn status(place: &Place) -> Result<(), String> {
-    let environments = place.environments()?;
+fn status(directory: &EnvironmentDirArgs) -> Result<(), CommandError> {
+    let environments = directory.environments()?;
     print_line(format_args!("sandbox      {}", sandbox()));
-    let environment = environments.current().map_err(|error| error.to_string())?;
+    let environment = environments.current()?;
     print_line(format_args!("environment  {}", environment.directory.display()));
     print_line(format_args!("python       {}", environment.python));
     print_line(format_args!("ipykernel    {}", environment.ipykernel));
@@ -110,32 +112,34 @@ fn status(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the sandbox stands here, in words.
+/// Describes whether the sandbox is available on this machine.
 #[cfg(target_os = "linux")]
 fn sandbox() -> String {
-    use belljar_jupyter::Native;
-    use belljar_jupyter::sandbox::{Failure, Strength, delegated_control_groups};
+    use belljar_native::NativeBackend;
+    use belljar_sandbox::{IsolationLevel, StepFailure, delegated_control_groups};
 
-    let lacks = |missing: &Option<Failure>| {
-        missing.as_ref().map_or_else(String::new, |missing| format!("{missing}\nhint: {}", missing.remedy()))
+    let lacks = |missing: &Option<StepFailure>| {
+        missing.as_ref().map_or_else(String::new, |missing| format!("{missing}\nhint: {}", missing.hint()))
     };
-    match Native::findings() {
-        Ok(findings) => match findings.strength {
-            Some(Strength::Full) => {
+    match NativeBackend::probe_sandbox() {
+        Ok(probe) => match probe.level {
+            Some(IsolationLevel::Full) => {
                 let groups = match delegated_control_groups() {
                     Some(folder) => format!("control groups below {}", folder.display()),
-                    None => "no control groups are delegated: processes are limited one by one".into(),
+                    None => "control groups are not delegated: processes are limited one by one".into(),
                 };
-                format!("stands (--sandbox native); {groups}")
+                format!("available (--sandbox native); {groups}")
             }
-            Some(Strength::Weak) => format!("the weak one alone (--sandbox native-weak): {}", lacks(&findings.missing)),
-            None => format!("none: {}", lacks(&findings.missing_for_weak)),
+            Some(IsolationLevel::Weak) => {
+                format!("only the weak sandbox is available (--sandbox native-weak): {}", lacks(&probe.missing))
+            }
+            None => format!("unavailable: {}", lacks(&probe.missing_for_weak)),
         },
-        Err(error) => format!("cannot be tried: {error}"),
+        Err(error) => format!("failed to probe: {error}"),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 fn sandbox() -> String {
-    "none: native kernels need Linux".into()
+    "unavailable: native kernels require Linux".into()
 }

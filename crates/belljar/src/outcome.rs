@@ -1,58 +1,57 @@
-//! Tells people, programs and the shell how the code ended.
+//! Reports how code ended: as text, as JSON and as an exit status; and errors of commands.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use belljar_core::{Execution, LimitKind, Outcome, PythonError, Value};
-use belljar_emscripten::console::{Piece, Stream};
+use belljar_core::{Execution, ExitReason, LimitKind, Outcome, PythonError, Value};
+use belljar_emscripten::console::{OutputChunk, Stream};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::interrupt::INTERRUPTED;
+use crate::command_error::CommandError;
+use crate::exit_code::{CRASHED, FAILURE, INTERRUPTED, LIMIT_REACHED, NOT_INSTALLED, NOT_STARTED, TIMED_OUT};
 
-/// Time ran out, as `timeout(1)` says it.
-const TIME_OUT: u8 = 124;
-/// Another limit was reached.
-const LIMIT: u8 = 125;
-/// The code's packages could not be had: it cannot be executed, as shells say it.
-const NOT_INSTALLED: u8 = 126;
-/// The interpreter is broken, as shells show SIGABRT.
-const CRASHED: u8 = 134;
-/// belljar itself could not do what it was asked.
-pub(crate) const FAILED: u8 = 2;
-
-/// The exit status for an outcome.
+/// Returns the exit status for an outcome.
 pub(crate) fn status(outcome: &Outcome) -> ExitCode {
     ExitCode::from(match outcome {
         Outcome::Success(_) => 0,
         Outcome::Error(error) if error.kind == "KeyboardInterrupt" => INTERRUPTED,
-        Outcome::Error(_) => 1,
-        Outcome::Exit(status) => u8::try_from(*status).unwrap_or(1),
-        Outcome::Limit(LimitKind::WallTime | LimitKind::CpuTime) => TIME_OUT,
-        Outcome::Limit(LimitKind::Stopped) => INTERRUPTED,
-        Outcome::Limit(LimitKind::Output | LimitKind::Stack) => LIMIT,
+        Outcome::Error(_) => FAILURE,
+        Outcome::Exited(ExitReason::Exit(status)) => u8::try_from(*status).unwrap_or(FAILURE),
+        Outcome::Exited(ExitReason::Limit(LimitKind::WallTime | LimitKind::CpuTime)) => TIMED_OUT,
+        Outcome::Exited(ExitReason::Limit(LimitKind::Output | LimitKind::Stack | LimitKind::Memory)) => LIMIT_REACHED,
+        Outcome::Exited(ExitReason::Cancelled) => INTERRUPTED,
+        Outcome::Exited(ExitReason::Crash(_) | ExitReason::Signal(_)) => CRASHED,
         Outcome::InstallError(_) => NOT_INSTALLED,
-        Outcome::Crash(_) => CRASHED,
     })
 }
 
-/// What to print on standard error, beyond what the code wrote there; ends with a newline unless empty.
+/// Returns the text about an outcome for standard error. It ends with a newline unless it is empty.
 pub(crate) fn explain(outcome: &Outcome) -> String {
-    let (what, hint) = match outcome {
-        Outcome::Success(_) | Outcome::Exit(_) => return String::new(),
+    let limit = match outcome {
+        Outcome::Success(_) | Outcome::Exited(ExitReason::Exit(_)) => return String::new(),
         Outcome::Error(error) => return error.traceback.clone(),
-        Outcome::Limit(LimitKind::WallTime) => ("the code ran out of time", "--timeout SECONDS gives it more"),
-        Outcome::Limit(LimitKind::CpuTime) => ("the code ran out of processor time", "--cpu SECONDS gives it more"),
-        Outcome::Limit(LimitKind::Output) => ("the code wrote too much output", "--max-output SIZE allows more"),
-        Outcome::Limit(LimitKind::Stack) => ("the code ran out of stack", "it recurses too deeply"),
-        Outcome::Limit(LimitKind::Stopped) => return "belljar: stopped\n".into(),
         Outcome::InstallError(reason) => return format!("belljar: {reason}\n"),
-        Outcome::Crash(reason) => return format!("belljar: the code crashed its interpreter: {reason}\n"),
+        Outcome::Exited(ExitReason::Cancelled) => return "belljar: stopped\n".into(),
+        Outcome::Exited(ExitReason::Crash(reason)) => {
+            return format!("belljar: the code crashed its interpreter: {reason}\n");
+        }
+        Outcome::Exited(ExitReason::Signal(signal)) => {
+            return format!("belljar: the code crashed its interpreter: signal {signal}\n");
+        }
+        Outcome::Exited(ExitReason::Limit(limit)) => *limit,
+    };
+    let (what, hint) = match limit {
+        LimitKind::WallTime => ("the code ran out of time", "--timeout SECONDS sets the limit"),
+        LimitKind::CpuTime => ("the code ran out of processor time", "--cpu SECONDS sets the limit"),
+        LimitKind::Output => ("the code wrote too much output", "--max-output SIZE sets the limit"),
+        LimitKind::Stack => ("the code ran out of stack", "reduce the depth of recursion"),
+        LimitKind::Memory => ("the code ran out of memory", "--memory SIZE sets the limit"),
     };
     format!("belljar: {what}\nhint: {hint}\n")
 }
 
-/// The outcome as `--json` prints it. Absent fields do not apply to the status.
+/// The outcome as printed by `--json`. Fields that do not apply to the status are left out.
 #[derive(Serialize)]
 pub(crate) struct Report<'a> {
     status: &'static str,
@@ -66,7 +65,7 @@ pub(crate) struct Report<'a> {
     limit: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-    /// Standard output and error in the order in which they were written.
+    /// The text of both streams in the order in which it was written.
     output: String,
     stdout: String,
     stderr: String,
@@ -80,14 +79,14 @@ struct Stats {
     peak_memory_bytes: u64,
 }
 
-/// Milliseconds, to the microsecond.
+/// Returns the time in milliseconds, rounded to microseconds.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
 impl<'a> Report<'a> {
-    /// Of an execution and what it wrote.
-    pub(crate) fn new(execution: &'a Execution, output: &[Piece]) -> Self {
+    /// Creates the report of an execution with its output.
+    pub(crate) fn new(execution: &'a Execution, output: &[OutputChunk]) -> Self {
         let text = |wanted: Option<Stream>| {
             let pieces = output.iter().filter(|(stream, _)| wanted.is_none_or(|wanted| wanted == *stream));
             let bytes: Vec<u8> = pieces.flat_map(|(_, bytes)| bytes).copied().collect();
@@ -111,41 +110,25 @@ impl<'a> Report<'a> {
             },
         };
         match &execution.outcome {
-            Outcome::Success(value) => report.value = value.as_ref().and_then(Value::strict_json),
+            Outcome::Success(value) => report.value = value.as_ref().and_then(Value::to_strict_json),
             Outcome::Error(error) => (report.status, report.error) = ("error", Some(error)),
-            Outcome::Exit(code) => (report.status, report.exit_code) = ("exit", Some(*code)),
-            Outcome::Limit(limit) => (report.status, report.limit) = ("limit", Some(limit.name())),
+            Outcome::Exited(ExitReason::Exit(code)) => (report.status, report.exit_code) = ("exit", Some(*code)),
+            Outcome::Exited(ExitReason::Limit(limit)) => (report.status, report.limit) = ("limit", Some(limit.name())),
+            Outcome::Exited(ExitReason::Cancelled) => (report.status, report.limit) = ("limit", Some("stopped")),
+            Outcome::Exited(ExitReason::Signal(_)) => report.status = "crash",
             Outcome::InstallError(reason) => {
                 (report.status, report.reason) = ("install-error", Some(reason.as_str()));
             }
-            Outcome::Crash(reason) => (report.status, report.reason) = ("crash", Some(reason.as_str())),
+            Outcome::Exited(ExitReason::Crash(reason)) => {
+                (report.status, report.reason) = ("crash", Some(reason.as_str()))
+            }
         }
         report
     }
 }
 
-/// Reports an error of belljar's own; its causes follow on lines of their own.
-pub(crate) fn fail(message: &str) -> ExitCode {
-    eprintln!("belljar: {message}");
-    ExitCode::from(FAILED)
-}
-
-/// Reports a failure with its chain of causes.
-pub(crate) fn fail_with(error: &dyn std::error::Error) -> ExitCode {
-    fail(&words(error))
-}
-
-/// A failure with its chain of causes.
-pub(crate) fn words(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Errors that already say what their cause said need not say it twice.
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(&format!("\n  because {cause_text}"));
-        }
-        source = cause.source();
-    }
-    text
+/// Prints an error of a command with its hint, and returns the exit status.
+pub(crate) fn fail(error: impl Into<CommandError>) -> ExitCode {
+    eprintln!("belljar: {}", error.into());
+    ExitCode::from(NOT_STARTED)
 }

@@ -1,4 +1,4 @@
-//! Packages on the command line: the options that say which, and from where, and `belljar packages`.
+//! Packages: the options that select them and their sources, and `belljar packages`.
 
 mod cache;
 mod commands;
@@ -8,70 +8,70 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_cache::Cache;
-use belljar_core::progress::Progress;
-use belljar_packages::{InstallError, Installer, Policy, Requirement, Settings};
-use belljar_python::install::{Given, InstallerSource, LiveInstaller, PrepareError};
-use belljar_python::{Image, Interpreter, Python};
+use belljar_core::Progress;
+use belljar_packages::{InstallError, Installer, Policy, Requirement, Setting, Settings};
+use belljar_python::install::{InstallerSource, PrepareError, PrepareOptions, RuntimeInstaller};
+use belljar_python::{Image, Interpreter, Python, PythonRuntime};
 use clap::Args;
 
-use crate::sandbox_options::NativeInstalls;
+use crate::command_error::CommandError;
+use crate::value_parsers::seconds;
 
 pub(crate) use commands::{PackagesCommand, packages};
 
-/// Which packages, and from where.
+/// The options that select packages and their sources.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Packages")]
 pub(crate) struct PackageOptions {
-    /// Packages to install beside those that the code imports: `rich,httpx[http2]>=0.27,<1`.
+    /// Packages to install in addition to those that the code imports: `rich,httpx[http2]>=0.27,<1`.
     #[arg(long, value_name = "REQUIREMENTS")]
     deps: Vec<String>,
-    /// Modules to import ahead of time, into the image that code starts from: `numpy,pandas.plotting`. Packages that
-    /// have them are installed.
+    /// Modules to import into the image from which code starts: `numpy,pandas.plotting`. Their packages are installed.
     #[arg(long, value_name = "MODULES", value_delimiter = ',')]
     preload: Vec<String>,
-    /// File of packages to install.
+    /// Requirements file of packages to install.
     #[arg(long, value_name = "FILE")]
     requirements: Vec<PathBuf>,
-    /// File of versions to keep to, for packages that are needed.
+    /// Constraints file: restricts the versions of packages.
     #[arg(long, value_name = "FILE")]
     constraints: Vec<PathBuf>,
-    /// Package index to use instead of the usual one.
+    /// Package index to use instead of the default one.
     #[arg(long, value_name = "URL")]
     index_url: Option<String>,
-    /// Package index to ask first.
+    /// Additional package index, searched first.
     #[arg(long, value_name = "URL")]
     extra_index_url: Vec<String>,
-    /// Directory of wheels, or page that links to some.
+    /// Directory of wheels, or page with links to wheels.
     #[arg(long, value_name = "DIR|URL")]
     find_links: Vec<String>,
-    /// Ignore files that were uploaded after this date.
+    /// Ignore files uploaded after this date.
     #[arg(long, value_name = "DATE")]
     exclude_newer: Option<String>,
-    /// Install these packages only: names or patterns, such as `pydantic*,rich`.
+    /// Install only these packages: names or patterns, such as `pydantic*,rich`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allow_packages: Vec<String>,
     /// Never install these packages.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     deny_packages: Vec<String>,
-    /// Install nothing.
+    /// Do not install packages.
     #[arg(long)]
     no_install: bool,
-    /// Give up installing after so many seconds. They do not count as the code's.
-    #[arg(long, value_name = "SECONDS", value_parser = crate::cli::seconds, default_value = "180")]
+    /// Time limit of an installation, which does not count towards the time limit of the code.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "180")]
     install_timeout: Duration,
 }
 
 impl PackageOptions {
-    /// Whether what they name can be read.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Checks that the files and requirements can be parsed.
+    pub(crate) fn check(&self) -> Result<(), CommandError> {
         self.given().map(drop)
     }
 
-    /// What is to be installed beside what the code needs.
-    fn given(&self) -> Result<Given, String> {
+    /// Returns the packages and modules that these options add to the code's own.
+    fn given(&self) -> Result<PrepareOptions, CommandError> {
         let mut requirements = Vec::new();
         for text in self.deps.iter().flat_map(|list| split_requirements(list)) {
-            requirements.push(Requirement::parse(text).map_err(|error| format!("--deps: {error}"))?);
+            requirements.push(Requirement::parse(text).map_err(|error| CommandError::from(error).context("--deps"))?);
         }
         for file in &self.requirements {
             requirements.extend(read(file, "--requirements")?);
@@ -82,12 +82,13 @@ impl PackageOptions {
         }
         let imports: Vec<String> = self.preload.iter().map(|name| name.trim().to_owned()).collect();
         if let Some(name) = imports.iter().find(|name| !is_module(name)) {
-            return Err(format!("--preload: `{name}` is no module's name; write names such as numpy,pandas.plotting"));
+            return Err(CommandError::new(format!("--preload: `{name}` is not the name of a module"))
+                .with_hint("write names such as numpy,pandas.plotting"));
         }
-        Ok(Given { requirements, constraints, imports, ..Given::default() })
+        Ok(PrepareOptions { requirements, constraints, imports, ..PrepareOptions::default() })
     }
 
-    /// Where packages come from: these options, and for what they do not say the environment variables of uv and pip.
+    /// Returns the sources of packages. Options override the environment variables of uv and pip.
     fn settings(&self, cache: Cache, offline: bool) -> Result<Settings, InstallError> {
         let mut settings = Settings::from_environment(cache)?;
         settings.offline |= offline;
@@ -104,21 +105,21 @@ impl PackageOptions {
             settings.exclude_newer.clone_from(&self.exclude_newer);
         }
         settings.policy = Policy::new(&self.allow_packages, &self.deny_packages).map_err(|error| {
-            InstallError::Setting { setting: "--allow-packages, --deny-packages".into(), reason: error.to_string() }
+            InstallError::Setting { setting: Setting::Policy, value: error.pattern, reason: error.reason }
         })?;
         settings.no_install = self.no_install;
         settings.timeout = self.install_timeout;
         Ok(settings)
     }
 
-    /// What sessions of native kernels may install, from where their own pip or uv is set up to look; nothing with
-    /// `--no-install`, or when nothing may be fetched.
+    /// Returns the settings for installing packages in native kernels, which use the indexes configured for pip or uv.
+    /// Returns `None` with `--no-install` or offline, which forbid installing.
     ///
     /// # Errors
-    /// When the policy cannot be read, or an option is given that only the WebAssembly sandbox has.
-    pub(crate) fn native_installs(&self, offline: bool) -> Result<Option<NativeInstalls>, String> {
-        let beforehand = "`belljar native setup --packages NAMES` puts packages into the environment";
-        let index = "the environment's pip, and uv, are told by their own settings where packages come from";
+    /// Returns an error if the policy is not valid or an option applies to the WebAssembly sandbox only.
+    pub(crate) fn native_installs(&self, offline: bool) -> Result<Option<NativeInstalls>, CommandError> {
+        let beforehand = "`belljar native setup --packages NAMES` adds packages to the environment";
+        let index = "configure the indexes of uv, or of the environment's pip";
         for (option, given, hint) in [
             ("--deps", !self.deps.is_empty(), beforehand),
             ("--requirements", !self.requirements.is_empty(), beforehand),
@@ -130,20 +131,33 @@ impl PackageOptions {
             ("--exclude-newer", self.exclude_newer.is_some(), index),
         ] {
             if given {
-                return Err(format!("{option} is for --sandbox wasm\nhint: {hint}"));
+                return Err(CommandError::new(format!("{option} applies to --sandbox wasm only")).with_hint(hint));
             }
         }
         if self.no_install || offline {
             return Ok(None);
         }
         let policy = Policy::new(&self.allow_packages, &self.deny_packages)
-            .map_err(|error| format!("--allow-packages, --deny-packages: {error}"))?;
-        let policy = Arc::new(move |name: &str| policy.objection(name).map_or(Ok(()), Err));
+            .map_err(|error| CommandError::from(error).context("--allow-packages, --deny-packages"))?;
+        let policy =
+            Arc::new(move |name: &str| policy.violation(name).map_or(Ok(()), |violation| Err(violation.into())));
         Ok(Some(NativeInstalls { policy, timeout: self.install_timeout }))
     }
 }
 
-/// Whether this is a module's dotted name. It becomes a line of Python.
+/// A function that checks whether a package, given by its normalized name, may be installed. The error is the reason
+/// for a refusal.
+type PackagePolicy = dyn Fn(&str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync;
+
+/// The settings for installing packages in native kernels.
+#[derive(Clone)]
+pub(crate) struct NativeInstalls {
+    pub(crate) policy: Arc<PackagePolicy>,
+    /// The time limit of an installation.
+    pub(crate) timeout: Duration,
+}
+
+/// Returns whether the text is the dotted name of a module. The name becomes part of a line of Python.
 fn is_module(name: &str) -> bool {
     let identifier = |part: &str| {
         let mut characters = part.chars();
@@ -153,11 +167,12 @@ fn is_module(name: &str) -> bool {
     name.split('.').all(identifier)
 }
 
-fn read(file: &Path, option: &str) -> Result<Vec<Requirement>, String> {
-    Requirement::parse_file(file).map_err(|error| format!("{option} {}: {error}", file.display()))
+fn read(file: &Path, option: &str) -> Result<Vec<Requirement>, CommandError> {
+    Requirement::parse_file(file)
+        .map_err(|error| CommandError::from(error).context(format!("{option} {}", file.display())))
 }
 
-/// The requirements in a list with commas between them. A comma in brackets, or before a comparison, is part of one.
+/// Splits a list of requirements at its commas. A comma in brackets or before a comparison is part of a requirement.
 fn split_requirements(list: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut depth) = (0, 0u32);
@@ -176,15 +191,15 @@ fn split_requirements(list: &str) -> Vec<&str> {
     parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-/// Packages for the code of one run: what it needs beforehand, and what it installs by itself.
+/// The packages for the code of one run: those that it needs at the start, and those that it installs while it runs.
 pub(crate) struct Packages {
     python: Python,
-    given: Given,
+    given: PrepareOptions,
     source: Arc<Source>,
     progress: Arc<dyn Progress>,
 }
 
-/// Makes the installer when it is needed.
+/// A source that creates the installer when it is first needed.
 struct Source {
     python: Python,
     options: PackageOptions,
@@ -202,7 +217,7 @@ impl InstallerSource for Source {
         settings.pyodide = match self.python.pyodide_source(&*self.progress) {
             Ok(source) => Some(source),
             Err(error) => {
-                tracing::warn!(%error, "Pyodide's own wheels are not looked for");
+                tracing::warn!(%error, "failed to open Pyodide's lock file: its wheels are not available");
                 None
             }
         };
@@ -212,13 +227,13 @@ impl InstallerSource for Source {
 }
 
 impl Packages {
-    /// As `options` say.
+    /// Creates the packages that `options` describe.
     pub(crate) fn new(
         python: &Python,
         options: &PackageOptions,
         offline: bool,
         progress: Arc<dyn Progress>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         let source = Source {
             python: python.clone(),
             options: options.clone(),
@@ -229,35 +244,39 @@ impl Packages {
         Ok(Self { python: python.clone(), given: options.given()?, source: Arc::new(source), progress })
     }
 
-    /// An image with what `code` needs. With environment variables of its own it finds nothing imported: modules may
-    /// look at those when they are imported.
+    /// Returns an image with the packages of `code`. Code with environment variables of its own gets an image without
+    /// imported modules, because modules may read variables when they are imported.
     pub(crate) fn image(&self, code: &str, has_environment: bool) -> Result<Image, PrepareError> {
-        let given = Given { preload: !has_environment, ..self.given.clone() };
+        let given = PrepareOptions { preload: !has_environment, ..self.given.clone() };
         self.python.prepare(code, &given, &*self.source, &*self.progress)
     }
 
-    /// Builds the image that code without needs of its own starts from, when modules are to be imported into it; says
-    /// which one cannot be.
-    pub(crate) fn preload(&self) -> Result<(), String> {
+    /// Builds the image from which code without requirements of its own starts, if modules are to be imported into it.
+    ///
+    /// # Errors
+    /// Returns an error that names the first module that could not be imported.
+    pub(crate) fn preload(&self) -> Result<(), CommandError> {
         if self.given.imports.is_empty() {
             return Ok(());
         }
-        let image = self.image("", false).map_err(|error| crate::outcome::words(&error))?;
-        match image.left_out().iter().find(|left| self.given.imports.contains(&left.module)) {
-            Some(left) => Err(format!("--preload: `{}` cannot be imported beforehand: {}", left.module, left.reason)),
+        let image = self.image("", false)?;
+        match image.preload_failures().iter().find(|left| self.given.imports.contains(&left.module)) {
+            Some(left) => {
+                Err(CommandError::new(format!("--preload: failed to import `{}`: {}", left.module, left.reason)))
+            }
             None => Ok(()),
         }
     }
 
-    /// What is given, and where packages come from: for a server, which prepares each call's image itself.
-    pub(crate) fn into_parts(self) -> (Given, Arc<dyn InstallerSource>) {
-        (self.given, self.source)
+    /// Returns a runtime of `python` with the added packages, for backends, which prepare images themselves.
+    pub(crate) fn into_runtime(self, python: Python) -> PythonRuntime {
+        PythonRuntime { python, options: self.given, installer: self.source }
     }
 
-    /// Lets the code in an interpreter that is a copy of `image` install more.
+    /// Enables the code in an interpreter restored from `image` to install packages.
     pub(crate) fn serve(&self, interpreter: &mut Interpreter, image: &Image) {
-        let live = LiveInstaller::new(&self.python, image, self.source.clone(), self.progress.clone());
-        interpreter.answer("install", Arc::new(live));
+        let live = RuntimeInstaller::new(&self.python, image, self.source.clone(), self.progress.clone());
+        interpreter.register_host_call("install", Arc::new(live));
     }
 }
 
@@ -266,13 +285,13 @@ mod tests {
     use super::{is_module, split_requirements};
 
     #[test]
-    fn what_is_preloaded_are_names_of_modules() {
+    fn preloaded_modules_must_have_valid_names() {
         assert!(["numpy", "pandas.plotting", "_x", "größe2"].into_iter().all(is_module));
         assert!(["", "a.", ".a", "a b", "1a", "a\nimport os", "a;b", "a-b"].into_iter().all(|name| !is_module(name)));
     }
 
     #[test]
-    fn commas_part_requirements_but_not_their_versions_and_extras() {
+    fn commas_in_versions_and_extras_do_not_separate_requirements() {
         assert_eq!(split_requirements("a,b"), ["a", "b"]);
         assert_eq!(
             split_requirements("rich >=12, <14 , httpx[http2,cli]~=0.27,x"),

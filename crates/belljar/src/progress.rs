@@ -1,4 +1,4 @@
-//! What a person sees of work that takes long: bars on a terminal, plain lines elsewhere. Always on standard error.
+//! Progress of long work on standard error: bars on a terminal, plain lines elsewhere.
 
 use std::convert::Infallible;
 use std::io::{IsTerminal, Write};
@@ -8,38 +8,39 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use belljar_core::progress::{NoProgress, Progress, Step, StepProgress, Unit};
+use belljar_core::progress::{ProgressStep, StepProgress, Unit};
+use belljar_core::{NoProgress, Progress};
 use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressStyle};
 
-/// Steps shorter than this are not worth a line.
-const WORTH_A_LINE: Duration = Duration::from_secs(1);
+/// The time after which a step is reported with a line.
+const REPORT_DELAY: Duration = Duration::from_secs(1);
 
-/// How often a bar without known extent turns.
-const TURN_INTERVAL: Duration = Duration::from_millis(100);
+/// The update interval of bars.
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The reporter that fits where standard error goes.
+/// Returns the reporter for standard error.
 pub(crate) fn reporter(quiet: bool) -> Box<dyn Progress> {
     if quiet {
         Box::new(NoProgress)
     } else if std::io::stderr().is_terminal() {
         Box::new(Bars::default())
     } else {
-        let say = |line: &str| {
-            // Standard error may be closed. That is no reason to stop working.
+        let write_line = |line: &str| {
+            // The work continues if standard error is closed.
             let _ = writeln!(std::io::stderr(), "{line}");
         };
-        Box::new(Lines { say: Arc::new(say), patience: WORTH_A_LINE })
+        Box::new(Lines { write_line: Arc::new(write_line), delay: REPORT_DELAY })
     }
 }
 
-/// A bar per step; those that are done disappear.
+/// The reporter that shows a bar for each step until it is done.
 #[derive(Default)]
 struct Bars {
     bars: MultiProgress,
 }
 
 impl Progress for Bars {
-    fn start(&self, step: Step) -> Box<dyn StepProgress> {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
         let bar = match step.total {
             Some(total) => ProgressBar::new(total),
             None => ProgressBar::new_spinner(),
@@ -49,13 +50,13 @@ impl Progress for Bars {
             (Some(_), Unit::Bytes) => "{msg:40} {bar:30} {bytes}/{total_bytes} {bytes_per_sec}",
             (Some(_), Unit::Items) => "{msg:40} {bar:30} {pos}/{len}",
         };
-        // The templates are ours; should one not parse, indicatif's own look serves.
+        // The templates are constants. If one failed to parse, indicatif's default style would be used.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         let bar = self.bars.add(bar);
         bar.set_message(step.name);
-        bar.enable_steady_tick(TURN_INTERVAL);
+        bar.enable_steady_tick(TICK_INTERVAL);
         Box::new(Bar(bar))
     }
 }
@@ -74,56 +75,56 @@ impl StepProgress for Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        // A step that failed leaves no half bar above the error.
+        // A failed step must not leave its bar above the error.
         self.0.finish_and_clear();
     }
 }
 
-/// Takes one line to be shown.
-type Say = Arc<dyn Fn(&str) + Send + Sync>;
+/// A function that writes one line.
+type LineWriter = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A line when a step turns out to take longer than `patience`, and one at the end of such a step.
+/// The reporter that writes a line when a step takes longer than `delay`, and one at the end of such a step.
 struct Lines {
-    say: Say,
-    patience: Duration,
+    write_line: LineWriter,
+    delay: Duration,
 }
 
 impl Progress for Lines {
-    fn start(&self, step: Step) -> Box<dyn StepProgress> {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
         let (ended, end) = mpsc::channel::<Infallible>();
-        let (say, patience, name) = (self.say.clone(), self.patience, step.name.clone());
-        // The step may be one long call that never advances, so somebody else has to watch the time. If the system
-        // refuses a thread, the lines are missing: no reason to fail.
+        let (write_line, delay, name) = (self.write_line.clone(), self.delay, step.name.clone());
+        // A step may be one long call that never advances, so that another thread measures the time. Without that
+        // thread the lines are missing.
         let watcher = thread::Builder::new().name("progress".to_owned()).spawn(move || {
-            let slow = end.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
+            let slow = end.recv_timeout(delay) == Err(RecvTimeoutError::Timeout);
             if slow {
-                say(&format!("{name} ..."));
+                write_line(&format!("{name} ..."));
             }
             slow
         });
         Box::new(Line {
             step,
-            say: self.say.clone(),
-            begun: Instant::now(),
+            write_line: self.write_line.clone(),
+            started: Instant::now(),
             done: AtomicU64::new(0),
-            watch: watcher.ok().map(|watcher| (ended, watcher)),
+            watcher: watcher.ok().map(|watcher| (ended, watcher)),
         })
     }
 }
 
 struct Line {
-    step: Step,
-    say: Say,
-    begun: Instant,
+    step: ProgressStep,
+    write_line: LineWriter,
+    started: Instant,
     done: AtomicU64,
-    /// Dropping the sender ends the thread, which answers whether it announced the step.
-    watch: Option<(Sender<Infallible>, JoinHandle<bool>)>,
+    /// The thread, which returns whether it announced the step, and the sender whose drop ends it.
+    watcher: Option<(Sender<Infallible>, JoinHandle<bool>)>,
 }
 
 impl Line {
-    /// Ends the watching; answers whether the step was announced.
+    /// Ends the thread. Returns whether the step was announced.
     fn was_announced(&mut self) -> bool {
-        self.watch.take().is_some_and(|(ended, watcher)| {
+        self.watcher.take().is_some_and(|(ended, watcher)| {
             drop(ended);
             watcher.join().unwrap_or(false)
         })
@@ -142,8 +143,8 @@ impl StepProgress for Line {
                 (done, Unit::Bytes) => format!("{} in ", HumanBytes(done)),
                 (done, Unit::Items) => format!("{done} in "),
             };
-            let seconds = self.begun.elapsed().as_secs_f64();
-            (self.say)(&format!("{}: done ({amount}{seconds:.1} s)", self.step.name));
+            let seconds = self.started.elapsed().as_secs_f64();
+            (self.write_line)(&format!("{}: done ({amount}{seconds:.1} s)", self.step.name));
         }
     }
 }
@@ -156,47 +157,47 @@ impl Drop for Line {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 
-    /// Lines that go into a list, which a channel tells of.
-    fn lines(patience: Duration) -> (Lines, Arc<Mutex<Vec<String>>>, mpsc::Receiver<()>) {
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let (tell, told) = mpsc::channel();
-        let (list, tell) = (said.clone(), Mutex::new(tell));
-        let say = move |line: &str| {
-            list.lock().unwrap().push(line.to_owned());
-            tell.lock().unwrap().send(()).unwrap();
+    /// Returns a reporter, the list of lines that it writes, and a channel that receives a message for each line.
+    fn lines(delay: Duration) -> (Lines, Arc<Mutex<Vec<String>>>, mpsc::Receiver<()>) {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (sender, receiver) = mpsc::channel();
+        let (list, sender) = (written.clone(), Mutex::new(sender));
+        let write_line = move |line: &str| {
+            list.lock().push(line.to_owned());
+            sender.lock().send(()).unwrap();
         };
-        (Lines { say: Arc::new(say), patience }, said, told)
+        (Lines { write_line: Arc::new(write_line), delay }, written, receiver)
     }
 
     #[test]
-    fn a_long_step_has_a_line_at_its_start_and_one_at_its_end() {
-        let (lines, said, told) = lines(Duration::ZERO);
-        let step = lines.start(Step::bytes("downloading", 2048));
-        told.recv().unwrap();
+    fn long_step_has_a_line_at_its_start_and_its_end() {
+        let (lines, written, receiver) = lines(Duration::ZERO);
+        let step = lines.start(ProgressStep::bytes("downloading", 2048));
+        receiver.recv().unwrap();
         step.advance(2048);
         step.finish();
-        let said = said.lock().unwrap();
-        assert_eq!(said[0], "downloading ...");
-        assert!(said[1].starts_with("downloading: done (2.00 KiB in "), "{said:?}");
+        let written = written.lock();
+        assert_eq!(written[0], "downloading ...");
+        assert!(written[1].starts_with("downloading: done (2.00 KiB in "), "{written:?}");
     }
 
     #[test]
-    fn a_short_step_says_nothing() {
-        let (lines, said, _told) = lines(Duration::MAX);
-        lines.start(Step::unmeasured("unpacking")).finish();
-        assert!(said.lock().unwrap().is_empty());
+    fn short_step_writes_no_line() {
+        let (lines, written, _receiver) = lines(Duration::MAX);
+        lines.start(ProgressStep::indeterminate("unpacking")).finish();
+        assert!(written.lock().is_empty());
     }
 
     #[test]
-    fn a_failed_step_is_not_called_done() {
-        let (lines, said, told) = lines(Duration::ZERO);
-        let step = lines.start(Step::items("compiling", 3));
-        told.recv().unwrap();
+    fn failed_step_is_not_reported_as_done() {
+        let (lines, written, receiver) = lines(Duration::ZERO);
+        let step = lines.start(ProgressStep::items("compiling", 3));
+        receiver.recv().unwrap();
         drop(step);
-        assert_eq!(*said.lock().unwrap(), ["compiling ..."]);
+        assert_eq!(*written.lock(), ["compiling ..."]);
     }
 }

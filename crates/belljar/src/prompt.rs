@@ -1,9 +1,10 @@
-//! `belljar run -i`: a prompt with history and multi-line input.
+//! `belljar run -i`: an interactive prompt with history and multi-line input.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-use belljar_core::{Mode, Outcome, Request};
+use belljar_core::kernel::InterruptHandle as _;
+use belljar_core::{ExitReason, Outcome, RunRequest, SourceMode};
 use belljar_python::{Completeness, Interpreter, Streams};
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
@@ -13,15 +14,15 @@ use rustyline::{Completer, Editor, Helper, Highlighter, Hinter};
 use crate::console::Terminal;
 use crate::interrupt::Interrupts;
 use crate::outcome::{explain, fail, status};
-use crate::run::Start;
+use crate::run_context::RunContext;
 
-/// Asks the interpreter whether what was typed is whole.
+/// The helper that asks the interpreter whether the input is complete.
 #[derive(Helper, Completer, Hinter, Highlighter)]
-struct Lines<'a> {
+struct InputValidator<'a> {
     interpreter: &'a RefCell<Interpreter>,
 }
 
-impl Validator for Lines<'_> {
+impl Validator for InputValidator<'_> {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let input = context.input();
         // An empty last line ends a block, as at Python's own prompt.
@@ -34,31 +35,31 @@ impl Validator for Lines<'_> {
     }
 }
 
-/// Prompts until the end of input or an exit; answers the exit status.
-pub(crate) fn prompt(start: &Start<'_>, interpreter: Interpreter, interrupts: &Interrupts) -> ExitCode {
+/// Prompts until the end of input or an exit, and returns the exit status.
+pub(crate) fn prompt(context: &RunContext<'_>, interpreter: Interpreter, interrupts: &Interrupts) -> ExitCode {
     let interpreter = RefCell::new(interpreter);
-    let mut editor = match Editor::<Lines<'_>, DefaultHistory>::new() {
+    let mut editor = match Editor::<InputValidator<'_>, DefaultHistory>::new() {
         Ok(editor) => editor,
-        Err(error) => return fail(&format!("cannot prompt: {error}")),
+        Err(error) => return fail(format!("failed to start the prompt: {error}")),
     };
-    let history = start.python.cache_directory().join("history");
-    // There is none the first time.
+    let history = context.python.cache_directory().join("history");
+    // The file does not exist before the first prompt has ended.
     let _ = editor.load_history(&history);
-    editor.set_helper(Some(Lines { interpreter: &interpreter }));
-    eprintln!("{}, sealed. Ctrl-D or exit() leaves.", start.python.description());
+    editor.set_helper(Some(InputValidator { interpreter: &interpreter }));
+    eprintln!("{}, sealed. Ctrl-D or exit() leaves.", context.python.description());
     let code = loop {
         match editor.readline(">>> ") {
             Ok(line) if line.trim().is_empty() => {}
             Ok(line) => {
-                // History that cannot be kept is no reason to stop.
+                // The prompt works without history.
                 let _ = editor.add_history_entry(&line);
-                if let Some(code) = run_line(start, &interpreter, interrupts, line) {
+                if let Some(code) = run_line(context, &interpreter, interrupts, line) {
                     break code;
                 }
             }
             Err(ReadlineError::Interrupted) => eprintln!("KeyboardInterrupt"),
             Err(ReadlineError::Eof) => break ExitCode::SUCCESS,
-            Err(error) => break fail(&format!("cannot read the terminal: {error}")),
+            Err(error) => break fail(format!("failed to read from the terminal: {error}")),
         }
     };
     interpreter.borrow_mut().finish();
@@ -66,28 +67,29 @@ pub(crate) fn prompt(start: &Start<'_>, interpreter: Interpreter, interrupts: &I
     code
 }
 
-/// Runs what was typed; an exit status when it ended the session.
+/// Runs one input. Returns an exit status if it ended the prompt.
 fn run_line(
-    start: &Start<'_>,
+    context: &RunContext<'_>,
     interpreter: &RefCell<Interpreter>,
     interrupts: &Interrupts,
     code: String,
 ) -> Option<ExitCode> {
-    let env = start.arguments.env.iter().cloned().collect();
-    let request = Request { code, mode: Mode::Interactive, filename: "<stdin>".into(), env, ..Request::default() };
+    let env = context.arguments.env.iter().cloned().collect();
+    let request =
+        RunRequest { code, mode: SourceMode::Interactive, filename: "<stdin>".into(), env, ..RunRequest::default() };
     let mut current = interpreter.borrow_mut();
-    let interrupter = current.interrupter();
-    let execution = interrupts.during(move || interrupter.interrupt(), || current.run(&request));
+    let interrupter = current.interrupt_handle();
+    let execution = interrupts.with_handler(move || interrupter.interrupt(), || current.run(&request));
     eprint!("{}", explain(&execution.outcome));
-    if matches!(execution.outcome, Outcome::Exit(_)) {
+    if matches!(execution.outcome, Outcome::Exited(ExitReason::Exit(_))) {
         return Some(status(&execution.outcome));
     }
     if current.is_dead() {
-        eprintln!("belljar: this interpreter is gone; a new one takes its place, without its variables");
+        eprintln!("belljar: the interpreter has ended; a new one was started, and variables are lost");
         let streams = Streams { output: Box::new(Terminal), input: Box::new(std::io::empty()) };
-        match start.interpreter(streams) {
+        match context.interpreter(streams) {
             Ok(fresh) => *current = fresh,
-            Err(code) => return Some(code),
+            Err(error) => return Some(fail(error)),
         }
     }
     None

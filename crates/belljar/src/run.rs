@@ -1,61 +1,58 @@
-//! `belljar run`.
+//! `belljar run`: runs a program.
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use belljar_core::progress::Progress;
-use belljar_core::{Execution, Outcome, Request, Statistics};
+use belljar_core::kernel::InterruptHandle as _;
+use belljar_core::{Execution, ExitReason, Outcome, Progress, RunRequest, Statistics};
 use belljar_emscripten::console::{Capture, OutputSink};
-use belljar_emscripten::fs::HostDirectory;
 use belljar_python::install::PrepareError;
-use belljar_python::{Image, Interpreter, Python, Streams};
+use belljar_python::{Interpreter, Python, Streams};
 
-use crate::cli::{Global, RunArguments};
+use crate::command_error::CommandError;
 use crate::console::{Terminal, print_line};
+use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
-use crate::outcome::{Report, explain, fail, fail_with, status};
+use crate::outcome::{Report, explain, fail, status};
 use crate::packages::Packages;
+use crate::run_arguments::RunArguments;
+use crate::run_context::RunContext;
 use crate::{progress, prompt, run_notebook};
 
-/// A program to run, with the name that tracebacks show and its arguments.
+/// A program to run.
 struct Program {
-    request: Request,
-    /// Whether its text came from standard input, so that nothing is left there for `input()`.
+    request: RunRequest,
+    /// Set if the code was read from standard input, which `input()` can then not use.
     from_stdin: bool,
 }
 
-/// Runs what the arguments name; answers the exit status.
-pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interrupts) -> ExitCode {
+/// Runs `belljar run` and returns the exit status.
+pub(crate) fn run(global: &GlobalOptions, arguments: &RunArguments, interrupts: &Interrupts) -> ExitCode {
     if let Ok((Some(file), rest)) = arguments.file_and_args()
         && run_notebook::is_notebook(file)
     {
         return run_notebook::run(global, arguments, file, rest, interrupts);
     }
-    let program = match program(arguments) {
-        Ok(program) => program,
-        Err(message) => return fail(&message),
-    };
+    run_program(global, arguments, interrupts).unwrap_or_else(fail)
+}
+
+fn run_program(
+    global: &GlobalOptions,
+    arguments: &RunArguments,
+    interrupts: &Interrupts,
+) -> Result<ExitCode, CommandError> {
+    let program = program(arguments)?;
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
-    let options = match global.options() {
-        Ok(options) => options,
-        Err(message) => return fail(&message),
-    };
-    let python = match Python::open(&options, &*progress) {
-        Ok(python) => python,
-        Err(error) => return fail_with(&error),
-    };
-    let packages = match Packages::new(&python, &arguments.packages, global.offline(), progress) {
-        Ok(packages) => packages,
-        Err(message) => return fail(&message),
-    };
+    let python = Python::open(&global.options()?, &*progress)?;
+    let packages = Packages::new(&python, &arguments.packages, global.offline(), progress)?;
     let code = program.as_ref().map_or("", |program| program.request.code.as_str());
     let image = match packages.image(code, !arguments.env.is_empty()) {
         Ok(image) => image,
-        Err(error) if error.is_about_packages() => return not_installed(&error, arguments),
-        Err(error) => return fail_with(&error),
+        Err(error) if error.is_about_packages() => return Ok(not_installed(error, arguments)),
+        Err(error) => return Err(error.into()),
     };
-    let start = Start { python: &python, packages: &packages, image: &image, arguments };
+    let context = RunContext { python: &python, packages: &packages, image: &image, arguments };
     let capture = arguments.json.then(Capture::default);
     let output: Box<dyn OutputSink> = match &capture {
         Some(capture) => Box::new(capture.clone()),
@@ -63,15 +60,12 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
     };
     let stdin_taken = arguments.interactive || program.as_ref().is_some_and(|program| program.from_stdin);
     let input: Box<dyn Read + Send> = if stdin_taken { Box::new(std::io::empty()) } else { Box::new(std::io::stdin()) };
-    let mut interpreter = match start.interpreter(Streams { output, input }) {
-        Ok(interpreter) => interpreter,
-        Err(code) => return code,
-    };
+    let mut interpreter = context.interpreter(Streams { output, input })?;
     let Some(program) = program else {
-        return prompt::prompt(&start, interpreter, interrupts);
+        return Ok(prompt::prompt(&context, interpreter, interrupts));
     };
-    let interrupter = interpreter.interrupter();
-    let execution = interrupts.during(
+    let interrupter = interpreter.interrupt_handle();
+    let execution = interrupts.with_handler(
         move || interrupter.interrupt(),
         || {
             if arguments.interactive {
@@ -85,23 +79,23 @@ pub(crate) fn run(global: &Global, arguments: &RunArguments, interrupts: &Interr
         report_statistics(&execution);
     }
     if let Some(capture) = capture {
-        return print_json(&Report::new(&execution, &capture.take()), &execution.outcome);
+        return Ok(print_json(&Report::new(&execution, &capture.take()), &execution.outcome));
     }
     eprint!("{}", explain(&execution.outcome));
     if arguments.interactive {
-        return prompt::prompt(&start, interpreter, interrupts);
+        return Ok(prompt::prompt(&context, interpreter, interrupts));
     }
     if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
         print_line(&value.text);
     }
     let status = status(&execution.outcome);
-    // The process is about to end, and the system takes its memory back faster than we unmap it piece by piece.
+    // The process is about to end, and the kernel frees its memory faster than unmapping it piece by piece would.
     std::mem::forget((interpreter, image, packages, python));
-    status
+    Ok(status)
 }
 
-/// Runs a whole program: its code, and then what it left to be done at its end.
-fn execute(interpreter: &mut Interpreter, request: &Request) -> Execution {
+/// Runs a program: its code, and then the functions that the code registered for its end (`atexit`).
+fn execute(interpreter: &mut Interpreter, request: &RunRequest) -> Execution {
     let mut execution = interpreter.run(request);
     if interpreter.is_dead() {
         return execution;
@@ -109,44 +103,16 @@ fn execute(interpreter: &mut Interpreter, request: &Request) -> Execution {
     let ending = interpreter.finish();
     execution.statistics.run += ending.statistics.run;
     execution.statistics.peak_memory = ending.statistics.peak_memory;
-    // Python exits with the program's own status, whatever its atexit functions raise; but not if they never end.
-    if matches!(ending.outcome, Outcome::Limit(_) | Outcome::Crash(_)) {
+    // As in Python, an exception in an atexit function does not change the exit status; a limit or a crash does.
+    if matches!(ending.outcome, Outcome::Exited(ExitReason::Limit(_) | ExitReason::Cancelled | ExitReason::Crash(_))) {
         execution.outcome = ending.outcome;
     }
     execution
 }
 
-/// What interpreters are made of.
-pub(crate) struct Start<'a> {
-    pub(crate) python: &'a Python,
-    pub(crate) packages: &'a Packages,
-    pub(crate) image: &'a Image,
-    pub(crate) arguments: &'a RunArguments,
-}
-
-impl Start<'_> {
-    /// An interpreter with the limits, mounts and packages that the arguments ask for.
-    pub(crate) fn interpreter(&self, streams: Streams) -> Result<Interpreter, ExitCode> {
-        let Self { arguments, image, .. } = self;
-        let interpreter = self.python.interpreter_with(image, arguments.limits.of_run(), streams);
-        let mut interpreter = interpreter.map_err(|error| fail_with(&error))?;
-        self.packages.serve(&mut interpreter, image);
-        for mount in &arguments.mount {
-            let host = mount.host.display();
-            let directory = HostDirectory::open(&mount.host, mount.writable)
-                .map_err(|error| fail(&format!("cannot mount {host}: {error}")))?;
-            interpreter
-                .files()
-                .mount(&mount.guest, directory)
-                .map_err(|error| fail(&format!("cannot mount {host} at {}: {error}", mount.guest)))?;
-        }
-        Ok(interpreter)
-    }
-}
-
-/// Reports that the code's packages cannot be had.
-fn not_installed(error: &PrepareError, arguments: &RunArguments) -> ExitCode {
-    let outcome = Outcome::InstallError(error.to_string());
+/// Reports that the installation of the code's packages failed.
+fn not_installed(error: PrepareError, arguments: &RunArguments) -> ExitCode {
+    let outcome = Outcome::InstallError(CommandError::from(error).to_string());
     let execution = Execution { outcome, statistics: Statistics::default() };
     if arguments.json {
         return print_json(&Report::new(&execution, &[]), &execution.outcome);
@@ -155,11 +121,12 @@ fn not_installed(error: &PrepareError, arguments: &RunArguments) -> ExitCode {
     status(&execution.outcome)
 }
 
-/// The program that the arguments name; `None` when they ask for a prompt alone.
-fn program(arguments: &RunArguments) -> Result<Option<Program>, String> {
+/// Returns the program that the arguments name, or `None` if they only start a prompt.
+fn program(arguments: &RunArguments) -> Result<Option<Program>, CommandError> {
     let (file, args) = arguments.file_and_args()?;
     if arguments.output.is_some() {
-        return Err("-o is for notebooks (FILE.ipynb)\nhint: `> FILE` keeps what other code prints".into());
+        return Err(CommandError::new("-o applies to notebooks only (FILE.ipynb)")
+            .with_hint("`> FILE` saves the output of other code"));
     }
     let (code, name, from_stdin) = match (&arguments.code, file) {
         (Some(code), _) => (code.clone(), "-c", false),
@@ -171,29 +138,30 @@ fn program(arguments: &RunArguments) -> Result<Option<Program>, String> {
     let argv = std::iter::once(name).chain(args.iter().map(String::as_str)).map(str::to_owned).collect();
     let env = arguments.env.iter().cloned().collect();
     let file = file.filter(|file| *file != "-").map(str::to_owned);
-    Ok(Some(Program { request: Request { code, argv: Some(argv), file, env, ..Request::default() }, from_stdin }))
+    Ok(Some(Program { request: RunRequest { code, argv: Some(argv), file, env, ..RunRequest::default() }, from_stdin }))
 }
 
-fn read_file(file: &str) -> Result<String, String> {
-    let bytes = std::fs::read(file).map_err(|error| format!("cannot open {file}: {error}"))?;
+fn read_file(file: &str) -> Result<String, CommandError> {
+    let bytes = std::fs::read(file).map_err(|error| format!("failed to open {file}: {error}"))?;
     decode(bytes, file)
 }
 
-fn read_stdin() -> Result<String, String> {
+fn read_stdin() -> Result<String, CommandError> {
     let mut bytes = Vec::new();
-    std::io::stdin().read_to_end(&mut bytes).map_err(|error| format!("cannot read standard input: {error}"))?;
+    std::io::stdin().read_to_end(&mut bytes).map_err(|error| format!("failed to read standard input: {error}"))?;
     decode(bytes, "standard input")
 }
 
-fn decode(bytes: Vec<u8>, from: &str) -> Result<String, String> {
-    let text = String::from_utf8(bytes).map_err(|_| format!("{from} is not UTF-8 text; save it as UTF-8"))?;
+fn decode(bytes: Vec<u8>, from: &str) -> Result<String, CommandError> {
+    let text = String::from_utf8(bytes)
+        .map_err(|_| CommandError::new(format!("{from} is not UTF-8 text")).with_hint("save it as UTF-8"))?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 fn print_json(report: &Report<'_>, outcome: &Outcome) -> ExitCode {
     match serde_json::to_string(report) {
         Ok(text) => print_line(text),
-        Err(error) => return fail(&format!("cannot write the outcome as JSON: {error}")),
+        Err(error) => return fail(format!("failed to write the outcome as JSON: {error}")),
     }
     status(outcome)
 }

@@ -1,113 +1,105 @@
-//! `belljar run NOTEBOOK.ipynb`: runs its cells in a session of their own and writes it with their outputs.
+//! `belljar run NOTEBOOK.ipynb`: runs the cells of a notebook in a new kernel and writes the notebook with their
+//! outputs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use belljar_core::progress::Progress;
-use belljar_python::Python;
+use belljar_core::Progress;
+use belljar_core::kernel::{Backend, CellRequest, NullObserver};
+use belljar_python::{Python, RuntimeLoader, WasmBackend};
 use belljar_sessions::notebook::Notebook;
-use belljar_sessions::{Backend, CellRequest, End, Silent, Wasm, Workplace};
 
-use crate::cli::{Global, RunArguments};
+use crate::command_error::CommandError;
+use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
-use crate::outcome::{fail, words};
+use crate::outcome::fail;
 use crate::packages::Packages;
+use crate::run_arguments::RunArguments;
 use crate::{console, progress};
 
-/// Whether a file is a notebook, by its name.
+/// Returns whether the file name is that of a notebook.
 pub(crate) fn is_notebook(file: &str) -> bool {
     Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("ipynb"))
 }
 
-/// Runs the notebook `file`, behind which `rest` stands on the command line; answers the exit status.
+/// Runs the notebook `file`, which `rest` follows on the command line, and returns the exit status.
 pub(crate) fn run(
-    global: &Global,
+    global: &GlobalOptions,
     arguments: &RunArguments,
     file: &str,
     rest: &[String],
     interrupts: &Interrupts,
 ) -> ExitCode {
-    let output = match target(arguments, rest) {
-        Ok(output) => output,
-        Err(message) => return fail(&message),
-    };
-    match execute(global, arguments, file, interrupts) {
-        Ok((notebook, error)) => {
-            if let Err(message) = write(&notebook, output.as_deref()) {
-                return fail(&message);
-            }
-            match error {
-                None => ExitCode::SUCCESS,
-                Some(message) => {
-                    eprintln!("{message}");
-                    ExitCode::FAILURE
-                }
-            }
+    let result = target(arguments, rest).and_then(|output| {
+        let (notebook, error) = execute(global, arguments, file, interrupts)?;
+        write(&notebook, output.as_deref())?;
+        Ok(error)
+    });
+    match result {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(message)) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
         }
-        Err(message) => fail(&message),
+        Err(error) => fail(error),
     }
 }
 
-/// Where the notebook is written to; `None` is standard output.
-fn target(arguments: &RunArguments, rest: &[String]) -> Result<Option<PathBuf>, String> {
+/// Returns the file to write the notebook to, or `None` for standard output.
+fn target(arguments: &RunArguments, rest: &[String]) -> Result<Option<PathBuf>, CommandError> {
     if arguments.interactive || arguments.json || arguments.print || arguments.stats {
-        return Err(
-            "a notebook is run without --interactive, --json, --print and --stats: its outputs are its answer".into()
-        );
+        return Err("--interactive, --json, --print and --stats do not apply to notebooks".into());
     }
     if !arguments.mount.is_empty() || !arguments.env.is_empty() {
-        return Err("a notebook is run without --mount and --env".into());
+        return Err("--mount and --env do not apply to notebooks".into());
     }
     match rest {
         [] => Ok(arguments.output.clone()),
         [option, path] if matches!(option.as_str(), "-o" | "--output") => Ok(Some(path.into())),
-        [other, ..] => Err(format!("no such option of a notebook: {other}\nhint: -o FILE says where its outputs go")),
+        [other, ..] => Err(CommandError::new(format!("unknown option for a notebook: {other}"))
+            .with_hint("-o FILE writes the executed notebook to FILE")),
     }
 }
 
-/// The notebook with its outputs, and what ended it early.
+/// Runs the cells. Returns the notebook with its outputs, and the error of the cell that failed, if any.
 fn execute(
-    global: &Global,
+    global: &GlobalOptions,
     arguments: &RunArguments,
     file: &str,
     interrupts: &Interrupts,
-) -> Result<(Notebook, Option<String>), String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot open {file}: {error}"))?;
-    let mut notebook = Notebook::parse(&text).map_err(|reason| format!("{file}: {reason}"))?;
+) -> Result<(Notebook, Option<String>), CommandError> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("failed to open {file}: {error}"))?;
+    let mut notebook = Notebook::parse(&text).map_err(|error| CommandError::from(error).context(file))?;
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
-    let python = Python::open(&global.options()?, &*progress).map_err(|error| words(&error))?;
+    let python = Python::open(&global.options()?, &*progress)?;
     let packages = Packages::new(&python, &arguments.packages, global.offline(), progress.clone())?;
-    let (given, source) = packages.into_parts();
-    let place = Workplace { python, given, source };
-    let backend = Wasm::new(arguments.limits.of_run(), true, move |_| Ok(place.clone()));
-    let mut kernel = backend.start(&*progress).map_err(|error| error.to_string())?;
+    let runtime = RuntimeLoader::from(packages.into_runtime(python));
+    let backend = WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true);
+    let mut kernel = backend.start(&*progress)?;
     let mut error = None;
-    for (place, code) in notebook.code() {
+    for (index, code) in notebook.code() {
         if error.is_some() {
-            notebook.clear(place);
+            notebook.clear_outputs(index);
             continue;
         }
-        let interrupt = kernel.interrupter();
+        let interrupt = kernel.interrupt_handle();
         let cell = CellRequest { code, ..CellRequest::default() };
-        let executed = interrupts.during(move || interrupt.interrupt(), || kernel.execute(&cell, Arc::new(Silent)));
-        notebook.set(place, &executed);
-        error = match executed.end {
-            End::Success => None,
-            End::Raised { error, .. } | End::Died(error) => Some(format!("cell {}: {error}", place + 1)),
-        };
+        let result =
+            interrupts.with_handler(move || interrupt.interrupt(), || kernel.execute(&cell, Arc::new(NullObserver)));
+        notebook.set_result(index, &result, backend.limits());
+        error = result.status.error(backend.limits()).map(|error| format!("cell {}: {error}", index + 1));
     }
     Ok((notebook, error))
 }
 
-fn write(notebook: &Notebook, output: Option<&Path>) -> Result<(), String> {
+fn write(notebook: &Notebook, output: Option<&Path>) -> Result<(), CommandError> {
     match output {
         Some(path) => {
-            std::fs::write(path, notebook.text()).map_err(|error| format!("cannot write {}: {error}", path.display()))
+            std::fs::write(path, notebook.text())
+                .map_err(|error| format!("failed to write {}: {error}", path.display()))?;
         }
-        None => {
-            console::print(notebook.text().as_bytes());
-            Ok(())
-        }
+        None => console::print(notebook.text().as_bytes()),
     }
+    Ok(())
 }

@@ -1,103 +1,92 @@
-//! Which sandbox code runs in: CPython in WebAssembly, or a Python of this machine that Linux holds.
+//! The options that select the sandbox: CPython in WebAssembly, or a Python of this machine in a Linux sandbox.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{Limits, parse_size};
 use clap::{Args, ValueEnum};
 
-use crate::packages::PackageOptions;
+use crate::command_error::CommandError;
+use crate::packages::{NativeInstalls, PackageOptions};
 
-/// The options.
+/// The options that select the sandbox.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(crate) struct SandboxOptions {
-    /// What holds the code.
+    /// Sandbox to run the code in.
     #[arg(long, value_enum, default_value_t, env = "BELLJAR_SANDBOX", hide_env_values = true)]
     pub(crate) sandbox: Sandbox,
-    /// With `--sandbox native`, on a machine where the sandbox does not stand: run the code all the same. It can do whatever
-    /// you can.
+    /// UNSAFE: if the native sandbox is unavailable, run the code without a sandbox, with your full privileges.
     #[arg(long)]
     allow_unsandboxed: bool,
-    // The variables of these two are read by hand: they may be set for good, and say nothing where code runs in WebAssembly.
-    /// The virtual environment of native kernels, with ipykernel in it [default: the one of `belljar native setup`] [env:
+    // The environment variables of the next two options are not read by clap: they may be set permanently, and must not
+    // cause an error if code runs in WebAssembly.
+    /// Virtual environment of native kernels, with ipykernel [default: that of `belljar native setup`] [env:
     /// BELLJAR_VENV].
     #[arg(long, value_name = "DIR")]
     venv: Option<PathBuf>,
-    /// Where `belljar native setup` puts environments [default: the platform's directory for data] [env: BELLJAR_NATIVE].
+    /// Directory of the environments of `belljar native setup` [default: the platform's data directory] [env:
+    /// BELLJAR_NATIVE].
     #[arg(long, value_name = "DIR")]
     native_dir: Option<PathBuf>,
-    /// A device of this machine that native kernels may use, `/dev/nvidia0` for one; may be given again.
+    /// Device of this machine that native kernels may use, such as `/dev/nvidia0`. May be repeated.
     #[arg(long, value_name = "PATH")]
     device: Vec<PathBuf>,
-    /// Disk space for the packages that a native session installs [default: 4GB].
+    /// Space for the packages that a native session installs [default: 4GB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     package_space: Option<u64>,
 }
 
-/// What holds code.
+/// A sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sandbox {
-    /// CPython compiled to WebAssembly. Runs everywhere.
+    /// CPython compiled to WebAssembly. Available on every machine.
     #[default]
     Wasm,
-    /// Linux holds a Python of this machine: namespaces, Landlock, filters of system calls. For wheels that WebAssembly does
-    /// not have.
+    /// A Python of this machine in a Linux sandbox of namespaces, Landlock and seccomp. For wheels not built for
+    /// WebAssembly.
     Native,
-    /// The same without namespaces, where they cannot be had: the code sees the machine's processes and network interfaces,
-    /// and quotas do not hold.
+    /// The same without namespaces, if they are unavailable: the code sees the processes and network interfaces of the
+    /// machine, and quotas do not apply.
     NativeWeak,
 }
 
-/// Whether a package is to be installed: `Err` says why not.
-type PackagePolicy = dyn Fn(&str) -> Result<(), String> + Send + Sync;
-
-/// How native kernels get packages.
-#[derive(Clone)]
-pub(crate) struct NativeInstalls {
-    pub(crate) policy: Arc<PackagePolicy>,
-    /// How long one installation may take.
-    pub(crate) timeout: Duration,
-}
-
-/// A backend of native kernels, and the Python that it runs.
-pub(crate) struct NativeBackend {
-    pub(crate) backend: Arc<dyn Backend>,
-    /// `3.13.1`
+/// A backend of native kernels and the version of its Python.
+pub(crate) struct NativeKernels {
+    backend: Arc<dyn Backend>,
+    /// The version of Python: `3.13.1`.
     pub(crate) python: String,
-    warm: Box<dyn FnOnce() -> Result<(), String> + Send>,
-    another: Box<dyn Fn(Limits, bool) -> Result<NativeBackend, String>>,
+    warm_up: Box<dyn FnOnce() -> Result<(), CommandError> + Send>,
+    with_limits: Box<dyn Fn(Limits, bool) -> Result<NativeKernels, CommandError>>,
 }
 
-impl NativeBackend {
-    /// Another of the same environment, whose kernels have these limits, and tracebacks with colours if `color` says so.
-    pub(crate) fn another(&self, limits: Limits, color: bool) -> Result<Self, String> {
-        (self.another)(limits, color)
+impl NativeKernels {
+    /// Creates a second backend of the same environment, with these limits and, if `color` is set, coloured tracebacks.
+    pub(crate) fn with_limits(&self, limits: Limits, color: bool) -> Result<Self, CommandError> {
+        (self.with_limits)(limits, color)
     }
 
-    /// This one, which was made with these options.
     #[cfg(target_os = "linux")]
-    fn of(native: belljar_jupyter::Native, options: belljar_jupyter::NativeOptions, python: String) -> Self {
-        let backend = Arc::new(native);
-        let warm = backend.clone();
-        let same = python.clone();
-        let another = move |limits: Limits, color: bool| -> Result<Self, String> {
-            let options = belljar_jupyter::NativeOptions { limits, color, ..options.clone() };
-            let native = belljar_jupyter::Native::new(options.clone()).map_err(|error| error.to_string())?;
-            Ok(Self::of(native, options, same.clone()))
+    fn new(backend: belljar_native::NativeBackend, options: belljar_native::NativeOptions) -> Self {
+        let backend = Arc::new(backend);
+        let warm_up = backend.clone();
+        let python = options.python_version.clone();
+        let with_limits = move |limits: Limits, color: bool| -> Result<Self, CommandError> {
+            let options = belljar_native::NativeOptions { limits, color, ..options.clone() };
+            let backend = belljar_native::NativeBackend::new(options.clone())?;
+            Ok(Self::new(backend, options))
         };
-        let warm = move || warm.warm_up().map_err(|error| error.to_string());
-        Self { backend, python, warm: Box::new(warm), another: Box::new(another) }
+        let warm_up = move || Ok(warm_up.warm_up()?);
+        Self { backend, python, warm_up: Box::new(warm_up), with_limits: Box::new(with_limits) }
     }
 
-    /// Does the imports and starts a kernel ahead, on a thread of its own: the first session finds them done.
-    pub(crate) fn warm_up_aside(self) -> Arc<dyn Backend> {
-        let warm = self.warm;
+    /// Starts the zygote and a first kernel on a separate thread, so that the first session does not wait for them.
+    pub(crate) fn warm_up_in_background(self) -> Arc<dyn Backend> {
+        let warm_up = self.warm_up;
         std::thread::spawn(move || {
-            if let Err(error) = warm() {
-                tracing::error!("native kernels are not ready: {error}");
+            if let Err(error) = warm_up() {
+                tracing::error!("failed to prepare native kernels: {error}");
             }
         });
         self.backend
@@ -105,8 +94,8 @@ impl NativeBackend {
 }
 
 impl SandboxOptions {
-    /// Whether the options go together: some are for native kernels alone.
-    fn check(&self) -> Result<(), String> {
+    /// Checks that options for native kernels are used only with them.
+    fn check(&self) -> Result<(), CommandError> {
         let only_native = [
             ("--venv", self.venv.is_some()),
             ("--allow-unsandboxed", self.allow_unsandboxed),
@@ -115,14 +104,15 @@ impl SandboxOptions {
         ];
         match only_native.into_iter().find(|(_, given)| *given) {
             Some((option, _)) if self.sandbox == Sandbox::Wasm => {
-                Err(format!("{option} is for native kernels\nhint: `--sandbox native` runs code in them"))
+                Err(CommandError::new(format!("{option} applies to native kernels only"))
+                    .with_hint("select them with --sandbox native"))
             }
             _ => Ok(()),
         }
     }
 
-    /// The backend of native kernels with these limits, if one is asked for. Of `packages` it takes what sessions may
-    /// install: nothing when it is not to be fetched.
+    /// Creates the backend of native kernels with these limits, if the options select it. `packages` determines which
+    /// packages sessions may install; offline they may not install any.
     #[cfg(target_os = "linux")]
     pub(crate) fn native(
         &self,
@@ -130,10 +120,10 @@ impl SandboxOptions {
         color: bool,
         packages: &PackageOptions,
         offline: bool,
-    ) -> Result<Option<NativeBackend>, String> {
-        use belljar_jupyter::environment::{Environment, Environments};
-        use belljar_jupyter::sandbox::Policy;
-        use belljar_jupyter::{Native, NativeOptions, NativePackages};
+    ) -> Result<Option<NativeKernels>, CommandError> {
+        use belljar_native::environment::{Environment, Environments};
+        use belljar_native::{NativeBackend, NativeOptions, NativePackages};
+        use belljar_sandbox::Policy;
 
         self.check()?;
         let policy = match self.sandbox {
@@ -141,24 +131,27 @@ impl SandboxOptions {
             Sandbox::Native => Policy::Full,
             Sandbox::NativeWeak => Policy::Weak,
         };
-        // What is said on the command line comes before what is set for good.
+        // Options override environment variables.
         let variable = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let venv = match (&self.venv, &self.native_dir) {
             (None, None) => variable("BELLJAR_VENV"),
             (venv, _) => venv.clone(),
         };
         let environment = match venv {
-            Some(directory) => Environment::of_directory(&directory).map_err(|error| error.to_string())?,
+            Some(directory) => Environment::from_directory(&directory)?,
             None => {
                 let root = self.native_dir.clone().or_else(|| variable("BELLJAR_NATIVE"));
-                let environments = Environments::new(root)
-                    .ok_or("this user has no home directory\nhint: --venv DIR names an environment")?;
-                environments.current().map_err(|error| error.to_string())?
+                let environments = Environments::new(root).ok_or_else(|| {
+                    CommandError::new("the home directory of this user is unknown")
+                        .with_hint("name an environment with --venv DIR")
+                })?;
+                environments.current()?
             }
         };
         let installs = packages.native_installs(offline)?;
-        let uv = find_on_path("uv");
+        let uv = which::which("uv").ok();
         let mut options = NativeOptions::new(environment.interpreter());
+        options.python_version = environment.python;
         options.limits = limits;
         options.color = color;
         options.policy = policy;
@@ -166,33 +159,36 @@ impl SandboxOptions {
         if let Some(space) = self.package_space {
             options.package_bytes = space;
         }
-        options.packages =
-            installs.map(|NativeInstalls { policy, timeout }| NativePackages { uv, policy: Some(policy), timeout });
-        let made = Native::new(options.clone()).map_err(|error| error.to_string());
-        let native = match made {
-            Ok(native) => {
+        options.packages = installs.map(|NativeInstalls { policy, timeout }| NativePackages {
+            uv,
+            policy: Some(policy),
+            hint: Some(Arc::new(crate::hint::Hint::hint)),
+            timeout,
+        });
+        let backend = match NativeBackend::new(options.clone()) {
+            Ok(backend) => {
                 if policy == Policy::Weak {
                     eprintln!(
-                        "warning: code runs in a weak sandbox (native-weak): it sees this machine's processes and network \
-                         interfaces, and quotas do not hold"
+                        "warning: code runs in a weak sandbox (native-weak): it sees the processes and network interfaces of \
+                         this machine, and quotas do not apply"
                     );
                 }
-                native
+                backend
             }
             Err(error) if self.allow_unsandboxed => {
                 eprintln!(
-                    "warning: code runs WITHOUT a sandbox (--allow-unsandboxed): it can do whatever you can\n\
-                     the sandbox does not stand here: {error}"
+                    "warning: code runs WITHOUT a sandbox (--allow-unsandboxed), with your full privileges\n\
+                     the sandbox is unavailable: {error}"
                 );
                 options.policy = Policy::Unsandboxed;
-                Native::new(options.clone()).map_err(|error| error.to_string())?
+                NativeBackend::new(options.clone())?
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
-        Ok(Some(NativeBackend::of(native, options, environment.python)))
+        Ok(Some(NativeKernels::new(backend, options)))
     }
 
-    /// The backend of native kernels: there is none here.
+    /// Returns an error if native kernels are selected, because they require Linux.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn native(
         &self,
@@ -200,17 +196,11 @@ impl SandboxOptions {
         _: bool,
         _: &PackageOptions,
         _: bool,
-    ) -> Result<Option<NativeBackend>, String> {
+    ) -> Result<Option<NativeKernels>, CommandError> {
         self.check()?;
         match self.sandbox {
             Sandbox::Wasm => Ok(None),
-            _ => Err("native kernels need Linux\nhint: leave out --sandbox".into()),
+            _ => Err(CommandError::new("native kernels require Linux").with_hint("leave out --sandbox")),
         }
     }
-}
-
-#[cfg(target_os = "linux")]
-fn find_on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }

@@ -1,44 +1,48 @@
-//! The commands that serve MCP: `stdio`, `streamable-http`, `streamable-http-stateless`, `sse`; and `example`.
+//! The commands that serve MCP: `stdio`, `streamable-http`, `streamable-http-stateless` and `sse`; and `example`.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::kernel::Backend;
 use belljar_core::{NoProgress, parse_size};
-use belljar_python::Python;
-use belljar_server::{Capacity, HttpOptions, HttpTransport, ReturnMode, Runner, Server, Workplace};
+use belljar_python::{Python, RuntimeLoader, WasmBackend};
+use belljar_server::{HttpOptions, HttpTransport, ReturnMode, Runner, Server};
+use belljar_sessions::{GuestThreadPool, PoolLimits};
 use clap::{Args, ValueEnum};
 
 use crate::access::AccessOptions;
-use crate::cli::{Global, seconds};
+use crate::command_error::CommandError;
 use crate::console::print_line;
-use crate::held::Held;
+use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
-use crate::outcome::{fail, fail_with, words};
+use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
-use crate::sandbox_options::{NativeBackend, SandboxOptions};
+use crate::sandbox_options::{NativeKernels, SandboxOptions};
 use crate::session_options::SessionOptions;
+use crate::shutdown::BackendTracker;
+use crate::value_parsers::seconds;
 
-/// How long threads that do not hear of the end may take.
-const BLOCKED: Duration = Duration::from_millis(200);
+/// The time that the runtime waits for blocked threads at the end.
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Options of every server.
+/// The options of every server.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeArguments {
-    /// The tools to offer.
+    /// Tools to offer.
     #[arg(long, value_enum, default_value_t)]
     toolset: Toolset,
-    /// The shape of the tool's answer.
+    /// Format of the tool's result.
     #[arg(long, value_enum, default_value_t)]
-    return_mode: Mode,
-    /// Accepted for those who are used to it: code never reaches the network.
+    return_mode: ResultFormat,
+    /// Accepted for compatibility with mcp-run-python. Code never has access to the network.
     #[arg(long)]
     disable_networking: bool,
-    /// Pieces of code that run at the same time [default: four for each core, and at least 16].
+    /// Maximum number of pieces of code that run at the same time [default: four for each core, and at least 16].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     max_concurrency: Option<u16>,
-    /// Pieces of code that may wait for their turn; more are refused.
+    /// Maximum number of pieces of code that wait to run. Further calls are refused.
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_queue: u16,
     #[command(flatten)]
@@ -51,22 +55,22 @@ pub(crate) struct ServeArguments {
     packages: PackageOptions,
 }
 
-/// Which tools.
+/// A set of tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Toolset {
-    /// `run_python_code` alone: each call in an interpreter of its own.
+    /// `run_python_code` only: each call in an interpreter of its own.
     #[default]
     Python,
-    /// `execute_code` and its kin: sessions that keep variables and files.
+    /// `execute_code` and related tools: sessions that keep variables and files.
     Interpreter,
     /// Both.
     All,
 }
 
-/// What the tool's text looks like.
+/// A format of the tool's result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// Blocks in tags.
+enum ResultFormat {
+    /// XML-like blocks.
     #[default]
     Xml,
     /// One JSON object.
@@ -74,87 +78,125 @@ enum Mode {
 }
 
 impl ServeArguments {
-    /// A server as the options say, which begins to make Python ready.
-    fn server(&self, global: &Global, held: &Held) -> Result<Server, String> {
+    /// Creates the server that the options describe, and starts to prepare Python.
+    fn server(&self, global: &GlobalOptions, tracker: &BackendTracker) -> Result<Server, CommandError> {
         let mode = match self.return_mode {
-            Mode::Xml => ReturnMode::Xml,
-            Mode::Json => ReturnMode::Json,
+            ResultFormat::Xml => ReturnMode::Xml,
+            ResultFormat::Json => ReturnMode::Json,
         };
-        if let Some(server) = self.native_server(mode, global.offline(), held)? {
+        let backends = match self.native_backends(global.offline(), tracker)? {
+            Some(backends) => backends,
+            None => self.wasm_backends(global)?,
+        };
+        let Backends { runs, sessions, is_native, warm_up } = backends;
+        let pool = Arc::new(GuestThreadPool::new(self.pool_limits(), runs.thread_runner()));
+        for warm_up in warm_up {
+            if let Err(error) = pool.submit(move |_permit| warm_up()) {
+                tracing::error!(%error, "failed to prepare Python ahead of time: the first call prepares it");
+            }
+        }
+        let server = Server::new(Runner::new(runs, pool.clone()), mode);
+        if self.toolset == Toolset::Python {
             return Ok(server);
         }
-        let runner = self.runner(global)?;
-        if self.toolset == Toolset::Python {
-            return Ok(Server::new(runner, mode));
-        }
-        let sessions = self.sessions.sessions(self.limits.of_server(), &runner, held)?;
-        Ok(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter))
+        let sessions = self.sessions.sessions(sessions, is_native, pool, tracker)?;
+        Ok(server.with_sessions(sessions, self.toolset == Toolset::Interpreter))
     }
 
-    /// A server of native kernels, if that is what the options ask for.
-    fn native_server(&self, mode: ReturnMode, offline: bool, held: &Held) -> Result<Option<Server>, String> {
-        let limits = self.limits.of_server();
-        let of_sessions = (self.sessions.limits(limits), self.sessions.color());
-        let (first, color) = if self.toolset == Toolset::Interpreter { of_sessions } else { (limits, false) };
-        let Some(native) = self.sandbox.native(first, color, &self.packages, offline)? else { return Ok(None) };
+    /// Creates the backends of native kernels, if the options select them.
+    fn native_backends(&self, offline: bool, tracker: &BackendTracker) -> Result<Option<Backends>, CommandError> {
+        let limits = self.limits.for_server();
+        let (session_limits, session_color) = (self.sessions.limits(limits), self.sessions.color());
+        let (first_limits, first_color) =
+            if self.toolset == Toolset::Interpreter { (session_limits, session_color) } else { (limits, false) };
+        let Some(native) = self.sandbox.native(first_limits, first_color, &self.packages, offline)? else {
+            return Ok(None);
+        };
         // A kernel's limits are those of its backend, and sessions have limits of their own.
-        let second = match self.toolset {
-            Toolset::All => Some(native.another(of_sessions.0, of_sessions.1)?),
+        let native_sessions = match self.toolset {
+            Toolset::All => Some(native.with_limits(session_limits, session_color)?),
             Toolset::Python | Toolset::Interpreter => None,
         };
-        let python = native.python.clone();
-        let ready = |native: NativeBackend| {
-            let backend = native.warm_up_aside();
-            held.add(&backend);
+        let warmed_up = |native: NativeKernels| {
+            let backend = native.warm_up_in_background();
+            tracker.add(&backend);
             backend
         };
-        let backend = ready(native);
-        let runner = Runner::on(backend.clone(), &python, limits, self.capacity());
-        if self.toolset == Toolset::Python {
-            return Ok(Some(Server::new(runner, mode)));
-        }
-        let sessions = self.sessions.native_sessions(second.map_or(backend, ready), &runner)?;
-        Ok(Some(Server::new(runner, mode).with_sessions(sessions, self.toolset == Toolset::Interpreter)))
+        let runs = warmed_up(native);
+        let sessions = native_sessions.map_or_else(|| runs.clone(), warmed_up);
+        Ok(Some(Backends { runs, sessions, is_native: true, warm_up: Vec::new() }))
     }
 
-    fn capacity(&self) -> Capacity {
-        let mut capacity = Capacity { waiting: self.max_queue.into(), ..Capacity::default() };
-        if let Some(running) = self.max_concurrency {
-            capacity.running = running.into();
-        }
-        capacity
-    }
-
-    fn runner(&self, global: &Global) -> Result<Runner, String> {
-        let capacity = self.capacity();
+    /// Creates the backends of the WebAssembly sandbox, which share one runtime.
+    fn wasm_backends(&self, global: &GlobalOptions) -> Result<Backends, CommandError> {
         let (options, offline, packages) = (global.options()?, global.offline(), self.packages.clone());
-        Ok(Runner::start(self.limits.of_server(), capacity, move |progress| {
-            let python = Python::open(&options, progress).map_err(|error| words(&error))?;
-            // What the installer itself fetches belongs to no call.
+        let runtime = Arc::new(RuntimeLoader::new(move |progress| {
+            let python = Python::open(&options, progress).map_err(CommandError::from)?;
+            // The installer fetches its own files for all calls, so that their progress is not shown to any of them.
             let packages = Packages::new(&python, &packages, offline, Arc::new(NoProgress))?;
             packages.preload()?;
-            let (given, source) = packages.into_parts();
-            Ok(Workplace { python, given, source })
-        }))
+            Ok(packages.into_runtime(python))
+        }));
+        let limits = self.limits.for_server();
+        let runs = WasmBackend::new(runtime.clone(), limits, false);
+        let sessions = WasmBackend::new(runtime.clone(), self.sessions.limits(limits), self.sessions.color());
+        let load_runtime: Box<dyn FnOnce() + Send> = Box::new(move || {
+            if let Err(error) = runtime.get(&NoProgress) {
+                tracing::error!("failed to prepare Python: {error}");
+            }
+        });
+        let mut warm_up = vec![load_runtime];
+        if self.toolset != Toolset::Python {
+            let sessions = sessions.clone();
+            warm_up.push(Box::new(move || {
+                if let Err(error) = sessions.warm_up_sessions() {
+                    tracing::error!("failed to prepare sessions: {error}");
+                }
+            }));
+        }
+        Ok(Backends { runs: Arc::new(runs), sessions: Arc::new(sessions), is_native: false, warm_up })
+    }
+
+    fn pool_limits(&self) -> PoolLimits {
+        let limits = PoolLimits { max_queued: self.max_queue.into(), ..PoolLimits::default() };
+        match self.max_concurrency {
+            Some(max_running) => PoolLimits { max_running: max_running.into(), ..limits },
+            None => limits,
+        }
     }
 }
 
-/// Options of servers that are reached over HTTP.
+/// The backends of a server.
+struct Backends {
+    /// The backend of `run_python_code`.
+    runs: Arc<dyn Backend>,
+    /// The backend of the session tools.
+    sessions: Arc<dyn Backend>,
+    /// Set for native kernels.
+    is_native: bool,
+    /// Work on guest threads that the first calls would otherwise wait for.
+    warm_up: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+/// The options of servers over HTTP.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "HTTP")]
 pub(crate) struct HttpArguments {
-    /// Address to listen on: a name or an IP address.
+    /// Address to listen on: a host name or an IP address.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// Port to listen on; 0 takes one that is free.
+    /// Port to listen on; 0 selects a free port.
     #[arg(long, default_value_t = 3001)]
     port: u16,
-    /// Longest request.
+    /// Maximum size of a request body.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16MB")]
     max_body: u64,
-    /// End a session in which nothing happens for so many seconds.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300")]
-    idle: Duration,
+    /// Time until an idle MCP session over HTTP ends.
+    #[arg(long, alias = "idle", value_name = "SECONDS", value_parser = seconds, default_value = "300")]
+    http_session_timeout: Duration,
+    /// Maximum number of MCP sessions over HTTP [default: that of --max-sessions].
+    #[arg(long, value_name = "N", env = "BELLJAR_MAX_HTTP_SESSIONS", hide_env_values = true)]
+    max_http_sessions: Option<usize>,
     #[command(flatten)]
     access: AccessOptions,
     #[command(flatten)]
@@ -162,39 +204,42 @@ pub(crate) struct HttpArguments {
 }
 
 impl HttpArguments {
-    fn options(&self, transport: HttpTransport, beyond: bool) -> Result<HttpOptions, String> {
+    fn options(&self, transport: HttpTransport, is_exposed: bool) -> Result<HttpOptions, CommandError> {
         let mut options = HttpOptions::new(transport);
         options.max_body = usize::try_from(self.max_body).unwrap_or(usize::MAX);
-        options.max_sessions = self.serve.sessions.max_sessions;
-        options.idle = self.idle;
-        self.access.apply(&mut options, beyond, &self.host)?;
+        options.max_sessions = self.max_http_sessions.unwrap_or(self.serve.sessions.max_sessions);
+        options.idle = self.http_session_timeout;
+        self.access.apply(&mut options, is_exposed, &self.host)?;
         Ok(options)
     }
 }
 
-/// `belljar streamable-http`, `streamable-http-stateless` and `sse`.
-pub(crate) fn http(global: &Global, arguments: &HttpArguments, transport: HttpTransport) -> ExitCode {
+/// Runs `belljar streamable-http`, `streamable-http-stateless` and `sse`.
+pub(crate) fn http(global: &GlobalOptions, arguments: &HttpArguments, transport: HttpTransport) -> ExitCode {
     let prepared = arguments.serve.packages.check().and_then(|()| {
         let addresses = (arguments.host.as_str(), arguments.port).to_socket_addrs();
         let addresses = addresses.map_err(|error| format!("--host {}: {error}", arguments.host))?;
-        let address = addresses.into_iter().next().ok_or(format!("--host {}: it has no address", arguments.host))?;
+        let address =
+            addresses.into_iter().next().ok_or_else(|| format!("--host {}: no address found", arguments.host))?;
         let options = arguments.options(transport, !is_loopback(address.ip()))?;
         Ok((address, options))
     });
     let (address, options) = match prepared {
         Ok(prepared) => prepared,
-        Err(message) => return fail(&message),
+        Err(error) => return fail(error),
     };
-    serve(async |held| {
+    run_with_runtime(async |tracker| {
         let listener = tokio::net::TcpListener::bind(address)
             .await
-            .map_err(|error| std::io::Error::other(format!("cannot listen on {address}: {error}")))?;
-        // Only now: who cannot listen need not make Python ready.
-        let server = arguments.serve.server(global, held).map_err(std::io::Error::other)?;
+            .map_err(|error| format!("failed to listen on {address}: {error}"))?;
+        // Python is prepared only after the server listens, because a server that fails to listen does not need it.
+        let server = arguments.serve.server(global, tracker)?;
         let path = if transport == HttpTransport::Sse { "sse" } else { "mcp" };
         let scheme = if options.tls.is_some() { "https" } else { "http" };
-        eprintln!("listening on {scheme}://{}/{path}", listener.local_addr()?);
-        belljar_server::serve_http(server, listener, options, told_to_end()).await
+        let address = listener.local_addr().map_err(|error| CommandError::from_error(&error))?;
+        eprintln!("listening on {scheme}://{address}/{path}");
+        let served = belljar_server::serve_http(server, listener, options, shutdown_signal()).await;
+        served.map_err(|error| CommandError::from_error(&error))
     })
 }
 
@@ -202,8 +247,8 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Ctrl-C, or the signal by which service managers end a process.
-async fn told_to_end() {
+/// Waits for Ctrl-C or SIGTERM, with which service managers end a process.
+async fn shutdown_signal() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
@@ -216,47 +261,48 @@ async fn told_to_end() {
         }
     }
     if let Err(error) = tokio::signal::ctrl_c().await {
-        tracing::warn!(%error, "Ctrl-C is not heard");
+        tracing::warn!(%error, "failed to handle Ctrl-C");
         std::future::pending::<()>().await;
     }
 }
 
-/// `belljar stdio`.
-pub(crate) fn stdio(global: &Global, arguments: &ServeArguments) -> ExitCode {
-    if let Err(message) = arguments.packages.check() {
-        return fail(&message);
+/// Runs `belljar stdio`.
+pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments) -> ExitCode {
+    if let Err(error) = arguments.packages.check() {
+        return fail(error);
     }
-    serve(async |held| {
-        let server = arguments.server(global, held).map_err(std::io::Error::other)?;
-        belljar_server::serve_stdio(server, told_to_end()).await
+    run_with_runtime(async |tracker| {
+        let server = arguments.server(global, tracker)?;
+        let served = belljar_server::serve_stdio(server, shutdown_signal()).await;
+        served.map_err(|error| CommandError::from_error(&error))
     })
 }
 
-/// `belljar example`: the tool's answer to a small program.
-pub(crate) fn example(global: &Global, arguments: &ServeArguments) -> ExitCode {
+/// Runs `belljar example`: prints the tool's result for a sample program.
+pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments) -> ExitCode {
     const CODE: &str = "import sys\nprint('Python', sys.version.split()[0])\n[n * n for n in range(5)]";
-    serve(async |held| {
-        let server = arguments.server(global, held).map_err(std::io::Error::other)?;
+    run_with_runtime(async |tracker| {
+        let server = arguments.server(global, tracker)?;
         eprintln!("running:\n{CODE}\n");
         print_line(server.answer(CODE).await);
         Ok(())
     })
 }
 
-/// Does `work` on a runtime. What it makes ends before the process does.
-fn serve(work: impl AsyncFnOnce(&Held) -> std::io::Result<()>) -> ExitCode {
+/// Runs `work` on a new runtime, and waits for the backends that it creates before it returns.
+fn run_with_runtime(work: impl AsyncFnOnce(&BackendTracker) -> Result<(), CommandError>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("cannot start: {error}")),
+        Err(error) => return fail(format!("failed to start threads: {error}")),
     };
-    let held = Held::default();
-    let ended = runtime.block_on(work(&held));
-    // Tasks have clones of the server: they go with the runtime. What may block is a read of standard input.
-    runtime.shutdown_timeout(BLOCKED);
-    held.wait();
-    match ended {
+    let tracker = BackendTracker::default();
+    let result = runtime.block_on(work(&tracker));
+    // Tasks hold clones of the server until the runtime ends. A read of standard input may block a thread.
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
+    tracker.wait();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail_with(&error),
+        Err(error) => fail(error),
     }
 }

@@ -1,122 +1,132 @@
-//! `belljar sessions`: list, export, import and remove the sessions of a directory.
+//! `belljar sessions`: lists, exports, imports and deletes the sessions in a directory.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use belljar_sessions::{SessionId, Store, StoreError, notebook};
 use clap::{Args, Subcommand};
 
+use crate::command_error::CommandError;
 use crate::console::{print, print_line};
 use crate::outcome::fail;
 
-/// Names of what an exported session holds.
+/// The names of the parts of an exported session.
 const STATE: &str = "state";
 const CELLS: &str = "cells.jsonl";
-/// Bytes of a part of an exported session: what a session itself may have, with room.
+/// The maximum size of a part of an exported session, in bytes. It exceeds the limits of sessions.
 const MAX_PART: u64 = 8 << 30;
 
-/// What can be done about sessions that a server keeps in a directory.
+/// A subcommand of `belljar sessions`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum SessionsCommand {
     /// List the sessions.
-    List(Place),
-    /// Write a session to a file, or what was run in it as a notebook.
+    List(SessionDirArgs),
+    /// Write a session, or its cells as a notebook, to a file.
     #[command(after_help = "\
 Examples:
   belljar sessions export --data-dir DIR SESSION -o session.belljar
   belljar sessions export --data-dir DIR SESSION --notebook > session.ipynb")]
     Export {
-        /// The session.
+        /// Session to export.
         session: String,
-        /// The file; standard output unless said.
+        /// File to write [default: standard output].
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Write what was run, with its outputs, as a notebook (.ipynb).
+        /// Write the cells with their outputs as a notebook (.ipynb).
         #[arg(long)]
         notebook: bool,
         #[command(flatten)]
-        place: Place,
+        directory: SessionDirArgs,
     },
-    /// Read a session from a file; prints its new name.
+    /// Read a session from a file and print its new ID.
     Import {
-        /// The file.
+        /// File to read.
         file: PathBuf,
         #[command(flatten)]
-        place: Place,
+        directory: SessionDirArgs,
     },
     /// Delete sessions.
     Rm {
-        /// The sessions.
+        /// Sessions to delete.
         #[arg(required = true)]
         sessions: Vec<String>,
         #[command(flatten)]
-        place: Place,
+        directory: SessionDirArgs,
     },
 }
 
-/// Where the sessions are.
+/// The directory of sessions.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
-    /// The directory in which a server keeps its sessions.
+pub(crate) struct SessionDirArgs {
+    /// Directory in which a server saves its sessions.
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
     data_dir: PathBuf,
 }
 
-impl Place {
-    fn store(&self) -> Result<Store, String> {
+impl SessionDirArgs {
+    /// Opens the store in an existing directory.
+    fn existing_store(&self) -> Result<Store, CommandError> {
         if !self.data_dir.is_dir() {
-            return Err(format!("--data-dir: {} is no directory", self.data_dir.display()));
+            return Err(CommandError::new(format!("--data-dir: {} is not a directory", self.data_dir.display())));
         }
-        Store::open(&self.data_dir).map_err(|error| format!("cannot use {}: {error}", self.data_dir.display()))
+        self.store()
+    }
+
+    /// Opens the store. Creates the directory if it does not exist.
+    fn store(&self) -> Result<Store, CommandError> {
+        Store::open(&self.data_dir)
+            .map_err(|error| CommandError::new(format!("failed to open {}: {error}", self.data_dir.display())))
+    }
+
+    /// Parses a session ID.
+    fn session_id(&self, name: &str) -> Result<SessionId, CommandError> {
+        SessionId::parse(name).ok_or_else(|| self.not_found(name))
+    }
+
+    /// Converts an error about the session `id`.
+    fn describe(&self, error: StoreError, id: &SessionId) -> CommandError {
+        match error {
+            StoreError::Missing => self.not_found(id.as_str()),
+            other => other.into(),
+        }
+    }
+
+    fn not_found(&self, name: &str) -> CommandError {
+        CommandError::new(format!("session {name} does not exist in {}", self.data_dir.display()))
+            .with_hint("`belljar sessions list` lists the sessions")
     }
 }
 
-/// Does what `command` says.
+/// Runs a subcommand of `belljar sessions`.
 pub(crate) fn sessions(command: &SessionsCommand) -> ExitCode {
-    let done = match command {
-        SessionsCommand::List(place) => list(place),
-        SessionsCommand::Export { session, output, notebook, place } => {
-            export(place, session, output.as_deref(), *notebook)
+    let result = match command {
+        SessionsCommand::List(directory) => list(directory),
+        SessionsCommand::Export { session, output, notebook, directory } => {
+            export(directory, session, output.as_deref(), *notebook)
         }
-        SessionsCommand::Import { file, place } => import(place, file),
-        SessionsCommand::Rm { sessions, place } => sessions.iter().try_for_each(|session| remove(place, session)),
+        SessionsCommand::Import { file, directory } => import(directory, file),
+        SessionsCommand::Rm { sessions, directory } => {
+            sessions.iter().try_for_each(|session| remove(directory, session))
+        }
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(&message),
+        Err(error) => fail(error),
     }
 }
 
-fn named(name: &str, place: &Place) -> Result<SessionId, String> {
-    SessionId::parse(name).ok_or_else(|| missing(name, place))
-}
-
-fn missing(name: &str, place: &Place) -> String {
-    format!(
-        "there is no session {name} in {}\nhint: `belljar sessions list` names those that there are",
-        place.data_dir.display()
-    )
-}
-
-fn in_words(error: StoreError, id: &SessionId, place: &Place) -> String {
-    match error {
-        StoreError::Missing => missing(id.as_str(), place),
-        other => other.to_string(),
-    }
-}
-
-fn list(place: &Place) -> Result<(), String> {
-    let store = place.store()?;
+fn list(directory: &SessionDirArgs) -> Result<(), CommandError> {
+    let store = directory.existing_store()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for id in store.list().map_err(|error| format!("cannot read {}: {error}", place.data_dir.display()))? {
-        let line = match store.head(&id) {
-            Ok(head) => {
-                let idle = now.saturating_sub(Duration::from_millis(head.used)).as_secs() / 60;
-                let python = head.about["python"].as_str().unwrap_or("an unknown Python");
-                let cells = head.about["count"].as_u64().unwrap_or(0);
+    for id in store.list().map_err(|error| format!("failed to read {}: {error}", directory.data_dir.display()))? {
+        let line = match store.header(&id) {
+            Ok(header) => {
+                let idle = now.saturating_sub(header.last_used()).as_secs() / 60;
+                let python = header.metadata["python"].as_str().unwrap_or("an unknown Python");
+                let cells = header.metadata["count"].as_u64().unwrap_or(0);
                 format!("{}  {cells:>5} cells  idle for {idle} min  {python}", id.as_str())
             }
             Err(error) => format!("{}  {error}", id.as_str()),
@@ -126,28 +136,34 @@ fn list(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-fn export(place: &Place, session: &str, output: Option<&Path>, as_notebook: bool) -> Result<(), String> {
-    let id = named(session, place)?;
-    let store = place.store()?;
+fn export(
+    directory: &SessionDirArgs,
+    session: &str,
+    output: Option<&Path>,
+    as_notebook: bool,
+) -> Result<(), CommandError> {
+    let id = directory.session_id(session)?;
+    let store = directory.existing_store()?;
     let bytes = if as_notebook {
-        store.head(&id).map_err(|error| in_words(error, &id, place))?;
-        let cells = store.records(&id).map_err(|error| error.to_string())?;
-        let text = serde_json::to_string_pretty(&notebook::of_cells(cells)).map_err(|error| error.to_string())?;
+        store.header(&id).map_err(|error| directory.describe(error, &id))?;
+        let cells = store.cells(&id)?;
+        let text = serde_json::to_string_pretty(&notebook::from_cells(cells)).map_err(|error| error.to_string())?;
         format!("{text}\n").into_bytes()
     } else {
-        let (state, cells) = store.export(&id).map_err(|error| in_words(error, &id, place))?;
-        packed(&[(STATE, &state), (CELLS, &cells)]).map_err(|error| error.to_string())?
+        let (state, cells) = store.export(&id).map_err(|error| directory.describe(error, &id))?;
+        pack(&[(STATE, &state), (CELLS, &cells)]).map_err(|error| error.to_string())?
     };
     match output {
-        Some(path) => std::fs::write(path, bytes).map_err(|error| format!("cannot write {}: {error}", path.display())),
-        None => {
-            print(&bytes);
-            Ok(())
+        Some(path) => {
+            std::fs::write(path, bytes).map_err(|error| format!("failed to write {}: {error}", path.display()))?;
         }
+        None => print(&bytes),
     }
+    Ok(())
 }
 
-fn packed(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
+/// Packs the parts of an exported session into a tar archive.
+fn pack(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (name, bytes) in parts {
         let mut header = tar::Header::new_gnu();
@@ -158,12 +174,11 @@ fn packed(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-fn import(place: &Place, file: &Path) -> Result<(), String> {
-    let store =
-        Store::open(&place.data_dir).map_err(|error| format!("cannot use {}: {error}", place.data_dir.display()))?;
-    let archive = File::open(file).map_err(|error| format!("cannot open {}: {error}", file.display()))?;
+fn import(directory: &SessionDirArgs, file: &Path) -> Result<(), CommandError> {
+    let store = directory.store()?;
+    let archive = File::open(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
     let (mut state, mut cells) = (None, Vec::new());
-    let wrong = |_| format!("{} is no exported session", file.display());
+    let wrong = |error| format!("{} is not an exported session: {error}", file.display());
     for entry in tar::Archive::new(archive).entries().map_err(wrong)? {
         let entry = entry.map_err(wrong)?;
         let name = entry.path().map_err(wrong)?.to_string_lossy().into_owned();
@@ -178,16 +193,16 @@ fn import(place: &Place, file: &Path) -> Result<(), String> {
             cells = bytes;
         }
     }
-    let state = state.ok_or_else(|| format!("{} is no exported session", file.display()))?;
+    let state = state.ok_or_else(|| format!("{} is not an exported session: `{STATE}` is missing", file.display()))?;
     let id = SessionId::random().map_err(|error| error.to_string())?;
-    store.import(&id, &state, &cells).map_err(|error| error.to_string())?;
+    store.import(&id, &state, &cells)?;
     print_line(id.as_str());
     Ok(())
 }
 
-fn remove(place: &Place, session: &str) -> Result<(), String> {
-    let id = named(session, place)?;
-    let store = place.store()?;
-    let removed = store.head(&id).and_then(|_| store.lease(&id, false)).and_then(|_lease| store.remove(&id));
-    removed.map_err(|error| in_words(error, &id, place))
+fn remove(directory: &SessionDirArgs, session: &str) -> Result<(), CommandError> {
+    let id = directory.session_id(session)?;
+    let store = directory.existing_store()?;
+    let removed = store.header(&id).and_then(|_| store.lease(&id, false)).and_then(|_lease| store.remove(&id));
+    removed.map_err(|error| directory.describe(error, &id))
 }

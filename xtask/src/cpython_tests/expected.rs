@@ -8,9 +8,9 @@
 //! ! test.test_csv.TestSniffer.test_that_never_ends
 //! ```
 //!
-//! In a pattern `*` stands for any characters. Every test that a pattern matches must fail or be skipped, and every
-//! pattern must match a failure: the list is neither too short nor too long. Behind `!` stands a test that is left
-//! out, because it would run for minutes.
+//! In a pattern `*` matches any characters. Every test that a pattern matches must fail or be skipped, and every
+//! pattern must match a failure: the list is neither too short nor too long. `!` precedes a test that is not run,
+//! because it would run for minutes.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(super) struct Expected {
 /// One line of the list.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The heading it stands under.
+    /// The heading above the line.
     pub(super) reason: String,
     pub(super) pattern: String,
     left_out: bool,
@@ -32,7 +32,8 @@ pub(super) struct Entry {
 impl Expected {
     /// Reads the list.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| format!("failed to read {}: {error}", path.display()))?;
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
@@ -54,7 +55,7 @@ impl Expected {
             };
             let (pattern, left_out) = line.strip_prefix("! ").map_or((line, false), |rest| (rest, true));
             if entries.iter().any(|entry| entry.pattern == pattern) {
-                return Err(format!("line {}: {pattern} stands in the list twice", index + 1));
+                return Err(format!("line {}: {pattern} is in the list twice", index + 1));
             }
             entries.push(Entry { reason, pattern: pattern.to_owned(), left_out });
         }
@@ -69,25 +70,25 @@ impl Expected {
         }
     }
 
-    /// The ids of a module's tests that are not to be run.
+    /// Returns the IDs of a module's tests that are not run.
     pub(super) fn left_out(&self, module: &str) -> Vec<String> {
         let left_out = self.entries.iter().filter(|entry| entry.left_out && entry.is_about(module));
         left_out.map(|entry| entry.pattern.trim_start_matches(&format!("{module}:")).to_owned()).collect()
     }
 
-    /// The line that names a test, if one does.
+    /// Returns the line that names a test.
     pub(super) fn find(&self, test: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.matches(test))
     }
 
-    /// The lines about one module's failures.
+    /// Returns the lines about one module's failures.
     pub(super) fn of_module(&self, module: &str) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| !entry.left_out && entry.is_about(module))
     }
 }
 
 impl Entry {
-    /// Whether this line names the test.
+    /// Returns whether this line names the test.
     pub(super) fn matches(&self, test: &str) -> bool {
         matches(&self.pattern, test)
     }
@@ -98,7 +99,7 @@ impl Entry {
     }
 }
 
-/// Whether a text matches a pattern in which `*` stands for any characters.
+/// Returns whether a text matches a pattern in which `*` matches any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((prefix, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(text) = text.strip_prefix(prefix) else { return false };

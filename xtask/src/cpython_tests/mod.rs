@@ -31,7 +31,7 @@ Options:
   --details FILE     write every unexpected failure's traceback there
   --list-failures    print all failures instead of comparing them with the list";
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     tests: Option<PathBuf>,
     belljar: Option<PathBuf>,
@@ -42,7 +42,7 @@ struct Options {
     modules: Vec<String>,
 }
 
-/// Runs the chore; answers whether every module did what the list expects.
+/// Runs the chore. Returns whether every module has the results that the list expects.
 pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, String> {
     let Some(options) = parse(arguments)? else {
         println!("{USAGE}");
@@ -72,7 +72,8 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     }
     let report = Report::new(&runs, &expected);
     if let Some(path) = options.details {
-        std::fs::write(&path, report.details()).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        std::fs::write(&path, report.details())
+            .map_err(|error| format!("failed to write {}: {error}", path.display()))?;
     }
     print!("{report}");
     Ok(report.is_as_expected())
@@ -98,7 +99,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
             "--timeout" => options.timeout = number(&value()?)?,
             "--details" => options.details = Some(value()?.into()),
             "--list-failures" => options.list_failures = true,
-            option if option.starts_with('-') => return Err(format!("there is no option {option}\n\n{USAGE}")),
+            option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{USAGE}")),
             module => options.modules.push(module.to_owned()),
         }
     }
@@ -109,14 +110,14 @@ fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| format!("{text} is not a number that can be used here"))
 }
 
-/// The names in a list: one on each line, with blank lines and comments between them.
+/// Returns the names in a list: one on each line, with blank lines and comments between them.
 fn modules(path: &Path) -> Result<Vec<String>, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| format!("failed to read {}: {error}", path.display()))?;
     let names = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Runs each module in a process of its own, a few at once; answers them by name.
+/// Runs each module in a process of its own, a few concurrently, and returns the results by name.
 fn run_all(
     sandbox: &Sandbox,
     modules: &[String],

@@ -1,4 +1,4 @@
-//! What the runs mean: what differs from the list of expected failures, and the summary.
+//! The report on the runs: differences from the list of expected failures, and the summary.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::run::{ModuleRun, Outcome};
 /// The comparison of the runs with the list.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// Name and traceback.
+    /// The names and tracebacks of failures that the list does not name.
     unexpected_failures: Vec<(String, String)>,
     /// Tests that the list names, and that pass.
     unexpected_passes: Vec<String>,
@@ -46,12 +46,12 @@ impl Report {
         report
     }
 
-    /// Whether nothing differs from the list.
+    /// Returns whether the results equal the list.
     pub(super) fn is_as_expected(&self) -> bool {
         self.unexpected_failures.is_empty() && self.unexpected_passes.is_empty() && self.unused.is_empty()
     }
 
-    /// The unexpected failures with their tracebacks.
+    /// Returns the unexpected failures with their tracebacks.
     pub(super) fn details(&self) -> String {
         self.unexpected_failures.iter().map(|(test, detail)| format!("==== {test}\n{detail}\n")).collect()
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// All failures, each with the last line of its traceback: what a new list is written from.
+/// Returns all failures, each with the last line of its traceback, as the source of a new list.
 pub(super) fn failures(runs: &BTreeMap<String, ModuleRun>) -> String {
     let mut text = String::new();
     for run in runs.values() {

@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Where the suite is mounted; `run_module.py` has the same path.
+/// The mount point of the suite; `run_module.py` has the same path.
 const MOUNT_POINT: &str = "/cpython-tests";
-/// Tests of one module that may end the process, each of which costs a run of its own.
+/// The most tests of one module that may end the process. Each costs a run of its own.
 const RESTARTS: usize = 10;
-/// Bytes of standard error that are shown of a process that ended early: its end, where belljar says why.
+/// The number of bytes that are shown from the end of standard error, where belljar reports why a process ended early.
 const ERROR_SHOWN: usize = 1500;
 
-/// How modules are run.
+/// The configuration of runs.
 pub(super) struct Sandbox {
     pub(super) belljar: PathBuf,
     pub(super) program: PathBuf,
     pub(super) suite: PathBuf,
-    /// Seconds.
+    /// The time limit in seconds.
     pub(super) timeout: u32,
 }
 
-/// How a test ended. A test that is reported more than once, such as one of two generated with the same name, has its
-/// worst outcome: they are in that order.
+/// The outcome of a test, from best to worst. A test that is reported more than once, such as one of two generated with
+/// the same name, has its worst outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
     Skipped,
@@ -33,7 +33,7 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// What one module's tests did.
+/// The results of one module's tests.
 #[derive(Debug)]
 pub(super) struct ModuleRun {
     pub(super) module: String,
@@ -43,7 +43,7 @@ pub(super) struct ModuleRun {
     pub(super) time: Duration,
 }
 
-/// What one process reported.
+/// The report of one process.
 #[derive(Debug, Default)]
 struct Records {
     tests: BTreeMap<String, (Outcome, String)>,
@@ -53,11 +53,11 @@ struct Records {
 }
 
 impl Sandbox {
-    /// Runs a module but for the tests left out (ids). When a test ends the process, it has failed, and the module is
+    /// Runs a module without the tests in `left_out` (IDs). A test that ends the process has failed, and the module is
     /// run again without it.
     ///
     /// # Errors
-    /// When belljar cannot be started.
+    /// If belljar cannot be started.
     pub(super) fn run(&self, module: &str, left_out: Vec<String>) -> Result<ModuleRun, String> {
         let start = Instant::now();
         let mut left_out: BTreeSet<String> = left_out.into_iter().collect();
@@ -66,7 +66,7 @@ impl Sandbox {
             let output = self
                 .command(module, &left_out)
                 .output()
-                .map_err(|error| format!("cannot start {}: {error}", self.belljar.display()))?;
+                .map_err(|error| format!("failed to start {}: {error}", self.belljar.display()))?;
             let records = Records::read(&output.stdout);
             for (id, (outcome, detail)) in records.tests {
                 record(&mut tests, name(module, &id), outcome, detail);
@@ -76,7 +76,7 @@ impl Sandbox {
             }
             let error = String::from_utf8_lossy(&output.stderr[output.stderr.len().saturating_sub(ERROR_SHOWN)..]);
             let detail = format!("the process ended ({}):\n{error}", output.status);
-            // Without a test to blame, the module itself cannot be run.
+            // No test caused this: the module itself cannot be run.
             let culprit = records.unfinished.unwrap_or_else(|| module.to_owned());
             record(&mut tests, name(module, &culprit), Outcome::Failed, detail);
             if culprit == module || !left_out.insert(culprit) {
@@ -108,7 +108,7 @@ impl Sandbox {
 }
 
 impl Records {
-    /// Reads JSON text sequences (RFC 7464), with whatever the tests printed before, between and after them.
+    /// Parses JSON text sequences (RFC 7464), with output of the tests before, between and after them.
     fn read(output: &[u8]) -> Self {
         let mut records = Self::default();
         for line in output.split(|&byte| byte == b'\n') {
@@ -145,7 +145,7 @@ fn record(tests: &mut BTreeMap<String, (Outcome, String)>, name: String, outcome
     }
 }
 
-/// The name of a test in lists and reports.
+/// Returns the name of a test in lists and reports.
 fn name(module: &str, id: &str) -> String {
     match id.strip_prefix(module) {
         Some(rest) if rest.is_empty() || rest.starts_with('.') => id.to_owned(),
@@ -154,7 +154,7 @@ fn name(module: &str, id: &str) -> String {
 }
 
 impl ModuleRun {
-    /// The number of tests that ended so.
+    /// Returns the number of tests with this outcome.
     pub(super) fn count(&self, wanted: Outcome) -> usize {
         self.tests.values().filter(|(outcome, _)| *outcome == wanted).count()
     }

@@ -1,42 +1,43 @@
-//! The `test` package, which Pyodide's standard library leaves out: Debian's, or one that is on this machine.
+//! The `test` package, which Pyodide's standard library omits: Debian's, or a local one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian's packages of the tests: the suite, and the standard library, which holds `test.support`.
 const PACKAGES: [&str; 2] = ["libpython3.11-testsuite", "libpython3.11-stdlib"];
-/// Where the packages put the library.
+/// The library's path in the packages.
 const LIBRARY: &str = "usr/lib/python3.11";
 
 /// A test suite that can be mounted.
 pub(super) struct Suite {
-    /// Holds the packages `test`, `unittest` and `ctypes` with their tests. It also holds the rest of a standard
-    /// library, which the interpreter's own shadows.
+    /// The directory of the packages `test`, `unittest` and `ctypes` with their tests. It also has the rest of a
+    /// standard library, which the interpreter's own shadows.
     pub(super) directory: PathBuf,
-    /// Which one it is, for people.
+    /// A human-readable description.
     pub(super) description: String,
 }
 
-/// A suite that is on this machine, such as the `Lib` directory of CPython's source.
+/// Returns a local suite, such as the `Lib` directory of CPython's source.
 pub(super) fn given(directory: &Path) -> Result<Suite, String> {
     if !directory.join("test/support").is_dir() {
-        return Err(format!("{} does not hold the package test with test.support", directory.display()));
+        return Err(format!("{} does not contain the package test with test.support", directory.display()));
     }
     Ok(Suite { directory: directory.to_owned(), description: directory.display().to_string() })
 }
 
-/// Debian's suite of CPython 3.11, the nearest version that a package registry offers: fetched once into `cache`.
+/// Returns Debian's suite of CPython 3.11, the nearest version that a package registry offers. It is fetched once, into
+/// `cache`.
 ///
 /// `apt-get download` checks the packages against the hashes in the distribution's signed index. They are unpacked, not
-/// installed: none of their scripts runs.
+/// installed, so that none of their scripts runs.
 pub(super) fn from_debian(cache: &Path) -> Result<Suite, String> {
     let uris = output(Command::new("apt-get").args(["download", "--print-uris"]).args(PACKAGES)).map_err(|error| {
         format!("{error}\nhint: `apt-get update` may help; elsewhere than on Debian 12, name a suite with --tests DIR")
     })?;
-    // Lines are `'URI' FILE SIZE HASH`. Updates come under other names, so the name is the key.
+    // Lines are `'URI' FILE SIZE HASH`. Updates have other names, so the name is the key.
     let names: Vec<&str> = uris.lines().filter_map(|line| line.split(' ').nth(1)).collect();
     let Some(suite) = names.iter().find(|name| name.starts_with(PACKAGES[0])) else {
-        return Err(format!("apt-get does not say where {} is", PACKAGES[0]));
+        return Err(format!("apt-get printed no address of {}", PACKAGES[0]));
     };
     let description = suite.trim_end_matches("_all.deb").replace('_', " ");
     let unpacked = cache.join(suite);
@@ -48,19 +49,19 @@ pub(super) fn from_debian(cache: &Path) -> Result<Suite, String> {
             output(Command::new("dpkg-deb").arg("--extract").arg(partial.join(name)).arg(&partial))?;
         }
         std::fs::rename(&partial, &unpacked)
-            .map_err(|error| format!("cannot rename {} to {}: {error}", partial.display(), unpacked.display()))?;
+            .map_err(|error| format!("failed to rename {} to {}: {error}", partial.display(), unpacked.display()))?;
     }
     Ok(Suite { description, ..given(&unpacked.join(LIBRARY))? })
 }
 
 fn create(directory: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))
+    std::fs::create_dir_all(directory).map_err(|error| format!("failed to create {}: {error}", directory.display()))
 }
 
-/// What a command prints, if it succeeds.
+/// Runs a command, which must succeed, and returns its standard output.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("cannot start {name}: {error}"))?;
+    let output = command.output().map_err(|error| format!("failed to start {name}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim_end()));
     }

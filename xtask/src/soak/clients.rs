@@ -1,4 +1,4 @@
-//! The clients: each does one thing after the other, chosen by a seeded generator.
+//! The clients. Each performs one action after the other, chosen by a seeded generator.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,78 +10,78 @@ use serde_json::json;
 
 use super::server::Server;
 
-/// What a client does.
+/// An action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Deed {
-    /// A call with a right answer.
+pub(super) enum Action {
+    /// A call whose answer is checked.
     Call,
-    /// A session with a few calls, ended as it should be.
+    /// A session with a few calls, ended by the client.
     Session,
     /// A session that is never used again.
-    LeftBehind,
+    Abandon,
     /// Code that raises.
     Raise,
     /// Code that never ends.
     Endless,
     /// Code that writes without end.
     Flood,
-    /// Code that takes more memory than there is.
-    Hoard,
-    /// A client that hangs up while its code runs.
-    HangUp,
+    /// Code that allocates more memory than its limit.
+    Allocate,
+    /// A client that disconnects while its code runs.
+    Disconnect,
     /// A request that ends in the middle.
-    Half,
-    /// No message at all.
-    Nonsense,
+    PartialRequest,
+    /// An invalid message.
+    InvalidMessage,
     /// A message that is too long.
     TooLong,
-    /// A stream that is come back to.
+    /// A stream that is resumed.
     Resume,
 }
 
-impl Deed {
+impl Action {
     pub(super) const ALL: [Self; 12] = [
         Self::Call,
         Self::Session,
-        Self::LeftBehind,
+        Self::Abandon,
         Self::Raise,
         Self::Endless,
         Self::Flood,
-        Self::Hoard,
-        Self::HangUp,
-        Self::Half,
-        Self::Nonsense,
+        Self::Allocate,
+        Self::Disconnect,
+        Self::PartialRequest,
+        Self::InvalidMessage,
         Self::TooLong,
         Self::Resume,
     ];
 }
 
-/// What was done, and what went wrong.
+/// The counts of actions and the errors.
 #[derive(Default)]
-pub(super) struct Tally(Mutex<(BTreeMap<Deed, u64>, u64, u64)>);
+pub(super) struct Tally(Mutex<(BTreeMap<Action, u64>, u64, u64)>);
 
 impl Tally {
-    fn add(&self, deed: Deed, result: Result<Answer, String>) {
+    fn add(&self, action: Action, result: Result<Answer, String>) {
         let Ok(mut tally) = self.0.lock() else { return };
-        *tally.0.entry(deed).or_default() += 1;
+        *tally.0.entry(action).or_default() += 1;
         match result {
             Ok(Answer::Right) => {}
             Ok(Answer::Busy) => tally.1 += 1,
             Err(what) => {
                 tally.2 += 1;
-                // The first ones tell, at once, since the rest may never come to its end.
+                // The first errors are printed at once, since the run may never end.
                 if tally.2 <= 20 {
-                    println!("wrong: {deed:?}: {what}");
+                    println!("failure: {action:?}: {what}");
                 }
             }
         }
     }
 
-    pub(super) fn done(&self, deed: Deed) -> u64 {
-        self.0.lock().map_or(0, |tally| tally.0.get(&deed).copied().unwrap_or(0))
+    pub(super) fn done(&self, action: Action) -> u64 {
+        self.0.lock().map_or(0, |tally| tally.0.get(&action).copied().unwrap_or(0))
     }
 
-    /// Whether nothing went wrong.
+    /// Returns whether no action failed.
     pub(super) fn is_clean(&self) -> bool {
         self.0.lock().is_ok_and(|tally| tally.2 == 0)
     }
@@ -90,23 +90,23 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(tally) = self.0.lock() else { return f.write_str("a client panicked") };
-        for (deed, times) in &tally.0 {
-            write!(f, "{times} {deed:?}, ")?;
+        for (action, times) in &tally.0 {
+            write!(f, "{times} {action:?}, ")?;
         }
-        write!(f, "{} told that the server is busy, {} wrong", tally.1, tally.2)
+        write!(f, "{} replies that the server is busy, {} failures", tally.1, tally.2)
     }
 }
 
 enum Answer {
     Right,
-    /// There was no room, which the server said.
+    /// The server replied that it is busy.
     Busy,
 }
 
-/// Numbers that are the same each time (xorshift).
-struct Dice(u64);
+/// A generator of pseudorandom numbers with a fixed seed (xorshift).
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn next(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -115,68 +115,68 @@ impl Dice {
     }
 }
 
-/// Does one thing after the other until it is told to stop.
+/// Performs one action after the other until `stop` is set.
 pub(super) fn live(server: &Server, number: u64, stop: &AtomicBool, tally: &Tally) {
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let mut rng = Rng(0x9e37_79b9_7f4a_7c15 ^ (number + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
     while !stop.load(Ordering::Relaxed) {
-        // Half of all is what good clients do.
-        let deed = match dice.next(2) {
-            0 => Deed::Call,
-            _ => Deed::ALL[dice.next(Deed::ALL.len() as u64) as usize],
+        // Half of all actions are ordinary calls.
+        let action = match rng.next(2) {
+            0 => Action::Call,
+            _ => Action::ALL[rng.next(Action::ALL.len() as u64) as usize],
         };
-        tally.add(deed, act(server, deed, dice.next(1 << 40)));
+        tally.add(action, act(server, action, rng.next(1 << 40)));
     }
 }
 
-fn act(server: &Server, deed: Deed, seed: u64) -> Result<Answer, String> {
+fn act(server: &Server, action: Action, seed: u64) -> Result<Answer, String> {
     let lost = |error: std::io::Error| format!("the connection failed: {error}");
-    match deed {
-        Deed::Call => {
+    match action {
+        Action::Call => {
             let code =
                 format!("import hashlib\nprint('out', {seed})\nhashlib.sha256(b'{seed}').hexdigest() and {seed} * 2");
             expect(&modern(server, &code)?, &[&format!("out {seed}"), &format!("\\n{}\\n", seed * 2)])
         }
-        Deed::Raise => {
+        Action::Raise => {
             expect(&modern(server, &format!("raise ValueError({seed})"))?, &[&format!("ValueError: {seed}")])
         }
-        Deed::Endless => expect(&modern(server, "while True: pass")?, &["Limit reached: time"]),
-        Deed::Flood => expect(&modern(server, "while True: print('x' * 1000)")?, &["Limit reached: output"]),
-        Deed::Hoard => {
+        Action::Endless => expect(&modern(server, "while True: pass")?, &["Limit reached: time"]),
+        Action::Flood => expect(&modern(server, "while True: print('x' * 1000)")?, &["Limit reached: output"]),
+        Action::Allocate => {
             let text = modern(server, "x = []\nwhile True: x.append(bytes(1 << 24))")?;
-            // On a busy machine its time is up first.
+            // On a busy machine the code reaches its time limit first.
             expect(&text, &["Limit reached: time"]).or_else(|_| expect(&text, &["MemoryError"]))
         }
-        Deed::Session => session(server, seed),
-        Deed::LeftBehind => {
+        Action::Session => session(server, seed),
+        Action::Abandon => {
             open_session(server).map(|session| if session.is_some() { Answer::Right } else { Answer::Busy })
         }
-        Deed::HangUp => {
+        Action::Disconnect => {
             let body = call("while True: pass", true);
             let stream = server.open("POST", "/mcp", &MODERN, &body, body.len()).map_err(lost)?;
             std::thread::sleep(Duration::from_millis(seed % 200));
             drop(stream);
             Ok(Answer::Right)
         }
-        Deed::Half => {
+        Action::PartialRequest => {
             let body = call("1", true);
             let stream = server.open("POST", "/mcp", &MODERN, &body[..body.len() / 2], body.len()).map_err(lost)?;
             std::thread::sleep(Duration::from_millis(seed % 50));
             drop(stream);
             Ok(Answer::Right)
         }
-        Deed::Nonsense => {
+        Action::InvalidMessage => {
             let bodies: [&[u8]; 4] =
                 [b"", b"\xff\xfe\x00", b"[[[[[[[[", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":7}"];
             let (status, text) = server.send("POST", "/mcp", &MODERN, bodies[(seed % 4) as usize]).map_err(lost)?;
             if (400..500).contains(&status) { Ok(Answer::Right) } else { Err(format!("{status}: {text}")) }
         }
-        Deed::TooLong => {
-            // The server may hang up before all is sent.
+        Action::TooLong => {
+            // The server may disconnect before all is sent.
             let sent = server.open("POST", "/mcp", &MODERN, &vec![b'x'; 1 << 20], 200 << 20);
             drop(sent);
             Ok(Answer::Right)
         }
-        Deed::Resume => resume(server, seed),
+        Action::Resume => resume(server, seed),
     }
 }
 
@@ -195,7 +195,7 @@ fn call(code: &str, modern: bool) -> Vec<u8> {
     json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params }).to_string().into_bytes()
 }
 
-/// A call of the modern era: its answer.
+/// Makes a call of the modern era and returns its answer.
 fn modern(server: &Server, code: &str) -> Result<String, String> {
     match server.send("POST", "/mcp", &MODERN, &call(code, true)) {
         Ok((200, text)) => Ok(text),
@@ -217,7 +217,7 @@ fn expect(text: &str, wanted: &[&str]) -> Result<Answer, String> {
     }
 }
 
-/// Opens a session of the legacy era; `None` when there are too many.
+/// Opens a session of the legacy era, or returns `None` if the server has too many.
 fn open_session(server: &Server) -> Result<Option<String>, String> {
     let client = json!({ "name": "soak", "version": "1" });
     let params = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
@@ -245,10 +245,10 @@ fn session(server: &Server, seed: u64) -> Result<Answer, String> {
         answer = expect(&text, &[&format!("\\n{}\\n", seed + round)])?;
     }
     let (status, text) = server.send("DELETE", "/mcp", &headers, b"").map_err(lost)?;
-    if status == 200 { Ok(answer) } else { Err(format!("a session does not end: {status}: {text}")) }
+    if status == 200 { Ok(answer) } else { Err(format!("failed to end a session: {status}: {text}")) }
 }
 
-/// Begins a call, hangs up, and comes back for its answer.
+/// Starts a call, disconnects, and resumes the stream for its answer.
 fn resume(server: &Server, seed: u64) -> Result<Answer, String> {
     use std::io::Read;
     let Some(session) = open_session(server)? else { return Ok(Answer::Busy) };

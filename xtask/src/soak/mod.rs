@@ -1,8 +1,8 @@
 //! `cargo xtask soak`: an MCP server of a fixed small size under mixed load with faults, for a while.
 //!
-//! Some clients do what they should, others do not: they hang up, stop in the middle of a message, send nonsense, leave
-//! sessions behind, run code that never ends or floods its output. The good ones must get the right answers throughout
-//! (or be told that the server is busy); in the end nothing may still run, and memory must have been given back.
+//! Some clients are correct. Others disconnect, stop in the middle of a message, send invalid messages, abandon
+//! sessions, or run code that never ends or floods its output. The correct clients must get correct answers throughout
+//! (or a reply that the server is busy). At the end no code may run, and the server must have released its memory.
 
 mod clients;
 mod server;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clients::{Deed, Tally};
+use clients::{Action, Tally};
 use server::Server;
 
 use crate::workspace::build_belljar;
@@ -24,11 +24,11 @@ Options:
   --clients N     clients at once [default: 8]
   --belljar PATH  the program to test [default: built by cargo]";
 
-/// What the server may hold in memory when all clients are gone, in megabytes: what it held before, and what the allocator
-/// keeps for the next ones.
+/// The server's most memory in megabytes after all clients have disconnected: its memory before, and memory that the
+/// allocator keeps.
 const AT_REST: u64 = 160;
-/// How long the server may take to come to rest in the end.
-const REST: Duration = Duration::from_secs(30);
+/// The longest time until the server is idle at the end.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Options {
     minutes: f64,
@@ -36,7 +36,7 @@ struct Options {
     belljar: Option<PathBuf>,
 }
 
-/// Runs the chore; answers whether all went well.
+/// Runs the chore. Returns whether all clients and the server behaved as expected.
 pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, String> {
     let Some(options) = parse(arguments)? else {
         println!("{USAGE}");
@@ -78,9 +78,9 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     watched?;
     let memory = rest(&server)?;
     println!("{tally}\nat most {most} MB, {memory} MB at rest");
-    for deed in Deed::ALL {
-        if tally.done(deed) == 0 {
-            return Err(format!("nobody ever did this: {deed:?}; soak for longer"));
+    for action in Action::ALL {
+        if tally.done(action) == 0 {
+            return Err(format!("no client performed {action:?}; run for longer"));
         }
     }
     if memory > AT_REST {
@@ -90,12 +90,12 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     Ok(tally.is_clean())
 }
 
-/// Waits until nothing runs any more; the memory then, in megabytes.
+/// Waits until no code runs, and returns the server's memory in megabytes.
 fn rest(server: &Server) -> Result<u64, String> {
     let begin = Instant::now();
     while server.metric("belljar_live_interpreters")? > 0.0 {
-        if begin.elapsed() > REST {
-            return Err(format!("something still runs {} s after the last client has gone", REST.as_secs()));
+        if begin.elapsed() > IDLE_TIMEOUT {
+            return Err(format!("code still runs {} s after the last client disconnected", IDLE_TIMEOUT.as_secs()));
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -106,13 +106,13 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
     let mut options = Options { minutes: 30.0, clients: 8, belljar: None };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value\n\n{USAGE}"));
-        let number = |text: String| text.parse::<f64>().map_err(|_| format!("{text} is no number\n\n{USAGE}"));
+        let number = |text: String| text.parse::<f64>().map_err(|_| format!("{text} is not a number\n\n{USAGE}"));
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
             "--minutes" => options.minutes = number(value()?)?.clamp(0.1, 1e4),
             "--clients" => options.clients = number(value()?)?.clamp(1.0, 64.0) as u64,
             "--belljar" => options.belljar = Some(value()?.into()),
-            other => return Err(format!("there is no option {other}\n\n{USAGE}")),
+            other => return Err(format!("unknown option {other}\n\n{USAGE}")),
         }
     }
     Ok(Some(options))

@@ -1,4 +1,4 @@
-//! The server under load: a process of its own, spoken to by raw HTTP.
+//! The server under load, in a process of its own, and raw HTTP requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Small, so that every bound is reached.
+/// The options of the server. Its limits are small, so that every one is reached.
 const SIZE: [&str; 17] = [
     "streamable-http",
     "--port",
@@ -27,10 +27,10 @@ const SIZE: [&str; 17] = [
     "--max-output=1MB",
 ];
 
-/// Longer than this no answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time until an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server process; killed when dropped.
+/// A server process. It is killed when dropped.
 pub(super) struct Server {
     child: Child,
     /// `127.0.0.1:PORT`.
@@ -39,17 +39,17 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn start(belljar: &Path) -> Result<Self, String> {
-        let cannot = |error: std::io::Error| format!("cannot start {}: {error}", belljar.display());
+        let cannot = |error: std::io::Error| format!("failed to start {}: {error}", belljar.display());
         let mut command = Command::new(belljar);
         command.args(SIZE).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(cannot)?;
         let mut lines = BufReader::new(child.stderr.take().ok_or("the server has no standard error")?).lines();
         let line = lines.next().and_then(Result::ok).unwrap_or_default();
-        // What else it says is shown, and read on, or it would fill the pipe.
+        // Prints the rest of its standard error, which would otherwise fill the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("server: {line}")));
         let address = line.split('/').nth(2).map(str::to_owned);
         let server = Self { child, address: address.ok_or(format!("the server does not listen: {line}"))? };
-        // The first call makes Python ready, which may take a while.
+        // The first call prepares Python, which may take a while.
         for _ in 0..600 {
             if server.metric("belljar_live_interpreters").is_ok() {
                 return Ok(server);
@@ -69,7 +69,7 @@ impl Server {
         length: usize,
     ) -> std::io::Result<TcpStream> {
         let mut stream = TcpStream::connect(&self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Accept: application/json, text/event-stream\r\nContent-Length: {length}\r\n",
@@ -83,7 +83,7 @@ impl Server {
         Ok(stream)
     }
 
-    /// The answer to a request: status and all the rest.
+    /// Sends a request and returns the status and the rest of the response.
     pub(super) fn send(
         &self,
         method: &str,
@@ -100,9 +100,12 @@ impl Server {
             if count == 0 {
                 break;
             }
-            // What keeps a connection alive is no answer.
-            if begin.elapsed() > PATIENCE {
-                return Err(std::io::Error::other(format!("no end of the answer after {} s", PATIENCE.as_secs())));
+            // Keep-alives do not count as an answer.
+            if begin.elapsed() > ANSWER_TIMEOUT {
+                return Err(std::io::Error::other(format!(
+                    "no end of the answer after {} s",
+                    ANSWER_TIMEOUT.as_secs()
+                )));
             }
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -135,7 +138,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails where it has ended already.
+        // Fails if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

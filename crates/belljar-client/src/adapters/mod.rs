@@ -1,4 +1,4 @@
-//! The way to other libraries: agents that use servers' tools, models that servers use.
+//! Adapters to other libraries: agents that use servers' tools, and models that servers use.
 
 #[cfg(feature = "openai")]
 pub mod openai;

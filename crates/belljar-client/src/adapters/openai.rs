@@ -1,4 +1,4 @@
-//! Any model behind an OpenAI-compatible endpoint, for servers to use.
+//! A sampling model behind any OpenAI-compatible endpoint.
 
 use async_openai::Client;
 use async_openai::config::OpenAIConfig;
@@ -26,7 +26,7 @@ pub struct OpenAiModel {
 }
 
 impl OpenAiModel {
-    /// The model of this name behind this URL, which as a rule ends in `/v1`.
+    /// Creates a model of this name behind this URL, which usually ends in `/v1`.
     ///
     /// ```
     /// # use belljar_client::adapters::openai::OpenAiModel;
@@ -37,7 +37,7 @@ impl OpenAiModel {
         Self { client: Client::with_config(config), model: model.into() }
     }
 
-    /// A model by a client that is configured already.
+    /// Creates a model that uses a configured client.
     ///
     /// ```
     /// # use belljar_client::adapters::openai::OpenAiModel;
@@ -69,7 +69,7 @@ impl Model for OpenAiModel {
     }
 }
 
-/// The request in the endpoint's words.
+/// Converts a request to the endpoint's format.
 fn body(model: &str, request: &SamplingRequest) -> Value {
     let system = request.system_prompt.iter().map(|prompt| json!({"role": "system", "content": prompt}));
     let messages: Vec<Value> = system.chain(request.messages.iter().flat_map(messages)).collect();
@@ -95,7 +95,7 @@ fn body(model: &str, request: &SamplingRequest) -> Value {
     body
 }
 
-/// A turn: results of tools are messages of their own there.
+/// Converts a turn. In the endpoint's format each tool result is a separate message.
 fn messages(message: &SamplingMessage) -> Vec<Value> {
     let mut parts = Vec::new();
     let mut calls = Vec::new();
@@ -122,7 +122,7 @@ fn messages(message: &SamplingMessage) -> Vec<Value> {
     }
     if !parts.is_empty() || !calls.is_empty() {
         let role = if message.role == SamplingRole::Assistant { "assistant" } else { "user" };
-        // Plain text as plain text: not every endpoint takes parts.
+        // A single text is sent as a string: not every endpoint accepts parts.
         let content = match parts.as_slice() {
             [] => Value::Null,
             [only] if only["type"] == "text" => only["text"].clone(),
@@ -140,7 +140,7 @@ fn messages(message: &SamplingMessage) -> Vec<Value> {
 fn read(response: &Value) -> Result<SamplingResponse, ModelError> {
     let choice = &response["choices"][0];
     if choice.is_null() {
-        return Err(ModelError::new("the endpoint's answer has no choices"));
+        return Err(ModelError::new("the endpoint's response does not have any choices"));
     }
     let mut content = Vec::new();
     if let Some(text) = choice["message"]["content"].as_str().filter(|text| !text.is_empty()) {
@@ -150,7 +150,7 @@ fn read(response: &Value) -> Result<SamplingResponse, ModelError> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let arguments = call["function"]["arguments"].as_str().unwrap_or("{}");
         let input: Map<String, Value> = serde_json::from_str(arguments)
-            .map_err(|error| ModelError::new(format!("the model's arguments are no JSON object: {error}")))?;
+            .map_err(|error| ModelError::new(format!("the model's arguments are not a JSON object: {error}")))?;
         content.push(SamplingContent::ToolUse { id: text(&call["id"]), name: text(&call["function"]["name"]), input });
     }
     let stop_reason = match choice["finish_reason"].as_str() {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_everything_that_the_endpoint_has_a_place_for() {
+    fn request_keeps_all_supported_fields() {
         let binary = |media_type: &str| Binary { data: vec![1], media_type: media_type.into() };
         let call = SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input: Map::new() };
         let result = vec![SamplingContent::Text("2".into())];
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_tools_and_the_reason_come_back() {
+    fn tool_calls_and_stop_reason_are_converted() {
         let call = json!({"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{\"n\": 1}"}});
         let answer = |call: Value| {
             let message = json!({"content": null, "tool_calls": [call]});

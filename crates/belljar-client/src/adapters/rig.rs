@@ -1,4 +1,4 @@
-//! `rig`: its agents get a toolset's tools, and servers get its models.
+//! `rig`: tools of a toolset for its agents, and its models for servers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +14,20 @@ use rig_core::operation::Completion;
 use rig_core::tool::{DynamicTool, ToolErrorKind, ToolExecutionError, ToolOutput as RigOutput};
 use serde_json::Value;
 
-use crate::error::McpError;
+use crate::error::{ConfigError, McpError};
 use crate::handlers::{
     Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole, StopReason,
     ToolChoice,
 };
 use crate::output::ToolOutput;
-use crate::run::RunContext;
+use crate::run_context::RunContext;
 use crate::toolset::{ToolOutcome, Toolset};
 
-/// A toolset's tools, as `rig` has them. Each call is one of this run. A failed tool is an error that the model may mend.
+/// Converts a toolset's tools to tools of `rig`. Each call belongs to the given run. A failed tool is an error with
+/// feedback for the model.
 ///
-/// Keep the toolset's [`enter`](Toolset::enter) guard while the tools are in use, lest each call connects anew.
+/// Keep the toolset's [`enter`](Toolset::enter) guard while the tools are in use; without it each call opens a
+/// connection.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -42,21 +44,19 @@ use crate::toolset::{ToolOutcome, Toolset};
 ///
 /// # Errors
 ///
-/// Those of the connection; [`McpError::Config`] for a tool without a name.
+/// Errors of the connection; [`McpError::Config`] for a tool without a name.
 pub async fn rig_tools(toolset: Arc<dyn Toolset>, run: RunContext) -> Result<Vec<DynamicTool>, McpError> {
     let tools = toolset.tools(&run).await?;
     tools
         .into_iter()
         .map(|tool| {
             let name = tool.name.clone();
-            let rig_name = name
-                .clone()
-                .try_into()
-                .map_err(|_| McpError::Config(format!("{} has a tool without a name", toolset.label())))?;
+            let rig_name =
+                name.clone().try_into().map_err(|_| ConfigError::UnnamedTool { toolset: toolset.label() })?;
             let (toolset, run) = (toolset.clone(), run.clone());
             let call = move |arguments: Value| -> rig_core::wasm_compat::WasmBoxedFuture<'static, _> {
                 let (toolset, run, name) = (toolset.clone(), run.clone(), name.clone());
-                Box::pin(async move { called(&*toolset, &run, &name, arguments).await })
+                Box::pin(async move { call_tool(&*toolset, &run, &name, arguments).await })
             };
             Ok(DynamicTool::new(
                 rig_name,
@@ -68,7 +68,7 @@ pub async fn rig_tools(toolset: Arc<dyn Toolset>, run: RunContext) -> Result<Vec
         .collect()
 }
 
-async fn called(
+async fn call_tool(
     toolset: &dyn Toolset,
     run: &RunContext,
     name: &str,
@@ -78,7 +78,10 @@ async fn called(
         Value::Object(arguments) => arguments,
         Value::Null => serde_json::Map::new(),
         other => {
-            return Err(ToolExecutionError::new(ToolErrorKind::InvalidArgs, format!("`{other}` is no JSON object")));
+            return Err(ToolExecutionError::new(
+                ToolErrorKind::InvalidArgs,
+                format!("the arguments are not a JSON object: `{other}`"),
+            ));
         }
     };
     match toolset.call(run, name, arguments).await {
@@ -103,7 +106,7 @@ fn output_for_rig(output: ToolOutput) -> Result<RigOutput, ToolExecutionError> {
     }
 }
 
-/// Images stay images; what `rig` has no part for becomes a note.
+/// Converts parts. Images stay images; parts that `rig` does not support become a textual note.
 fn parts(output: ToolOutput) -> Vec<ToolResultContent> {
     match output {
         ToolOutput::List(outputs) => outputs.into_iter().flat_map(parts).collect(),
@@ -116,7 +119,7 @@ fn parts(output: ToolOutput) -> Vec<ToolResultContent> {
     }
 }
 
-/// A model of `rig`, for servers to use. It is given text, images and tools, and answers in text and calls of tools.
+/// A model of `rig` for servers to use. It accepts text, images and tools, and responds with text and tool calls.
 ///
 /// ```no_run
 /// use belljar_client::McpServerStdio;
@@ -133,7 +136,7 @@ pub struct RigModel {
 }
 
 impl RigModel {
-    /// This model, which servers are told is called so.
+    /// Wraps a model; `name` is the name reported to servers.
     ///
     /// ```
     /// # use belljar_client::adapters::rig::RigModel;
@@ -157,44 +160,44 @@ impl Model for RigModel {
     }
 
     async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
-        let wanted = request_for_rig(request)?;
-        let response = self.model.call(wanted).await.map_err(|error| ModelError::new(error.to_string()))?;
+        let completion = request_for_rig(request)?;
+        let response = self.model.call(completion).await.map_err(|error| ModelError::new(error.to_string()))?;
         let finish = response.finish_reason();
-        Ok(response_of_rig(response.choice, finish))
+        Ok(response_from_rig(response.choice, finish))
     }
 }
 
 fn request_for_rig(request: SamplingRequest) -> Result<CompletionRequest, ModelError> {
-    let mut wanted = CompletionRequest::new("");
+    let mut completion = CompletionRequest::new("");
     let system = request.system_prompt.into_iter().map(|content| Message::System { content });
     let mut names = HashMap::new();
     let turns = request.messages.iter().map(|turn| message(turn, &mut names)).collect::<Result<Vec<_>, _>>()?;
-    wanted.chat_history = system.chain(turns).collect();
-    wanted.max_tokens = Some(u64::from(request.max_tokens));
-    wanted.temperature = request.temperature.map(f64::from);
-    wanted.options.stop = request.stop_sequences;
+    completion.chat_history = system.chain(turns).collect();
+    completion.max_tokens = Some(u64::from(request.max_tokens));
+    completion.temperature = request.temperature.map(f64::from);
+    completion.options.stop = request.stop_sequences;
     let tools = request.tools.into_iter().map(|tool| {
         let name = tool_name(&tool.name)?;
         Ok(ToolDefinition::new(name, tool.description.unwrap_or_default(), Value::Object(tool.input_schema)))
     });
-    wanted.tools = tools.collect::<Result<_, ModelError>>()?;
-    if !wanted.tools.is_empty() {
-        wanted.tool_choice = Some(match request.tool_choice {
+    completion.tools = tools.collect::<Result<_, ModelError>>()?;
+    if !completion.tools.is_empty() {
+        completion.tool_choice = Some(match request.tool_choice {
             ToolChoice::Auto => RigToolChoice::Auto,
             ToolChoice::Required => RigToolChoice::Required,
             ToolChoice::None => RigToolChoice::None,
         });
     }
-    Ok(wanted)
+    Ok(completion)
 }
 
 fn tool_name(name: &str) -> Result<ToolName, ModelError> {
-    name.to_owned().try_into().map_err(|_| ModelError::new("a tool has no name"))
+    name.to_owned().try_into().map_err(|_| ModelError::new("a tool does not have a name"))
 }
 
-/// A turn. Results of tools name the tool, which only the call that they answer says.
+/// Converts a turn. A tool result must name its tool, which only the preceding call contains.
 fn message(turn: &SamplingMessage, names: &mut HashMap<String, ToolName>) -> Result<Message, ModelError> {
-    let unknown = || ModelError::new("this model is given text, images, and calls of tools with their results only");
+    let unknown = || ModelError::new("this model supports only text, images, tool calls and tool results");
     if turn.role == SamplingRole::Assistant {
         let content = turn.content.iter().map(|part| match part {
             SamplingContent::Text(text) => Ok(AssistantContent::text(text)),
@@ -214,7 +217,10 @@ fn message(turn: &SamplingMessage, names: &mut HashMap<String, ToolName>) -> Res
             Ok(UserContent::image_base64(image.base64(), kind, None))
         }
         SamplingContent::ToolResult { id, content, is_error } => {
-            let name = names.get(id).cloned().ok_or_else(|| ModelError::new("a result answers no call of a tool"))?;
+            let name = names
+                .get(id)
+                .cloned()
+                .ok_or_else(|| ModelError::new("a tool result does not belong to any tool call"))?;
             let content = content.iter().map(|part| match part {
                 SamplingContent::Text(text) => Ok(ToolResultContent::text(text)),
                 SamplingContent::Image(image) => {
@@ -233,7 +239,7 @@ fn message(turn: &SamplingMessage, names: &mut HashMap<String, ToolName>) -> Res
     Ok(Message::User { content: content.collect::<Result<_, _>>()? })
 }
 
-fn response_of_rig(choice: Vec<AssistantContent>, finish: Option<FinishReason>) -> SamplingResponse {
+fn response_from_rig(choice: Vec<AssistantContent>, finish: Option<FinishReason>) -> SamplingResponse {
     let content = choice.into_iter().filter_map(|part| match part {
         AssistantContent::Text(text) => Some(SamplingContent::Text(text.text)),
         AssistantContent::ToolCall(call) => Some(SamplingContent::ToolUse {
@@ -266,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_everything_that_rig_has_a_place_for() {
+    fn request_keeps_all_fields_that_rig_supports() {
         let image = SamplingContent::Image(Binary { data: vec![1, 2, 3], media_type: "image/png".into() });
         let input = Map::from_iter([("n".to_owned(), json!(1))]);
         let call = SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input };
@@ -286,15 +292,15 @@ mod tests {
             tool_choice: ToolChoice::Required,
             ..Default::default()
         };
-        let wanted = request_for_rig(request).unwrap();
-        assert_eq!(wanted.system_instructions(), Some("Be kind."));
-        assert_eq!((wanted.max_tokens, wanted.temperature), (Some(7), Some(0.5)));
-        assert_eq!(wanted.options.stop, ["END"]);
-        assert_eq!((wanted.tools.len(), wanted.tool_choice), (1, Some(RigToolChoice::Required)));
+        let completion = request_for_rig(request).unwrap();
+        assert_eq!(completion.system_instructions(), Some("Be kind."));
+        assert_eq!((completion.max_tokens, completion.temperature), (Some(7), Some(0.5)));
+        assert_eq!(completion.options.stop, ["END"]);
+        assert_eq!((completion.tools.len(), completion.tool_choice), (1, Some(RigToolChoice::Required)));
         let [_, Message::User { content }, Message::Assistant(turn), Message::User { content: results }] =
-            wanted.chat_history.as_slice()
+            completion.chat_history.as_slice()
         else {
-            panic!("{:?}", wanted.chat_history)
+            panic!("{:?}", completion.chat_history)
         };
         assert!(matches!(content.as_slice(), [UserContent::Text(_), UserContent::Image(_)]), "{content:?}");
         assert_eq!(turn.tool_calls().next().unwrap().function.arguments["n"], 1);
@@ -303,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rig_has_no_place_for_is_an_error() {
+    fn unsupported_content_is_an_error() {
         let sound = SamplingContent::Audio(Binary { data: vec![1], media_type: "audio/wav".into() });
         let orphan = SamplingContent::ToolResult { id: "c".into(), content: Vec::new(), is_error: false };
         for part in [sound, orphan] {
@@ -313,15 +319,15 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_tools_and_the_reason_come_back() {
+    fn tool_calls_and_stop_reason_are_converted() {
         let call = AssistantContent::tool_call("c1", tool_name("add").unwrap(), json!({"n": 1}));
         let response =
-            response_of_rig(vec![AssistantContent::text("Let me see."), call], Some(FinishReason::ToolCalls));
+            response_from_rig(vec![AssistantContent::text("Let me see."), call], Some(FinishReason::ToolCalls));
         assert_eq!(response.stop_reason, StopReason::ToolUse);
         let input = Map::from_iter([("n".to_owned(), json!(1))]);
         let call = SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input };
         assert_eq!(response.content, [SamplingContent::Text("Let me see.".into()), call]);
-        let response = response_of_rig(vec![AssistantContent::text("a")], Some(FinishReason::Length));
+        let response = response_from_rig(vec![AssistantContent::text("a")], Some(FinishReason::Length));
         assert_eq!(response.stop_reason, StopReason::MaxTokens);
     }
 }

@@ -8,29 +8,30 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::expand::{Variables, from_environment};
-use crate::error::McpError;
+use crate::error::{ConfigError, McpError};
 use crate::server::{McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ServerBuilder};
 
-/// What the files say about a server. Keys that are not named here are for the programs that the files are of.
+/// The settings of a server in any of the file formats. Unknown keys are ignored: they belong to the program that the
+/// file was written for.
 #[derive(Deserialize)]
 pub(super) struct Entry {
     #[serde(rename = "type")]
     kind: Option<String>,
     command: Option<String>,
-    #[serde(default, deserialize_with = "or_nothing")]
+    #[serde(default, deserialize_with = "null_as_default")]
     args: Vec<String>,
-    #[serde(default, deserialize_with = "or_nothing")]
+    #[serde(default, deserialize_with = "null_as_default")]
     env: BTreeMap<String, Scalar>,
     #[serde(rename = "envFile")]
     env_file: Option<String>,
-    /// Codex: variables that are handed on.
-    #[serde(default, deserialize_with = "or_nothing")]
+    /// Codex: names of variables that the child inherits.
+    #[serde(default, deserialize_with = "null_as_default")]
     env_vars: Vec<String>,
     cwd: Option<PathBuf>,
     url: Option<String>,
-    #[serde(default, deserialize_with = "or_nothing")]
+    #[serde(default, deserialize_with = "null_as_default")]
     headers: BTreeMap<String, String>,
-    /// Codex: headers, and headers whose values are in variables.
+    /// Codex: headers, and headers whose values come from variables.
     #[serde(default)]
     http_headers: BTreeMap<String, String>,
     #[serde(default)]
@@ -38,24 +39,24 @@ pub(super) struct Entry {
     bearer_token_env_var: Option<String>,
     startup_timeout_sec: Option<f64>,
     tool_timeout_sec: Option<f64>,
-    /// pydantic-ai's, in seconds.
+    /// pydantic-ai: in seconds.
     timeout: Option<f64>,
     read_timeout: Option<f64>,
-    /// Codex: tools that are shown to the model, and tools that are not.
+    /// Codex: tools that models may use, and tools that are hidden from them.
     enabled_tools: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "or_nothing")]
+    #[serde(default, deserialize_with = "null_as_default")]
     disabled_tools: Vec<String>,
     enabled: Option<bool>,
-    #[serde(default, deserialize_with = "or_nothing")]
+    #[serde(default, deserialize_with = "null_as_default")]
     disabled: bool,
 }
 
-/// What is there and `null` counts as left out.
-fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+/// Deserializes `null` as the default.
+fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A value of a variable: people write numbers there, too.
+/// The value of a variable: files contain numbers and booleans as well.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Scalar {
@@ -75,36 +76,36 @@ impl Scalar {
 }
 
 impl Entry {
-    pub(super) fn deserialize(value: Value) -> Result<Self, String> {
-        serde_json::from_value(value).map_err(|error| error.to_string())
+    pub(super) fn deserialize(value: Value) -> Result<Self, ConfigError> {
+        serde_json::from_value(value).map_err(ConfigError::from)
     }
 
     pub(super) fn is_enabled(&self) -> bool {
         self.enabled != Some(false) && !self.disabled
     }
 
-    pub(super) fn build(self, name: &str, variables: &Variables) -> Result<McpServer, String> {
+    pub(super) fn build(self, name: &str, variables: &Variables) -> Result<McpServer, McpError> {
         match (&self.url, &self.command) {
             (Some(url), _) => {
                 let is_sse = match self.kind.as_deref() {
                     None => url.ends_with("/sse"),
                     Some("sse") => true,
                     Some("http" | "streamable-http" | "streamable_http" | "streamableHttp") => false,
-                    Some(other) => return Err(format!("its type `{other}` does not go with a url")),
+                    Some(other) => return Err(ConfigError::TransportType { kind: other.to_owned(), key: "url" }.into()),
                 };
                 if is_sse {
-                    let server = McpServerSse::new(url).map_err(words)?;
+                    let server = McpServerSse::new(url)?;
                     let server = self.with_headers(server, |server, name, value| server.header(name, value))?;
                     Ok(self.configured(server, name).build())
                 } else {
-                    let server = McpServerStreamableHttp::new(url).map_err(words)?;
+                    let server = McpServerStreamableHttp::new(url)?;
                     let server = self.with_headers(server, |server, name, value| server.header(name, value))?;
                     Ok(self.configured(server, name).build())
                 }
             }
             (None, Some(command)) => {
                 if let Some(other) = self.kind.as_deref().filter(|kind| *kind != "stdio") {
-                    return Err(format!("its type `{other}` does not go with a command"));
+                    return Err(ConfigError::TransportType { kind: other.to_owned(), key: "command" }.into());
                 }
                 let mut server = McpServerStdio::new(command).args(&self.args);
                 if let Some(file) = &self.env_file {
@@ -119,7 +120,7 @@ impl Entry {
                 let server = self.configured(server, name);
                 Ok(server.envs(self.env.into_iter().map(|(name, value)| (name, value.into_text()))).build())
             }
-            (None, None) => Err("it has neither a `command` nor a `url`".to_owned()),
+            (None, None) => Err(ConfigError::NoTransport.into()),
         }
     }
 
@@ -141,26 +142,22 @@ impl Entry {
         &self,
         mut server: ServerBuilder<T>,
         header: impl Fn(ServerBuilder<T>, &str, &str) -> Result<ServerBuilder<T>, McpError>,
-    ) -> Result<ServerBuilder<T>, String> {
+    ) -> Result<ServerBuilder<T>, McpError> {
         for (name, value) in self.headers.iter().chain(&self.http_headers) {
-            server = header(server, name, value).map_err(words)?;
+            server = header(server, name, value)?;
         }
         for (name, variable) in &self.env_http_headers {
-            server = header(server, name, &from_environment(variable)?).map_err(words)?;
+            server = header(server, name, &from_environment(variable)?)?;
         }
         if let Some(variable) = &self.bearer_token_env_var {
             let value = format!("Bearer {}", from_environment(variable)?);
-            server = header(server, "authorization", &value).map_err(words)?;
+            server = header(server, "authorization", &value)?;
         }
         Ok(server)
     }
 }
 
-fn words(error: McpError) -> String {
-    error.to_string()
-}
-
-fn read_env_file(path: &std::path::Path) -> Result<Vec<(String, String)>, String> {
-    let failed = |error: dotenvy::Error| format!("its `envFile` {}: {error}", path.display());
+fn read_env_file(path: &std::path::Path) -> Result<Vec<(String, String)>, ConfigError> {
+    let failed = |error: dotenvy::Error| ConfigError::EnvFile { path: path.to_owned(), reason: error.to_string() };
     dotenvy::from_path_iter(path).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
 }

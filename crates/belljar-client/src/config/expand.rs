@@ -1,14 +1,16 @@
-//! Variables in configuration files: `${NAME}`, `${NAME:-text}`, and the editors' own.
+//! Variables in configuration files: `${NAME}`, `${NAME:-text}`, and those of the editors.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-/// What variables stand for.
+use crate::error::ConfigError;
+
+/// The values of variables.
 pub(super) struct Variables {
     workspace: PathBuf,
-    /// VS Code asks the user for these; here those with a default have a value.
+    /// VS Code asks the user for these values; here only those with a default have a value.
     inputs: HashMap<String, Option<String>>,
 }
 
@@ -21,13 +23,13 @@ impl Variables {
         Self { inputs: inputs.collect(), workspace }
     }
 
-    /// A path of the file, made absolute.
+    /// Resolves a path of the file against the workspace.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.workspace.join(path)
     }
 
-    /// Puts values for the variables in every text.
-    pub(super) fn expand(&self, value: &Value) -> Result<Value, String> {
+    /// Replaces the variables in every string of a value.
+    pub(super) fn expand(&self, value: &Value) -> Result<Value, ConfigError> {
         Ok(match value {
             Value::String(text) => Value::String(self.expand_text(text)?),
             Value::Array(items) => Value::Array(items.iter().map(|item| self.expand(item)).collect::<Result<_, _>>()?),
@@ -35,13 +37,13 @@ impl Variables {
                 fields
                     .iter()
                     .map(|(name, field)| Ok((name.clone(), self.expand(field)?)))
-                    .collect::<Result<_, String>>()?,
+                    .collect::<Result<_, ConfigError>>()?,
             ),
             other => other.clone(),
         })
     }
 
-    fn expand_text(&self, text: &str) -> Result<String, String> {
+    fn expand_text(&self, text: &str) -> Result<String, ConfigError> {
         let mut expanded = String::new();
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -58,15 +60,12 @@ impl Variables {
         Ok(expanded)
     }
 
-    /// What stands for the text between the braces; `None` if that is no variable.
-    fn value(&self, inside: &str) -> Result<Option<String>, String> {
+    /// Returns the value of the expression between the braces, or `None` if it is not a variable.
+    fn value(&self, inside: &str) -> Result<Option<String>, ConfigError> {
         if let Some(id) = inside.strip_prefix("input:") {
             return match self.inputs.get(id) {
                 Some(Some(default)) => Ok(Some(default.clone())),
-                _ => Err(format!(
-                    "the editor asks the user for `{id}`, and there is no default for it; write ${{VARIABLE}} instead and \
-                     set the variable"
-                )),
+                _ => Err(ConfigError::UnsetInput { id: id.to_owned() }),
             };
         }
         match inside {
@@ -82,7 +81,7 @@ impl Variables {
         match inside.split_once(':') {
             None if inside.is_empty() => Ok(None),
             None => from_environment(inside).map(Some),
-            // As in a shell but for one thing: a variable that is set to nothing counts as set.
+            // As in a shell, except that a variable that is set to the empty string counts as set.
             Some((name, rest)) => match rest.strip_prefix('-') {
                 Some(default) if !name.is_empty() => {
                     Ok(Some(from_environment(name).unwrap_or_else(|_| default.to_owned())))
@@ -93,10 +92,8 @@ impl Variables {
     }
 }
 
-pub(super) fn from_environment(name: &str) -> Result<String, String> {
-    std::env::var(name).map_err(|_| {
-        format!("the variable ${{{name}}} is not set in the environment; set it, or write ${{{name}:-default}}")
-    })
+pub(super) fn from_environment(name: &str) -> Result<String, ConfigError> {
+    std::env::var(name).map_err(|_| ConfigError::UnsetVariable { name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -115,10 +112,10 @@ mod tests {
             expand("${input:a} ${workspaceFolder} ${workspaceFolderBasename}").unwrap(),
             "x /home/ada/project project"
         );
-        assert!(expand("${open ${}").unwrap_err().contains("open ${"));
+        assert!(expand("${open ${}").unwrap_err().to_string().contains("open ${"));
         assert_eq!(expand("no end ${HOME").unwrap(), "no end ${HOME");
-        assert!(expand("${NO_SUCH_VARIABLE}").unwrap_err().contains("NO_SUCH_VARIABLE"));
-        assert!(expand("${input:b}").unwrap_err().contains('b'));
+        assert!(expand("${NO_SUCH_VARIABLE}").unwrap_err().to_string().contains("NO_SUCH_VARIABLE"));
+        assert!(expand("${input:b}").unwrap_err().to_string().contains("`b`"));
         assert_eq!(expand("${env:PATH}").unwrap(), std::env::var("PATH").unwrap());
     }
 }

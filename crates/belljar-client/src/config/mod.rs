@@ -1,4 +1,4 @@
-//! Servers from configuration files: pydantic-ai's and Claude Desktop's, VS Code's, Cursor's, Codex's.
+//! Servers from the configuration files of pydantic-ai, Claude Desktop, VS Code, Cursor and Codex.
 
 mod entry;
 mod expand;
@@ -7,27 +7,27 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::error::McpError;
+use crate::error::{ConfigError, McpError};
 use crate::server::McpServer;
 use entry::Entry;
 use expand::Variables;
 
-/// Bytes that a configuration file may have.
+/// The maximum size of a configuration file.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Servers that are configured in a file. Each has the name that it has there for its id and its prefix.
+/// Loads the servers of a configuration file. The name of a server in the file becomes its ID and its prefix.
 ///
-/// | file | where servers stand | what else |
+/// | file | key of the servers | also supported |
 /// | --- | --- | --- |
 /// | pydantic-ai's, Claude Desktop's, Claude Code's `.mcp.json` | `mcpServers` | |
 /// | Cursor's `mcp.json` | `mcpServers` | `envFile` |
 /// | VS Code's `mcp.json`, or `settings.json` | `servers`, or `mcp.servers` | comments, `envFile`, `inputs` with a default |
 /// | Codex's `config.toml` | `[mcp_servers.NAME]` | `bearer_token_env_var`, `env_vars`, `http_headers`, `env_http_headers`, `enabled`, `enabled_tools`, `disabled_tools`, timeouts |
 ///
-/// A server with a `command` is a child process, one with a `url` speaks streamable HTTP, or HTTP with server-sent events
-/// if `type` says `sse` or, without a `type`, the URL ends in `/sse`. In every text `${NAME}` stands for a variable of the
-/// environment, `${NAME:-text}` for that or else the text; `${env:NAME}` is VS Code's way to say it, which also knows
-/// `${workspaceFolder}` and `${userHome}`. Servers that are switched off are left out.
+/// A server with a `command` is a child process. A server with a `url` uses streamable HTTP, or HTTP with server-sent
+/// events if `type` is `sse` or if `type` is missing and the URL ends in `/sse`. In all strings `${NAME}` is replaced
+/// by an environment variable and `${NAME:-text}` by the variable or else the text; VS Code's `${env:NAME}`,
+/// `${workspaceFolder}` and `${userHome}` are supported as well. Disabled servers are skipped.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,15 +42,15 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 ///
 /// # Errors
 ///
-/// [`McpError::Config`] says what is wrong with the file, and with which of its servers: above all a variable that is not
-/// set.
+/// [`McpError::Config`] if the file or one of its servers is invalid; most often because a variable is not set.
 pub fn load_mcp_servers(path: impl AsRef<Path>) -> Result<Vec<McpServer>, McpError> {
     let path = path.as_ref();
-    let text = read(path).map_err(|reason| McpError::Config(format!("{}: {reason}", path.display())))?;
+    let text = read(path)?;
     parse_mcp_servers(&text, path)
 }
 
-/// As [`load_mcp_servers`], of a text. The path says what kind of file it is, and where relative things in it are.
+/// Parses the servers of a configuration text, as [`load_mcp_servers`] does. The path determines the format and the
+/// base of relative paths.
 ///
 /// ```
 /// let text = "[mcp_servers.docs]\nurl = \"https://example.org/mcp\"\n";
@@ -60,54 +60,54 @@ pub fn load_mcp_servers(path: impl AsRef<Path>) -> Result<Vec<McpServer>, McpErr
 ///
 /// # Errors
 ///
-/// As [`load_mcp_servers`].
+/// The same as [`load_mcp_servers`].
 pub fn parse_mcp_servers(text: &str, path: &Path) -> Result<Vec<McpServer>, McpError> {
-    let failed = |reason: String| McpError::Config(format!("{}: {reason}", path.display()));
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
-    let whole = if is_toml { parse_toml(text) } else { parse_json(text) }.map_err(&failed)?;
-    let servers = servers(&whole).ok_or_else(|| {
-        failed("it has no servers: `mcpServers`, `servers`, or `[mcp_servers.NAME]` in a TOML file".to_owned())
-    })?;
+    let (format, parsed) = if is_toml { ("TOML", parse_toml(text)) } else { ("JSON", parse_json(text)) };
+    let whole = parsed.map_err(|reason| ConfigError::Syntax { path: path.to_owned(), format, reason })?;
+    let servers = servers(&whole).ok_or_else(|| ConfigError::NoServers { path: path.to_owned() })?;
     let variables = Variables::new(workspace(path), whole.get("inputs"));
     let mut built = Vec::new();
     for (name, value) in servers {
-        let of_server = |reason: String| failed(format!("server `{name}`: {reason}"));
-        let entry = read_entry(value, &variables).map_err(of_server)?;
-        if !entry.is_enabled() {
-            continue;
-        }
-        built.push(entry.build(name, &variables).map_err(|reason| failed(format!("server `{name}`: {reason}")))?);
+        let server = build(name, value, &variables).map_err(|error| match error {
+            McpError::Config(source) => {
+                ConfigError::Server { path: path.to_owned(), name: name.clone(), source: Box::new(source) }.into()
+            }
+            other => other,
+        })?;
+        built.extend(server);
     }
     Ok(built)
 }
 
-fn read_entry(value: &Value, variables: &Variables) -> Result<Entry, String> {
-    // One that is switched off may name what is not there.
-    let plain = Entry::deserialize(value.clone())?;
-    if !plain.is_enabled() {
-        return Ok(plain);
+/// Builds the server of an entry; returns `None` if it is disabled.
+fn build(name: &str, value: &Value, variables: &Variables) -> Result<Option<McpServer>, McpError> {
+    // A disabled server may refer to variables that are not set.
+    if !Entry::deserialize(value.clone())?.is_enabled() {
+        return Ok(None);
     }
-    Entry::deserialize(variables.expand(value)?)
+    let entry = Entry::deserialize(variables.expand(value)?)?;
+    if entry.is_enabled() { entry.build(name, variables).map(Some) } else { Ok(None) }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if length > MAX_BYTES {
-        return Err(format!("it has {length} bytes, more than a configuration file may have"));
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
+        return Err(ConfigError::TooLarge { path: path.to_owned(), limit: MAX_BYTES });
     }
-    std::fs::read_to_string(path).map_err(|error| error.to_string())
+    std::fs::read_to_string(path).map_err(failed)
 }
 
 fn parse_json(text: &str) -> Result<Value, String> {
     jsonc_parser::parse_to_serde_value::<Value>(text, &jsonc_parser::ParseOptions::default())
-        .map_err(|error| format!("it is no JSON: {error}"))
+        .map_err(|error| error.to_string())
 }
 
 fn parse_toml(text: &str) -> Result<Value, String> {
-    toml::from_str(text).map_err(|error| format!("it is no TOML: {error}"))
+    toml::from_str(text).map_err(|error| error.to_string())
 }
 
-/// Where in a file the servers stand.
+/// Returns the servers' table of a file.
 fn servers(whole: &Value) -> Option<&Map<String, Value>> {
     ["/mcpServers", "/servers", "/mcp/servers", "/mcp_servers"]
         .iter()
@@ -115,7 +115,7 @@ fn servers(whole: &Value) -> Option<&Map<String, Value>> {
         .and_then(Value::as_object)
 }
 
-/// The directory that a file is about: its own, or the one above for an editor's hidden one.
+/// Returns the workspace of a file: its own directory, or the parent of an editor's hidden directory.
 fn workspace(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let directory = absolute.parent().map(Path::to_owned).unwrap_or_default();

@@ -1,9 +1,11 @@
-//! A server asks the user: for values of a form, or to visit a page.
+//! Elicitation: a server asks the user for the values of a form, or to visit a page.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-/// What a server wants of the user.
+use crate::error::BoxError;
+
+/// A server's request to the user.
 ///
 /// ```
 /// use belljar_client::{Elicitation, ElicitationResponse};
@@ -20,27 +22,27 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Elicitation {
-    /// Values for a form.
+    /// A request for the values of a form.
     Form {
-        /// What to tell the user.
+        /// The message to show to the user.
         message: String,
-        /// JSON schema of a flat object: strings, numbers, booleans, choices.
+        /// The JSON schema of a flat object: strings, numbers, booleans, choices.
         schema: Value,
     },
-    /// A visit to a page, where the server learns by itself what it needs.
+    /// A request to visit a page, where the server collects the information itself.
     Url {
-        /// What to tell the user.
+        /// The message to show to the user.
         message: String,
-        /// The page. Show it whole and ask before it is opened. Some servers refuse a call until the user was there: to
-        /// accept makes the call again, so accept when the user is back.
+        /// The page. Show the complete URL and ask the user before opening it. Some servers reject a call until the
+        /// user has visited the page: accepting repeats the call, so accept when the user is back.
         url: String,
-        /// The server's name for this visit; empty where it gave none.
+        /// The server's ID of this elicitation; empty if the server sent none.
         id: String,
     },
 }
 
 impl Elicitation {
-    /// What to tell the user.
+    /// Returns the message to show to the user.
     ///
     /// ```
     /// # fn show(question: belljar_client::Elicitation) {
@@ -54,7 +56,7 @@ impl Elicitation {
     }
 }
 
-/// What the user did.
+/// The user's response.
 ///
 /// ```
 /// # use belljar_client::ElicitationResponse;
@@ -64,20 +66,20 @@ impl Elicitation {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum ElicitationResponse {
-    /// Filled in the form (the values, by name), or agreed to visit the page (`None`).
+    /// The user filled in the form (its values, by name), or agreed to visit the page (`None`).
     Accept(Option<Map<String, Value>>),
-    /// Said no.
+    /// The user declined.
     Decline,
-    /// Went away without a decision.
+    /// The user dismissed the request without deciding.
     Cancel,
 }
 
-/// Puts a server's question to the user.
+/// Presents a server's elicitation to the user.
 ///
-/// Values that the user left out and for which the schema has a default are added, and the answer is checked against the
-/// schema before it is sent.
+/// Values that the user left out get the default of the schema, if it has one, and the values are validated against the
+/// schema before they are sent.
 ///
-/// Closures are handlers, too:
+/// Closures are handlers as well:
 ///
 /// ```
 /// use belljar_client::{Elicitation, ElicitationResponse, McpServerStdio};
@@ -93,22 +95,22 @@ pub trait ElicitationHandler: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// A message for the server: the question could not be put.
-    async fn elicit(&self, question: Elicitation) -> Result<ElicitationResponse, String>;
+    /// An error that prevented asking the user. Its message is sent to the server.
+    async fn elicit(&self, question: Elicitation) -> Result<ElicitationResponse, BoxError>;
 }
 
 #[async_trait]
 impl<F, Answer> ElicitationHandler for F
 where
     F: Fn(Elicitation) -> Answer + Send + Sync + 'static,
-    Answer: Future<Output = Result<ElicitationResponse, String>> + Send,
+    Answer: Future<Output = Result<ElicitationResponse, BoxError>> + Send,
 {
-    async fn elicit(&self, question: Elicitation) -> Result<ElicitationResponse, String> {
+    async fn elicit(&self, question: Elicitation) -> Result<ElicitationResponse, BoxError> {
         self(question).await
     }
 }
 
-/// Adds the defaults of a form's schema to the values that were given.
+/// Adds the defaults of a form's schema to the given values.
 pub(crate) fn with_defaults(mut values: Map<String, Value>, schema: &Value) -> Map<String, Value> {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, property) in properties.into_iter().flatten() {

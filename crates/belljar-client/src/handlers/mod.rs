@@ -1,4 +1,4 @@
-//! What a server may ask of the program, or tell it: sampling, elicitation, roots, logs, progress.
+//! Handlers of a server's requests and notifications: sampling, elicitation, roots, logs, progress.
 
 pub(crate) mod elicitation;
 pub(crate) mod notifications;
@@ -17,7 +17,9 @@ pub use sampling::{
     SamplingRole, SamplingTool, StopReason, ToolChoice,
 };
 
-/// A directory that a server is told it works on.
+use crate::error::BoxError;
+
+/// A directory that the server may work on.
 ///
 /// ```
 /// use belljar_client::{McpServerStdio, Root};
@@ -26,14 +28,14 @@ pub use sampling::{
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
-    /// Where it is: a `file://` URI.
+    /// The location, a `file://` URI.
     pub uri: String,
-    /// What people call it.
+    /// A name for display.
     pub name: Option<String>,
 }
 
 impl Root {
-    /// The directory of this URI.
+    /// Creates a root with this URI.
     ///
     /// ```
     /// let root = belljar_client::Root::new("file:///home/me/project");
@@ -43,7 +45,7 @@ impl Root {
         Self { uri: uri.into(), name: None }
     }
 
-    /// Says what people call it.
+    /// Sets the name for display.
     ///
     /// ```
     /// let root = belljar_client::Root::new("file:///home/me/project").named("project");
@@ -55,54 +57,54 @@ impl Root {
     }
 }
 
-/// Says which directories a server works on, whenever it asks.
+/// Provides the directories that a server may work on, each time the server asks for them.
 ///
-/// Closures do, too:
+/// Closures are handlers as well:
 ///
 /// ```
 /// use belljar_client::{McpServerStdio, Root};
 ///
 /// let server = McpServerStdio::new("server").roots_handler(async || {
-///     let here = std::env::current_dir().map_err(|error| error.to_string())?;
+///     let here = std::env::current_dir()?;
 ///     Ok(vec![Root::new(format!("file://{}", here.display()))])
 /// });
 /// ```
 #[async_trait]
 pub trait RootsHandler: Send + Sync + 'static {
-    /// The directories.
+    /// Returns the directories.
     ///
     /// # Errors
     ///
-    /// A message for the server: it is not known at present.
-    async fn roots(&self) -> Result<Vec<Root>, String>;
+    /// An error that prevented determining the directories. Its message is sent to the server.
+    async fn roots(&self) -> Result<Vec<Root>, BoxError>;
 }
 
 #[async_trait]
 impl<F, Answer> RootsHandler for F
 where
     F: Fn() -> Answer + Send + Sync + 'static,
-    Answer: Future<Output = Result<Vec<Root>, String>> + Send,
+    Answer: Future<Output = Result<Vec<Root>, BoxError>> + Send,
 {
-    async fn roots(&self) -> Result<Vec<Root>, String> {
+    async fn roots(&self) -> Result<Vec<Root>, BoxError> {
         self().await
     }
 }
 
-/// Gets each log message of a server, in order. It runs on the connection's own task: it must not block.
+/// A handler of a server's log messages, called in order. It runs on the connection's task and must not block.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// let handler: belljar_client::LogHandler = Arc::new(|message| eprintln!("{}", message.text()));
 /// ```
 pub type LogHandler = Arc<dyn Fn(LogMessage) + Send + Sync>;
-/// Gets each step of a call's progress, in order. It runs on the connection's own task: it must not block.
+/// A handler of a call's progress notifications, called in order. It runs on the connection's task and must not block.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// let handler: belljar_client::ProgressHandler = Arc::new(|step| eprintln!("{:?}", step.message));
 /// ```
 pub type ProgressHandler = Arc<dyn Fn(Progress) + Send + Sync>;
-/// Gets every notification as the protocol has it. It runs on the connection's own task: it must not block.
+/// A handler of all notifications in the protocol's types. It runs on the connection's task and must not block.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -110,7 +112,7 @@ pub type ProgressHandler = Arc<dyn Fn(Progress) + Send + Sync>;
 /// ```
 pub type MessageHandler = Arc<dyn Fn(&ServerNotification) + Send + Sync>;
 
-/// The handlers that a server is configured with.
+/// The handlers of a server.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
     pub(crate) model: Option<Arc<dyn Model>>,
@@ -119,5 +121,5 @@ pub(crate) struct Handlers {
     pub(crate) log: Option<LogHandler>,
     pub(crate) progress: Option<ProgressHandler>,
     pub(crate) message: Option<MessageHandler>,
-    pub(crate) shows_apps: bool,
+    pub(crate) supports_apps: bool,
 }

@@ -1,8 +1,10 @@
-//! Where a server's notifications go: log and progress handlers, caches, subscribers.
+//! Routes a server's notifications to the log and progress handlers, the caches and the subscribers.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use rmcp::model::{
     GetMeta, JsonRpcMessage, JsonRpcNotification, LoggingLevel, NumberOrString, ProgressNotificationParam,
@@ -15,7 +17,7 @@ use tokio::time::Instant;
 use super::{LogHandler, MessageHandler, ProgressHandler};
 use crate::transport::Incoming;
 
-/// How bad a log message is, as in syslog; the later the worse.
+/// The severity of a log message, as in syslog, in ascending order.
 ///
 /// ```
 /// use belljar_client::{LogLevel, McpServerStdio};
@@ -37,7 +39,7 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
-    /// The protocol's word for it.
+    /// Returns the protocol's name of the level.
     ///
     /// ```
     /// assert_eq!(belljar_client::LogLevel::Warning.name(), "warning");
@@ -86,7 +88,7 @@ impl From<LogLevel> for LoggingLevel {
     }
 }
 
-/// A line of a server's log.
+/// A log message of a server.
 ///
 /// ```
 /// # use belljar_client::{LogLevel, McpServerStdio};
@@ -99,16 +101,16 @@ impl From<LogLevel> for LoggingLevel {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LogMessage {
-    /// How bad it is.
+    /// The severity.
     pub level: LogLevel,
-    /// Which part of the server speaks, if it says.
+    /// The name of the logger, if the server sent one.
     pub logger: Option<String>,
-    /// What it says: as a rule a string, or an object with fields.
+    /// The message: usually a string, or an object with fields.
     pub data: Value,
 }
 
 impl LogMessage {
-    /// What it says, as one text.
+    /// Returns the message as one text.
     ///
     /// ```
     /// # use belljar_client::LogHandler;
@@ -122,7 +124,7 @@ impl LogMessage {
     }
 }
 
-/// A step of a call's progress.
+/// A progress notification of a call.
 ///
 /// ```
 /// # use belljar_client::CallOptions;
@@ -134,16 +136,16 @@ impl LogMessage {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// How far it is; grows from step to step.
+    /// The progress so far; increases with every notification.
     pub progress: f64,
-    /// How far it goes, if that is known.
+    /// The total, if known.
     pub total: Option<f64>,
-    /// What is being done.
+    /// A description of the current step.
     pub message: Option<String>,
 }
 
 impl Progress {
-    /// A step, for handlers' own tests.
+    /// Creates a progress notification, for tests of handlers.
     ///
     /// ```
     /// let step = belljar_client::Progress::new(1.0, Some(4.0), Some("fetching".into()));
@@ -153,7 +155,7 @@ impl Progress {
         Self { progress, total, message }
     }
 
-    /// How much is done, between 0 and 1, if the total is known.
+    /// Returns the completed fraction, between 0 and 1, if the total is known.
     ///
     /// ```
     /// assert_eq!(belljar_client::Progress::new(1.0, None, None).fraction(), None);
@@ -163,7 +165,7 @@ impl Progress {
     }
 }
 
-/// What about a server has changed, counted up with each notice.
+/// Counters of a server's list-changed notifications.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) tools: AtomicU64,
@@ -171,31 +173,31 @@ pub(crate) struct Changes {
     pub(crate) prompts: AtomicU64,
 }
 
-/// Sends notifications where they belong.
+/// Dispatches notifications to handlers, counters and subscribers.
 pub(crate) struct Router {
     log: Option<LogHandler>,
     progress: Option<ProgressHandler>,
     message: Option<MessageHandler>,
     pub(crate) changes: Arc<Changes>,
-    /// URIs of resources that changed.
+    /// The URIs of updated resources.
     pub(crate) updates: broadcast::Sender<String>,
     calls: Mutex<Calls>,
-    /// When something came that belongs to no call alone.
-    heard: Mutex<Instant>,
+    /// The time of the last message that does not belong to a single call.
+    last_activity: Mutex<Instant>,
 }
 
-/// Calls that are under way.
+/// The calls in progress.
 #[derive(Default)]
 struct Calls {
     watched: HashMap<Token, Watch>,
-    /// Steps that came before their call could be entered here: `rmcp` sends a request before it tells its token.
+    /// Progress that arrived before its call was registered here: `rmcp` sends a request before it returns the token.
     early: VecDeque<(Token, Progress)>,
 }
 
-/// Early steps that are kept; those of calls that ended are among them.
-const EARLY_STEPS: usize = 256;
+/// The maximum number of buffered early notifications; those of finished calls are among them.
+const MAX_EARLY_STEPS: usize = 256;
 
-/// A progress token, in the shape in which a server echoes it: some make a string of a number.
+/// A progress token, normalized to a string: some servers echo a number as a string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Token(String);
 
@@ -210,7 +212,7 @@ impl From<&ProgressToken> for Token {
 
 struct Watch {
     handler: Option<ProgressHandler>,
-    heard: Instant,
+    last_activity: Instant,
 }
 
 impl Router {
@@ -222,26 +224,26 @@ impl Router {
             changes,
             updates,
             calls: Mutex::default(),
-            heard: Mutex::new(Instant::now()),
+            last_activity: Mutex::new(Instant::now()),
         }
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 
     fn touch(&self) {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_activity.lock() = Instant::now();
     }
 
-    /// Notes that the server is alive: it asked something, or said something of its own accord.
-    pub(crate) fn heard(&self, message: &Incoming) {
+    /// Records that the server is alive: it sent a request.
+    pub(crate) fn record_activity(&self, message: &Incoming) {
         if matches!(message, JsonRpcMessage::Request(_)) {
             self.touch();
         }
     }
 
-    /// Takes a notification, or hands it back if it is `rmcp`'s to see.
+    /// Handles a notification, or returns it if `rmcp` has to process it.
     pub(crate) fn route(
         &self,
         notification: JsonRpcNotification<ServerNotification>,
@@ -249,7 +251,7 @@ impl Router {
         if let Some(handler) = &self.message {
             handler(&notification.notification);
         }
-        // Those of a subscription are counted by `rmcp`, which ends one whose notifications are out of order.
+        // `rmcp` counts the notifications of a subscription and ends one whose notifications are out of order.
         let subscribed = notification.notification.get_meta().subscription_id().is_some();
         match notification.notification {
             ServerNotification::ProgressNotification(step) => {
@@ -270,7 +272,7 @@ impl Router {
                     ServerNotification::ResourceListChangedNotification(_) => count(&self.changes.resources),
                     ServerNotification::PromptListChangedNotification(_) => count(&self.changes.prompts),
                     ServerNotification::ResourceUpdatedNotification(update) => {
-                        // An error says that nobody listens.
+                        // Sending fails if no subscriber exists.
                         let _ = self.updates.send(update.params.uri.clone());
                     }
                     _ => return Some(notification),
@@ -287,11 +289,11 @@ impl Router {
             let mut calls = self.calls();
             match calls.watched.get_mut(&token) {
                 Some(watch) => {
-                    watch.heard = Instant::now();
+                    watch.last_activity = Instant::now();
                     watch.handler.clone().or_else(|| self.progress.clone())
                 }
                 None => {
-                    if calls.early.len() == EARLY_STEPS {
+                    if calls.early.len() == MAX_EARLY_STEPS {
                         calls.early.pop_front();
                     }
                     calls.early.push_back((token, progress));
@@ -309,11 +311,11 @@ impl Router {
         let token = Token::from(token);
         let early: Vec<Progress> = {
             let mut calls = self.calls();
-            calls.watched.insert(token.clone(), Watch { handler: handler.clone(), heard: Instant::now() });
-            let (mine, others) = std::mem::take(&mut calls.early).into_iter().partition(|(other, _)| *other == token);
+            calls.watched.insert(token.clone(), Watch { handler: handler.clone(), last_activity: Instant::now() });
+            let (own, others) = std::mem::take(&mut calls.early).into_iter().partition(|(other, _)| *other == token);
             calls.early = others;
-            let mine: VecDeque<(Token, Progress)> = mine;
-            mine.into_iter().map(|(_, step)| step).collect()
+            let own: VecDeque<(Token, Progress)> = own;
+            own.into_iter().map(|(_, step)| step).collect()
         };
         if let Some(handler) = handler.or_else(|| self.progress.clone()) {
             early.into_iter().for_each(|step| handler(step));
@@ -326,21 +328,21 @@ fn count(changes: &AtomicU64) {
     changes.fetch_add(1, Ordering::Release);
 }
 
-/// A call that is being watched.
+/// A guard that keeps a call registered for progress notifications.
 pub(crate) struct CallWatch {
     router: Arc<Router>,
     token: Token,
 }
 
 impl CallWatch {
-    /// When the server last showed that it is at work, on this call or in a way that may concern it.
-    pub(crate) fn last_heard(&self) -> Instant {
-        let on_this = self.router.calls().watched.get(&self.token).map(|watch| watch.heard);
-        let at_all = *self.router.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        on_this.map_or(at_all, |heard| heard.max(at_all))
+    /// Returns the time of the server's last activity on this call, or of activity that may concern it.
+    pub(crate) fn last_activity(&self) -> Instant {
+        let on_this = self.router.calls().watched.get(&self.token).map(|watch| watch.last_activity);
+        let at_all = *self.router.last_activity.lock();
+        on_this.map_or(at_all, |on_this| on_this.max(at_all))
     }
 
-    /// Hands a step of the call on to its handler, one that the transport did not bring.
+    /// Passes progress that did not come through the transport to the call's handler.
     pub(crate) fn step(&self, progress: Progress) {
         let handler = self.router.calls().watched.get(&self.token).and_then(|watch| watch.handler.clone());
         if let Some(handler) = handler.or_else(|| self.router.progress.clone()) {

@@ -1,4 +1,4 @@
-//! Answers to what a server asks, in both eras: as requests of its own, and as rounds that want input.
+//! Responses to a server's requests, in both eras: as requests of their own, and as rounds of required input.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Elicitation, ElicitationResponse, Handlers, elicitation, sampling};
-use crate::schema::Checker;
+use crate::schema::Validator;
 
-/// Pages that one error may want visited.
-const MAX_PAGES: usize = 8;
+/// The maximum number of URLs that one error may ask the user to visit.
+const MAX_URLS: usize = 8;
 
-/// The extension of pages that come with tools, and the kind of page that there is.
+/// The extension ID of MCP Apps, and the media type of their pages.
 const APPS_EXTENSION_ID: &str = "io.modelcontextprotocol/ui";
 const APP_PAGE: &str = "text/html;profile=mcp-app";
 
-/// Answers a server with the program's handlers.
+/// Responds to a server's requests with the program's handlers.
 #[derive(Clone)]
 pub(crate) struct Responder {
     handlers: Handlers,
@@ -39,9 +39,9 @@ impl Responder {
 
     async fn sample(&self, params: CreateMessageRequestParams) -> Result<CreateMessageResult, ErrorData> {
         let model = self.handlers.model.as_ref().ok_or_else(|| unsupported("sampling"))?;
-        let request = sampling::request(params).map_err(|reason| ErrorData::invalid_params(reason, None))?;
+        let request = sampling::request(params).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
         if !request.tools.is_empty() && !model.supports_tools() {
-            return Err(ErrorData::invalid_params("the model takes no tools", None));
+            return Err(ErrorData::invalid_params("the model does not support tools", None));
         }
         let response =
             model.complete(request).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
@@ -61,13 +61,17 @@ impl Responder {
             }
             _ => return Err(unsupported("this kind of elicitation")),
         };
-        let response = handler.elicit(question).await.map_err(|message| ErrorData::internal_error(message, None))?;
+        let response =
+            handler.elicit(question).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         Ok(match (response, schema) {
             (ElicitationResponse::Accept(values), Some(schema)) => {
                 let values = elicitation::with_defaults(values.unwrap_or_default(), &schema);
                 let values = Value::Object(values);
-                Checker::new(&schema).check(&values).map_err(|problems| {
-                    ErrorData::internal_error(format!("the user's answer does not fit the schema: {problems}"), None)
+                Validator::new(&schema).validate(&values).map_err(|problems| {
+                    ErrorData::internal_error(
+                        format!("the user's response does not match the schema: {problems}"),
+                        None,
+                    )
                 })?;
                 ElicitResult::new(ElicitationAction::Accept).with_content(values)
             }
@@ -77,10 +81,10 @@ impl Responder {
         })
     }
 
-    /// Puts the pages to the user that an error says must be visited first; whether the user agreed to all.
-    pub(crate) async fn visit_all(&self, error_data: &Value) -> bool {
+    /// Presents the URL elicitations of an error to the user. Returns whether the user accepted all of them.
+    pub(crate) async fn elicit_urls(&self, error_data: &Value) -> bool {
         let pages = error_data.get("elicitations").and_then(Value::as_array);
-        let Some(pages) = pages.filter(|pages| (1..=MAX_PAGES).contains(&pages.len())) else { return false };
+        let Some(pages) = pages.filter(|pages| (1..=MAX_URLS).contains(&pages.len())) else { return false };
         for page in pages {
             let Ok(page @ ElicitRequestParams::UrlElicitationParams { .. }) = ElicitRequestParams::deserialize(page)
             else {
@@ -95,7 +99,7 @@ impl Responder {
 
     async fn roots(&self) -> Result<ListRootsResult, ErrorData> {
         let handler = self.handlers.roots.as_ref().ok_or_else(|| unsupported("roots"))?;
-        let roots = handler.roots().await.map_err(|message| ErrorData::internal_error(message, None))?;
+        let roots = handler.roots().await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         let roots = roots.into_iter().map(|root| {
             let wire = rmcp::model::Root::new(root.uri);
             match root.name {
@@ -106,7 +110,7 @@ impl Responder {
         Ok(ListRootsResult::new(roots.collect()))
     }
 
-    /// Answers one request of a round that wants input.
+    /// Responds to one input request of a round.
     pub(crate) async fn answer(&self, request: InputRequest) -> Result<Value, ErrorData> {
         let answer = match request {
             InputRequest::CreateMessage(request) => serde_json::to_value(self.sample(request.params).await?),
@@ -122,7 +126,7 @@ fn unsupported(what: &str) -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("this client does not support {what}"), None)
 }
 
-/// What the program can do for a server: what it has handlers for.
+/// Returns the client's capabilities, derived from the handlers that are set.
 fn capabilities(handlers: &Handlers) -> ClientCapabilities {
     let mut capabilities = ClientCapabilities::default();
     if let Some(model) = &handlers.model {
@@ -144,7 +148,7 @@ fn capabilities(handlers: &Handlers) -> ClientCapabilities {
     }
     let extensions = capabilities.extensions.get_or_insert_default();
     extensions.insert(TASKS_EXTENSION_ID.to_owned(), Map::new());
-    if handlers.shows_apps {
+    if handlers.supports_apps {
         let settings = Map::from_iter([("mimeTypes".to_owned(), json!([APP_PAGE]))]);
         extensions.insert(APPS_EXTENSION_ID.to_owned(), settings);
     }
@@ -177,7 +181,7 @@ impl ClientHandler for Responder {
     }
 }
 
-/// A handler's work ends when the server takes its question back.
+/// Runs a handler until the server cancels its request.
 async fn until_cancelled<T>(
     context: &RequestContext<RoleClient>,
     work: impl Future<Output = Result<T, ErrorData>>,
@@ -188,7 +192,7 @@ async fn until_cancelled<T>(
     }
 }
 
-/// The handlers' answers to all requests of a round, asked at the same time.
+/// Runs the handlers of all input requests of a round concurrently.
 pub(crate) async fn answer_all(
     responder: &Arc<Responder>,
     requests: rmcp::model::InputRequests,

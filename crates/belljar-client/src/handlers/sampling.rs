@@ -1,10 +1,10 @@
-//! A server asks for a language model's words.
+//! Sampling: a server asks for a completion by a language model.
 
 use async_trait::async_trait;
 use rmcp::model::{self as wire, CreateMessageRequestParams, CreateMessageResult, SamplingMessageContentBlock};
 use serde_json::{Map, Value};
 
-use crate::output::{Binary, decode};
+use crate::output::{Binary, InvalidBase64, decode};
 
 /// A language model that servers may use.
 ///
@@ -12,27 +12,27 @@ use crate::output::{Binary, decode};
 /// use async_trait::async_trait;
 /// use belljar_client::{Model, ModelError, SamplingRequest, SamplingResponse};
 ///
-/// /// Says what it was told last.
-/// struct Parrot;
+/// /// Repeats the last message.
+/// struct Repeater;
 ///
 /// #[async_trait]
-/// impl Model for Parrot {
+/// impl Model for Repeater {
 ///     fn name(&self) -> String {
-///         "parrot".into()
+///         "repeater".into()
 ///     }
 ///
 ///     async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
-///         let said = request.messages.last().map(|message| message.text()).unwrap_or_default();
-///         Ok(SamplingResponse::text(said))
+///         let last = request.messages.last().map(|message| message.text()).unwrap_or_default();
+///         Ok(SamplingResponse::text(last))
 ///     }
 /// }
 /// ```
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
-    /// The model's name, which servers get to see.
+    /// Returns the model's name, which servers see.
     fn name(&self) -> String;
 
-    /// Whether the model can be given tools. Servers are told, and without it send none.
+    /// Returns whether the model accepts tools. It is announced to servers, which otherwise send none.
     fn supports_tools(&self) -> bool {
         false
     }
@@ -41,11 +41,11 @@ pub trait Model: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What went wrong, in words that the server may see.
+    /// A failure to complete the conversation. Its message is sent to the server.
     async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError>;
 }
 
-/// A model could not, or would not, answer.
+/// A failure or refusal of a model.
 ///
 /// ```
 /// # use belljar_client::{ModelError, SamplingResponse};
@@ -56,12 +56,12 @@ pub trait Model: Send + Sync + 'static {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// What went wrong. The server sees it.
+    /// The message, which the server sees.
     pub message: String,
 }
 
 impl ModelError {
-    /// An error with this message.
+    /// Creates an error with this message.
     ///
     /// ```
     /// assert_eq!(belljar_client::ModelError::new("out of tokens").to_string(), "out of tokens");
@@ -71,7 +71,7 @@ impl ModelError {
     }
 }
 
-/// What a server wants completed.
+/// A server's request for a completion.
 ///
 /// ```
 /// # use belljar_client::{SamplingRequest, SamplingResponse};
@@ -83,50 +83,53 @@ impl ModelError {
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct SamplingRequest {
-    /// What the model is to know before the conversation.
+    /// The system prompt.
     pub system_prompt: Option<String>,
     /// The conversation.
     pub messages: Vec<SamplingMessage>,
-    /// Most tokens of the answer.
+    /// The maximum number of tokens in the response.
     pub max_tokens: u32,
-    /// How freely to choose words, from 0 to 1 (some models take more).
+    /// The sampling temperature, from 0 to 1 (some models accept more).
     pub temperature: Option<f32>,
-    /// Where to stop.
+    /// Sequences that end the response.
     pub stop_sequences: Vec<String>,
-    /// Which model the server would like.
+    /// The server's preferences for a model.
     pub preferences: ModelPreferences,
-    /// Tools that the model may call. The server runs them, and asks again with what they gave.
+    /// The tools that the model may call. The server runs them and sends another request with their results.
     pub tools: Vec<SamplingTool>,
-    /// Whether the model must use one.
+    /// The server's requirement on the use of tools.
     pub tool_choice: ToolChoice,
-    /// Of which servers the program is asked to add what it knows: `none`, `thisServer`, `allServers`.
+    /// The servers whose context the program is asked to include: `none`, `thisServer`, `allServers`.
     pub include_context: Option<String>,
-    /// What the server would have the model's provider know.
+    /// Metadata for the model's provider.
     pub metadata: Option<Value>,
 }
 
-/// Which model a server would like. All of it is advice.
+/// A server's preferences for a model. All of them are advisory.
 ///
 /// ```
 /// # use belljar_client::ModelPreferences;
-/// fn choose(wish: &ModelPreferences) -> &str {
-///     if wish.speed > wish.intelligence { "small" } else { wish.hints.first().map_or("large", String::as_str) }
+/// fn choose(preferences: &ModelPreferences) -> &str {
+///     if preferences.speed > preferences.intelligence {
+///         return "small";
+///     }
+///     preferences.hints.first().map_or("large", String::as_str)
 /// }
 /// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct ModelPreferences {
-    /// Names, or parts of names, the dearest first.
+    /// Names, or parts of names, in order of preference.
     pub hints: Vec<String>,
-    /// How much cost matters, from 0 to 1.
+    /// The importance of low cost, from 0 to 1.
     pub cost: Option<f32>,
-    /// How much speed matters, from 0 to 1.
+    /// The importance of speed, from 0 to 1.
     pub speed: Option<f32>,
-    /// How much it matters what the model can do, from 0 to 1.
+    /// The importance of capability, from 0 to 1.
     pub intelligence: Option<f32>,
 }
 
-/// Whether a model must use tools.
+/// A requirement on the use of tools.
 ///
 /// ```
 /// assert_eq!(belljar_client::ToolChoice::default(), belljar_client::ToolChoice::Auto);
@@ -134,12 +137,12 @@ pub struct ModelPreferences {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model may use tools.
     #[default]
     Auto,
-    /// At least one.
+    /// The model must use at least one tool.
     Required,
-    /// None.
+    /// The model must not use tools.
     None,
 }
 
@@ -155,19 +158,19 @@ pub enum ToolChoice {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SamplingTool {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it does.
+    /// The description.
     pub description: Option<String>,
-    /// JSON schema of its arguments.
+    /// The JSON schema of the arguments.
     pub input_schema: Map<String, Value>,
 }
 
-/// Who speaks.
+/// The role of a turn's author.
 ///
 /// ```
 /// # fn show(message: belljar_client::SamplingMessage) {
-/// let is_ours = message.role == belljar_client::SamplingRole::Assistant;
+/// let is_from_model = message.role == belljar_client::SamplingRole::Assistant;
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,14 +193,14 @@ pub enum SamplingRole {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingMessage {
-    /// Who speaks.
+    /// The author's role.
     pub role: SamplingRole,
-    /// What is said.
+    /// The parts of the turn.
     pub content: Vec<SamplingContent>,
 }
 
 impl SamplingMessage {
-    /// Its text, parts on lines of their own.
+    /// Returns the text, with parts on separate lines.
     ///
     /// ```
     /// use belljar_client::{SamplingContent, SamplingMessage, SamplingRole};
@@ -222,7 +225,7 @@ impl SamplingMessage {
 ///
 /// ```
 /// # use belljar_client::SamplingContent;
-/// fn words(part: &SamplingContent) -> String {
+/// fn to_text(part: &SamplingContent) -> String {
 ///     match part {
 ///         SamplingContent::Text(text) => text.clone(),
 ///         SamplingContent::Image(image) | SamplingContent::Audio(image) => format!("[{}]", image.media_type),
@@ -238,29 +241,29 @@ pub enum SamplingContent {
     Text(String),
     /// An image.
     Image(Binary),
-    /// A sound.
+    /// Audio.
     Audio(Binary),
-    /// The model calls a tool.
+    /// A call of a tool by the model.
     ToolUse {
-        /// The call's name, which its result repeats.
+        /// The ID of the call, which its result repeats.
         id: String,
-        /// The tool.
+        /// The name of the tool.
         name: String,
-        /// Its arguments.
+        /// The arguments.
         input: Map<String, Value>,
     },
-    /// What a tool gave.
+    /// The result of a tool.
     ToolResult {
-        /// The call's name.
+        /// The ID of the call.
         id: String,
-        /// What it gave: text, images and sounds.
+        /// The result: text, images and audio.
         content: Vec<SamplingContent>,
-        /// Whether the tool failed.
+        /// True if the tool failed.
         is_error: bool,
     },
 }
 
-/// Why a model stopped.
+/// The reason for which a model stopped.
 ///
 /// ```
 /// # use belljar_client::{SamplingResponse, StopReason};
@@ -270,20 +273,20 @@ pub enum SamplingContent {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It had said everything.
+    /// The response is complete.
     #[default]
     EndTurn,
-    /// It came to a stop sequence.
+    /// The model produced a stop sequence.
     StopSequence,
-    /// It came to the most tokens.
+    /// The model reached the maximum number of tokens.
     MaxTokens,
-    /// It wants tools to be run.
+    /// The model requests tool calls.
     ToolUse,
-    /// Another, in the provider's words.
+    /// Another reason, as named by the provider.
     Other(String),
 }
 
-/// A model's answer.
+/// A model's response.
 ///
 /// ```
 /// # use belljar_client::{SamplingContent, SamplingResponse, StopReason};
@@ -295,16 +298,16 @@ pub enum StopReason {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingResponse {
-    /// What it says.
+    /// The parts of the response.
     pub content: Vec<SamplingContent>,
-    /// Why it stopped.
+    /// The reason for which the model stopped.
     pub stop_reason: StopReason,
-    /// The model that answered, if it is not the one that [`Model::name`] names.
+    /// The name of the model that responded, if it differs from [`Model::name`].
     pub model: Option<String>,
 }
 
 impl SamplingResponse {
-    /// An answer of text alone, that is complete.
+    /// Creates a complete response of one text.
     ///
     /// ```
     /// let response = belljar_client::SamplingResponse::text("yes");
@@ -315,13 +318,24 @@ impl SamplingResponse {
     }
 }
 
-/// Reads a request off the wire.
-pub(crate) fn request(params: CreateMessageRequestParams) -> Result<SamplingRequest, String> {
-    let preferences = params.model_preferences.map(|wish| ModelPreferences {
-        hints: wish.hints.into_iter().flatten().filter_map(|hint| hint.name).collect(),
-        cost: wish.cost_priority,
-        speed: wish.speed_priority,
-        intelligence: wish.intelligence_priority,
+/// An unsupported or invalid sampling request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidRequest {
+    #[error("unsupported kind of message content")]
+    MessageContent,
+    #[error("unsupported kind of tool result content")]
+    ToolResultContent,
+    #[error(transparent)]
+    Base64(#[from] InvalidBase64),
+}
+
+/// Converts a request from the protocol's types.
+pub(crate) fn request(params: CreateMessageRequestParams) -> Result<SamplingRequest, InvalidRequest> {
+    let preferences = params.model_preferences.map(|preferences| ModelPreferences {
+        hints: preferences.hints.into_iter().flatten().filter_map(|hint| hint.name).collect(),
+        cost: preferences.cost_priority,
+        speed: preferences.speed_priority,
+        intelligence: preferences.intelligence_priority,
     });
     let tools = params.tools.into_iter().flatten().map(|tool| SamplingTool {
         name: tool.name.into_owned(),
@@ -349,7 +363,7 @@ pub(crate) fn request(params: CreateMessageRequestParams) -> Result<SamplingRequ
     })
 }
 
-fn message(message: wire::SamplingMessage) -> Result<SamplingMessage, String> {
+fn message(message: wire::SamplingMessage) -> Result<SamplingMessage, InvalidRequest> {
     Ok(SamplingMessage {
         role: match message.role {
             wire::Role::Assistant => SamplingRole::Assistant,
@@ -362,7 +376,7 @@ fn message(message: wire::SamplingMessage) -> Result<SamplingMessage, String> {
     })
 }
 
-fn content(part: SamplingMessageContentBlock) -> Result<SamplingContent, String> {
+fn content(part: SamplingMessageContentBlock) -> Result<SamplingContent, InvalidRequest> {
     Ok(match part {
         SamplingMessageContentBlock::Text(text) => SamplingContent::Text(text.text),
         SamplingMessageContentBlock::Image(image) => SamplingContent::Image(binary(&image.data, image.mime_type)?),
@@ -375,26 +389,27 @@ fn content(part: SamplingMessageContentBlock) -> Result<SamplingContent, String>
             content: result.content.into_iter().map(tool_result_part).collect::<Result<_, _>>()?,
             is_error: result.is_error.unwrap_or(false),
         },
-        _ => return Err("a message has a part of a kind that this client does not know".to_owned()),
+        _ => return Err(InvalidRequest::MessageContent),
     })
 }
 
-fn tool_result_part(part: wire::ContentBlock) -> Result<SamplingContent, String> {
+fn tool_result_part(part: wire::ContentBlock) -> Result<SamplingContent, InvalidRequest> {
     Ok(match part {
         wire::ContentBlock::Text(text) => SamplingContent::Text(text.text),
         wire::ContentBlock::Image(image) => SamplingContent::Image(binary(&image.data, image.mime_type)?),
         wire::ContentBlock::Audio(audio) => SamplingContent::Audio(binary(&audio.data, audio.mime_type)?),
         wire::ContentBlock::Resource(embedded) => SamplingContent::Text(embedded.get_text()),
         wire::ContentBlock::ResourceLink(link) => SamplingContent::Text(link.uri),
-        _ => return Err("a tool's result has a part of a kind that this client does not know".to_owned()),
+        _ => return Err(InvalidRequest::ToolResultContent),
     })
 }
 
-fn binary(data: &str, media_type: String) -> Result<Binary, String> {
-    Ok(Binary { data: decode(data).map_err(|error| error.to_string())?, media_type })
+fn binary(data: &str, media_type: String) -> Result<Binary, InvalidRequest> {
+    Ok(Binary { data: decode(data)?, media_type })
 }
 
-/// Puts an answer on the wire. An answer of one part is that part, which clients of before 2025-11-25 expect.
+/// Converts a response to the protocol's types. A response of one part is not a list: clients before 2025-11-25 expect
+/// the part itself.
 pub(crate) fn response(response: SamplingResponse, model: String) -> CreateMessageResult {
     let stop_reason = match response.stop_reason {
         StopReason::EndTurn => CreateMessageResult::STOP_REASON_END_TURN.to_owned(),

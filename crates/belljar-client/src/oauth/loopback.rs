@@ -1,4 +1,4 @@
-//! Waits on a port of this machine for the user's browser to come back.
+//! A redirect listener on the loopback interface (RFC 8252, section 7.3).
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -8,66 +8,68 @@ use async_trait::async_trait;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::Visit;
+use super::AuthorizationPrompt;
+use crate::error::BoxError;
 
-/// How long the user may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The time within which the user must respond.
+const CONSENT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long a browser may take to say what it wants, and how much.
+/// The limits on a browser's request: its duration and its size.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-const REQUEST_LIMIT: u64 = 16 * 1024;
+const MAX_REQUEST_BYTES: u64 = 16 * 1024;
 
 const PATH: &str = "/callback";
 
-/// Shows the user a page to visit, and waits on a port of this machine for the browser to come back.
+/// Shows the consent page to the user and receives the redirect on a loopback port.
 ///
 /// ```
-/// use belljar_client::oauth::Loopback;
+/// use belljar_client::oauth::LoopbackRedirect;
 ///
-/// let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-/// assert_eq!(visit.redirect_uri(), "http://127.0.0.1:8765/callback");
+/// let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+/// assert_eq!(redirect.redirect_uri(), "http://127.0.0.1:8765/callback");
 /// ```
 #[derive(Clone)]
-pub struct Loopback {
+pub struct LoopbackRedirect {
     port: u16,
     show: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-impl Loopback {
-    /// Listens on this port, while a visit is under way; shows pages with this function, which may open a browser.
+impl LoopbackRedirect {
+    /// Creates a prompt that listens on `port` while consent is pending and shows pages with `show`, which may open a
+    /// browser.
     ///
     /// ```
-    /// # use belljar_client::oauth::Loopback;
-    /// let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
+    /// # use belljar_client::oauth::LoopbackRedirect;
+    /// let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
     /// ```
     pub fn new(port: u16, show: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { port, show: Arc::new(show) }
     }
 
-    /// Where browsers are sent back to.
+    /// Returns the URI that browsers are redirected to.
     ///
     /// ```
-    /// # use belljar_client::oauth::Loopback;
-    /// assert_eq!(Loopback::new(80, |_| {}).redirect_uri(), "http://127.0.0.1:80/callback");
+    /// # use belljar_client::oauth::LoopbackRedirect;
+    /// assert_eq!(LoopbackRedirect::new(80, |_| {}).redirect_uri(), "http://127.0.0.1:80/callback");
     /// ```
     pub fn redirect_uri(&self) -> String {
         format!("http://127.0.0.1:{}{PATH}", self.port)
     }
 
-    async fn wait(&self, listener: TcpListener) -> Result<String, String> {
+    async fn wait(&self, listener: TcpListener) -> Result<String, LoopbackError> {
         loop {
-            let (stream, _) = listener.accept().await.map_err(|error| error.to_string())?;
-            // A browser asks for more than the page that is meant: its icon, for one.
-            if let Ok(Some(target)) = tokio::time::timeout(REQUEST_TIMEOUT, answer(stream)).await {
+            let (stream, _) = listener.accept().await.map_err(LoopbackError::Accept)?;
+            // Browsers request other paths as well, such as an icon.
+            if let Ok(Some(target)) = tokio::time::timeout(REQUEST_TIMEOUT, respond(stream)).await {
                 return Ok(format!("http://127.0.0.1:{}{target}", self.port));
             }
         }
     }
 }
 
-/// Reads one request; its target if that is the page which is waited for.
-async fn answer(stream: TcpStream) -> Option<String> {
-    let mut stream = BufReader::new(stream.take(REQUEST_LIMIT));
+/// Reads and answers one request. Returns its target if it is the redirect.
+async fn respond(stream: TcpStream) -> Option<String> {
+    let mut stream = BufReader::new(stream.take(MAX_REQUEST_BYTES));
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     let target = line.strip_prefix("GET ")?.split(' ').next()?.to_owned();
@@ -83,21 +85,31 @@ async fn answer(stream: TcpStream) -> Option<String> {
     is_callback.then_some(target)
 }
 
+/// The error of a [`LoopbackRedirect`].
+#[derive(Debug, thiserror::Error)]
+enum LoopbackError {
+    #[error("failed to listen on port {port}: {source}")]
+    Bind { port: u16, source: std::io::Error },
+    #[error("failed to accept the redirect: {0}")]
+    Accept(#[source] std::io::Error),
+    #[error("the browser was not redirected within {} s", CONSENT_TIMEOUT.as_secs())]
+    Timeout,
+}
+
 #[async_trait]
-impl Visit for Loopback {
-    async fn visit(&self, url: String) -> Result<String, String> {
+impl AuthorizationPrompt for LoopbackRedirect {
+    async fn authorize(&self, url: String) -> Result<String, BoxError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
             .await
-            .map_err(|error| format!("port {} cannot be listened on: {error}", self.port))?;
+            .map_err(|source| LoopbackError::Bind { port: self.port, source })?;
         (self.show)(&url);
-        tokio::time::timeout(PATIENCE, self.wait(listener))
-            .await
-            .map_err(|_| format!("nobody came back within {} s", PATIENCE.as_secs()))?
+        let redirect = tokio::time::timeout(CONSENT_TIMEOUT, self.wait(listener)).await;
+        Ok(redirect.map_err(|_| LoopbackError::Timeout)??)
     }
 }
 
-impl std::fmt::Debug for Loopback {
+impl std::fmt::Debug for LoopbackRedirect {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Loopback").field("port", &self.port).finish_non_exhaustive()
+        formatter.debug_struct("LoopbackRedirect").field("port", &self.port).finish_non_exhaustive()
     }
 }

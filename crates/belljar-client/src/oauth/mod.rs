@@ -1,7 +1,8 @@
-//! OAuth 2.1 for servers over HTTP: discovery, registration, PKCE, refresh, and more scopes when a server asks for them.
+//! OAuth 2.1 for servers over HTTP: discovery, registration, PKCE, refresh, and step-up authorization for more scopes.
 //!
-//! The protocol is `rmcp`'s. Here is when it runs: a request goes out with the token that there is; when the server refuses
-//! it, the token is refreshed, or the user is sent to the authorization server, and the request goes out again.
+//! `rmcp` implements the protocol. This module decides when it runs: a request is sent with the current token; if the
+//! server rejects it, the token is refreshed or the user is sent to the authorization server, and the request is sent
+//! again.
 
 mod loopback;
 mod store;
@@ -16,63 +17,65 @@ use rmcp::transport::auth::{
 use tokio::sync::Mutex;
 use url::Url;
 
-pub use loopback::Loopback;
+pub use loopback::LoopbackRedirect;
 pub use store::{FileTokenStore, TokenStore};
 
-use crate::error::McpError;
+use crate::error::{BoxError, McpError};
 
-/// Sends the user to a page, and learns where the page sent the user.
+/// Sends the user to the consent page and returns the redirect.
 ///
-/// Closures are such, and [`Loopback`] is one that listens on a port of this machine.
+/// Closures implement it, and so does [`LoopbackRedirect`], which listens on a port of the loopback interface.
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use belljar_client::oauth::Visit;
+/// use belljar_client::BoxError;
+/// use belljar_client::oauth::AuthorizationPrompt;
 ///
-/// /// Asks the user to paste where the browser was sent.
+/// /// Asks the user to paste the URL of the redirect.
 /// struct Paste;
 ///
 /// #[async_trait]
-/// impl Visit for Paste {
-///     async fn visit(&self, url: String) -> Result<String, String> {
+/// impl AuthorizationPrompt for Paste {
+///     async fn authorize(&self, url: String) -> Result<String, BoxError> {
 ///         println!("visit {url}");
 ///         let mut answer = String::new();
-///         std::io::stdin().read_line(&mut answer).map_err(|error| error.to_string())?;
+///         std::io::stdin().read_line(&mut answer)?;
 ///         Ok(answer.trim().to_owned())
 ///     }
 /// }
 /// ```
 #[async_trait]
-pub trait Visit: Send + Sync + 'static {
-    /// Opens the page; the answer is the URL, query and all, that the authorization server then redirected to.
+pub trait AuthorizationPrompt: Send + Sync + 'static {
+    /// Opens the consent page. Returns the complete URL that the authorization server redirected to, including its
+    /// query.
     ///
     /// # Errors
     ///
-    /// What went wrong: nobody came back, for one.
-    async fn visit(&self, url: String) -> Result<String, String>;
+    /// The failure, for example that the user did not respond.
+    async fn authorize(&self, url: String) -> Result<String, BoxError>;
 }
 
 #[async_trait]
-impl<F, Answer> Visit for F
+impl<F, Answer> AuthorizationPrompt for F
 where
     F: Fn(String) -> Answer + Send + Sync + 'static,
-    Answer: Future<Output = Result<String, String>> + Send,
+    Answer: Future<Output = Result<String, BoxError>> + Send,
 {
-    async fn visit(&self, url: String) -> Result<String, String> {
+    async fn authorize(&self, url: String) -> Result<String, BoxError> {
         self(url).await
     }
 }
 
-/// How to get tokens.
+/// The configuration for obtaining tokens.
 ///
 /// ```
 /// use belljar_client::McpServerStreamableHttp;
-/// use belljar_client::oauth::{FileTokenStore, Loopback, OAuth};
+/// use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth};
 ///
 /// # fn main() -> Result<(), belljar_client::McpError> {
-/// // Prints the page, and waits on a port of this machine for the user to come back.
-/// let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-/// let oauth = OAuth::new(visit.redirect_uri(), visit)
+/// // Prints the URL of the consent page and listens on a loopback port for the redirect.
+/// let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+/// let oauth = OAuth::new(redirect.redirect_uri(), redirect)
 ///     .client_name("my agent")
 ///     .store(FileTokenStore::new("tokens/example.org.json"));
 /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.oauth(oauth).build();
@@ -83,33 +86,34 @@ pub struct OAuth {
     grant: Grant,
     store: Option<Arc<dyn TokenStore>>,
     allow_private_addresses: bool,
-    /// Visits of the user that are under way.
-    asking: AtomicUsize,
+    /// The number of pending user prompts.
+    pending_prompts: AtomicUsize,
 }
 
 enum Grant {
-    /// A user agrees in a browser.
-    Code { request: AuthorizationRequest, visit: Arc<dyn Visit> },
-    /// The program is known to the authorization server.
+    /// The authorization code grant: the user consents in a browser.
+    Code { request: AuthorizationRequest, prompt: Arc<dyn AuthorizationPrompt> },
+    /// The client credentials grant: the program itself is registered.
     Client { id: String, secret: String, scopes: Vec<String> },
 }
 
 impl OAuth {
-    /// The user agrees in a browser, which is then sent to this URI.
+    /// Creates a configuration for the authorization code grant; `redirect_uri` is the URI that the browser is
+    /// redirected to.
     ///
-    /// The program makes itself known by dynamic registration, unless one of the other ways is set.
+    /// The client is registered dynamically unless another registration method is set.
     ///
     /// ```
-    /// # use belljar_client::oauth::{Loopback, OAuth};
-    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(visit.redirect_uri(), visit);
+    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect);
     /// ```
-    pub fn new(redirect_uri: impl Into<String>, visit: impl Visit) -> Self {
+    pub fn new(redirect_uri: impl Into<String>, prompt: impl AuthorizationPrompt) -> Self {
         let request = AuthorizationRequest::new(redirect_uri).with_client_name("belljar");
-        Self::of(Grant::Code { request, visit: Arc::new(visit) })
+        Self::with_grant(Grant::Code { request, prompt: Arc::new(prompt) })
     }
 
-    /// No user is asked: the program itself has an account (the client credentials grant).
+    /// Creates a configuration for the client credentials grant, which does not involve a user.
     ///
     /// ```
     /// let oauth = belljar_client::oauth::OAuth::client_credentials("id", "secret", ["read"]);
@@ -120,16 +124,16 @@ impl OAuth {
         scopes: impl IntoIterator<Item = S>,
     ) -> Self {
         let scopes = scopes.into_iter().map(Into::into).collect();
-        Self::of(Grant::Client { id: id.into(), secret: secret.into(), scopes })
+        Self::with_grant(Grant::Client { id: id.into(), secret: secret.into(), scopes })
     }
 
-    fn of(grant: Grant) -> Self {
-        Self { grant, store: None, allow_private_addresses: false, asking: AtomicUsize::new(0) }
+    fn with_grant(grant: Grant) -> Self {
+        Self { grant, store: None, allow_private_addresses: false, pending_prompts: AtomicUsize::new(0) }
     }
 
-    /// Whether the user is being asked for consent.
-    pub(crate) fn is_asking(&self) -> bool {
-        self.asking.load(Ordering::Relaxed) > 0
+    /// Returns whether a user is being asked for consent.
+    pub(crate) fn is_waiting_for_consent(&self) -> bool {
+        self.pending_prompts.load(Ordering::Relaxed) > 0
     }
 
     fn request(mut self, change: impl FnOnce(AuthorizationRequest) -> AuthorizationRequest) -> Self {
@@ -139,37 +143,37 @@ impl OAuth {
         self
     }
 
-    /// What the user is told the program is called.
+    /// Sets the client name that is shown to the user. Defaults to `belljar`.
     ///
     /// ```
-    /// # use belljar_client::oauth::{Loopback, OAuth};
-    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(visit.redirect_uri(), visit).client_name("my agent");
+    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).client_name("my agent");
     /// ```
     pub fn client_name(self, name: impl Into<String>) -> Self {
         self.request(|request| request.with_client_name(name))
     }
 
-    /// Where the program's metadata document is, whose URL then is its client id: an `https` URL with a path. Used where the
-    /// authorization server takes such.
+    /// Sets the URL of the program's client metadata document, which serves as its client ID: an `https` URL with a
+    /// path. It is used if the authorization server supports it.
     ///
     /// ```
-    /// # use belljar_client::oauth::{Loopback, OAuth};
-    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(visit.redirect_uri(), visit).client_metadata_url("https://example.org/agent.json");
+    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).client_metadata_url("https://example.org/agent.json");
     /// ```
     pub fn client_metadata_url(self, url: impl Into<String>) -> Self {
         self.request(|request| request.with_client_metadata_url(url))
     }
 
-    /// The id, and the secret if there is one, that the program was registered with by hand.
+    /// Sets the ID, and the secret if any, of a client that was registered in advance.
     ///
     /// ```
-    /// # use belljar_client::oauth::{Loopback, OAuth};
-    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(visit.redirect_uri(), visit).registered("the id", Some("the secret".into()));
+    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).preregistered_client("id", Some("secret".into()));
     /// ```
-    pub fn registered(self, id: impl Into<String>, secret: Option<String>) -> Self {
+    pub fn preregistered_client(self, id: impl Into<String>, secret: Option<String>) -> Self {
         self.request(|request| {
             let request = request.with_preregistered_client(id);
             match secret {
@@ -179,36 +183,36 @@ impl OAuth {
         })
     }
 
-    /// What to ask for. Unless told, what the server says it needs.
+    /// Sets the scopes to request. Defaults to those that the server requires.
     ///
     /// ```
-    /// # use belljar_client::oauth::{Loopback, OAuth};
-    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(visit.redirect_uri(), visit).scopes(["read", "write"]);
+    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).scopes(["read", "write"]);
     /// ```
     pub fn scopes<S: Into<String>>(self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.request(|request| request.with_scopes(scopes))
     }
 
-    /// Where tokens are kept. Unless told, in memory, as long as the server is there.
+    /// Sets the store of the tokens. Defaults to memory, for the lifetime of the server.
     ///
     /// ```
-    /// # use belljar_client::oauth::{FileTokenStore, Loopback, OAuth};
-    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(visit.redirect_uri(), visit).store(FileTokenStore::new("tokens.json"));
+    /// # use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth};
+    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).store(FileTokenStore::new("tokens.json"));
     /// ```
     pub fn store(mut self, store: impl TokenStore) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// Lets a server's metadata name hosts with private addresses, as within a company. Addresses of this machine are
-    /// allowed if the server itself is on it.
+    /// Allows a server's metadata to name hosts with private addresses, as within a company network. Loopback addresses
+    /// are always allowed if the server itself has one.
     ///
     /// ```
-    /// # use belljar_client::oauth::{Loopback, OAuth};
-    /// # let visit = Loopback::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(visit.redirect_uri(), visit).allow_private_addresses();
+    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).allow_private_addresses();
     /// ```
     pub fn allow_private_addresses(mut self) -> Self {
         self.allow_private_addresses = true;
@@ -237,7 +241,7 @@ impl std::fmt::Debug for OAuth {
     }
 }
 
-/// The tokens that one request is sent with: the one that there is and, where the server refuses it, one that it takes.
+/// The token of one request, which is renewed if the server rejects it.
 pub(crate) struct RequestTokens<'a> {
     authorizer: Option<&'a Authorizer>,
     current: Option<String>,
@@ -245,22 +249,24 @@ pub(crate) struct RequestTokens<'a> {
 }
 
 impl<'a> RequestTokens<'a> {
-    /// How often one request may lead to an authorization: a server that is never content must not keep the user busy.
-    const MOST: usize = 3;
+    /// The maximum number of authorizations per request, so that a server that rejects every token cannot keep asking
+    /// the user.
+    const MAX_RENEWALS: usize = 3;
 
-    pub(crate) async fn of(authorizer: Option<&'a Authorizer>) -> Result<Self, AuthError> {
+    pub(crate) async fn new(authorizer: Option<&'a Authorizer>) -> Result<Self, AuthError> {
         let current = match authorizer {
             Some(authorizer) => authorizer.token().await?,
             None => None,
         };
-        Ok(Self { authorizer, current, left: Self::MOST })
+        Ok(Self { authorizer, current, left: Self::MAX_RENEWALS })
     }
 
     pub(crate) fn current(&self) -> Option<String> {
         self.current.clone()
     }
 
-    /// Gets another token, which meets a challenge; whether there is one, so that the request may be sent again.
+    /// Obtains another token that meets a challenge. Returns whether it succeeded, in which case the request may be
+    /// sent again.
     pub(crate) async fn renew(&mut self, challenge: &str) -> Result<bool, AuthError> {
         let Some(authorizer) = self.authorizer.filter(|_| self.left > 0) else { return Ok(false) };
         self.left -= 1;
@@ -269,32 +275,32 @@ impl<'a> RequestTokens<'a> {
     }
 }
 
-/// Counts a visit while it is under way, also one that is given up.
-struct Asking<'a>(&'a AtomicUsize);
+/// Counts a pending user prompt until it is dropped, including when it is cancelled.
+struct PendingPrompt<'a>(&'a AtomicUsize);
 
-impl<'a> Asking<'a> {
+impl<'a> PendingPrompt<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingPrompt<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Tokens of one connection.
+/// The tokens of one connection.
 pub(crate) struct Authorizer {
     oauth: Arc<OAuth>,
     url: Url,
-    /// Away only while an authorization is under way, during which the lock is held.
+    /// `None` only during an authorization, while the lock is held.
     manager: Mutex<Option<AuthorizationManager>>,
 }
 
 impl Authorizer {
-    /// The token that there is, refreshed if it is old.
+    /// Returns the current token, refreshed if it has expired.
     async fn token(&self) -> Result<Option<String>, AuthError> {
         let manager = self.manager.lock().await;
         let Some(manager) = manager.as_ref() else { return Ok(None) };
@@ -305,10 +311,11 @@ impl Authorizer {
         }
     }
 
-    /// Gets a token that meets a challenge, in place of the one that did not.
+    /// Obtains a token that meets a challenge, replacing the rejected one.
     async fn authorize(&self, challenge: &str, refused: Option<&str>) -> Result<String, AuthError> {
         let mut slot = self.manager.lock().await;
-        let manager = slot.take().ok_or_else(|| AuthError::InternalError("no authorization is possible".to_owned()))?;
+        let manager =
+            slot.take().ok_or_else(|| AuthError::InternalError("the authorization manager was lost".to_owned()))?;
         let (manager, token) = self.authorize_with(manager, challenge, refused).await;
         *slot = Some(manager);
         token
@@ -320,19 +327,19 @@ impl Authorizer {
         challenge: &str,
         refused: Option<&str>,
     ) -> (AuthorizationManager, Result<String, AuthError>) {
-        // Another request may have been faster.
+        // Another request may have renewed the token already.
         if let Ok(token) = manager.get_access_token().await
             && Some(token.as_str()) != refused
         {
             return (manager, Ok(token));
         }
-        // A refresh gives no more rights than there were.
+        // A refreshed token has no additional scopes.
         if refused.is_some() && !challenge.contains("insufficient_scope") && manager.refresh_token().await.is_ok() {
             let token = manager.get_access_token().await;
             return (manager, token);
         }
         match &self.oauth.grant {
-            Grant::Code { request, visit } => self.ask_user(manager, request, &**visit, challenge).await,
+            Grant::Code { request, prompt } => self.ask_user(manager, request, &**prompt, challenge).await,
             Grant::Client { id, secret, scopes } => {
                 self.present_credentials(manager, id, secret, scopes, challenge).await
             }
@@ -343,7 +350,7 @@ impl Authorizer {
         &self,
         mut manager: AuthorizationManager,
         request: &AuthorizationRequest,
-        visit: &dyn Visit,
+        prompt: &dyn AuthorizationPrompt,
         challenge: &str,
     ) -> (AuthorizationManager, Result<String, AuthError>) {
         match manager.resolve_metadata_from_challenge(Some(challenge)).await {
@@ -351,7 +358,7 @@ impl Authorizer {
             Err(error) => return (manager, Err(error)),
         }
         let mut request = request.clone();
-        // The first time what the server names is asked for; later that in addition to what was granted.
+        // The first authorization requests the scopes that the server names; later ones add them to the granted scopes.
         if manager.get_current_scopes().await.is_empty() {
             request = request.with_initial_scope_selection();
         }
@@ -361,10 +368,11 @@ impl Authorizer {
         };
         let agreed = async {
             let url = session.get_authorization_url().to_owned();
-            let asking = Asking::new(&self.oauth.asking);
-            let came_back = visit.visit(url).await.map_err(AuthError::AuthorizationFailed)?;
-            drop(asking);
-            session.handle_callback_url(&came_back).await?;
+            let pending = PendingPrompt::new(&self.oauth.pending_prompts);
+            let redirected_to = prompt.authorize(url).await;
+            let redirected_to = redirected_to.map_err(|error| AuthError::AuthorizationFailed(error.to_string()))?;
+            drop(pending);
+            session.handle_callback_url(&redirected_to).await?;
             session.auth_manager.get_access_token().await
         };
         let token = agreed.await;

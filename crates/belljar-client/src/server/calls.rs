@@ -1,30 +1,31 @@
-//! Calling tools: what a server wants before it answers, and what becomes of the result.
+//! Tool calls: requests, input that the server requires first, and conversion of results.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult};
 use serde_json::{Map, Value};
 
 use super::McpServer;
 use super::connection::Connection;
-use super::hook::{CallTool, Kept};
+use super::hook::{CallTool, LastResult};
 use super::options::CallOptions;
 use super::rounds::Rounds;
 use super::session::Session;
 use super::settings::ToolErrorBehavior;
-use super::tasks::wants_task;
-use crate::error::McpError;
-use crate::output::{self, Mapped, Part};
-use crate::run::RunContext;
+use super::tasks::requires_task;
+use crate::error::{ConfigError, McpError};
+use crate::output::{self, MappedResult, Part};
+use crate::run_context::RunContext;
+use crate::schema::InvalidValue;
 use crate::toolset::{Retry, ToolOutcome};
 
-/// The code of an error that says which pages must be visited before a call, and how often one call may lead to visits: a
-/// server that is never content must not keep the user busy.
+/// The code of the error that requires the user to visit URLs before a call, and the maximum number of such rounds per
+/// call, so that a server that is never satisfied cannot keep asking the user.
 const URL_ELICITATION_REQUIRED: i32 = -32042;
-const MAX_VISITS: usize = 3;
+const MAX_URL_ELICITATIONS: usize = 3;
 
 impl McpServer {
-    /// Calls a tool by its bare name. Neither prefix nor hook take part.
+    /// Calls a tool by its bare name, without prefix and hook.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -38,7 +39,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Those of the connection. What the server says about the call itself, a failed tool or a protocol error, is
+    /// Errors of the connection. Errors of the call itself, a failed tool or a protocol error, are
     /// [`ToolOutcome::Retry`].
     pub async fn direct_call_tool(&self, name: &str, arguments: Value) -> Result<ToolOutcome, McpError> {
         self.call_tool_with(name, arguments, CallOptions::new()).await
@@ -59,23 +60,24 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// As [`direct_call_tool`](Self::direct_call_tool).
+    /// The same as [`direct_call_tool`](Self::direct_call_tool).
     pub async fn call_tool_with(
         &self,
         name: &str,
         arguments: Value,
         options: CallOptions,
     ) -> Result<ToolOutcome, McpError> {
-        self.call_tool_keeping(name, arguments, options, None).await
+        self.call_tool_recording(name, arguments, options, None).await
     }
 
-    /// As [`call_tool_with`](Self::call_tool_with), and keeps the answer itself where it is asked for.
-    pub(super) async fn call_tool_keeping(
+    /// Calls a tool as [`call_tool_with`](Self::call_tool_with) does, and stores the server's result in `last_result`
+    /// if given.
+    pub(super) async fn call_tool_recording(
         &self,
         name: &str,
         arguments: Value,
         options: CallOptions,
-        kept: Option<&Kept>,
+        last_result: Option<&LastResult>,
     ) -> Result<ToolOutcome, McpError> {
         let session = self.session().await?;
         let arguments = match as_object(arguments) {
@@ -85,24 +87,26 @@ impl McpServer {
         if self.inner.settings.validate_arguments
             && let Some(problems) = self.problems(&session, name, &arguments).await?
         {
-            return Ok(ToolOutcome::retry(format!("the arguments of `{name}` do not fit its schema: {problems}")));
+            return Ok(ToolOutcome::retry(format!("the arguments of `{name}` do not match its schema: {problems}")));
         }
         match self.call_in(&session, name, Some(arguments), &options).await {
-            Ok(result) => match kept {
+            Ok(result) => match last_result {
                 None => self.outcome(&session, name, result, &options).await,
-                Some(kept) => {
+                Some(last_result) => {
                     let outcome = self.outcome(&session, name, result.clone(), &options).await?;
-                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((result, outcome.clone()));
+                    *last_result.lock() = Some((result, outcome.clone()));
                     Ok(outcome)
                 }
             },
-            Err(McpError::Protocol { message, .. }) if self.fails_softly() => Ok(ToolOutcome::retry(message)),
-            Err(error @ McpError::Timeout { .. }) if self.fails_softly() => Ok(ToolOutcome::retry(error.to_string())),
+            Err(McpError::Protocol { message, .. }) if self.failures_are_retries() => Ok(ToolOutcome::retry(message)),
+            Err(error @ McpError::Timeout { .. }) if self.failures_are_retries() => {
+                Ok(ToolOutcome::retry(error.to_string()))
+            }
             Err(error) => Err(error),
         }
     }
 
-    /// Calls a tool by its bare name and gives the server's result as it is, with all that the protocol has.
+    /// Calls a tool by its bare name and returns the server's result in the protocol's types.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -117,7 +121,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Those of the connection, and [`McpError::Protocol`].
+    /// Errors of the connection, and [`McpError::Protocol`].
     pub async fn call_tool_raw(
         &self,
         name: &str,
@@ -128,7 +132,7 @@ impl McpServer {
         let arguments = match arguments {
             Value::Object(arguments) => Some(arguments),
             Value::Null => None,
-            _ => return Err(McpError::Config("arguments of a tool are a JSON object".to_owned())),
+            _ => return Err(ConfigError::Arguments { tool: name.to_owned() }.into()),
         };
         self.call_in(&session, name, arguments, &options).await
     }
@@ -141,7 +145,7 @@ impl McpServer {
         arguments: Map<String, Value>,
     ) -> Result<ToolOutcome, McpError> {
         let bare = self.tool_prefix().and_then(|prefix| name.strip_prefix(prefix)?.strip_prefix('_')).unwrap_or(name);
-        // The steps of the call share it, whoever else holds the connection.
+        // Keeps one session for all steps of the call, even without another guard.
         let session = self.session().await?;
         if !self.is_callable(&session, bare) {
             let known = self.definitions().await?.iter().map(|tool| tool.name.clone()).collect();
@@ -155,21 +159,21 @@ impl McpServer {
         self.call_through_hook(CallTool::new(self, run, None), bare, arguments).await
     }
 
-    fn fails_softly(&self) -> bool {
+    fn failures_are_retries(&self) -> bool {
         self.inner.settings.tool_error_behavior != ToolErrorBehavior::Error
     }
 
-    /// What in the arguments does not fit the tool's schema.
+    /// Returns the problems of arguments that do not match the tool's schema.
     async fn problems(
         &self,
         session: &Arc<Session>,
         name: &str,
         arguments: &Map<String, Value>,
-    ) -> Result<Option<String>, McpError> {
+    ) -> Result<Option<InvalidValue>, McpError> {
         let tools = self.tools_in(session).await?;
         let Some(tool) = tools.iter().find(|tool| tool.name == name) else { return Ok(None) };
-        let checker = session.checkers.of(name, &tool.input_schema);
-        Ok(checker.check(&Value::Object(arguments.clone())).err())
+        let validator = session.validators.get(name, &tool.input_schema);
+        Ok(validator.validate(&Value::Object(arguments.clone())).err())
     }
 
     async fn outcome(
@@ -187,9 +191,9 @@ impl McpServer {
                 ToolErrorBehavior::Error => Err(McpError::ToolFailed { tool: name.to_owned(), message }),
             };
         }
-        let parts = match output::map_result(result).map_err(|error| self.bad_answer(&error))? {
-            Mapped::Done(output) => return Ok(ToolOutcome::Output(output)),
-            Mapped::Parts(parts) => parts,
+        let parts = match output::map_result(result).map_err(|error| self.invalid_response(&error))? {
+            MappedResult::Done(output) => return Ok(ToolOutcome::Output(output)),
+            MappedResult::Parts(parts) => parts,
         };
         let mut outputs = Vec::with_capacity(parts.len());
         for part in parts {
@@ -201,11 +205,11 @@ impl McpServer {
         Ok(ToolOutcome::Output(output::unwrap_single(outputs)))
     }
 
-    pub(super) fn bad_answer(&self, error: &dyn std::error::Error) -> McpError {
-        McpError::BadAnswer { server: self.label(), reason: error.to_string() }
+    pub(super) fn invalid_response(&self, error: &dyn std::error::Error) -> McpError {
+        McpError::InvalidResponse { server: self.label(), reason: error.to_string() }
     }
 
-    /// A call from the first request to the result, over what the server wants first.
+    /// Calls a tool, including input that the server requires first and tasks.
     pub(super) async fn call_in(
         &self,
         session: &Arc<Session>,
@@ -217,24 +221,24 @@ impl McpServer {
         if connection.is_modern() {
             return self.call_in_rounds(&connection, name, arguments, options).await;
         }
-        if session.wants_task(name) {
-            return self.call_as_task(&connection, name, arguments, options).await;
+        if session.requires_task(name) {
+            return self.call_as_task(&connection, call_params(name, arguments), options).await;
         }
-        // Only a tool that asks for something first is called a second time.
+        // A second call happens only if the tool requires something first.
         let mut visits = 0;
         loop {
             let outcome = self.call_once(&connection, name, arguments.clone(), options).await;
             match outcome {
                 Err(McpError::Protocol { code, data: Some(ref data), .. })
-                    if code == URL_ELICITATION_REQUIRED && visits < MAX_VISITS =>
+                    if code == URL_ELICITATION_REQUIRED && visits < MAX_URL_ELICITATIONS =>
                 {
                     visits += 1;
-                    if !connection.responder().visit_all(data).await {
+                    if !connection.responder().elicit_urls(data).await {
                         return outcome;
                     }
                 }
-                outcome if wants_task(&outcome) => {
-                    let result = self.call_as_task(&connection, name, arguments, options).await?;
+                outcome if requires_task(&outcome) => {
+                    let result = self.call_as_task(&connection, call_params(name, arguments), options).await?;
                     session.remember_task(name);
                     return Ok(result);
                 }
@@ -250,16 +254,14 @@ impl McpServer {
         arguments: Option<Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
-        let mut params = CallToolRequestParams::new(name.to_owned());
-        params.arguments = arguments;
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        match connection.request(request, options.request_options(self)).await? {
+        let params = call_params(name, arguments);
+        match connection.request(call_request(params), options.request_options(self)).await? {
             ServerResult::CallToolResult(result) => Ok(result),
             _ => Err(connection.unexpected("tools/call")),
         }
     }
 
-    /// A call of the modern era, over rounds of input and to the end of a task.
+    /// Calls a tool on the modern era, including rounds of input and a task.
     async fn call_in_rounds(
         &self,
         connection: &Arc<Connection>,
@@ -267,20 +269,19 @@ impl McpServer {
         arguments: Option<Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
-        let mut params = CallToolRequestParams::new(name.to_owned());
-        params.arguments = arguments;
+        let mut params = call_params(name, arguments);
         let mut rounds = Rounds::default();
         loop {
-            let request = ClientRequest::CallToolRequest(CallToolRequest::new(params.clone()));
+            let request = call_request(params.clone());
             let (result, watch) = connection.watched_request(request, options.request_options(self)).await?;
             match result {
                 ServerResult::CallToolResult(result) => return Ok(result),
-                ServerResult::InputRequiredResult(wanted) => {
+                ServerResult::InputRequiredResult(required) => {
                     (params.input_responses, params.request_state) =
-                        rounds.answer(connection, wanted, "tools/call").await?;
+                        rounds.answer(connection, required, "tools/call").await?;
                 }
                 ServerResult::CreateTaskResult(created) => {
-                    return self.follow(connection, created, &watch, options).await;
+                    return self.poll_to_completion(connection, created, &watch, options).await;
                 }
                 _ => return Err(connection.unexpected("tools/call")),
             }
@@ -288,11 +289,22 @@ impl McpServer {
     }
 }
 
-/// Arguments are an object; none are an empty one.
+/// Returns the parameters of a `tools/call` request.
+fn call_params(name: &str, arguments: Option<Map<String, Value>>) -> CallToolRequestParams {
+    let mut params = CallToolRequestParams::new(name.to_owned());
+    params.arguments = arguments;
+    params
+}
+
+fn call_request(params: CallToolRequestParams) -> ClientRequest {
+    ClientRequest::CallToolRequest(CallToolRequest::new(params))
+}
+
+/// Returns the arguments as an object; null counts as an empty one.
 fn as_object(arguments: Value) -> Result<Map<String, Value>, ToolOutcome> {
     match arguments {
         Value::Object(arguments) => Ok(arguments),
         Value::Null => Ok(Map::new()),
-        other => Err(ToolOutcome::retry(format!("arguments of a tool are a JSON object, not `{other}`"))),
+        other => Err(ToolOutcome::retry(format!("the arguments of a tool must be a JSON object, not `{other}`"))),
     }
 }

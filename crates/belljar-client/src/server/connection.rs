@@ -1,34 +1,35 @@
-//! One connection: from opening it to the last of its requests.
+//! One connection: its initialization, its requests and its end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientNotification, ClientRequest, ErrorCode, GetExtensions, ProtocolVersion, RequestMetaObject, ServerPeerInfo,
-    ServerResult, SetLevelRequestParams,
+    ClientNotification, ClientRequest, ErrorCode, GetExtensions, ProtocolVersion, ServerPeerInfo, ServerResult,
+    SetLevelRequestParams,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService,
     ServiceError,
 };
 use rmcp::transport::DynamicTransportError;
-use rmcp::transport::streamable_http_client::{AuthRequiredError, InsufficientScopeError, StreamableHttpError};
+use rmcp::transport::streamable_http_client::{AuthRequiredError, InsufficientScopeError};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::Inner;
+use super::options::RequestOptions;
 use super::settings::ProtocolEra;
 use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
-use crate::handlers::{Handlers, LogLevel, ProgressHandler};
-use crate::transport::endpoint::{RunHeaders, SentHeaders};
-use crate::transport::message::UNREADABLE;
-use crate::transport::observed::Observed;
-use crate::transport::{Connected, Diagnosis};
+use crate::handlers::{Handlers, LogLevel};
+use crate::transport::endpoint::RunHeadersExtension;
+use crate::transport::ordered::OrderedTransport;
+use crate::transport::{DisconnectReason, OpenTransport, error_chain, message};
 
-/// How much of the timeout a server has to start and to answer `server/discover`, before it is tried with `initialize`.
+/// The share of the timeout within which a server must start and respond to `server/discover`, before `initialize` is
+/// tried.
 const DISCOVER_SHARE: f64 = 2.0 / 3.0;
 
 /// An open, initialized connection.
@@ -36,20 +37,10 @@ pub(super) struct Connection {
     service: RunningService<RoleClient, Arc<Responder>>,
     responder: Arc<Responder>,
     router: Arc<Router>,
-    diagnosis: Arc<dyn Diagnosis>,
+    disconnect_reason: Arc<dyn DisconnectReason>,
     info: Arc<ServerPeerInfo>,
     log_level: Option<LogLevel>,
     label: String,
-}
-
-/// What a request goes out with.
-#[derive(Clone, Default)]
-pub(super) struct RequestOptions {
-    pub(super) meta: Option<RequestMetaObject>,
-    pub(super) headers: Option<RunHeaders>,
-    pub(super) progress: Option<ProgressHandler>,
-    pub(super) silence: Duration,
-    pub(super) total: Option<Duration>,
 }
 
 impl Connection {
@@ -61,7 +52,7 @@ impl Connection {
     ) -> Result<Self, McpError> {
         let era = inner.settings.era;
         match Self::open_in(era, inner, changes.clone(), updates.clone()).await {
-            // It knew the modern era after all, and was only slow to say so: now it speaks no other.
+            // The server supports the modern era after all but was slow to respond, and rejects the legacy one now.
             Err(McpError::Protocol { code, .. })
                 if era == ProtocolEra::Auto && code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION.0 =>
             {
@@ -86,39 +77,40 @@ impl Connection {
         let router = Arc::new(Router::new(&handlers, changes, updates));
         let responder = Arc::new(Responder::new(handlers, settings.client_info.clone()));
         let deadline = Instant::now() + settings.timeout;
-        let slow = |hint: String| McpError::Timeout {
+        let slow = |diagnostics: String| McpError::Timeout {
             server: label.clone(),
             method: "initialize".to_owned(),
             seconds: settings.timeout.as_secs_f64(),
-            hint,
+            diagnostics,
         };
-        let connecting = within(deadline, inner, inner.connector.connect());
-        let Connected { transport, diagnosis } = connecting.await.ok_or_else(|| slow(String::new()))??;
-        let patience = (era == ProtocolEra::Auto).then(|| settings.timeout.mul_f64(DISCOVER_SHARE));
-        let transport = Observed::new(transport, router.clone(), patience);
-        let starting = responder.clone().serve_with_lifecycle(transport, lifecycle(era));
-        let service = match within(deadline, inner, starting).await {
+        let connecting = with_deadline(deadline, inner, inner.connector.connect());
+        let OpenTransport { transport, disconnect_reason } = connecting.await.ok_or_else(|| slow(String::new()))??;
+        let probe_timeout = (era == ProtocolEra::Auto).then(|| settings.timeout.mul_f64(DISCOVER_SHARE));
+        let transport = OrderedTransport::new(transport, router.clone(), probe_timeout);
+        let starting = responder.clone().serve_with_lifecycle(transport, lifecycle_mode(era));
+        let service = match with_deadline(deadline, inner, starting).await {
             Some(Ok(service)) => service,
-            Some(Err(error)) => return Err(connect_error(&label, error, &*diagnosis).await),
-            None => return Err(slow(hint(diagnosis.silent()))),
+            Some(Err(error)) => return Err(connect_error(&label, error, &*disconnect_reason).await),
+            None => return Err(slow(diagnostics(disconnect_reason.timeout_diagnostics()))),
         };
-        let info = service.peer().peer_info().ok_or_else(|| McpError::BadAnswer {
+        let info = service.peer().peer_info().ok_or_else(|| McpError::InvalidResponse {
             server: label.clone(),
-            reason: "it said nothing about itself".to_owned(),
+            reason: "it did not describe itself".to_owned(),
         })?;
-        let connection = Self { service, responder, router, diagnosis, info, log_level: settings.log_level, label };
+        let connection =
+            Self { service, responder, router, disconnect_reason, info, log_level: settings.log_level, label };
         connection.set_level(settings.timeout).await?;
         Ok(connection)
     }
 
-    /// Tells a server of the legacy era which messages to send; on the modern era each request says it.
+    /// Sets the log level of a server of the legacy era; on the modern era each request carries the level.
     async fn set_level(&self, timeout: Duration) -> Result<(), McpError> {
         let Some(level) = self.log_level.filter(|_| !self.is_modern() && self.info.capabilities.logging.is_some())
         else {
             return Ok(());
         };
         let request = rmcp::model::SetLevelRequest::new(SetLevelRequestParams::new(level.into()));
-        let options = RequestOptions { silence: timeout, ..Default::default() };
+        let options = RequestOptions { idle_timeout: timeout, ..Default::default() };
         self.request(ClientRequest::SetLevelRequest(request), options).await.map(drop)
     }
 
@@ -142,7 +134,7 @@ impl Connection {
         self.service.peer()
     }
 
-    /// Ends the connection and waits until it is over: for a child, until it is gone.
+    /// Closes the connection and waits until it is closed; a child process has then exited.
     pub(super) async fn close(mut self) {
         if let Err(error) = self.service.close().await {
             tracing::debug!(%error, "closing a connection");
@@ -156,7 +148,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and waits for its answer. When the future is dropped, the server is told to stop.
+    /// Sends a request and waits for its response. Dropping the future cancels the request on the server.
     pub(super) async fn request(
         &self,
         request: ClientRequest,
@@ -165,7 +157,7 @@ impl Connection {
         self.watched_request(request, options).await.map(|(result, _)| result)
     }
 
-    /// As [`request`](Self::request), and keeps watching the call's progress until the watch is dropped.
+    /// Sends a request as [`request`](Self::request) does, and keeps watching its progress until the watch is dropped.
     pub(super) async fn watched_request(
         &self,
         mut request: ClientRequest,
@@ -179,7 +171,7 @@ impl Connection {
             meta.set_log_level(level.into());
         }
         if let Some(headers) = options.headers {
-            request.extensions_mut().insert(SentHeaders(Arc::new(headers)));
+            request.extensions_mut().insert(RunHeadersExtension(Arc::new(headers)));
         }
         let sent =
             self.peer().send_request_with_option(request, PeerRequestOptions::no_options().with_meta(meta)).await;
@@ -190,9 +182,9 @@ impl Connection {
         let watch = self.router.watch(&handle.progress_token, options.progress);
         let cancel = CancelOnDrop { peer: self.peer(), id: Some(handle.id.clone()) };
         let started = Instant::now();
-        let total = options.total.map(|total| started + total);
+        let total = options.timeout.map(|total| started + total);
         loop {
-            let quiet = started.max(watch.last_heard()) + options.silence;
+            let quiet = started.max(watch.last_activity()) + options.idle_timeout;
             let deadline = total.map_or(quiet, |total| total.min(quiet));
             match tokio::time::timeout_at(deadline, &mut handle.rx).await {
                 Ok(answer) => {
@@ -204,24 +196,24 @@ impl Connection {
                 }
                 Err(_)
                     if total.is_none_or(|total| Instant::now() < total)
-                        && started.max(watch.last_heard()) + options.silence > deadline => {}
+                        && started.max(watch.last_activity()) + options.idle_timeout > deadline => {}
                 Err(_) => {
                     return Err(McpError::Timeout {
                         server: self.label.clone(),
                         method,
                         seconds: started.elapsed().as_secs_f64(),
-                        hint: hint(self.diagnosis.silent()),
+                        diagnostics: diagnostics(self.disconnect_reason.timeout_diagnostics()),
                     });
                 }
             }
         }
     }
 
-    /// Says what became of a request, with what is known about the connection's end.
+    /// Converts the error of a request, adding the reason if the connection was closed.
     async fn error(&self, error: ServiceError) -> McpError {
         match error {
-            ServiceError::McpError(data) if data.message.starts_with(UNREADABLE) => {
-                McpError::BadAnswer { server: self.label.clone(), reason: data.message.into_owned() }
+            ServiceError::McpError(data) if message::is_unparsable(&data) => {
+                McpError::InvalidResponse { server: self.label.clone(), reason: data.message.into_owned() }
             }
             ServiceError::McpError(data) => McpError::protocol(data),
             ServiceError::TransportSend(error) if !self.is_closed() => transport_error(&self.label, error),
@@ -230,25 +222,22 @@ impl Connection {
                 server: self.label.clone(),
                 reason: reason.unwrap_or_else(|| "the request was cancelled".to_owned()),
             },
-            other => McpError::BadAnswer { server: self.label.clone(), reason: other.to_string() },
+            other => McpError::InvalidResponse { server: self.label.clone(), reason: other.to_string() },
         }
     }
 
-    /// The error of a connection that is over.
+    /// Returns the error of a closed connection.
     pub(super) async fn closed(&self) -> McpError {
-        let reason = self.diagnosis.closed().await.unwrap_or_else(|| "the server ended it".to_owned());
+        let reason = self.disconnect_reason.reason().await.unwrap_or_else(|| "the server closed it".to_owned());
         McpError::Closed { server: self.label.clone(), reason }
     }
 
     pub(super) fn unexpected(&self, method: &str) -> McpError {
-        McpError::BadAnswer {
-            server: self.label.clone(),
-            reason: format!("its answer to `{method}` is not what the protocol says"),
-        }
+        McpError::InvalidResponse { server: self.label.clone(), reason: format!("unexpected result of `{method}`") }
     }
 }
 
-/// Tells the server about a request whose answer nobody waits for any more.
+/// Cancels a request on the server if the caller stops waiting for the response.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<rmcp::model::RequestId>,
@@ -265,17 +254,18 @@ impl Drop for CancelOnDrop<'_> {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
         let peer = self.peer.clone();
         runtime.spawn(async move {
-            let params = rmcp::model::CancelledNotificationParam::new(Some(id), Some("no longer wanted".to_owned()));
+            let params =
+                rmcp::model::CancelledNotificationParam::new(Some(id), Some("the caller stopped waiting".to_owned()));
             if let Err(error) = peer.notify_cancelled(params).await {
-                tracing::debug!(%error, "a cancellation could not be sent");
+                tracing::debug!(%error, "failed to send a cancellation");
             }
         });
     }
 }
 
-/// Waits for a step of the start until the deadline. While a user is asked to agree to something, the clock stands still: that
-/// has bounds of its own.
-async fn within<T>(mut deadline: Instant, inner: &Inner, step: impl Future<Output = T>) -> Option<T> {
+/// Waits for a step of the initialization until the deadline. The deadline is extended while a user is asked for
+/// consent, which has its own time limit.
+async fn with_deadline<T>(mut deadline: Instant, inner: &Inner, step: impl Future<Output = T>) -> Option<T> {
     let mut step = std::pin::pin!(step);
     loop {
         match tokio::time::timeout_at(deadline, &mut step).await {
@@ -286,7 +276,7 @@ async fn within<T>(mut deadline: Instant, inner: &Inner, step: impl Future<Outpu
     }
 }
 
-fn lifecycle(era: ProtocolEra) -> ClientLifecycleMode {
+fn lifecycle_mode(era: ProtocolEra) -> ClientLifecycleMode {
     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
     match era {
         ProtocolEra::Legacy => ClientLifecycleMode::Initialize,
@@ -298,27 +288,31 @@ fn lifecycle(era: ProtocolEra) -> ClientLifecycleMode {
     }
 }
 
-fn hint(silence: Option<String>) -> String {
-    silence.map(|reason| format!(": {reason}")).unwrap_or_default()
+fn diagnostics(reason: Option<String>) -> String {
+    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
 }
 
-/// Why a connection was not made.
-async fn connect_error(label: &str, error: ClientInitializeError, diagnosis: &dyn Diagnosis) -> McpError {
+/// Converts an error of the initialization.
+async fn connect_error(
+    label: &str,
+    error: ClientInitializeError,
+    disconnect_reason: &dyn DisconnectReason,
+) -> McpError {
     let server = label.to_owned();
     match error {
         ClientInitializeError::TransportError { error, .. } => match transport_error(label, error) {
             McpError::Unreachable { reason, .. } => {
-                let reason = diagnosis.closed().await.unwrap_or(reason);
+                let reason = disconnect_reason.reason().await.unwrap_or(reason);
                 McpError::Connect { server, reason, source: None }
             }
             other => other,
         },
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-            Box::pin(connect_error(label, *fallback, diagnosis)).await
+            Box::pin(connect_error(label, *fallback, disconnect_reason)).await
         }
         ClientInitializeError::ConnectionClosed(at) => {
             let reason =
-                diagnosis.closed().await.unwrap_or_else(|| format!("it closed the connection before the {at}"));
+                disconnect_reason.reason().await.unwrap_or_else(|| format!("it closed the connection before the {at}"));
             McpError::Connect { server, reason, source: None }
         }
         ClientInitializeError::JsonRpcError(data) => McpError::protocol(data),
@@ -326,32 +320,20 @@ async fn connect_error(label: &str, error: ClientInitializeError, diagnosis: &dy
     }
 }
 
-/// What a transport says, in words; a refusal for want of authorization is an error of its own.
+/// Converts a transport's error and its causes; a rejected authorization becomes [`McpError::Unauthorized`].
 fn transport_error(label: &str, error: DynamicTransportError) -> McpError {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*error.error);
-    let mut words: Vec<String> = Vec::new();
-    while let Some(current) = cause {
-        if let Some(auth) = current.downcast_ref::<AuthRequiredError>() {
-            return McpError::Unauthorized { server: label.to_owned(), reason: auth.www_authenticate_header.clone() };
-        }
-        if let Some(scope) = current.downcast_ref::<InsufficientScopeError>() {
-            return McpError::Unauthorized { server: label.to_owned(), reason: scope.www_authenticate_header.clone() };
-        }
-        if let Some(auth) = current.downcast_ref::<rmcp::transport::AuthError>() {
-            return McpError::Unauthorized { server: label.to_owned(), reason: auth.to_string() };
-        }
-        // It shows its cause without naming it as one, and so hides what is behind that: "connection refused".
-        if let Some(StreamableHttpError::Client(hidden)) = current.downcast_ref::<StreamableHttpError<reqwest::Error>>()
-        {
-            cause = Some(hidden);
+    let server = label.to_owned();
+    for cause in error_chain::causes(&*error.error) {
+        let challenge = if let Some(auth) = cause.downcast_ref::<AuthRequiredError>() {
+            &auth.www_authenticate_header
+        } else if let Some(scope) = cause.downcast_ref::<InsufficientScopeError>() {
+            &scope.www_authenticate_header
+        } else if let Some(auth) = cause.downcast_ref::<rmcp::transport::AuthError>() {
+            return McpError::Unauthorized { server, reason: auth.to_string() };
+        } else {
             continue;
-        }
-        // An error that repeats its cause says nothing new.
-        let text = current.to_string();
-        if words.last().is_none_or(|last| !last.contains(&text)) {
-            words.push(text);
-        }
-        cause = current.source();
+        };
+        return McpError::Unauthorized { server, reason: challenge.clone() };
     }
-    McpError::Unreachable { server: label.to_owned(), reason: words.join(": ") }
+    McpError::Unreachable { server, reason: error_chain::text(&*error.error) }
 }

@@ -1,6 +1,6 @@
-//! The program's hook around calls of tools.
+//! The program's hook around tool calls.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use async_trait::async_trait;
 use rmcp::model::CallToolResult;
@@ -9,17 +9,17 @@ use serde_json::{Map, Value};
 use super::McpServer;
 use super::options::CallOptions;
 use crate::error::McpError;
-use crate::run::RunContext;
+use crate::run_context::RunContext;
 use crate::toolset::ToolOutcome;
 
-/// A hook around every call of a server's tools.
+/// A hook around every tool call of a server.
 ///
 /// ```
 /// use async_trait::async_trait;
 /// use belljar_client::{CallTool, McpError, McpServerStdio, ProcessToolCall, RunContext, ToolOutcome};
 /// use serde_json::{Map, Value, json};
 ///
-/// /// Tells the server who asks.
+/// /// Adds the user to the arguments.
 /// struct Signed;
 ///
 /// #[async_trait]
@@ -41,11 +41,11 @@ use crate::toolset::ToolOutcome;
 /// ```
 #[async_trait]
 pub trait ProcessToolCall: Send + Sync + 'static {
-    /// Makes the call, or does not. The name is the bare one, without a prefix.
+    /// Makes the call, changes it or replaces it. `name` is the bare name, without a prefix.
     ///
     /// # Errors
     ///
-    /// Those of the call, or the hook's own ([`McpError::Hook`]).
+    /// Errors of the call, or of the hook itself ([`McpError::Hook`]).
     async fn process(
         &self,
         run: &RunContext,
@@ -55,13 +55,13 @@ pub trait ProcessToolCall: Send + Sync + 'static {
     ) -> Result<ToolOutcome, McpError>;
 }
 
-/// The call itself, as a hook gets it. It may be made more than once.
+/// The call that a hook wraps. It may be made more than once.
 ///
 /// ```
 /// # use belljar_client::{CallTool, McpError, ToolOutcome};
 /// # use serde_json::{Map, Value, json};
 /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-/// // Once more, if it did not work.
+/// // Try once more after a failure.
 /// match call.call(name, arguments.clone()).await? {
 ///     ToolOutcome::Retry(_) => call.call(name, arguments).await,
 ///     outcome => Ok(outcome),
@@ -72,16 +72,20 @@ pub trait ProcessToolCall: Send + Sync + 'static {
 pub struct CallTool<'a> {
     server: &'a McpServer,
     run: &'a RunContext,
-    /// Keeps the result of this tool.
-    kept: Option<(&'a str, &'a Kept)>,
+    /// The tool whose result is recorded, and the place for the result.
+    last_result: Option<(&'a str, &'a LastResult)>,
 }
 
-/// The last result of a tool, as the server gave it, with what was made of it.
-pub(super) type Kept = Mutex<Option<(CallToolResult, ToolOutcome)>>;
+/// The last result of a tool in the protocol's types, with the outcome derived from it.
+pub(super) type LastResult = Mutex<Option<(CallToolResult, ToolOutcome)>>;
 
 impl<'a> CallTool<'a> {
-    pub(super) fn new(server: &'a McpServer, run: &'a RunContext, kept: Option<(&'a str, &'a Kept)>) -> Self {
-        Self { server, run, kept }
+    pub(super) fn new(
+        server: &'a McpServer,
+        run: &'a RunContext,
+        last_result: Option<(&'a str, &'a LastResult)>,
+    ) -> Self {
+        Self { server, run, last_result }
     }
 }
 
@@ -91,41 +95,43 @@ impl CallTool<'_> {
     /// ```
     /// # use belljar_client::{CallTool, McpError, ToolOutcome};
     /// # use serde_json::{Map, Value, json};
-    /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
+    /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>)
+    /// # -> Result<ToolOutcome, McpError> {
     /// call.call(name, arguments).await
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// As [`McpServer::direct_call_tool`].
+    /// The same as [`McpServer::direct_call_tool`].
     pub async fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
         self.call_with_metadata(name, arguments, Map::new()).await
     }
 
-    /// Calls a tool by its bare name, with metadata that goes into `_meta` beside the run's.
+    /// Calls a tool by its bare name, with metadata that is added to the run's in `_meta`.
     ///
     /// ```
     /// # use belljar_client::{CallTool, McpError, ToolOutcome};
     /// # use serde_json::{Map, Value, json};
-    /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
+    /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>)
+    /// # -> Result<ToolOutcome, McpError> {
     /// call.call_with_metadata(name, arguments, Map::from_iter([("trace".into(), json!("abc"))])).await
     /// # }
     /// ```
     ///
     /// # Errors
     ///
-    /// As [`McpServer::direct_call_tool`].
+    /// The same as [`McpServer::direct_call_tool`].
     pub async fn call_with_metadata(
         &self,
         name: &str,
         arguments: Map<String, Value>,
         metadata: Map<String, Value>,
     ) -> Result<ToolOutcome, McpError> {
-        let mut options = CallOptions::of_run(self.run);
+        let mut options = CallOptions::from_run(self.run);
         options.metadata.extend(metadata);
-        let kept = self.kept.filter(|(tool, _)| *tool == name).map(|(_, kept)| kept);
-        self.server.call_tool_keeping(name, Value::Object(arguments), options, kept).await
+        let last_result = self.last_result.filter(|(tool, _)| *tool == name).map(|(_, last_result)| last_result);
+        self.server.call_tool_recording(name, Value::Object(arguments), options, last_result).await
     }
 }
 
@@ -136,7 +142,7 @@ impl std::fmt::Debug for CallTool<'_> {
 }
 
 impl McpServer {
-    /// Makes a call in the way that the hook wants it, if there is one.
+    /// Makes a call through the configured hook, or directly without one.
     pub(super) async fn call_through_hook(
         &self,
         call: CallTool<'_>,

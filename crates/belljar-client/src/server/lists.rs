@@ -1,6 +1,6 @@
-//! What a server has: tools, resources, templates, prompts. Every page of it, kept until it changes.
+//! Lists of a server's tools, resources, templates and prompts: pagination and caching.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
@@ -9,24 +9,26 @@ use rmcp::model::{
 };
 use tokio::time::Instant;
 
-use super::connection::{Connection, RequestOptions};
-use super::session::{Cache, Kind, Session, Shown};
-use super::{Audience, McpServer, is_visible_to};
+use super::McpServer;
+use super::connection::Connection;
+use super::options::RequestOptions;
+use super::session::{Cache, ListKind, Session, ToolListing};
 use crate::error::McpError;
 use crate::toolset::ToolDefinition;
+use crate::toolset::definition::{Audience, is_visible_to};
 
-/// Pages that one list may have, and entries. A server that gives more is broken, or means harm.
+/// The maximum numbers of pages and entries of a list. A server that exceeds them is broken or malicious.
 const MAX_PAGES: usize = 1_000;
 const MAX_ENTRIES: usize = 100_000;
 
-/// One page: its entries, where the next one starts, and for how long it is fresh, in milliseconds.
+/// One page: its entries, the cursor of the next page, and its time to live in milliseconds.
 struct Page<T> {
     entries: Vec<T>,
     next: Option<String>,
     ttl: Option<u64>,
 }
 
-/// All pages, and until when they are fresh.
+/// The entries of all pages, and the time at which they expire.
 type Pages<T> = (Vec<T>, Option<Instant>);
 
 macro_rules! page {
@@ -45,10 +47,10 @@ macro_rules! page {
     };
 }
 
-/// Asks for every page of a list.
+/// Requests every page of a list.
 async fn all_pages<T, R>(
     connection: &Connection,
-    silence: Duration,
+    idle_timeout: Duration,
     page: impl Fn(Option<String>) -> (&'static str, ClientRequest, R),
 ) -> Result<Pages<T>, McpError>
 where
@@ -59,7 +61,7 @@ where
     let mut ttl = None;
     for _ in 0..MAX_PAGES {
         let (method, request, read) = page(cursor.take());
-        let options = RequestOptions { silence, ..Default::default() };
+        let options = RequestOptions { idle_timeout, ..Default::default() };
         let Some(page) = read(connection.request(request, options).await?) else {
             return Err(connection.unexpected(method));
         };
@@ -68,7 +70,7 @@ where
             (Some(shortest), Some(this)) => Some(std::cmp::min(shortest, this)),
             (shortest, this) => shortest.or(this),
         };
-        // Some servers end with an empty cursor instead of none.
+        // Some servers end a list with an empty cursor instead of omitting it.
         cursor = page.next.filter(|next| !next.is_empty());
         if cursor.is_none() {
             let until = ttl.and_then(|ttl| Instant::now().checked_add(Duration::from_millis(ttl)));
@@ -78,9 +80,9 @@ where
             break;
         }
     }
-    Err(McpError::BadAnswer {
+    Err(McpError::InvalidResponse {
         server: connection.info().server_info.as_ref().map_or("the server", |info| &info.name).to_owned(),
-        reason: format!("a list of it has more than {MAX_PAGES} pages or {MAX_ENTRIES} entries"),
+        reason: format!("a list has more than {MAX_PAGES} pages or {MAX_ENTRIES} entries"),
     })
 }
 
@@ -89,7 +91,7 @@ fn is_for_model(tool: &Tool) -> bool {
 }
 
 impl McpServer {
-    /// The server's tools, by their bare names.
+    /// Lists the server's tools by their bare names.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -102,7 +104,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Those of the connection, and [`McpError::Protocol`].
+    /// Errors of the connection, and [`McpError::Protocol`].
     pub async fn list_tools(&self) -> Result<Vec<Tool>, McpError> {
         let session = self.session().await?;
         Ok(self.tools_in(&session).await?.to_vec())
@@ -110,72 +112,77 @@ impl McpServer {
 
     pub(super) async fn tools_in(&self, session: &Session) -> Result<Arc<Vec<Tool>>, McpError> {
         let page = page!("tools/list", ListToolsRequest, ListToolsResult, tools);
-        self.list(session, Kind::Tools, &session.caches.tools, page).await
+        self.list(session, ListKind::Tools, &session.caches.tools, page).await
     }
 
-    /// A list: the one that is kept, or every page of a new one; an empty one where the server has no such capability.
+    /// Returns a list: from the cache, or every page from the server; empty if the server lacks the capability.
     async fn list<T, R>(
         &self,
         session: &Session,
-        kind: Kind,
+        kind: ListKind,
         cache: &Cache<T>,
         page: impl Fn(Option<String>) -> (&'static str, ClientRequest, R),
     ) -> Result<Arc<Vec<T>>, McpError>
     where
         R: FnOnce(ServerResult) -> Option<Page<T>>,
     {
-        // Counted before the server is asked: a change meanwhile makes the list an old one.
+        // Read before the request, so that a change during the request makes the list stale.
         let changes = session.changes(kind);
         let settings = &self.inner.settings;
-        let is_kept = match kind {
-            Kind::Tools => settings.cache_tools,
-            Kind::Resources => settings.cache_resources,
-            Kind::Prompts => settings.cache_prompts,
+        let is_cached = match kind {
+            ListKind::Tools => settings.cache_tools,
+            ListKind::Resources => settings.cache_resources,
+            ListKind::Prompts => settings.cache_prompts,
         };
-        if let Some(list) = cache.get(changes).filter(|_| is_kept) {
+        if let Some(list) = cache.get(changes).filter(|_| is_cached) {
             return Ok(list);
         }
         let connection = session.connection().await?;
         let capabilities = &connection.info().capabilities;
-        let (is_there, tells) = match kind {
-            Kind::Tools => (capabilities.tools.is_some(), capabilities.tools.as_ref().and_then(|it| it.list_changed)),
-            Kind::Resources => {
-                (capabilities.resources.is_some(), capabilities.resources.as_ref().and_then(|it| it.list_changed))
-            }
-            Kind::Prompts => {
-                (capabilities.prompts.is_some(), capabilities.prompts.as_ref().and_then(|it| it.list_changed))
-            }
+        let (is_supported, announces_changes) = match kind {
+            ListKind::Tools => (
+                capabilities.tools.is_some(),
+                capabilities.tools.as_ref().and_then(|capability| capability.list_changed),
+            ),
+            ListKind::Resources => (
+                capabilities.resources.is_some(),
+                capabilities.resources.as_ref().and_then(|capability| capability.list_changed),
+            ),
+            ListKind::Prompts => (
+                capabilities.prompts.is_some(),
+                capabilities.prompts.as_ref().and_then(|capability| capability.list_changed),
+            ),
         };
-        if !is_there {
+        if !is_supported {
             return Ok(Arc::default());
         }
         let (list, until) = all_pages(&connection, settings.read_timeout, page).await?;
-        // A server that tells of changes is believed; another of the modern era says for how long its list is fresh. One of
-        // the legacy era says nothing, and its list is kept, as `pydantic_ai` does.
-        let until = until.filter(|_| connection.is_modern() && tells != Some(true));
+        // The list of a server that announces changes stays valid until a change. On the modern era other lists expire
+        // after their time to live. On the legacy era a list stays valid, as in `pydantic_ai`.
+        let until = until.filter(|_| connection.is_modern() && announces_changes != Some(true));
         let list = Arc::new(list);
         cache.set(changes, until, list.clone());
         Ok(list)
     }
 
-    /// The tools as a model gets to know them: by their prefixed names, without those that are not for it.
+    /// Returns the tools as presented to a model: with prefixed names, without those that are hidden from models.
     pub(crate) async fn definitions(&self) -> Result<Arc<Vec<ToolDefinition>>, McpError> {
         let session = self.session().await?;
         let tools = self.tools_in(&session).await?;
-        let shown = || session.caches.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shown) = shown().as_ref().filter(|shown| Arc::ptr_eq(&shown.tools, &tools)) {
-            return Ok(shown.definitions.clone());
+        let listing = || session.caches.listing.lock();
+        if let Some(listing) = listing().as_ref().filter(|listing| Arc::ptr_eq(&listing.tools, &tools)) {
+            return Ok(listing.definitions.clone());
         }
         let for_model = tools.iter().filter(|tool| self.is_enabled(&tool.name) && is_for_model(tool));
         let definitions: Arc<Vec<ToolDefinition>> = Arc::new(for_model.map(|tool| self.define(tool)).collect());
-        *shown() = Some(Shown { tools, definitions: definitions.clone() });
+        *listing() = Some(ToolListing { tools, definitions: definitions.clone() });
         Ok(definitions)
     }
 
-    /// Whether a model may call a tool of this name, as far as it is known from the list that models were shown.
+    /// Returns whether a model may call a tool of this name, according to the list that was last shown to models.
     pub(super) fn is_callable(&self, session: &Session, name: &str) -> bool {
-        let shown = session.caches.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut tools = shown.iter().flat_map(|shown| shown.tools.iter());
+        let listing = session.caches.listing.lock();
+        let mut tools = listing.iter().flat_map(|listing| listing.tools.iter());
         self.is_enabled(name) && !tools.any(|tool| tool.name == name && !is_for_model(tool))
     }
 
@@ -196,7 +203,7 @@ impl McpServer {
         definition
     }
 
-    /// The server's resources; none if it has no such capability.
+    /// Lists the server's resources; empty if the server lacks the capability.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -209,14 +216,14 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Those of the connection, and [`McpError::Protocol`].
+    /// Errors of the connection, and [`McpError::Protocol`].
     pub async fn list_resources(&self) -> Result<Vec<Resource>, McpError> {
         let session = self.session().await?;
         let page = page!("resources/list", ListResourcesRequest, ListResourcesResult, resources);
-        Ok(self.list(&session, Kind::Resources, &session.caches.resources, page).await?.to_vec())
+        Ok(self.list(&session, ListKind::Resources, &session.caches.resources, page).await?.to_vec())
     }
 
-    /// Patterns of URIs that the server can read; none if it has no such capability.
+    /// Lists the URI templates of resources that the server can read; empty if the server lacks the capability.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -229,7 +236,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Those of the connection, and [`McpError::Protocol`].
+    /// Errors of the connection, and [`McpError::Protocol`].
     pub async fn list_resource_templates(&self) -> Result<Vec<ResourceTemplate>, McpError> {
         let session = self.session().await?;
         let page = page!(
@@ -238,10 +245,10 @@ impl McpServer {
             ListResourceTemplatesResult,
             resource_templates
         );
-        Ok(self.list(&session, Kind::Resources, &session.caches.templates, page).await?.to_vec())
+        Ok(self.list(&session, ListKind::Resources, &session.caches.templates, page).await?.to_vec())
     }
 
-    /// The server's prompts; none if it has no such capability.
+    /// Lists the server's prompts; empty if the server lacks the capability.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -254,10 +261,10 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Those of the connection, and [`McpError::Protocol`].
+    /// Errors of the connection, and [`McpError::Protocol`].
     pub async fn list_prompts(&self) -> Result<Vec<WirePrompt>, McpError> {
         let session = self.session().await?;
         let page = page!("prompts/list", ListPromptsRequest, ListPromptsResult, prompts);
-        Ok(self.list(&session, Kind::Prompts, &session.caches.prompts, page).await?.to_vec())
+        Ok(self.list(&session, ListKind::Prompts, &session.caches.prompts, page).await?.to_vec())
     }
 }

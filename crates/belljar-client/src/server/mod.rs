@@ -1,39 +1,43 @@
-//! A server that an agent is attached to.
+//! MCP servers: the handle, its builders, and its methods by subject.
 
 mod apps;
 mod builder;
 mod calls;
+mod completion;
 mod connection;
-mod extras;
 mod hook;
+mod info;
 mod lists;
 mod options;
+mod prompts;
+mod resources;
+mod roots;
 mod rounds;
 mod session;
 mod settings;
 mod subscription;
 mod tasks;
+mod toolset;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use apps::AppResult;
-pub(crate) use apps::{Audience, is_visible_to, resource_uri};
-pub use builder::{McpServerSse, McpServerStdio, McpServerStreamableHttp, OverHttp, ServerBuilder};
-pub use extras::{Argument, Prompt, PromptContent, PromptMessage};
+pub use builder::{HttpServerBuilderExt, McpServerSse, McpServerStdio, McpServerStreamableHttp, ServerBuilder};
+pub use completion::CompletionArgument;
 pub use hook::{CallTool, ProcessToolCall};
 pub use options::CallOptions;
-pub use session::Running;
+pub use prompts::{Prompt, PromptContent, PromptMessage};
+pub use session::ConnectionGuard;
 pub use settings::{ProtocolEra, ReconnectPolicy, ToolErrorBehavior};
 pub use subscription::ResourceUpdates;
 
-use session::Slot;
+use session::SessionSlot;
 use settings::Settings;
 
 use crate::error::McpError;
 use crate::transport::Connector;
 
-/// The old name of [`McpServerSse`], as `pydantic_ai.mcp.MCPServerHTTP` is of `MCPServerSSE`.
+/// The old name of [`McpServerSse`], as `pydantic_ai.mcp.MCPServerHTTP` is the old name of `MCPServerSSE`.
 ///
 /// ```
 /// #![allow(deprecated)]
@@ -42,11 +46,11 @@ use crate::transport::Connector;
 #[deprecated(note = "use `McpServerSse`, or `McpServerStreamableHttp` for the transport that replaced it")]
 pub type McpServerHttp = McpServerSse;
 
-/// An MCP server, as a toolset of an agent.
+/// An MCP server, usable as a toolset of an agent.
 ///
-/// It is made by one of its builders and connected by [`connect`](Self::connect): the guard that this gives keeps the
-/// connection open. Guards nest: the first connects, the last to go closes, in whichever task. Without a guard every method
-/// connects for its own duration. A clone is another handle to the same server.
+/// A builder creates it, and [`connect`](Self::connect) connects it: the returned guard keeps the connection open.
+/// Guards nest: the first one connects and dropping the last one closes the connection, on any task. Without a guard
+/// every method opens a connection for its own duration. A clone is another handle to the same server.
 ///
 /// ```no_run
 /// use belljar_client::{McpServerStdio, ToolOutcome};
@@ -61,8 +65,8 @@ pub type McpServerHttp = McpServerSse;
 /// match server.direct_call_tool("echo", json!({"message": "hi"})).await? {
 ///     ToolOutcome::Output(output) => println!("{}", output.to_text()),
 ///     ToolOutcome::Retry(retry) => println!("the model should try again: {}", retry.message),
-///     ToolOutcome::Failed(message) => println!("it failed: {message}"),
-///     ToolOutcome::Denied(reason) => println!("not allowed: {reason}"),
+///     ToolOutcome::Failed(message) => println!("failed: {message}"),
+///     ToolOutcome::Denied(reason) => println!("denied: {reason}"),
 /// }
 /// running.close().await?;
 /// # Ok(())
@@ -76,28 +80,28 @@ pub struct McpServer {
 struct Inner {
     connector: Arc<dyn Connector>,
     settings: Settings,
-    slot: Slot,
+    slot: SessionSlot,
 }
 
 impl McpServer {
     pub(crate) fn new(connector: Arc<dyn Connector>, settings: Settings) -> Self {
-        Self { inner: Arc::new(Inner { connector, settings, slot: Slot::default() }) }
+        Self { inner: Arc::new(Inner { connector, settings, slot: SessionSlot::default() }) }
     }
 
-    /// A server behind a transport of your own.
+    /// Creates the builder of a server with a custom transport.
     ///
     /// ```
     /// use belljar_client::{McpServer, transport::Connector};
     ///
-    /// fn over(way: impl Connector) -> McpServer {
-    ///     McpServer::custom(way).build()
+    /// fn over(connector: impl Connector) -> McpServer {
+    ///     McpServer::custom(connector).build()
     /// }
     /// ```
     pub fn custom(connector: impl Connector) -> ServerBuilder<CustomTransport> {
         ServerBuilder::over(CustomTransport(Arc::new(connector)))
     }
 
-    /// Connects, or joins the connection that there is, and keeps it open until the guard is gone.
+    /// Connects, or shares the existing connection, and keeps it open until the guard is dropped.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -110,13 +114,13 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// [`McpError::Spawn`], [`McpError::Connect`], [`McpError::Unauthorized`], or [`McpError::Timeout`] when the server
-    /// does not answer within [`timeout`](ServerBuilder::timeout).
-    pub async fn connect(&self) -> Result<Running, McpError> {
-        Ok(Running::new(self.clone(), self.session().await?))
+    /// [`McpError::Spawn`], [`McpError::Connect`], [`McpError::Unauthorized`], or [`McpError::Timeout`] if the server
+    /// does not respond within [`timeout`](ServerBuilder::timeout).
+    pub async fn connect(&self) -> Result<ConnectionGuard, McpError> {
+        Ok(ConnectionGuard::new(self.clone(), self.session().await?))
     }
 
-    /// Whether somebody keeps a connection open.
+    /// Returns whether a guard keeps a connection open.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -126,7 +130,7 @@ impl McpServer {
         self.inner.slot.is_occupied()
     }
 
-    /// The id that was given, or else the prefix, if there is one.
+    /// Returns the configured ID, or else the prefix.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -136,7 +140,7 @@ impl McpServer {
         self.inner.settings.id.as_deref().or_else(|| self.tool_prefix())
     }
 
-    /// The prefix of this server's tools, without the underscore that follows it.
+    /// Returns the prefix of this server's tools, without the underscore that follows it.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -146,7 +150,7 @@ impl McpServer {
         self.inner.settings.tool_prefix.as_deref()
     }
 
-    /// How errors call this server: its id, else its command or URL.
+    /// Returns the name of this server in error messages: its ID, or else its command or URL.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -156,11 +160,7 @@ impl McpServer {
         self.inner.label()
     }
 
-    pub(crate) fn includes_instructions(&self) -> bool {
-        self.inner.settings.include_instructions
-    }
-
-    /// How often a model may try a failed tool again.
+    /// Returns the number of times that a model may retry a failed tool.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -171,11 +171,11 @@ impl McpServer {
     }
 }
 
-/// A transport of the program's own, as a builder holds it.
+/// A custom transport in a builder.
 ///
 /// ```
 /// # use belljar_client::{CustomTransport, ServerBuilder};
-/// fn patient(server: ServerBuilder<CustomTransport>) -> ServerBuilder<CustomTransport> {
+/// fn with_timeout(server: ServerBuilder<CustomTransport>) -> ServerBuilder<CustomTransport> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }
 /// ```
@@ -193,7 +193,7 @@ impl fmt::Debug for McpServer {
     }
 }
 
-/// Equal are servers of the same id, prefix, transport, and command or URL.
+/// Servers are equal if their ID, prefix, transport, and command or URL are equal.
 ///
 /// ```
 /// use belljar_client::McpServerStdio;

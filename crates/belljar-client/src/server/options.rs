@@ -1,4 +1,4 @@
-//! What a single call goes out with.
+//! The options of a single tool call, and of a single request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,11 @@ use rmcp::model::{MetaObject, RequestMetaObject};
 use serde_json::{Map, Value};
 
 use super::McpServer;
-use super::connection::RequestOptions;
 use crate::handlers::{Progress, ProgressHandler};
-use crate::run::RunContext;
+use crate::run_context::RunContext;
 use crate::transport::endpoint::RunHeaders;
 
-/// What a single call goes out with.
+/// The options of a single call.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +32,7 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// A call that adds nothing.
+    /// Creates options that add nothing.
     ///
     /// ```
     /// # use belljar_client::CallOptions;
@@ -43,7 +42,7 @@ impl CallOptions {
         Self::default()
     }
 
-    pub(super) fn of_run(run: &RunContext) -> Self {
+    pub(super) fn from_run(run: &RunContext) -> Self {
         Self {
             metadata: run.metadata.clone(),
             headers: (!run.headers.is_empty()).then(|| RunHeaders(run.headers.clone())),
@@ -52,7 +51,7 @@ impl CallOptions {
         }
     }
 
-    /// Adds to the call's `_meta`.
+    /// Adds an entry to the call's `_meta`.
     ///
     /// ```
     /// # use belljar_client::CallOptions;
@@ -63,7 +62,7 @@ impl CallOptions {
         self
     }
 
-    /// Gets the call's progress. It must not block.
+    /// Sets the handler of the call's progress notifications. It must not block.
     ///
     /// ```
     /// # use belljar_client::CallOptions;
@@ -74,7 +73,7 @@ impl CallOptions {
         self
     }
 
-    /// The longest that a request of the call may take, whether the server is silent or not. No bound unless told.
+    /// Limits the duration of each request of the call, whether or not the server is idle. Unlimited by default.
     ///
     /// ```
     /// # use belljar_client::CallOptions;
@@ -91,10 +90,27 @@ impl CallOptions {
             meta,
             headers: self.headers.clone(),
             progress: self.progress.clone(),
-            silence: server.inner.settings.read_timeout,
-            total: self.timeout,
+            idle_timeout: server.inner.settings.read_timeout,
+            timeout: self.timeout,
         }
     }
+}
+
+impl McpServer {
+    /// Returns the options of a request that is not a tool call.
+    pub(super) fn plain_options(&self) -> RequestOptions {
+        RequestOptions { idle_timeout: self.inner.settings.read_timeout, ..Default::default() }
+    }
+}
+
+/// The options of a request.
+#[derive(Clone, Default)]
+pub(super) struct RequestOptions {
+    pub(super) meta: Option<RequestMetaObject>,
+    pub(super) headers: Option<RunHeaders>,
+    pub(super) progress: Option<ProgressHandler>,
+    pub(super) idle_timeout: Duration,
+    pub(super) timeout: Option<Duration>,
 }
 
 impl std::fmt::Debug for CallOptions {

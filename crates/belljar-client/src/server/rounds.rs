@@ -1,4 +1,4 @@
-//! Rounds in which a server of the modern era asks for input before it answers a request.
+//! Rounds of input that a server of the modern era requires before it responds to a request.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::connection::Connection;
 use crate::error::McpError;
 use crate::handlers::respond;
 
-/// Rounds of input that one request may want.
+/// The maximum number of rounds per request.
 const MAX_ROUNDS: usize = 32;
 
 /// The rounds of one request.
@@ -19,26 +19,26 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Answers a round: what to send with the request next.
+    /// Answers a round. Returns the input responses and the state to send with the next request.
     pub(super) async fn answer(
         &mut self,
         connection: &Connection,
-        wanted: InputRequiredResult,
+        required: InputRequiredResult,
         method: &str,
     ) -> Result<(Option<InputResponses>, Option<String>), McpError> {
         self.done += 1;
-        let requests = wanted.input_requests.unwrap_or_default();
-        if self.done > MAX_ROUNDS || (requests.is_empty() && wanted.request_state.is_none()) {
+        let requests = required.input_requests.unwrap_or_default();
+        if self.done > MAX_ROUNDS || (requests.is_empty() && required.request_state.is_none()) {
             return Err(connection.unexpected(method));
         }
         if requests.is_empty() {
-            // The server only wants to be asked again: not at once.
+            // The server only requests a retry, which happens after a delay.
             let wait = Duration::from_millis(50) * 2u32.saturating_pow(self.empty.min(3));
             self.empty += 1;
             tokio::time::sleep(wait).await;
-            return Ok((None, wanted.request_state));
+            return Ok((None, required.request_state));
         }
         let responses = respond::answer_all(connection.responder(), requests).await.map_err(McpError::protocol)?;
-        Ok((Some(responses), wanted.request_state))
+        Ok((Some(responses), required.request_state))
     }
 }

@@ -1,10 +1,12 @@
-//! The life of a server's connection: shared by all who hold a guard, made anew where it may be, closed by the last to go.
+//! The lifetime of a server's connection: shared by all guards, reestablished if the transport supports it, closed with
+//! the last guard.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use rmcp::model::{Prompt as WirePrompt, Resource, ResourceTemplate, ServerPeerInfo, SubscriptionFilter, Tool};
+use parking_lot::{Mutex, MutexGuard};
+use rmcp::model::{Prompt as WirePrompt, Resource, ResourceTemplate, SubscriptionFilter, Tool};
 use tokio::sync::{RwLock, broadcast};
 use tokio::time::Instant;
 
@@ -12,43 +14,43 @@ use super::connection::Connection;
 use super::{Inner, McpServer};
 use crate::error::McpError;
 use crate::handlers::notifications::Changes;
-use crate::schema::Checkers;
+use crate::schema::ValidatorCache;
 use crate::toolset::ToolDefinition;
 
-/// Updates of resources that a slow subscriber may fall behind by.
-const UPDATES_KEPT: usize = 256;
+/// The number of resource updates that a slow subscriber may fall behind.
+const UPDATE_CHANNEL_CAPACITY: usize = 256;
 
-/// Where the session of a server is found while somebody holds it.
+/// A weak handle to the current session of a server.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct SessionSlot {
     session: tokio::sync::Mutex<Weak<Session>>,
-    /// The same, for questions that must not wait.
-    shown: Mutex<Weak<Session>>,
+    /// A copy that can be read without waiting.
+    latest: Mutex<Weak<Session>>,
 }
 
-impl Slot {
+impl SessionSlot {
     pub(super) fn is_occupied(&self) -> bool {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).strong_count() > 0
+        self.latest.lock().strong_count() > 0
     }
 }
 
-/// What lies between the first who connects and the last who leaves.
+/// The state between the first guard and the last one.
 pub(super) struct Session {
     server: Arc<Inner>,
     current: RwLock<Arc<Connection>>,
     changes: Arc<Changes>,
     pub(super) updates: broadcast::Sender<String>,
     pub(super) caches: Caches,
-    pub(super) checkers: Checkers,
-    /// Tools that refused an ordinary call, as they want to be called as tasks.
+    pub(super) validators: ValidatorCache,
+    /// Tools that rejected an ordinary call because they must be called as tasks.
     task_tools: Mutex<HashSet<String>>,
 }
 
-/// The lists that are kept.
+/// The cached lists.
 #[derive(Default)]
 pub(super) struct Caches {
     pub(super) tools: Cache<Tool>,
-    pub(super) shown: Mutex<Option<Shown>>,
+    pub(super) listing: Mutex<Option<ToolListing>>,
     pub(super) resources: Cache<Resource>,
     pub(super) templates: Cache<ResourceTemplate>,
     pub(super) prompts: Cache<WirePrompt>,
@@ -63,19 +65,19 @@ impl Caches {
     }
 }
 
-/// What models were shown last, and the list that it was made of.
-pub(super) struct Shown {
+/// The definitions last shown to models, and the list that they were derived from.
+pub(super) struct ToolListing {
     pub(super) tools: Arc<Vec<Tool>>,
     pub(super) definitions: Arc<Vec<ToolDefinition>>,
 }
 
-/// A list that may be kept.
-pub(super) struct Cache<T>(Mutex<Option<Kept<T>>>);
+/// A cached list.
+pub(super) struct Cache<T>(Mutex<Option<CachedList<T>>>);
 
-struct Kept<T> {
-    /// How many changes the server had told of when it was asked.
+struct CachedList<T> {
+    /// The value of the change counter before the list was requested.
     changes: u64,
-    /// When the list grows old, if it does.
+    /// The time at which the list expires, if any.
     until: Option<Instant>,
     list: Arc<Vec<T>>,
 }
@@ -88,24 +90,24 @@ impl<T> Default for Cache<T> {
 
 impl<T> Cache<T> {
     pub(super) fn get(&self, changes: u64) -> Option<Arc<Vec<T>>> {
-        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = cached.as_ref()?;
-        let is_fresh = kept.changes == changes && kept.until.is_none_or(|until| Instant::now() < until);
-        is_fresh.then(|| kept.list.clone())
+        let cached = self.0.lock();
+        let cached = cached.as_ref()?;
+        let is_fresh = cached.changes == changes && cached.until.is_none_or(|until| Instant::now() < until);
+        is_fresh.then(|| cached.list.clone())
     }
 
     pub(super) fn set(&self, changes: u64, until: Option<Instant>, list: Arc<Vec<T>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept { changes, until, list });
+        *self.0.lock() = Some(CachedList { changes, until, list });
     }
 
     fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.lock() = None;
     }
 }
 
-/// What of a server a list is of.
+/// The kind of a list.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ListKind {
     Tools,
     Resources,
     Prompts,
@@ -114,21 +116,21 @@ pub(super) enum Kind {
 impl Session {
     async fn open(server: Arc<Inner>) -> Result<Arc<Self>, McpError> {
         let changes = Arc::new(Changes::default());
-        let updates = broadcast::Sender::new(UPDATES_KEPT);
+        let updates = broadcast::Sender::new(UPDATE_CHANNEL_CAPACITY);
         let connection = Arc::new(Connection::open(&server, changes.clone(), updates.clone()).await?);
-        listen(&connection);
+        subscribe_to_list_changes(&connection);
         Ok(Arc::new(Self {
             server,
             current: RwLock::new(connection),
             changes,
             updates,
             caches: Caches::default(),
-            checkers: Checkers::default(),
+            validators: ValidatorCache::default(),
             task_tools: Mutex::default(),
         }))
     }
 
-    /// The connection: the one that there is, or a new one where it was lost and may be made anew.
+    /// Returns the connection, or a new one if it was lost and the transport can reconnect.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, McpError> {
         let current = self.current.read().await.clone();
         if !current.is_closed() {
@@ -147,14 +149,14 @@ impl Session {
             tokio::time::sleep(policy.delay(attempt)).await;
             match Connection::open(&self.server, self.changes.clone(), self.updates.clone()).await {
                 Ok(connection) => {
-                    tracing::info!(server = self.server.label(), attempt, "connected anew");
-                    // What the server's new session has may differ.
+                    tracing::info!(server = self.server.label(), attempt, "reconnected");
+                    // The server's new session may have different lists.
                     self.caches.clear();
                     *slot = Arc::new(connection);
-                    listen(&slot);
+                    subscribe_to_list_changes(&slot);
                     return Ok(slot.clone());
                 }
-                // Asking again does not help.
+                // A retry cannot succeed.
                 Err(error @ McpError::Unauthorized { .. }) => return Err(error),
                 Err(error) => last = error,
             }
@@ -163,10 +165,10 @@ impl Session {
     }
 
     fn task_tools(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.task_tools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.task_tools.lock()
     }
 
-    pub(super) fn wants_task(&self, tool: &str) -> bool {
+    pub(super) fn requires_task(&self, tool: &str) -> bool {
         self.task_tools().contains(tool)
     }
 
@@ -174,12 +176,12 @@ impl Session {
         self.task_tools().insert(tool.to_owned());
     }
 
-    /// How often the server said that its list changed.
-    pub(super) fn changes(&self, kind: Kind) -> u64 {
+    /// Returns the number of the server's list-changed notifications.
+    pub(super) fn changes(&self, kind: ListKind) -> u64 {
         let counter = match kind {
-            Kind::Tools => &self.changes.tools,
-            Kind::Resources => &self.changes.resources,
-            Kind::Prompts => &self.changes.prompts,
+            ListKind::Tools => &self.changes.tools,
+            ListKind::Resources => &self.changes.resources,
+            ListKind::Prompts => &self.changes.prompts,
         };
         counter.load(Ordering::Acquire)
     }
@@ -191,8 +193,9 @@ impl Session {
     }
 }
 
-/// Asks a server of the modern era to say when its lists change. One of the legacy era does so unasked.
-fn listen(connection: &Arc<Connection>) {
+/// Subscribes to list changes on a server of the modern era. On the legacy era servers send them without a
+/// subscription.
+fn subscribe_to_list_changes(connection: &Arc<Connection>) {
     let capabilities = &connection.info().capabilities;
     let mut filter = SubscriptionFilter::default();
     filter.tools_list_changed = capabilities.tools.as_ref().and_then(|tools| tools.list_changed).filter(|yes| *yes);
@@ -205,25 +208,25 @@ fn listen(connection: &Arc<Connection>) {
     if !connection.is_modern() || !wants_any {
         return;
     }
-    // The notices are counted as they come in; the subscription need only be kept. It ends with the connection.
+    // The router counts the notifications; this task only keeps the subscription, which ends with the connection.
     let peer = connection.peer().clone();
     tokio::spawn(async move {
         match peer.listen(filter).await {
             Ok(mut subscription) => while let Ok(Some(_)) = subscription.next().await {},
-            Err(error) => tracing::debug!(%error, "the server takes no subscription to its lists"),
+            Err(error) => tracing::debug!(%error, "the server rejected the subscription to its lists"),
         }
     });
 }
 
 impl Inner {
-    /// How errors call the server. A prefix alone says less than command or URL.
+    /// Returns the name of the server in error messages. A prefix alone is less specific than the command or URL.
     pub(super) fn label(&self) -> String {
         self.settings.id.clone().unwrap_or_else(|| self.connector.label())
     }
 }
 
 impl McpServer {
-    /// The session that there is, or a new one.
+    /// Returns the current session, or a new one.
     pub(super) async fn session(&self) -> Result<Arc<Session>, McpError> {
         let mut slot = self.inner.slot.session.lock().await;
         if let Some(session) = slot.upgrade() {
@@ -231,14 +234,14 @@ impl McpServer {
         }
         let session = Session::open(self.inner.clone()).await?;
         *slot = Arc::downgrade(&session);
-        *self.inner.slot.shown.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&session);
+        *self.inner.slot.latest.lock() = Arc::downgrade(&session);
         Ok(session)
     }
 }
 
-/// Keeps a server's connection open; the last of its kind closes it.
+/// A guard that keeps a server's connection open; dropping the last one closes it.
 ///
-/// Dropping it closes in the background; [`close`](Self::close) waits until the connection is over.
+/// Dropping it closes the connection in the background; [`close`](Self::close) waits until it is closed.
 ///
 /// ```no_run
 /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -252,17 +255,17 @@ impl McpServer {
 /// # }
 /// ```
 #[must_use = "the connection closes when this is dropped"]
-pub struct Running {
+pub struct ConnectionGuard {
     server: McpServer,
     session: Option<Arc<Session>>,
 }
 
-impl Running {
+impl ConnectionGuard {
     pub(super) fn new(server: McpServer, session: Arc<Session>) -> Self {
         Self { server, session: Some(session) }
     }
 
-    /// The server.
+    /// Returns the server.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -275,7 +278,8 @@ impl Running {
         &self.server
     }
 
-    /// Lets go of the connection and, if nobody else holds it, waits until it is over: three seconds at most for a child.
+    /// Releases the connection and, if this was the last guard, waits until it is closed: at most three seconds for a
+    /// child process.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -287,7 +291,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// None at present; what goes wrong with closing is logged.
+    /// None at present; errors while closing are logged.
     pub async fn close(mut self) -> Result<(), McpError> {
         if let Some(session) = self.session.take().and_then(Arc::into_inner) {
             session.close().await;
@@ -296,95 +300,26 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let Some(session) = self.session.take().and_then(Arc::into_inner) else { return };
-        // Without a runtime there is nothing to wait with: dropping the connection kills a child.
+        // Without a runtime waiting is impossible; dropping the connection kills a child process.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(session.close());
         }
     }
 }
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for ConnectionGuard {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Running").field("server", &self.server).finish()
+        formatter.debug_struct("ConnectionGuard").field("server", &self.server).finish()
     }
 }
 
-impl std::ops::Deref for Running {
+impl std::ops::Deref for ConnectionGuard {
     type Target = McpServer;
 
     fn deref(&self) -> &McpServer {
         &self.server
-    }
-}
-
-/// What a server said about itself when it was connected to.
-impl McpServer {
-    /// Everything that it said: protocol version, capabilities, name, instructions.
-    ///
-    /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// println!("{}", server.info().await?.protocol_version);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    pub async fn info(&self) -> Result<Arc<ServerPeerInfo>, McpError> {
-        Ok(self.session().await?.connection().await?.info().clone())
-    }
-
-    /// What the server can do.
-    ///
-    /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// let has_prompts = server.capabilities().await?.prompts.is_some();
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    pub async fn capabilities(&self) -> Result<rmcp::model::ServerCapabilities, McpError> {
-        Ok(self.info().await?.capabilities.clone())
-    }
-
-    /// The server's name and version, if it gave them.
-    ///
-    /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// if let Some(info) = server.server_info().await? {
-    ///     println!("{} {}", info.name, info.version);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    pub async fn server_info(&self) -> Result<Option<rmcp::model::Implementation>, McpError> {
-        Ok(self.info().await?.server_info.clone())
-    }
-
-    /// What the server says about its use, if anything. It is text from outside.
-    ///
-    /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// let instructions = server.server_instructions().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`connect`](Self::connect).
-    pub async fn server_instructions(&self) -> Result<Option<String>, McpError> {
-        Ok(self.info().await?.instructions.clone())
     }
 }

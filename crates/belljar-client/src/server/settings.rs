@@ -1,4 +1,4 @@
-//! What all servers can be told, with its defaults.
+//! The settings common to all servers, with their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rmcp::model::Implementation;
 use super::hook::ProcessToolCall;
 use crate::handlers::{Handlers, LogLevel};
 
-/// Which era of the protocol to speak.
+/// The era of the protocol.
 ///
 /// ```
 /// # use belljar_client::{McpServerStdio, ProtocolEra};
@@ -17,17 +17,17 @@ use crate::handlers::{Handlers, LogLevel};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ProtocolEra {
-    /// The modern one where the server knows it: asks with `server/discover`, goes on with `initialize` if that is not
-    /// answered with what it is asked for.
+    /// The modern era if the server supports it: sends `server/discover`, and `initialize` if the response is missing
+    /// or invalid.
     #[default]
     Auto,
     /// Up to 2025-11-25: `initialize`, sessions, requests from the server.
     Legacy,
-    /// From 2026-07-28: no session, each request carries what the server must know.
+    /// From 2026-07-28: no session; each request carries the state that the server needs.
     Modern,
 }
 
-/// What becomes of a tool that says it failed.
+/// The treatment of a tool that reports failure.
 ///
 /// ```
 /// # use belljar_client::{McpServerStdio, ToolErrorBehavior};
@@ -35,44 +35,44 @@ pub enum ProtocolEra {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolErrorBehavior {
-    /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry), for the model to mend.
+    /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry), so that the model can correct its call.
     #[default]
     Retry,
-    /// [`ToolOutcome::Failed`](crate::ToolOutcome::Failed): the model is told, and no retry is counted. What the protocol
-    /// itself refuses (wrong arguments, for one) stays a retry.
+    /// [`ToolOutcome::Failed`](crate::ToolOutcome::Failed): the model sees the message, and no retry is counted.
+    /// Protocol errors (such as invalid arguments) remain retries.
     Failed,
     /// [`McpError::ToolFailed`](crate::McpError::ToolFailed).
     Error,
 }
 
-/// How to connect anew when a connection over HTTP is lost.
+/// The policy for reconnecting after an HTTP connection is lost.
 ///
 /// ```
 /// use std::time::Duration;
 /// use belljar_client::{McpServerSse, ReconnectPolicy};
 ///
-/// let patient = ReconnectPolicy { attempts: 10, first_delay: Duration::from_millis(100), ..Default::default() };
-/// let server = McpServerSse::new("http://localhost:8000/sse").unwrap().reconnect(patient);
+/// let policy = ReconnectPolicy { attempts: 10, first_delay: Duration::from_millis(100), ..Default::default() };
+/// let server = McpServerSse::new("http://localhost:8000/sse").unwrap().reconnect(policy);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReconnectPolicy {
-    /// How often to try; 0 is never.
+    /// The number of attempts; 0 disables reconnecting.
     pub attempts: u32,
-    /// What to wait before the second try; doubles from try to try.
+    /// The delay before the second attempt; doubles with every attempt.
     pub first_delay: Duration,
-    /// The longest wait.
+    /// The maximum delay.
     pub max_delay: Duration,
 }
 
 impl Default for ReconnectPolicy {
-    /// Five tries, after 0, 0.25, 0.5, 1 and 2 seconds.
+    /// Five attempts, after 0, 0.25, 0.5, 1 and 2 seconds.
     fn default() -> Self {
         Self { attempts: 5, first_delay: Duration::from_millis(250), max_delay: Duration::from_secs(10) }
     }
 }
 
 impl ReconnectPolicy {
-    /// What to wait before a try, counted from 0.
+    /// Returns the delay before an attempt, counted from 0.
     pub(crate) fn delay(&self, attempt: u32) -> Duration {
         match attempt.checked_sub(1) {
             None => Duration::ZERO,
@@ -81,7 +81,7 @@ impl ReconnectPolicy {
     }
 }
 
-/// Everything that is the same for all transports.
+/// The settings common to all transports.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) id: Option<String>,
@@ -141,7 +141,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn waits_double_up_to_the_longest() {
+    fn delays_double_up_to_the_maximum() {
         let policy = ReconnectPolicy { max_delay: Duration::from_secs(1), ..Default::default() };
         let waits: Vec<u128> = (0..6).map(|attempt| policy.delay(attempt).as_millis()).collect();
         assert_eq!(waits, [0, 250, 500, 1000, 1000, 1000]);

@@ -1,4 +1,4 @@
-//! Being told when a resource changes, in both eras.
+//! Subscriptions to resource updates, in both eras.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,16 @@ use rmcp::model::{
 use tokio::sync::broadcast;
 
 use super::McpServer;
-use super::connection::{Connection, RequestOptions};
+use super::connection::Connection;
+use super::options::RequestOptions;
 use super::session::Session;
 use crate::error::McpError;
 
-/// How often to look whether the connection is still there, of which no update tells.
-const LOOK: Duration = Duration::from_secs(1);
+/// The interval of checks whether the connection is still open; closing does not send an update.
+const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Changes of one resource, from [`McpServer::subscribe_resource`]. It holds the connection open; dropping it ends the
-/// subscription.
+/// A subscription to the updates of one resource, from [`McpServer::subscribe_resource`]. It keeps the connection open;
+/// dropping it ends the subscription.
 ///
 /// ```no_run
 /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -32,25 +33,25 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct ResourceUpdates {
     uri: String,
     updates: broadcast::Receiver<String>,
-    /// On the modern era a request that lasts as long as the subscription.
+    /// On the modern era, the request that lasts as long as the subscription.
     listening: Option<tokio::task::JoinHandle<()>>,
-    held: Option<Held>,
+    open: Option<OpenConnection>,
 }
 
-/// What keeps the connection open.
-struct Held {
+/// The handles that keep the connection open.
+struct OpenConnection {
     _session: Arc<Session>,
     connection: Arc<Connection>,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for OpenConnection {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Held")
+        formatter.write_str("OpenConnection")
     }
 }
 
 impl ResourceUpdates {
-    /// Waits for the next change; `None` when the connection is over. Changes that come faster than they are waited for
+    /// Waits for the next update; returns `None` if the connection is closed. Updates that arrive between two calls
     /// count as one.
     ///
     /// ```no_run
@@ -64,13 +65,13 @@ impl ResourceUpdates {
     /// ```
     pub async fn changed(&mut self) -> Option<()> {
         loop {
-            match tokio::time::timeout(LOOK, self.updates.recv()).await {
+            match tokio::time::timeout(CLOSED_CHECK_INTERVAL, self.updates.recv()).await {
                 Ok(Ok(uri)) if uri == self.uri => return Some(()),
                 Ok(Ok(_)) => {}
-                // Something was missed: it may have been this resource.
+                // Updates were lost, possibly of this resource.
                 Ok(Err(broadcast::error::RecvError::Lagged(_))) => return Some(()),
                 Ok(Err(broadcast::error::RecvError::Closed)) => return None,
-                Err(_) if self.held.as_ref().is_none_or(|held| held.connection.is_closed()) => return None,
+                Err(_) if self.open.as_ref().is_none_or(|open| open.connection.is_closed()) => return None,
                 Err(_) => {}
             }
         }
@@ -82,25 +83,25 @@ impl Drop for ResourceUpdates {
         if let Some(listening) = self.listening.take() {
             listening.abort();
         }
-        let (Some(held), Ok(runtime)) = (self.held.take(), tokio::runtime::Handle::try_current()) else {
+        let (Some(open), Ok(runtime)) = (self.open.take(), tokio::runtime::Handle::try_current()) else {
             return;
         };
-        if held.connection.is_modern() {
+        if open.connection.is_modern() {
             return;
         }
         let params = UnsubscribeRequestParams::new(self.uri.clone());
         runtime.spawn(async move {
             let request = ClientRequest::UnsubscribeRequest(UnsubscribeRequest::new(params));
-            let options = RequestOptions { silence: Duration::from_secs(5), ..Default::default() };
-            if let Err(error) = held.connection.request(request, options).await {
-                tracing::debug!(%error, "a subscription could not be taken back");
+            let options = RequestOptions { idle_timeout: Duration::from_secs(5), ..Default::default() };
+            if let Err(error) = open.connection.request(request, options).await {
+                tracing::debug!(%error, "failed to cancel a subscription");
             }
         });
     }
 }
 
 impl McpServer {
-    /// Asks to be told when a resource changes.
+    /// Subscribes to the updates of a resource.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -114,7 +115,7 @@ impl McpServer {
     ///
     /// # Errors
     ///
-    /// Those of the connection, and [`McpError::Protocol`] when the server takes no subscriptions.
+    /// Errors of the connection, and [`McpError::Protocol`] if the server does not support subscriptions.
     pub async fn subscribe_resource(&self, uri: &str) -> Result<ResourceUpdates, McpError> {
         let session = self.session().await?;
         let connection = session.connection().await?;
@@ -128,16 +129,16 @@ impl McpServer {
                 Ok(subscription) => subscription,
                 Err(rmcp::ServiceError::McpError(data)) => return Err(McpError::protocol(data)),
                 Err(error) => {
-                    return Err(McpError::BadAnswer { server: self.label(), reason: error.to_string() });
+                    return Err(McpError::InvalidResponse { server: self.label(), reason: error.to_string() });
                 }
             };
             listening = Some(tokio::spawn(async move { while let Ok(Some(_)) = subscription.next().await {} }));
         } else {
             let request = SubscribeRequest::new(SubscribeRequestParams::new(uri));
-            let options = RequestOptions { silence: self.inner.settings.read_timeout, ..Default::default() };
+            let options = RequestOptions { idle_timeout: self.inner.settings.read_timeout, ..Default::default() };
             connection.request(ClientRequest::SubscribeRequest(request), options).await?;
         }
-        let held = Some(Held { _session: session, connection });
-        Ok(ResourceUpdates { uri: uri.to_owned(), updates, listening, held })
+        let open = Some(OpenConnection { _session: session, connection });
+        Ok(ResourceUpdates { uri: uri.to_owned(), updates, listening, open })
     }
 }

@@ -1,31 +1,32 @@
-//! Calls of which the server makes a task, followed to their end.
+//! Tool calls that become tasks, and polling of tasks to completion.
 //!
-//! On the modern era the server decides that a call becomes a task. As of 2025-11-25 the client asks for it, and a tool may
-//! insist; such a tool refuses an ordinary call, and is then called as a task.
+//! On the modern era the server decides that a call becomes a task. On 2025-11-25 the client requests a task, and a
+//! tool may require one; such a tool rejects an ordinary call and is then called as a task.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolResult, CancelTaskParams, CancelTaskRequest, ClientRequest, CreateTaskResult, CustomRequest, ErrorCode,
-    GetTaskParams, GetTaskRequest, ServerResult, TaskPayload, UpdateTaskParams, UpdateTaskRequest,
+    CallToolRequestParams, CallToolResult, CancelTaskParams, CancelTaskRequest, ClientRequest, CreateTaskResult,
+    CustomRequest, ErrorCode, GetTaskParams, GetTaskRequest, ServerResult, TaskPayload, UpdateTaskParams,
+    UpdateTaskRequest,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::McpServer;
-use super::connection::{Connection, RequestOptions};
-use super::options::CallOptions;
+use super::connection::Connection;
+use super::options::{CallOptions, RequestOptions};
 use crate::error::McpError;
 use crate::handlers::notifications::CallWatch;
 use crate::handlers::{Progress, respond};
 
-/// How often a task is asked after, when the server does not say, and the bounds on what it may say.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
-const SHORTEST_POLL: Duration = Duration::from_millis(20);
-const LONGEST_POLL: Duration = Duration::from_secs(30);
+/// The interval of polling if the server does not specify one, and the limits on the server's value.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a server of the legacy era says of a task.
+/// A task as described by a server of the legacy era.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LegacyTask {
@@ -35,9 +36,9 @@ struct LegacyTask {
     poll_interval: Option<u64>,
 }
 
-/// Whether a tool refused an ordinary call because it wants to be called as a task: it is "not a method" then. One SDK says so
-/// in a result.
-pub(super) fn wants_task(outcome: &Result<CallToolResult, McpError>) -> bool {
+/// Returns whether a tool rejected an ordinary call because it must be called as a task. The error code is then "method
+/// not found"; one SDK reports it in a result.
+pub(super) fn requires_task(outcome: &Result<CallToolResult, McpError>) -> bool {
     const CODE: i32 = ErrorCode::METHOD_NOT_FOUND.0;
     match outcome {
         Ok(result) if result.is_error == Some(true) => result.content.iter().any(|part| {
@@ -49,35 +50,35 @@ pub(super) fn wants_task(outcome: &Result<CallToolResult, McpError>) -> bool {
     }
 }
 
-/// Tells of a task's steps, each message once.
-struct Steps<'a> {
+/// Reports a task's status messages as progress, each message once.
+struct StatusDedup<'a> {
     watch: &'a CallWatch,
-    told: Option<String>,
+    last: Option<String>,
     count: f64,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> StatusDedup<'a> {
     fn new(watch: &'a CallWatch) -> Self {
-        Self { watch, told: None, count: 0.0 }
+        Self { watch, last: None, count: 0.0 }
     }
 
-    fn tell(&mut self, message: Option<&String>) {
-        if message.is_some() && self.told.as_ref() != message {
-            self.told = message.cloned();
+    fn report(&mut self, message: Option<&String>) {
+        if message.is_some() && self.last.as_ref() != message {
+            self.last = message.cloned();
             self.count += 1.0;
-            self.watch.step(Progress { progress: self.count, total: None, message: self.told.clone() });
+            self.watch.step(Progress { progress: self.count, total: None, message: self.last.clone() });
         }
     }
 }
 
 async fn pause(interval_ms: Option<u64>) {
-    let wait = interval_ms.map_or(POLL_INTERVAL, Duration::from_millis);
-    tokio::time::sleep(wait.clamp(SHORTEST_POLL, LONGEST_POLL)).await;
+    let wait = interval_ms.map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis);
+    tokio::time::sleep(wait.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)).await;
 }
 
 impl McpServer {
-    /// Follows a task of the modern era to its end. When the future is dropped, the server is told to stop.
-    pub(super) async fn follow(
+    /// Polls a task of the modern era to completion. Dropping the future cancels the task on the server.
+    pub(super) async fn poll_to_completion(
         &self,
         connection: &Arc<Connection>,
         created: CreateTaskResult,
@@ -86,10 +87,10 @@ impl McpServer {
     ) -> Result<CallToolResult, McpError> {
         let id = created.task.task_id.clone();
         let cancel = CancelTaskOnDrop::new(connection, &id);
-        let mut steps = Steps::new(watch);
+        let mut steps = StatusDedup::new(watch);
         let mut task = created.task;
         loop {
-            steps.tell(task.status_message.as_ref());
+            steps.report(task.status_message.as_ref());
             pause(task.poll_interval_ms).await;
             let request = ClientRequest::GetTaskRequest(GetTaskRequest::new(GetTaskParams::new(id.clone())));
             let answer = match connection.request(request, options.request_options(self)).await? {
@@ -100,12 +101,13 @@ impl McpServer {
             match answer.payload {
                 TaskPayload::Completed { result } => {
                     cancel.disarm();
-                    return serde_json::from_value(Value::Object(result)).map_err(|error| self.bad_answer(&error));
+                    return serde_json::from_value(Value::Object(result))
+                        .map_err(|error| self.invalid_response(&error));
                 }
                 TaskPayload::Failed { error } => {
                     cancel.disarm();
                     let error: rmcp::ErrorData =
-                        serde_json::from_value(Value::Object(error)).map_err(|error| self.bad_answer(&error))?;
+                        serde_json::from_value(Value::Object(error)).map_err(|error| self.invalid_response(&error))?;
                     return Err(McpError::protocol(error));
                 }
                 TaskPayload::Cancelled => {
@@ -128,20 +130,22 @@ impl McpServer {
         }
     }
 
-    /// Calls a tool as a task of 2025-11-25, and follows it to its end.
+    /// Calls a tool as a task of 2025-11-25, and polls it to completion.
     pub(super) async fn call_as_task(
         &self,
         connection: &Arc<Connection>,
-        name: &str,
-        arguments: Option<Map<String, Value>>,
+        mut params: CallToolRequestParams,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
-        let params = json!({"name": name, "arguments": arguments.unwrap_or_default(), "task": {}});
+        params.arguments.get_or_insert_default();
+        let mut params = serde_json::to_value(params).map_err(|error| self.invalid_response(&error))?;
+        // `rmcp` has the request's type of the modern era only, without this field.
+        params["task"] = json!({});
         let request = ClientRequest::CustomRequest(CustomRequest::new("tools/call", Some(params)));
         let (result, watch) = connection.watched_request(request, options.request_options(self)).await?;
         let mut task = match result {
             ServerResult::CustomResult(created) => legacy_task(&created.0["task"]),
-            // It did without a task.
+            // The server responded without creating a task.
             ServerResult::CallToolResult(result) => return Ok(result),
             _ => None,
         }
@@ -149,17 +153,17 @@ impl McpServer {
         let cancel = CancelTaskOnDrop::new(connection, &task.task_id);
         let id = json!({"taskId": task.task_id});
         let interval = task.poll_interval;
-        let mut steps = Steps::new(&watch);
+        let mut steps = StatusDedup::new(&watch);
         loop {
-            steps.tell(task.status_message.as_ref());
-            // Questions of a task come while its result is waited for.
+            steps.report(task.status_message.as_ref());
+            // Requests of a task for input arrive while its result is awaited.
             if task.status != "working" {
                 break;
             }
             pause(task.poll_interval.or(interval)).await;
             let request = ClientRequest::CustomRequest(CustomRequest::new("tasks/get", Some(id.clone())));
             let answer = connection.request(request, options.request_options(self)).await?;
-            let answer = serde_json::to_value(answer).map_err(|error| self.bad_answer(&error))?;
+            let answer = serde_json::to_value(answer).map_err(|error| self.invalid_response(&error))?;
             task = legacy_task(&answer).ok_or_else(|| connection.unexpected("tasks/get"))?;
         }
         let request = ClientRequest::CustomRequest(CustomRequest::new("tasks/result", Some(id)));
@@ -176,7 +180,7 @@ fn legacy_task(value: &Value) -> Option<LegacyTask> {
     LegacyTask::deserialize(value).ok()
 }
 
-/// Tells the server about a task whose result nobody waits for any more.
+/// Cancels a task on the server if the caller stops waiting for the result.
 struct CancelTaskOnDrop {
     connection: Arc<Connection>,
     id: Option<String>,
@@ -198,9 +202,9 @@ impl Drop for CancelTaskOnDrop {
         let connection = self.connection.clone();
         runtime.spawn(async move {
             let request = ClientRequest::CancelTaskRequest(CancelTaskRequest::new(CancelTaskParams::new(id)));
-            let options = RequestOptions { silence: Duration::from_secs(5), ..Default::default() };
+            let options = RequestOptions { idle_timeout: Duration::from_secs(5), ..Default::default() };
             if let Err(error) = connection.request(request, options).await {
-                tracing::debug!(%error, "a task could not be cancelled");
+                tracing::debug!(%error, "failed to cancel a task");
             }
         });
     }

@@ -7,12 +7,11 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 use super::compose::unknown;
-use super::{ToolDefinition, ToolOutcome, Toolset};
+use super::{ToolDefinition, ToolOutcome, Toolset, ToolsetGuard};
 use crate::error::McpError;
-use crate::run::RunContext;
-use crate::server::{McpServer, Running};
+use crate::run_context::RunContext;
 
-/// Several toolsets as one. A name that two of them have is an error that says what to do about it.
+/// Several toolsets as one. Two tools of the same name are an error that names both toolsets.
 ///
 /// ```
 /// use belljar_client::{CombinedToolset, McpServerStdio};
@@ -27,7 +26,7 @@ pub struct CombinedToolset {
 }
 
 impl CombinedToolset {
-    /// No tools.
+    /// Creates an empty toolset.
     ///
     /// ```
     /// # use belljar_client::{CombinedToolset, Toolset};
@@ -41,7 +40,8 @@ impl CombinedToolset {
     ///
     /// ```
     /// # use belljar_client::{CombinedToolset, McpServerStdio, Toolset};
-    /// let all = CombinedToolset::new().with(McpServerStdio::new("git").build()).with(McpServerStdio::new("mail").build());
+    /// let (git, mail) = (McpServerStdio::new("git").build(), McpServerStdio::new("mail").build());
+    /// let all = CombinedToolset::new().with(git).with(mail);
     /// assert_eq!(all.label(), "git + mail");
     /// ```
     pub fn with(mut self, toolset: impl Toolset) -> Self {
@@ -49,7 +49,7 @@ impl CombinedToolset {
         self
     }
 
-    /// Every tool, with the toolset that has it.
+    /// Returns every tool with the toolset that it belongs to.
     async fn owned_tools(&self, run: &RunContext) -> Result<Vec<(Arc<dyn Toolset>, ToolDefinition)>, McpError> {
         let lists = futures::future::try_join_all(self.toolsets.iter().map(|toolset| toolset.tools(run))).await?;
         let mut owners: HashMap<String, &Arc<dyn Toolset>> = HashMap::new();
@@ -71,9 +71,9 @@ impl CombinedToolset {
     }
 }
 
-impl FromIterator<McpServer> for CombinedToolset {
-    fn from_iter<I: IntoIterator<Item = McpServer>>(servers: I) -> Self {
-        servers.into_iter().fold(Self::new(), Self::with)
+impl<T: Toolset> FromIterator<T> for CombinedToolset {
+    fn from_iter<I: IntoIterator<Item = T>>(toolsets: I) -> Self {
+        toolsets.into_iter().fold(Self::new(), Self::with)
     }
 }
 
@@ -107,57 +107,8 @@ impl Toolset for CombinedToolset {
         Ok((!texts.is_empty()).then(|| texts.join("\n\n")))
     }
 
-    async fn enter(&self) -> Result<Enter, McpError> {
+    async fn enter(&self) -> Result<ToolsetGuard, McpError> {
         let guards = futures::future::try_join_all(self.toolsets.iter().map(|toolset| toolset.enter())).await?;
-        Ok(Enter { running: guards.into_iter().flat_map(|guard| guard.running).collect() })
-    }
-}
-
-/// Keeps a toolset's connections open, as [`Running`] does for one server.
-///
-/// ```no_run
-/// # use belljar_client::{Enter, McpError, RunContext, Toolset};
-/// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
-/// let connections: Enter = toolset.enter().await?;
-/// let tools = toolset.tools(&RunContext::new()).await?;
-/// connections.close().await?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-#[must_use = "connections close when this is dropped"]
-pub struct Enter {
-    running: Vec<Running>,
-}
-
-impl Enter {
-    /// For a toolset that needs nothing to be open.
-    ///
-    /// ```
-    /// let guard = belljar_client::Enter::nothing();
-    /// ```
-    pub fn nothing() -> Self {
-        Self { running: Vec::new() }
-    }
-
-    pub(super) fn one(running: Running) -> Self {
-        Self { running: vec![running] }
-    }
-
-    /// Lets go of the connections and waits until those that nobody else holds are over.
-    ///
-    /// ```no_run
-    /// # use belljar_client::{McpError, Toolset};
-    /// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
-    /// toolset.enter().await?.close().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Running::close`].
-    pub async fn close(self) -> Result<(), McpError> {
-        futures::future::try_join_all(self.running.into_iter().map(Running::close)).await.map(drop)
+        Ok(guards.into_iter().collect())
     }
 }

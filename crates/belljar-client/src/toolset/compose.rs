@@ -1,13 +1,13 @@
-//! One toolset made of another: prefixed, filtered, renamed, prepared, approved.
+//! Toolsets that wrap another one: prefixed, filtered, renamed, prepared, approved.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-use super::{Enter, ToolDefinition, ToolOutcome, Toolset};
+use super::{ToolDefinition, ToolOutcome, Toolset, ToolsetGuard};
 use crate::error::McpError;
-use crate::run::RunContext;
+use crate::run_context::RunContext;
 
-/// A toolset over another: what is written out differs, the rest is the inner one's.
+/// Implements [`Toolset`] for a wrapper: the given methods are its own, the others delegate to the inner toolset.
 macro_rules! over_inner {
     ([$($generics:tt)*] $type:ty { $($own:tt)* }) => {
         #[async_trait]
@@ -20,7 +20,7 @@ macro_rules! over_inner {
                 self.inner.instructions(run).await
             }
 
-            async fn enter(&self) -> Result<Enter, McpError> {
+            async fn enter(&self) -> Result<ToolsetGuard, McpError> {
                 self.inner.enter().await
             }
 
@@ -29,11 +29,11 @@ macro_rules! over_inner {
     };
 }
 
-/// See [`ToolsetExt::prefixed`](super::ToolsetExt::prefixed).
+/// A toolset with prefixed tool names, from [`ToolsetExt::prefixed`](super::ToolsetExt::prefixed).
 ///
 /// ```
 /// # use belljar_client::{McpServer, PrefixedToolset, ToolsetExt};
-/// fn of_git(server: McpServer) -> PrefixedToolset<McpServer> {
+/// fn git_tools(server: McpServer) -> PrefixedToolset<McpServer> {
 ///     server.prefixed("git")
 /// }
 /// ```
@@ -66,7 +66,7 @@ over_inner! {[T: Toolset] PrefixedToolset<T> {
     }
 }}
 
-/// See [`ToolsetExt::filtered`](super::ToolsetExt::filtered).
+/// A toolset without some of its tools, from [`ToolsetExt::filtered`](super::ToolsetExt::filtered).
 ///
 /// ```
 /// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
@@ -94,7 +94,7 @@ over_inner! {[T: Toolset, F: Fn(&RunContext, &ToolDefinition) -> bool + Send + S
     }
 
     async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-        // A model may name a tool that it was not shown.
+        // A model may call a tool that was not shown to it.
         if self.tools(run).await?.iter().any(|tool| tool.name == name) {
             self.inner.call(run, name, arguments).await
         } else {
@@ -103,7 +103,7 @@ over_inner! {[T: Toolset, F: Fn(&RunContext, &ToolDefinition) -> bool + Send + S
     }
 }}
 
-/// See [`ToolsetExt::renamed`](super::ToolsetExt::renamed).
+/// A toolset with renamed tools, from [`ToolsetExt::renamed`](super::ToolsetExt::renamed).
 ///
 /// ```
 /// # use belljar_client::{McpServer, RenamedToolset, ToolsetExt};
@@ -138,14 +138,14 @@ over_inner! {[T: Toolset] RenamedToolset<T> {
     async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
         match self.names.iter().find(|(_, new)| new == name) {
             Some((old, _)) => self.inner.call(run, old, arguments).await,
-            // The old name is no longer one.
+            // The old name is not valid any more.
             None if self.names.iter().any(|(old, _)| old == name) => Err(unknown(self, run, name).await),
             None => self.inner.call(run, name, arguments).await,
         }
     }
 }}
 
-/// See [`ToolsetExt::prepared`](super::ToolsetExt::prepared).
+/// A toolset with changed definitions, from [`ToolsetExt::prepared`](super::ToolsetExt::prepared).
 ///
 /// ```
 /// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
@@ -178,25 +178,25 @@ over_inner! {[
     }
 }}
 
-/// Whether a call may be made.
+/// The decision on a call.
 ///
 /// ```
 /// # use belljar_client::Approval;
 /// # use serde_json::{Map, json};
-/// let carefully = Approval::AllowWith(Map::from_iter([("dry_run".into(), json!(true))]));
-/// let never = Approval::Deny("the user said no".into());
+/// let dry_run = Approval::AllowWith(Map::from_iter([("dry_run".into(), json!(true))]));
+/// let denied = Approval::Deny("the user declined".into());
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Approval {
-    /// It may.
+    /// The call is allowed.
     Allow,
-    /// It may, with these arguments instead.
+    /// The call is allowed with these arguments instead.
     AllowWith(Map<String, Value>),
-    /// It may not, for this reason, which the model is told.
+    /// The call is denied; the model sees the reason.
     Deny(String),
 }
 
-/// A call that waits for approval.
+/// A call that awaits approval.
 ///
 /// ```
 /// # use belljar_client::{Approval, ApprovalRequest};
@@ -208,21 +208,21 @@ pub enum Approval {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ApprovalRequest {
-    /// The run that wants it.
+    /// The run that the call belongs to.
     pub run: RunContext,
-    /// The tool, by the name that the model knows.
+    /// The name of the tool, as the model sees it.
     pub name: String,
-    /// What it would be called with.
+    /// The arguments of the call.
     pub arguments: Map<String, Value>,
 }
 
-/// Decides on calls. Closures do, too: see [`ToolsetExt`](super::ToolsetExt).
+/// Decides on calls. Closures implement it as well: see [`ToolsetExt`](super::ToolsetExt).
 ///
 /// ```
 /// use async_trait::async_trait;
 /// use belljar_client::{Approval, ApprovalRequest, Approve};
 ///
-/// /// Lets nothing but reading happen.
+/// /// Allows reading only.
 /// struct ReadOnly;
 ///
 /// #[async_trait]
@@ -234,7 +234,7 @@ pub struct ApprovalRequest {
 /// ```
 #[async_trait]
 pub trait Approve: Send + Sync + 'static {
-    /// Decides on one, as a rule by asking the user.
+    /// Decides on one call, usually by asking the user.
     async fn approve(&self, request: ApprovalRequest) -> Approval;
 }
 
@@ -249,12 +249,12 @@ where
     }
 }
 
-/// See [`ToolsetExt::approved`](super::ToolsetExt::approved).
+/// A toolset whose calls need approval, from [`ToolsetExt::approved`](super::ToolsetExt::approved).
 ///
 /// ```
 /// # use belljar_client::{Approval, ApprovalRequest, McpServer, Toolset, ToolsetExt};
-/// fn asked(server: McpServer) -> impl Toolset {
-///     server.approved(async |_request: ApprovalRequest| Approval::Deny("nobody is there to ask".into()))
+/// fn deny_all(server: McpServer) -> impl Toolset {
+///     server.approved(async |_request: ApprovalRequest| Approval::Deny("calls are disabled".into()))
 /// }
 /// ```
 #[derive(Debug, Clone)]
@@ -284,7 +284,7 @@ over_inner! {[T: Toolset, A: Approve] ApprovedToolset<T, A> {
     }
 }}
 
-/// The error for a name that is none of a toolset's.
+/// Returns the error for a name that the toolset does not have.
 pub(super) async fn unknown(toolset: &dyn Toolset, run: &RunContext, name: &str) -> McpError {
     match toolset.tools(run).await {
         Ok(tools) => {

@@ -1,4 +1,4 @@
-//! Where a server over HTTP is, and what goes with every request to it: headers of server and run, and credentials.
+//! The URL of a server over HTTP, and the headers and credentials of its requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,61 +9,62 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage};
 use url::Url;
 
-use crate::error::McpError;
+use crate::error::{BoxError, ConfigError, McpError};
 use crate::oauth::{Authorizer, OAuth};
 
-/// How long a server may take to accept a TCP connection.
+/// The time within which a server must accept a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Redirects that are followed, all within the origin.
+/// The maximum number of redirects, all within the origin.
 const MAX_REDIRECTS: usize = 10;
 
-/// What stands for the challenge of a server that sends none.
-pub(crate) const NO_CHALLENGE: &str = "it did not say which";
+/// The challenge of a server that sends none.
+pub(crate) const NO_CHALLENGE: &str = "the server did not send a challenge";
 
-/// Gives headers for requests, anew for each.
+/// A provider of headers, called for each request.
 ///
-/// Closures are such: see [`header_provider`](crate::ServerBuilder::header_provider).
+/// Closures implement it: see [`header_provider`](crate::ServerBuilder::header_provider).
 ///
 /// ```
 /// use async_trait::async_trait;
+/// use belljar_client::BoxError;
 /// use belljar_client::transport::HeaderProvider;
 /// use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 ///
-/// /// Tokens that somebody else refreshes.
+/// /// Reads a token that another program refreshes.
 /// struct Vault;
 ///
 /// #[async_trait]
 /// impl HeaderProvider for Vault {
-///     async fn headers(&self) -> Result<HeaderMap, String> {
-///         let token = std::fs::read_to_string("/run/secrets/token").map_err(|error| error.to_string())?;
-///         let value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|error| error.to_string())?;
+///     async fn headers(&self) -> Result<HeaderMap, BoxError> {
+///         let token = std::fs::read_to_string("/run/secrets/token")?;
+///         let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))?;
 ///         Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
 ///     }
 /// }
 /// ```
 #[async_trait]
 pub trait HeaderProvider: Send + Sync + 'static {
-    /// The headers.
+    /// Returns the headers.
     ///
     /// # Errors
     ///
-    /// What went wrong; the request is then not sent.
-    async fn headers(&self) -> Result<HeaderMap, String>;
+    /// A failure to provide them; the request is then not sent.
+    async fn headers(&self) -> Result<HeaderMap, BoxError>;
 }
 
 #[async_trait]
 impl<F, Answer> HeaderProvider for F
 where
     F: Fn() -> Answer + Send + Sync + 'static,
-    Answer: Future<Output = Result<HeaderMap, String>> + Send,
+    Answer: Future<Output = Result<HeaderMap, BoxError>> + Send,
 {
-    async fn headers(&self) -> Result<HeaderMap, String> {
+    async fn headers(&self) -> Result<HeaderMap, BoxError> {
         self().await
     }
 }
 
-/// Where a server is, and what goes with every request to it.
+/// The URL of a server, and the headers and credentials of its requests.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct HttpEndpoint {
@@ -77,20 +78,21 @@ pub struct HttpEndpoint {
 
 impl fmt::Debug for HttpEndpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("HttpEndpoint").field("url", &shown(&self.url)).finish_non_exhaustive()
+        formatter.debug_struct("HttpEndpoint").field("url", &redacted(&self.url)).finish_non_exhaustive()
     }
 }
 
 impl HttpEndpoint {
-    pub(crate) fn new(url: &str) -> Result<Self, McpError> {
-        let parsed = Url::parse(url).map_err(|error| McpError::Config(format!("`{url}` is no URL: {error}")))?;
+    pub(crate) fn new(url: &str) -> Result<Self, ConfigError> {
+        let parsed =
+            Url::parse(url).map_err(|error| ConfigError::Url { url: url.to_owned(), reason: error.to_string() })?;
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
-            return Err(McpError::Config(format!("`{url}` is no http or https URL")));
+            return Err(ConfigError::UrlScheme { url: url.to_owned() });
         }
         Ok(Self { url: parsed, headers: HeaderMap::new(), bearer: None, provider: None, client: None, oauth: None })
     }
 
-    /// Where tokens come from, if that is wanted.
+    /// Creates the source of tokens, if OAuth is configured.
     pub(crate) async fn authorizer(&self) -> Result<Option<Arc<Authorizer>>, McpError> {
         match &self.oauth {
             Some(oauth) => oauth.authorizer(&self.url).await.map(Some),
@@ -98,19 +100,19 @@ impl HttpEndpoint {
         }
     }
 
-    pub(crate) fn add_header(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), McpError> {
+    pub(crate) fn add_header(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), ConfigError> {
         check_name(&name)?;
         self.headers.append(name, value);
         Ok(())
     }
 
-    /// Whether a user is being asked for consent.
+    /// Returns whether a user is being asked for consent.
     pub(crate) fn waits_for_user(&self) -> bool {
-        self.oauth.as_ref().is_some_and(|oauth| oauth.is_asking())
+        self.oauth.as_ref().is_some_and(|oauth| oauth.is_waiting_for_consent())
     }
 
-    /// The client that was given, or one that sends nothing to another origin.
-    pub(crate) fn client(&self) -> Result<reqwest::Client, McpError> {
+    /// Returns the configured client, or one that sends nothing to another origin.
+    pub(crate) fn client(&self) -> Result<reqwest::Client, ConfigError> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
@@ -118,16 +120,17 @@ impl HttpEndpoint {
             .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(same_origin());
-        if is_this_machine(&self.url) {
-            // Connecting costs little here, and a server that does not switch Nagle's algorithm off (axum's do not, unless
-            // told) delays each answer on a connection that was used before by 40 ms.
+        if is_loopback(&self.url) {
+            // Connections to the loopback interface are cheap. On a reused connection a server that does not disable
+            // Nagle's algorithm (such as axum's default) would delay each response by 40 ms.
             builder = builder.pool_max_idle_per_host(0);
         }
-        builder.build().map_err(|error| McpError::Config(format!("no HTTP client could be made: {error}")))
+        builder.build().map_err(|error| ConfigError::HttpClient(error.into()))
     }
 
-    /// All headers of a request: those of the server, of its provider, of the run; the later in place of the earlier.
-    pub(crate) async fn headers_for(&self, run: Option<&HeaderMap>) -> Result<HeaderMap, String> {
+    /// Returns the headers of a request: those of the server, of its provider and of the run; later ones replace
+    /// earlier ones.
+    pub(crate) async fn headers_for(&self, run: Option<&HeaderMap>) -> Result<HeaderMap, BoxError> {
         let mut headers = self.headers.clone();
         if let Some(token) = &self.bearer {
             headers.insert(http::header::AUTHORIZATION, bearer(token)?);
@@ -135,7 +138,7 @@ impl HttpEndpoint {
         if let Some(provider) = &self.provider {
             let provided = provider.headers().await?;
             for name in provided.keys() {
-                check_name(name).map_err(|error| error.to_string())?;
+                check_name(name)?;
             }
             replace(&mut headers, &provided);
         }
@@ -146,15 +149,15 @@ impl HttpEndpoint {
     }
 }
 
-/// The value of a header that carries a token.
-pub(crate) fn bearer(token: &str) -> Result<HeaderValue, String> {
+/// Returns the value of a header that carries a token.
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue, ConfigError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| "the bearer token has characters that HTTP does not allow".to_owned())?;
+        .map_err(|_| ConfigError::HeaderValue { name: "authorization".to_owned() })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-fn is_this_machine(url: &Url) -> bool {
+fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -163,10 +166,10 @@ fn is_this_machine(url: &Url) -> bool {
     }
 }
 
-/// A URL without what may be secret in it.
-pub(crate) fn shown(url: &Url) -> String {
+/// Returns a URL without its secrets.
+pub(crate) fn redacted(url: &Url) -> String {
     let mut url = url.clone();
-    // Neither can fail for a URL with a host.
+    // Neither call can fail for a URL with a host.
     let _ = url.set_password(None);
     let _ = url.set_username("");
     if url.query().is_some() {
@@ -181,31 +184,31 @@ fn replace(headers: &mut HeaderMap, others: &HeaderMap) {
     }
 }
 
-/// Reads a header as programs give it. Values may be secret and are kept out of logs.
+/// Parses a header. Values may be secret and are marked as sensitive, which keeps them out of logs.
 ///
 /// # Errors
 ///
-/// [`McpError::Config`] if the name or value is none of HTTP, or the name is the protocol's own.
-pub(crate) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), McpError> {
-    let bad = |what: &str| McpError::Config(format!("the header `{name}` has a {what} that HTTP does not allow"));
-    let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("name"))?;
+/// [`ConfigError`] if HTTP does not allow the name or value, or if the name is reserved for the protocol.
+pub(crate) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), ConfigError> {
+    let header =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_| ConfigError::HeaderName { name: name.to_owned() })?;
     check_name(&header)?;
-    let mut value = HeaderValue::from_str(value).map_err(|_| bad("value"))?;
+    let mut value = HeaderValue::from_str(value).map_err(|_| ConfigError::HeaderValue { name: name.to_owned() })?;
     value.set_sensitive(true);
     Ok((header, value))
 }
 
-/// Refuses names that are the protocol's own.
-fn check_name(name: &HeaderName) -> Result<(), McpError> {
+/// Rejects names that are reserved for the protocol.
+fn check_name(name: &HeaderName) -> Result<(), ConfigError> {
     let own = name.as_str();
     let reserved = ["accept", "content-type", "content-length", "host", "last-event-id"].contains(&own);
     if reserved || own.starts_with("mcp-") {
-        return Err(McpError::Config(format!("the header `{own}` is the protocol's own and cannot be set")));
+        return Err(ConfigError::ReservedHeader { name: own.to_owned() });
     }
     Ok(())
 }
 
-/// Redirects within the origin that keep method and body. Another origin would get session and credentials.
+/// Follows redirects within the origin that keep method and body. Another origin would receive session and credentials.
 fn same_origin() -> reqwest::redirect::Policy {
     reqwest::redirect::Policy::custom(|attempt| {
         let keeps_body = matches!(attempt.status().as_u16(), 307 | 308);
@@ -220,19 +223,19 @@ fn same_origin() -> reqwest::redirect::Policy {
     })
 }
 
-/// Headers that belong to one run.
+/// The headers of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunHeaders(pub(crate) HeaderMap);
 
-/// Headers of a run, as a request carries them past `rmcp`. They are not part of the message.
+/// The headers of a run as an extension of a request, which `rmcp` passes through. They are not part of the message.
 #[derive(Clone, Debug)]
-pub(crate) struct SentHeaders(pub(crate) Arc<RunHeaders>);
+pub(crate) struct RunHeadersExtension(pub(crate) Arc<RunHeaders>);
 
-/// The headers that a message's run adds.
+/// Returns the headers of a message's run.
 pub(crate) fn run_headers(message: &ClientJsonRpcMessage) -> Option<Arc<RunHeaders>> {
     match message {
         JsonRpcMessage::Request(request) => {
-            request.request.extensions().get::<SentHeaders>().map(|headers| headers.0.clone())
+            request.request.extensions().get::<RunHeadersExtension>().map(|headers| headers.0.clone())
         }
         _ => None,
     }

@@ -1,5 +1,5 @@
-//! Streamable HTTP: `rmcp`'s transport over an HTTP client of ours, which adds headers of server and run, gets tokens, and
-//! tries again where a request cannot have arrived.
+//! Streamable HTTP: `rmcp`'s transport over an HTTP client that adds the headers of server and run, obtains tokens, and
+//! retries requests that cannot have arrived.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, JsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
@@ -17,24 +17,24 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Error as SseError, Sse as Event};
 
-use super::endpoint::{HttpEndpoint, NO_CHALLENGE, RunHeaders, run_headers, shown};
-use super::message::UNREADABLE;
-use super::{Connected, Connector, MAX_MESSAGE_BYTES};
+use super::endpoint::{HttpEndpoint, NO_CHALLENGE, RunHeaders, redacted, run_headers};
+use super::message::unparsable;
+use super::{Connector, MAX_MESSAGE_BYTES, OpenTransport};
 use crate::error::McpError;
 use crate::oauth::{Authorizer, RequestTokens};
 
-/// Requests of one connection that may be on their way at a time; more wait.
+/// The maximum number of concurrent requests per connection; more wait.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
 
-/// Waits before a request is sent again that found nobody to accept it.
-const CONNECT_RETRIES: [Duration; 3] =
+/// The delays before retries of a request whose connection was refused.
+const CONNECT_RETRY_DELAYS: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1_600)];
 
-/// A server that speaks streamable HTTP.
+/// The transport of a server that uses streamable HTTP.
 ///
 /// ```
 /// # use belljar_client::{McpServerStreamableHttp, ServerBuilder, transport::StreamableHttp};
-/// fn patient(server: McpServerStreamableHttp) -> ServerBuilder<StreamableHttp> {
+/// fn with_timeout(server: McpServerStreamableHttp) -> ServerBuilder<StreamableHttp> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }
 /// ```
@@ -45,13 +45,13 @@ pub struct StreamableHttp {
 
 impl fmt::Debug for StreamableHttp {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("StreamableHttp").field(&shown(&self.endpoint.url)).finish()
+        formatter.debug_tuple("StreamableHttp").field(&redacted(&self.endpoint.url)).finish()
     }
 }
 
 #[async_trait]
 impl Connector for StreamableHttp {
-    async fn connect(&self) -> Result<Connected, McpError> {
+    async fn connect(&self) -> Result<OpenTransport, McpError> {
         let authorizer = self.endpoint.authorizer().await?;
         let client =
             HttpClient { client: self.endpoint.client()?, endpoint: Arc::new(self.endpoint.clone()), authorizer };
@@ -60,7 +60,7 @@ impl Connector for StreamableHttp {
         config.max_sse_event_size = MAX_MESSAGE_BYTES;
         config.allow_stateless = true;
         config.reinit_on_expired_session = true;
-        Ok(Connected::new(StreamableHttpClientTransport::with_client(client, config)))
+        Ok(OpenTransport::new(StreamableHttpClientTransport::with_client(client, config)))
     }
 
     fn identity(&self) -> String {
@@ -68,7 +68,7 @@ impl Connector for StreamableHttp {
     }
 
     fn label(&self) -> String {
-        shown(&self.endpoint.url)
+        redacted(&self.endpoint.url)
     }
 
     fn reconnects(&self) -> bool {
@@ -82,7 +82,7 @@ impl Connector for StreamableHttp {
 
 type HttpError = StreamableHttpError<reqwest::Error>;
 
-/// Sends `rmcp`'s requests.
+/// The HTTP client of `rmcp`'s transport.
 #[derive(Clone)]
 struct HttpClient {
     client: reqwest::Client,
@@ -91,7 +91,8 @@ struct HttpClient {
 }
 
 impl HttpClient {
-    /// Sends with all headers and, where that is wanted, a token: one that is there, one that is fetched when the server asks.
+    /// Sends a request with all headers and, if OAuth is configured, a token, which is renewed if the server rejects
+    /// it.
     async fn send<T, F, Sending>(
         &self,
         own: HashMap<HeaderName, HeaderValue>,
@@ -106,11 +107,11 @@ impl HttpClient {
             .endpoint
             .headers_for(run.as_deref().map(|run| &run.0))
             .await
-            .map_err(|reason| StreamableHttpError::UnexpectedServerResponse(reason.into()))?;
+            .map_err(|reason| StreamableHttpError::UnexpectedServerResponse(reason.to_string().into()))?;
         let mut all: HashMap<HeaderName, HeaderValue> =
             headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
         all.extend(own);
-        let mut tokens = RequestTokens::of(self.authorizer.as_deref()).await?;
+        let mut tokens = RequestTokens::new(self.authorizer.as_deref()).await?;
         let mut attempt = 0;
         loop {
             let error = match send(tokens.current(), all.clone()).await {
@@ -128,10 +129,10 @@ impl HttpClient {
                 }
                 return Err(error);
             }
-            // Nobody took the connection, so nobody got the request: it may be sent again.
-            let nobody_there = matches!(&error, StreamableHttpError::Client(error) if error.is_connect());
-            match CONNECT_RETRIES.get(attempt) {
-                Some(wait) if nobody_there => tokio::time::sleep(*wait).await,
+            // Without a TCP connection the request cannot have arrived: it may be sent again.
+            let is_refused = matches!(&error, StreamableHttpError::Client(error) if error.is_connect());
+            match CONNECT_RETRY_DELAYS.get(attempt) {
+                Some(wait) if is_refused => tokio::time::sleep(*wait).await,
                 _ => return Err(error),
             }
             attempt += 1;
@@ -139,7 +140,7 @@ impl HttpClient {
     }
 }
 
-/// Makes of status 401 what it is, also where the server does not say what it wants.
+/// Converts status 401 to an authorization error, even if the server sent no challenge.
 fn unauthorized(error: HttpError) -> HttpError {
     let is_401 = match &error {
         StreamableHttpError::Client(error) => error.status() == Some(http::StatusCode::UNAUTHORIZED),
@@ -149,9 +150,9 @@ fn unauthorized(error: HttpError) -> HttpError {
     if is_401 { StreamableHttpError::AuthRequired(AuthRequiredError::new(NO_CHALLENGE.to_owned())) } else { error }
 }
 
-/// Makes of an error that answers a request by name of nobody an answer to that request: some servers refuse so what comes
-/// with a session that they do not know, instead of by status 404. An answer to another request is no answer either: no
-/// other comes.
+/// Assigns an error without an ID to the request that it responds to: some servers reject an unknown session that way,
+/// instead of with status 404. A response to another request becomes an error as well, because no other response will
+/// follow.
 fn refusal(
     response: StreamableHttpPostResponse,
     message: &ClientJsonRpcMessage,
@@ -160,12 +161,11 @@ fn refusal(
     let JsonRpcMessage::Request(request) = message else { return Ok(response) };
     let (mut error, session) = match response {
         StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), session) => (error, session),
-        // Some make a string of a number.
+        // Some servers echo a number as a string.
         StreamableHttpPostResponse::Json(JsonRpcMessage::Response(response), session)
             if response.id.to_string() != request.id.to_string() =>
         {
-            let words = format!("{UNREADABLE}it answers request {} instead of {}", response.id, request.id);
-            let error = ErrorData::new(ErrorCode::PARSE_ERROR, words, None);
+            let error = unparsable(format_args!("it belongs to request {} instead of {}", response.id, request.id));
             return Ok(StreamableHttpPostResponse::Json(
                 JsonRpcMessage::error(error, Some(request.id.clone())),
                 session,

@@ -1,7 +1,8 @@
-//! From bytes to messages.
+//! Parsing of messages.
 //!
-//! `rmcp` reads a message by trying one shape after another, and a result by trying the results of all methods, on a copy of
-//! the whole. What comes often, answers of tools and notifications of their progress, is read here in its own shape first.
+//! `rmcp` parses a message by trying one shape after another, and a result by trying the results of all methods, on a
+//! copy of the whole. Frequent messages, tool results and progress notifications, are parsed here in their own shape
+//! first.
 
 use std::borrow::Cow;
 
@@ -14,10 +15,21 @@ use serde::de::IgnoredAny;
 
 use super::Incoming;
 
-/// How the message of an error begins that stands for an answer which could not be read.
-pub(crate) const UNREADABLE: &str = "the answer is not what the protocol says: ";
+/// The key in an error's data that marks a response which could not be parsed.
+const UNPARSABLE: &str = "io.belljar/unparsable";
 
-/// What a message has, by which its kind is known.
+/// Returns the error that replaces a response which could not be parsed.
+pub(crate) fn unparsable(reason: impl std::fmt::Display) -> ErrorData {
+    let data = serde_json::json!({ UNPARSABLE: true });
+    ErrorData::new(ErrorCode::PARSE_ERROR, format!("failed to parse the response: {reason}"), Some(data))
+}
+
+/// Returns whether an error is from [`unparsable`].
+pub(crate) fn is_unparsable(error: &ErrorData) -> bool {
+    error.data.as_ref().is_some_and(|data| data.get(UNPARSABLE).is_some())
+}
+
+/// The fields of a message that determine its kind.
 #[derive(Deserialize)]
 struct Shape<'a> {
     id: Option<IgnoredAny>,
@@ -27,11 +39,11 @@ struct Shape<'a> {
     error: Option<IgnoredAny>,
 }
 
-/// Reads one message. An answer that has an id and cannot be understood becomes an error for the one who waits for it.
+/// Parses one message. A response that has an ID but cannot be parsed becomes an error response with that ID.
 ///
 /// # Errors
 ///
-/// It is no message, and answers nobody.
+/// The bytes are neither a message nor a response with an ID.
 pub(crate) fn read(bytes: &[u8]) -> Result<Incoming, serde_json::Error> {
     if let Some(message) = read_frequent(bytes) {
         return Ok(message);
@@ -39,7 +51,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming, serde_json::Error> {
     serde_json::from_slice(bytes).or_else(|error| unreadable_answer(bytes, &error).ok_or(error))
 }
 
-/// Reads the answer of a tool, a step of progress, or a line of a log; nothing else.
+/// Parses a tool result, a progress notification or a log message; returns `None` for anything else.
 fn read_frequent(bytes: &[u8]) -> Option<Incoming> {
     let shape: Shape<'_> = serde_json::from_slice(bytes).ok()?;
     let notification = match shape {
@@ -57,7 +69,7 @@ fn read_frequent(bytes: &[u8]) -> Option<Incoming> {
     Some(JsonRpcMessage::Notification(JsonRpcNotification { jsonrpc: JsonRpcVersion2_0, notification }))
 }
 
-/// An error in place of an answer that is JSON and has an id, but not the shape of an answer.
+/// Returns an error response for JSON that has an ID but not the shape of a response.
 fn unreadable_answer(bytes: &[u8], error: &serde_json::Error) -> Option<Incoming> {
     #[derive(Deserialize)]
     struct Answer {
@@ -65,8 +77,7 @@ fn unreadable_answer(bytes: &[u8], error: &serde_json::Error) -> Option<Incoming
         method: Option<IgnoredAny>,
     }
     let answer: Answer = serde_json::from_slice(bytes).ok()?;
-    let data = ErrorData::new(ErrorCode::PARSE_ERROR, format!("{UNREADABLE}{error}"), None);
-    answer.method.is_none().then(|| JsonRpcMessage::error(data, Some(answer.id)))
+    answer.method.is_none().then(|| JsonRpcMessage::error(unparsable(error), Some(answer.id)))
 }
 
 #[cfg(test)]
@@ -74,7 +85,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// What both ways of reading make of a message, as JSON.
+    /// Parses a message both ways and returns the results as JSON.
     fn both_ways(message: &Value) -> (Option<Value>, Option<Value>) {
         let bytes = message.to_string().into_bytes();
         let show = |message: Incoming| serde_json::to_value(message).unwrap();
@@ -82,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_often_is_read_as_the_general_way_reads_it() {
+    fn fast_path_agrees_with_general_parser() {
         let text = json!({"type": "text", "text": "a \"b\"\n\u{e9}"});
         let image = json!({"type": "image", "data": "AQ==", "mimeType": "image/png", "_meta": {"a": 1}});
         for message in [
@@ -102,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_left_to_the_general_way() {
+    fn other_messages_use_the_general_parser() {
         for message in [
             json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
             json!({"jsonrpc": "2.0", "id": 1, "result": {"tools": []}}),
@@ -120,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_cannot_be_read_is_an_error_for_who_asked() {
+    fn unparsable_response_becomes_an_error_response() {
         let broken = br#"{"jsonrpc": "2.0", "id": 7, "outcome": {"content": []}}"#;
         let JsonRpcMessage::Error(error) = read(broken).unwrap() else { panic!("no error") };
         assert_eq!(error.id, Some(RequestId::Number(7)));
-        assert!(error.error.message.starts_with(UNREADABLE));
+        assert!(is_unparsable(&error.error));
         assert!(read(br#"{"jsonrpc": "2.0", "method": "no\xffutf8"}"#).is_err());
         assert!(read(b"{}").is_err());
     }

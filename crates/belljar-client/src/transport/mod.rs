@@ -1,9 +1,10 @@
-//! How messages reach a server: the ways that come with the crate, and the trait by which others plug in.
+//! Transports: those of the crate, and the trait for custom ones.
 
 pub(crate) mod endpoint;
+pub(crate) mod error_chain;
 pub(crate) mod http;
 pub(crate) mod message;
-pub(crate) mod observed;
+pub(crate) mod ordered;
 pub(crate) mod sse;
 pub(crate) mod stdio;
 
@@ -42,37 +43,37 @@ pub type Incoming = RxJsonRpcMessage<RoleClient>;
 /// ```
 pub type Outgoing = TxJsonRpcMessage<RoleClient>;
 
-/// Bytes that one message may have, whichever way it comes: 16 MiB.
+/// The maximum size of a message on any transport: 16 MiB.
 ///
 /// ```
 /// assert_eq!(belljar_client::transport::MAX_MESSAGE_BYTES, 16 << 20);
 /// ```
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Makes connections to one server.
+/// A factory of connections to one server.
 ///
 /// The crate's own are behind [`McpServerStdio`](crate::McpServerStdio),
-/// [`McpServerStreamableHttp`](crate::McpServerStreamableHttp) and [`McpServerSse`](crate::McpServerSse). Another is
-/// plugged in with [`McpServer::custom`](crate::McpServer::custom):
+/// [`McpServerStreamableHttp`](crate::McpServerStreamableHttp) and [`McpServerSse`](crate::McpServerSse).
+/// [`McpServer::custom`](crate::McpServer::custom) accepts another one:
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use belljar_client::transport::{Connected, Connector};
+/// use belljar_client::transport::{Connector, OpenTransport};
 /// use belljar_client::{McpError, McpServer};
 ///
-/// /// A server that listens on a TCP port and speaks lines of JSON.
+/// /// Connects to a server that exchanges lines of JSON on a TCP port.
 /// #[derive(Debug)]
 /// struct Tcp(std::net::SocketAddr);
 ///
 /// #[async_trait]
 /// impl Connector for Tcp {
-///     async fn connect(&self) -> Result<Connected, McpError> {
+///     async fn connect(&self) -> Result<OpenTransport, McpError> {
 ///         let stream = tokio::net::TcpStream::connect(self.0).await.map_err(|error| McpError::Connect {
 ///             server: self.identity(),
 ///             reason: error.to_string(),
 ///             source: Some(error.into()),
 ///         })?;
-///         Ok(Connected::new(stream))
+///         Ok(OpenTransport::new(stream))
 ///     }
 ///
 ///     fn identity(&self) -> String {
@@ -85,93 +86,99 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// ```
 #[async_trait]
 pub trait Connector: fmt::Debug + Send + Sync + 'static {
-    /// Opens the way to the server. No message is sent yet.
+    /// Opens a transport to the server. No message is sent yet.
     ///
     /// # Errors
     ///
     /// [`McpError::Spawn`] or [`McpError::Connect`].
-    async fn connect(&self) -> Result<Connected, McpError>;
+    async fn connect(&self) -> Result<OpenTransport, McpError>;
 
-    /// What makes this server this server: command and arguments, or URL. Two servers are equal if this is.
+    /// Returns the identity of the server: command and arguments, or URL. Two servers are equal if their identities
+    /// are.
     fn identity(&self) -> String;
 
-    /// How errors call it. As a rule what [`identity`](Self::identity) says, without what is secret.
+    /// Returns the name of the server in error messages. Defaults to [`identity`](Self::identity); override it to leave
+    /// out secrets.
     fn label(&self) -> String {
         self.identity()
     }
 
-    /// Whether a user is being asked to agree to something, in a browser for one. The time that it takes does not count as
-    /// the server's.
+    /// Returns whether a user is being asked for consent, for example in a browser. That time does not count against
+    /// the server's timeout.
     fn waits_for_user(&self) -> bool {
         false
     }
 
-    /// Whether a lost connection may be made anew while it is in use. Not so for a child process: its state went with it.
+    /// Returns whether a lost connection may be reestablished while it is in use. A child process cannot: its state is
+    /// lost with it.
     fn reconnects(&self) -> bool {
         false
     }
 }
 
-/// An open way to a server.
+/// An open transport to a server.
 ///
 /// ```
-/// use belljar_client::transport::Connected;
+/// use belljar_client::transport::OpenTransport;
 ///
-/// async fn through(path: &str) -> std::io::Result<Connected> {
-///     Ok(Connected::new(tokio::net::UnixStream::connect(path).await?))
+/// async fn through(path: &str) -> std::io::Result<OpenTransport> {
+///     Ok(OpenTransport::new(tokio::net::UnixStream::connect(path).await?))
 /// }
 /// ```
-pub struct Connected {
+pub struct OpenTransport {
     pub(crate) transport: BoxTransport,
-    pub(crate) diagnosis: Arc<dyn Diagnosis>,
+    pub(crate) disconnect_reason: Arc<dyn DisconnectReason>,
 }
 
-impl Connected {
-    /// Wraps whatever `rmcp` takes for a transport: a pair of sink and stream, something that can be read and written, or
-    /// an implementation of its trait.
+impl OpenTransport {
+    /// Wraps any transport that `rmcp` accepts: a pair of sink and stream, a value that can be read and written, or an
+    /// implementation of its trait.
     ///
     /// ```
-    /// let (ours, _theirs) = tokio::io::duplex(4096);
-    /// let connected = belljar_client::transport::Connected::new(ours);
+    /// let (client_end, _server_end) = tokio::io::duplex(4096);
+    /// let transport = belljar_client::transport::OpenTransport::new(client_end);
     /// ```
     pub fn new<T, E, A>(transport: T) -> Self
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        Self { transport: BoxTransport::new(transport.into_transport()), diagnosis: Arc::new(Nothing) }
+        Self {
+            transport: BoxTransport::new(transport.into_transport()),
+            disconnect_reason: Arc::new(NoDisconnectReason),
+        }
     }
 }
 
-impl fmt::Debug for Connected {
+impl fmt::Debug for OpenTransport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Connected").finish_non_exhaustive()
+        formatter.debug_struct("OpenTransport").finish_non_exhaustive()
     }
 }
 
-/// What is known about why a connection is over, or silent.
+/// Diagnostics of a closed or idle connection.
 #[async_trait]
-pub(crate) trait Diagnosis: Send + Sync {
-    /// Why the connection is over: waits a moment for the reason to show.
-    async fn closed(&self) -> Option<String>;
+pub(crate) trait DisconnectReason: Send + Sync {
+    /// Returns the reason for which the connection was closed; may wait briefly for it to become known.
+    async fn reason(&self) -> Option<String>;
 
-    /// What may explain a silence.
-    fn silent(&self) -> Option<String> {
+    /// Returns diagnostics that may explain a timeout.
+    fn timeout_diagnostics(&self) -> Option<String> {
         None
     }
 }
 
-/// For transports that know nothing about it.
-struct Nothing;
+/// The diagnostics of a transport that has none.
+struct NoDisconnectReason;
 
 #[async_trait]
-impl Diagnosis for Nothing {
-    async fn closed(&self) -> Option<String> {
+impl DisconnectReason for NoDisconnectReason {
+    async fn reason(&self) -> Option<String> {
         None
     }
 }
 
-/// What a transport's own error is wrapped in, so that one type serves for all.
+/// A wrapper for the errors of all transports.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct TransportError(#[source] pub(crate) BoxError);

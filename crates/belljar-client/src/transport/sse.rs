@@ -1,8 +1,10 @@
-//! HTTP with server-sent events, as of 2024-11-05: a stream that says first where messages are to be posted, and then
-//! brings the server's.
+//! HTTP with server-sent events, as of 2024-11-05: a stream that first names the URL for posting messages, and then
+//! delivers the server's messages.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,18 +20,21 @@ use sse_stream::{Sse as Event, SseStream};
 use url::Url;
 
 use super::endpoint::{HttpEndpoint, NO_CHALLENGE, RunHeaders, bearer, run_headers};
-use super::{BoxTransport, Connected, Connector, Diagnosis, Incoming, MAX_MESSAGE_BYTES, Outgoing, message};
-use crate::error::McpError;
+use super::{
+    BoxTransport, Connector, DisconnectReason, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, error_chain,
+    message,
+};
+use crate::error::{BoxError, McpError};
 use crate::oauth::{Authorizer, RequestTokens};
 
-/// How long a server may take to answer a POST, which it does before it works on the message.
+/// The time within which a server must respond to a POST, which it does before it processes the message.
 const POST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server that speaks HTTP with server-sent events.
+/// The transport of a server that uses HTTP with server-sent events.
 ///
 /// ```
 /// # use belljar_client::{McpServerSse, ServerBuilder, transport::Sse};
-/// fn patient(server: McpServerSse) -> ServerBuilder<Sse> {
+/// fn with_timeout(server: McpServerSse) -> ServerBuilder<Sse> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }
 /// ```
@@ -44,7 +49,7 @@ impl fmt::Debug for Sse {
     }
 }
 
-/// What can go wrong with a POST or with opening the stream.
+/// The errors of a POST and of opening the stream.
 #[derive(Debug, thiserror::Error)]
 enum SseError {
     #[error(transparent)]
@@ -55,23 +60,33 @@ enum SseError {
     Token(#[from] AuthError),
     #[error(transparent)]
     Status(#[from] HttpStatusError),
-    #[error("{0}")]
-    Headers(String),
+    #[error(transparent)]
+    Headers(BoxError),
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// Sends a request, with a token where that is wanted.
+/// The error of an invalid `endpoint` event.
+#[derive(Debug, thiserror::Error)]
+enum EndpointError {
+    #[error("its endpoint `{endpoint}` is not a valid URL: {source}")]
+    Url { endpoint: String, source: url::ParseError },
+    #[error("its endpoint is on another origin, {origin}")]
+    OtherOrigin { origin: String },
+}
+
+/// Sends a request, with a token if OAuth is configured.
 async fn send_authorized(
     authorizer: Option<&Authorizer>,
     headers: HeaderMap,
     request: impl Fn(HeaderMap) -> reqwest::RequestBuilder,
 ) -> Result<reqwest::Response, SseError> {
-    let mut tokens = RequestTokens::of(authorizer).await?;
+    let mut tokens = RequestTokens::new(authorizer).await?;
     loop {
         let mut headers = headers.clone();
         if let Some(token) = tokens.current() {
-            headers.insert(http::header::AUTHORIZATION, bearer(&token).map_err(SseError::Headers)?);
+            headers
+                .insert(http::header::AUTHORIZATION, bearer(&token).map_err(|error| SseError::Headers(error.into()))?);
         }
         let sending = request(headers).send();
         match check(sending.await?) {
@@ -83,12 +98,12 @@ async fn send_authorized(
 
 #[async_trait]
 impl Connector for Sse {
-    async fn connect(&self) -> Result<Connected, McpError> {
+    async fn connect(&self) -> Result<OpenTransport, McpError> {
         let label = self.label();
         let broken = |reason: String| McpError::Connect { server: label.clone(), reason, source: None };
         let client = self.endpoint.client()?;
         let authorizer = self.endpoint.authorizer().await?;
-        let headers = self.endpoint.headers_for(None).await.map_err(&broken)?;
+        let headers = self.endpoint.headers_for(None).await.map_err(|error| broken(error.to_string()))?;
         let response = send_authorized(authorizer.as_deref(), headers, |headers| {
             client.get(self.endpoint.url.clone()).headers(headers).header(http::header::ACCEPT, "text/event-stream")
         })
@@ -98,25 +113,27 @@ impl Connector for Sse {
                 McpError::Unauthorized { server: label.clone(), reason: challenge.www_authenticate_header }
             }
             SseError::Token(error) => McpError::Unauthorized { server: label.clone(), reason: error.to_string() },
-            other => broken(words(&other)),
+            other => broken(error_chain::text(&other)),
         })?;
         let kind = response.headers().get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Err(broken(format!(
-                "it answered with `{}` instead of a stream of events; is it a server of streamable HTTP?",
+                "it responded with `{}` instead of a stream of events (a server of streamable HTTP?)",
                 kind.unwrap_or("no content type")
             )));
         }
-        let ended = Arc::new(Ended::default());
-        let mut events = bounded_events(response.bytes_stream().boxed(), ended.clone());
+        let end_reason = Arc::new(StreamEndReason::default());
+        let mut events = bounded_events(response.bytes_stream().boxed(), end_reason.clone());
         let endpoint = loop {
             match events.next().await {
                 Some(Ok(event)) if event.event.as_deref() == Some("endpoint") => {
-                    break self.message_url(event.data.as_deref().unwrap_or_default().trim()).map_err(&broken)?;
+                    break self
+                        .message_url(event.data.as_deref().unwrap_or_default().trim())
+                        .map_err(|error| broken(error.to_string()))?;
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(broken(error.to_string())),
-                None => return Err(broken("the stream ended before it said where to send messages".to_owned())),
+                None => return Err(broken("the stream ended before it named the URL for posting messages".to_owned())),
             }
         };
         let transport = SseTransport {
@@ -125,13 +142,13 @@ impl Connector for Sse {
             messages: endpoint,
             endpoint: Arc::new(self.endpoint.clone()),
             authorizer,
-            ended: ended.clone(),
+            end_reason: end_reason.clone(),
         };
-        Ok(Connected { transport: BoxTransport::new(transport), diagnosis: ended })
+        Ok(OpenTransport { transport: BoxTransport::new(transport), disconnect_reason: end_reason })
     }
 
     fn identity(&self) -> String {
-        // Of the same URL, it is another server than one of streamable HTTP.
+        // A server of streamable HTTP at the same URL is a different server.
         format!("sse {}", self.endpoint.url)
     }
 
@@ -151,21 +168,23 @@ impl Connector for Sse {
 }
 
 impl Sse {
-    /// Where messages are posted: only to the origin that was connected to, as headers with credentials go there.
-    fn message_url(&self, said: &str) -> Result<Url, String> {
-        let url = self.endpoint.url.join(said).map_err(|error| format!("its endpoint `{said}` is no URL: {error}"))?;
+    /// Returns the URL for posting messages. It must have the origin of the configured URL, because credentials are
+    /// sent there.
+    fn message_url(&self, endpoint: &str) -> Result<Url, EndpointError> {
+        let url = self
+            .endpoint
+            .url
+            .join(endpoint)
+            .map_err(|source| EndpointError::Url { endpoint: endpoint.to_owned(), source })?;
         if url.origin() == self.endpoint.url.origin() {
             Ok(url)
         } else {
-            Err(format!(
-                "it wants messages sent to another origin, {}, which is refused",
-                url.origin().ascii_serialization()
-            ))
+            Err(EndpointError::OtherOrigin { origin: url.origin().ascii_serialization() })
         }
     }
 }
 
-/// Turns a status that is none of success into an error.
+/// Converts an unsuccessful status to an error.
 fn check(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
     let status = response.status();
     if status.is_success() {
@@ -178,25 +197,10 @@ fn check(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
     Err(HttpStatusError::new(status.as_u16(), None).into())
 }
 
-/// An error with its causes.
-fn words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(current) = cause {
-        let text = current.to_string();
-        if !words.contains(&text) {
-            words.push_str(": ");
-            words.push_str(&text);
-        }
-        cause = current.source();
-    }
-    words
-}
-
 type Events = BoxStream<'static, Result<Event, sse_stream::Error>>;
 
-/// The stream's events. A single one that is larger than a message may be ends it.
-fn bounded_events(bytes: BoxStream<'static, reqwest::Result<Bytes>>, ended: Arc<Ended>) -> Events {
+/// Returns the stream's events. A single event that exceeds the maximum size of a message ends the stream.
+fn bounded_events(bytes: BoxStream<'static, reqwest::Result<Bytes>>, end_reason: Arc<StreamEndReason>) -> Events {
     let mut since_event = 0usize;
     let mut last = [0u8; 2];
     let bounded = bytes.take_while(move |piece| {
@@ -212,10 +216,10 @@ fn bounded_events(bytes: BoxStream<'static, reqwest::Result<Bytes>>, ended: Arc<
                     fits &= since_event <= MAX_MESSAGE_BYTES;
                 }
                 if !fits {
-                    ended.set(format!("it sent a message of more than {MAX_MESSAGE_BYTES} bytes"));
+                    end_reason.set(format!("it sent a message of more than {MAX_MESSAGE_BYTES} bytes"));
                 }
             }
-            Err(error) => ended.set(format!("the stream broke: {}", words(error))),
+            Err(error) => end_reason.set(format!("the stream broke: {}", error_chain::text(error))),
         }
         futures::future::ready(fits)
     });
@@ -228,7 +232,7 @@ struct SseTransport {
     messages: Url,
     endpoint: Arc<HttpEndpoint>,
     authorizer: Option<Arc<Authorizer>>,
-    ended: Arc<Ended>,
+    end_reason: Arc<StreamEndReason>,
 }
 
 impl Transport<RoleClient> for SseTransport {
@@ -252,16 +256,16 @@ impl Transport<RoleClient> for SseTransport {
                 Some(Ok(event)) if event.event.as_deref().unwrap_or("message") == "message" => {
                     match message::read(event.data.unwrap_or_default().as_bytes()) {
                         Ok(message) => return Some(message),
-                        Err(error) => tracing::debug!(%error, "an event is no message"),
+                        Err(error) => tracing::debug!(%error, "skipping an event that is not a message"),
                     }
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
-                    self.ended.set(format!("the stream broke: {}", words(&error)));
+                    self.end_reason.set(format!("the stream broke: {}", error_chain::text(&error)));
                     return None;
                 }
                 None => {
-                    self.ended.set("the server ended the stream".to_owned());
+                    self.end_reason.set("the server ended the stream".to_owned());
                     return None;
                 }
             }
@@ -269,7 +273,7 @@ impl Transport<RoleClient> for SseTransport {
     }
 
     async fn close(&mut self) -> Result<(), SseErrorBox> {
-        self.ended.set("it was closed".to_owned());
+        self.end_reason.set("it was closed".to_owned());
         self.events = futures::stream::empty().boxed();
         Ok(())
     }
@@ -297,24 +301,24 @@ async fn post(
     send_authorized(authorizer.as_deref(), headers, request).await.map(drop)
 }
 
-/// The error as `rmcp` sees it.
+/// The transport's error type for `rmcp`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct SseErrorBox(SseError);
 
-/// Why the stream is over: the first reason that was found.
+/// The reason for which the stream ended: the first one that was found.
 #[derive(Default)]
-struct Ended(Mutex<Option<String>>);
+struct StreamEndReason(Mutex<Option<String>>);
 
-impl Ended {
+impl StreamEndReason {
     fn set(&self, reason: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.0.lock().get_or_insert(reason);
     }
 }
 
 #[async_trait]
-impl Diagnosis for Ended {
-    async fn closed(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl DisconnectReason for StreamEndReason {
+    async fn reason(&self) -> Option<String> {
+        self.0.lock().clone()
     }
 }

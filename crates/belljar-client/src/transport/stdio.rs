@@ -1,11 +1,14 @@
-//! A server as a child process: lines of JSON on its standard input and output, its last words kept from standard error.
+//! A server as a child process: lines of JSON on its standard input and output, and diagnostics from its standard
+//! error.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,20 +22,20 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Notify;
 use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 
-use super::{BoxTransport, Connected, Connector, Diagnosis, Incoming, MAX_MESSAGE_BYTES, Outgoing, message};
+use super::{BoxTransport, Connector, DisconnectReason, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, message};
 use crate::error::McpError;
 
-/// How long a child may take to go by itself once its standard input is closed, and then once it is asked to.
-const GRACE: Duration = Duration::from_secs(2);
-const GRACE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
+/// The times that a child has to exit after its standard input was closed, and then after SIGTERM.
+const EXIT_GRACE: Duration = Duration::from_secs(2);
+const SIGNAL_GRACE: Duration = Duration::from_secs(1);
 
-/// Bytes of standard error that are kept for error messages.
-const STDERR_TAIL: usize = 4 * 1024;
+/// The number of bytes of standard error that are kept for error messages.
+const MAX_STDERR_TAIL: usize = 4 * 1024;
 
-/// How long to wait for a child's last words and status after its output ended.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// The time to wait for a child's standard error and exit status after its output ended.
+const DIAGNOSTICS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The variables that a child inherits; all others it gets only when they are given. The list is that of MCP's own SDKs.
+/// The variables that a child inherits; all others must be configured. The list is that of MCP's own SDKs.
 #[cfg(not(windows))]
 const INHERITED: &[&str] = &["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 #[cfg(windows)]
@@ -51,11 +54,11 @@ const INHERITED: &[&str] = &[
     "USERPROFILE",
 ];
 
-/// A server that is started as a child process.
+/// The transport of a server that is started as a child process.
 ///
 /// ```
 /// # use belljar_client::{McpServerStdio, ServerBuilder, transport::ChildProcess};
-/// fn patient(server: McpServerStdio) -> ServerBuilder<ChildProcess> {
+/// fn with_timeout(server: McpServerStdio) -> ServerBuilder<ChildProcess> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }
 /// ```
@@ -83,7 +86,7 @@ impl std::fmt::Debug for ChildProcess {
 
 #[async_trait]
 impl Connector for ChildProcess {
-    async fn connect(&self) -> Result<Connected, McpError> {
+    async fn connect(&self) -> Result<OpenTransport, McpError> {
         let mut command = CommandWrap::with_new(&self.command, |command| {
             command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             command.env_clear().envs(inherited());
@@ -92,7 +95,7 @@ impl Connector for ChildProcess {
                 command.current_dir(cwd);
             }
         });
-        // A group of its own, so that what the child starts (`npx` starts `node`) goes with it.
+        // A separate process group, so that the child's descendants (`npx` starts `node`) are signalled with it.
         #[cfg(unix)]
         command.wrap(process_wrap::tokio::ProcessGroup::leader());
         #[cfg(windows)]
@@ -100,25 +103,25 @@ impl Connector for ChildProcess {
         command.wrap(KillOnDrop);
         let spawn_error = |source| McpError::Spawn { command: self.command.clone(), source };
         let mut child = command.spawn().map_err(spawn_error)?;
-        let missing = || spawn_error(io::Error::other("it has no standard streams"));
+        let missing = || spawn_error(io::Error::other("its standard streams are missing"));
         let stdin = child.stdin().take().ok_or_else(missing)?;
         let stdout = child.stdout().take().ok_or_else(missing)?;
         let stderr = child.stderr().take().ok_or_else(missing)?;
-        let words = Arc::new(LastWords::default());
-        tokio::spawn(LastWords::collect(words.clone(), stderr));
-        // Bytes and not text: a line that is not UTF-8 is one that is passed over.
+        let diagnostics = Arc::new(ChildDiagnostics::default());
+        tokio::spawn(ChildDiagnostics::collect(diagnostics.clone(), stderr));
+        // Bytes rather than text: a line that is not UTF-8 is skipped.
         let lines = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), MAX_MESSAGE_BYTES);
         let transport = ChildTransport {
             child: Some(child),
             lines: FramedRead::with_capacity(stdout, lines, 64 * 1024),
-            input: Arc::new(Input::new(stdin)),
-            words: words.clone(),
+            input: Arc::new(BatchedStdin::new(stdin)),
+            diagnostics: diagnostics.clone(),
         };
-        Ok(Connected { transport: BoxTransport::new(transport), diagnosis: words })
+        Ok(OpenTransport { transport: BoxTransport::new(transport), disconnect_reason: diagnostics })
     }
 
     fn identity(&self) -> String {
-        // A later value of a variable replaces an earlier one, whatever the order of the others.
+        // A later value of a variable replaces an earlier one; the order of different variables does not matter.
         let env: BTreeMap<&str, &str> = self.env.iter().map(|(name, value)| (&**name, &**value)).collect();
         format!("{:?} {:?} {env:?} {:?}", self.command, self.args, self.cwd)
     }
@@ -128,7 +131,7 @@ impl Connector for ChildProcess {
     }
 }
 
-/// The variables that every child gets. Shell functions that bash exported (`() { …`) are none.
+/// Returns the variables that every child inherits, except shell functions exported by bash (`() { …`).
 fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
     INHERITED.iter().filter_map(|name| {
         std::env::var_os(name)
@@ -140,67 +143,68 @@ fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
 struct ChildTransport {
     child: Option<Box<dyn ChildWrapper>>,
     lines: FramedRead<ChildStdout, AnyDelimiterCodec>,
-    input: Arc<Input>,
-    words: Arc<LastWords>,
+    input: Arc<BatchedStdin>,
+    diagnostics: Arc<ChildDiagnostics>,
 }
 
-/// A child's standard input. Lines go out in the order in which they were given; those that wait go together.
-struct Input {
-    waiting: Mutex<Waiting>,
+/// A child's standard input. Lines are written in the order in which they were enqueued; pending lines are written
+/// together.
+struct BatchedStdin {
+    pending: Mutex<PendingLines>,
     pipe: tokio::sync::Mutex<Option<ChildStdin>>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingLines {
     lines: Vec<u8>,
-    /// How many lines were given, and how many of them are out.
-    given: u64,
+    /// The number of lines enqueued, and the number of those written.
+    enqueued: u64,
     written: u64,
-    /// Why no more can be written.
+    /// The error after which nothing more can be written.
     failed: Option<io::ErrorKind>,
 }
 
-impl Input {
+impl BatchedStdin {
     fn new(pipe: ChildStdin) -> Self {
-        Self { waiting: Mutex::default(), pipe: tokio::sync::Mutex::new(Some(pipe)) }
+        Self { pending: Mutex::default(), pipe: tokio::sync::Mutex::new(Some(pipe)) }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingLines> {
+        self.pending.lock()
     }
 
-    /// Gives a line, and says how many were given with it.
-    fn give(&self, message: &Outgoing) -> Result<u64, io::Error> {
+    /// Enqueues a line. Returns the number of lines enqueued so far.
+    fn enqueue(&self, message: &Outgoing) -> Result<u64, io::Error> {
         let line = serde_json::to_vec(message)?;
-        let mut waiting = self.waiting();
-        waiting.lines.extend_from_slice(&line);
-        waiting.lines.push(b'\n');
-        waiting.given += 1;
-        Ok(waiting.given)
+        let mut pending = self.pending();
+        pending.lines.extend_from_slice(&line);
+        pending.lines.push(b'\n');
+        pending.enqueued += 1;
+        Ok(pending.enqueued)
     }
 
-    /// Waits until this many lines are out. Whoever comes first writes for all; `rmcp` waits in a task of its own, so that a
-    /// caller that stops waiting leaves no half line behind.
-    async fn written(&self, count: u64) -> Result<(), io::Error> {
+    /// Waits until this many lines are written. The first caller writes the lines of all; `rmcp` calls it on a separate
+    /// task, so a caller that stops waiting does not leave a partial line behind.
+    async fn flush_through(&self, count: u64) -> Result<(), io::Error> {
         let mut pipe = self.pipe.lock().await;
-        let (lines, given) = {
-            let mut waiting = self.waiting();
-            if let Some(kind) = waiting.failed {
+        let (lines, enqueued) = {
+            let mut pending = self.pending();
+            if let Some(kind) = pending.failed {
                 return Err(kind.into());
             }
-            if waiting.written >= count {
+            if pending.written >= count {
                 return Ok(());
             }
-            (std::mem::take(&mut waiting.lines), waiting.given)
+            (std::mem::take(&mut pending.lines), pending.enqueued)
         };
         let result = match pipe.as_mut() {
             Some(pipe) => pipe.write_all(&lines).await,
             None => Err(io::ErrorKind::BrokenPipe.into()),
         };
-        let mut waiting = self.waiting();
+        let mut pending = self.pending();
         match &result {
-            Ok(()) => waiting.written = given,
-            Err(error) => waiting.failed = Some(error.kind()),
+            Ok(()) => pending.written = enqueued,
+            Err(error) => pending.failed = Some(error.kind()),
         }
         result
     }
@@ -210,34 +214,34 @@ impl Transport<RoleClient> for ChildTransport {
     type Error = io::Error;
 
     fn send(&mut self, message: Outgoing) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        let given = self.input.give(&message);
+        let enqueued = self.input.enqueue(&message);
         let input = self.input.clone();
-        async move { input.written(given?).await }
+        async move { input.flush_through(enqueued?).await }
     }
 
     async fn receive(&mut self) -> Option<Incoming> {
         loop {
             match self.lines.next().await {
                 Some(Ok(line)) => {
-                    if let Some(message) = parse_line(&line, &self.words) {
+                    if let Some(message) = parse_line(&line, &self.diagnostics) {
                         return Some(message);
                     }
                 }
                 Some(Err(AnyDelimiterCodecError::MaxChunkLengthExceeded)) => {
-                    self.words.set_reason(format!("it sent a message of more than {MAX_MESSAGE_BYTES} bytes"));
+                    self.diagnostics.set_reason(format!("it sent a message of more than {MAX_MESSAGE_BYTES} bytes"));
                     return None;
                 }
                 Some(Err(AnyDelimiterCodecError::Io(error))) => {
-                    self.words.set_reason(format!("its output could not be read: {error}"));
+                    self.diagnostics.set_reason(format!("failed to read its output: {error}"));
                     return None;
                 }
                 None => {
                     if let Some(child) = self.child.as_mut()
-                        && let Ok(Ok(status)) = tokio::time::timeout(LAST_WORDS, child.wait()).await
+                        && let Ok(Ok(status)) = tokio::time::timeout(DIAGNOSTICS_TIMEOUT, child.wait()).await
                     {
-                        self.words.set_reason(format!("the program ended with {status}"));
+                        self.diagnostics.set_reason(format!("the program exited with {status}"));
                     }
-                    self.words.set_reason("the program closed its output".to_owned());
+                    self.diagnostics.set_reason("the program closed its output".to_owned());
                     return None;
                 }
             }
@@ -245,17 +249,18 @@ impl Transport<RoleClient> for ChildTransport {
     }
 
     async fn close(&mut self) -> Result<(), io::Error> {
-        self.words.set_reason("it was closed".to_owned());
-        // A writer that a child does not read holds the lock; the child is then ended without being asked to.
-        let closed = tokio::time::timeout(GRACE_AFTER_SIGNAL, self.input.pipe.lock()).await.map(|mut pipe| pipe.take());
+        self.diagnostics.set_reason("it was closed".to_owned());
+        // A blocked write to a child that does not read holds the lock; the child then gets a signal without its
+        // standard input being closed.
+        let closed = tokio::time::timeout(SIGNAL_GRACE, self.input.pipe.lock()).await.map(|mut pipe| pipe.take());
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        if closed.is_ok() && tokio::time::timeout(GRACE, child.wait()).await.is_ok() {
+        if closed.is_ok() && tokio::time::timeout(EXIT_GRACE, child.wait()).await.is_ok() {
             return Ok(());
         }
         #[cfg(unix)]
         {
             const SIGTERM: i32 = 15;
-            if child.signal(SIGTERM).is_ok() && tokio::time::timeout(GRACE_AFTER_SIGNAL, child.wait()).await.is_ok() {
+            if child.signal(SIGTERM).is_ok() && tokio::time::timeout(SIGNAL_GRACE, child.wait()).await.is_ok() {
                 return Ok(());
             }
         }
@@ -264,40 +269,40 @@ impl Transport<RoleClient> for ChildTransport {
     }
 }
 
-/// Reads a line. What is no message is passed over, as servers print there by mistake.
-fn parse_line(line: &Bytes, words: &LastWords) -> Option<Incoming> {
+/// Parses a line. Lines that are not messages are skipped: servers print to standard output by mistake.
+fn parse_line(line: &Bytes, diagnostics: &ChildDiagnostics) -> Option<Incoming> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     if line.is_empty() {
         return None;
     }
     message::read(line)
         .inspect_err(|error| {
-            tracing::debug!(%error, "a line of standard output is no message");
-            words.set_stray(line);
+            tracing::debug!(%error, "skipping a line of standard output that is not a message");
+            diagnostics.set_stray(line);
         })
         .ok()
 }
 
-/// What a child said last, and how it ended.
+/// A child's last output and exit status, for error messages.
 #[derive(Default)]
-struct LastWords {
-    state: Mutex<Words>,
+struct ChildDiagnostics {
+    state: Mutex<ChildDiagnosticsState>,
     stderr_ended: Notify,
 }
 
 #[derive(Default)]
-struct Words {
+struct ChildDiagnosticsState {
     stderr: VecDeque<u8>,
     stderr_is_over: bool,
     /// The first reason that was found; later ones follow from it.
     reason: Option<String>,
-    /// The last line of standard output that was no message.
+    /// The last line of standard output that was not a message.
     stray: Option<String>,
 }
 
-impl LastWords {
-    fn state(&self) -> MutexGuard<'_, Words> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl ChildDiagnostics {
+    fn state(&self) -> MutexGuard<'_, ChildDiagnosticsState> {
+        self.state.lock()
     }
 
     fn set_reason(&self, reason: String) {
@@ -305,22 +310,23 @@ impl LastWords {
     }
 
     fn set_stray(&self, line: &[u8]) {
-        const SHOWN: usize = 200;
-        self.state().stray = Some(String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned());
+        const MAX_STRAY: usize = 200;
+        self.state().stray = Some(String::from_utf8_lossy(&line[..line.len().min(MAX_STRAY)]).into_owned());
     }
 
-    /// Keeps the end of standard error, and passes each piece to the log.
-    async fn collect(words: Arc<Self>, mut stderr: impl AsyncRead + Unpin) {
+    /// Keeps the end of standard error, and logs each piece.
+    async fn collect(diagnostics: Arc<Self>, mut stderr: impl AsyncRead + Unpin) {
         let mut piece = [0; 4096];
         while let Ok(count @ 1..) = stderr.read(&mut piece).await {
-            tracing::debug!(target: "belljar_client::stderr", "{}", String::from_utf8_lossy(&piece[..count]).trim_end());
-            let mut state = words.state();
+            let text = String::from_utf8_lossy(&piece[..count]);
+            tracing::debug!(target: "belljar_client::stderr", "{}", text.trim_end());
+            let mut state = diagnostics.state();
             state.stderr.extend(&piece[..count]);
-            let excess = state.stderr.len().saturating_sub(STDERR_TAIL);
+            let excess = state.stderr.len().saturating_sub(MAX_STDERR_TAIL);
             state.stderr.drain(..excess);
         }
-        words.state().stderr_is_over = true;
-        words.stderr_ended.notify_waiters();
+        diagnostics.state().stderr_is_over = true;
+        diagnostics.stderr_ended.notify_waiters();
     }
 
     fn tail(&self) -> Option<String> {
@@ -332,14 +338,14 @@ impl LastWords {
 }
 
 #[async_trait]
-impl Diagnosis for LastWords {
-    async fn closed(&self) -> Option<String> {
+impl DisconnectReason for ChildDiagnostics {
+    async fn reason(&self) -> Option<String> {
         let ended = self.stderr_ended.notified();
         tokio::pin!(ended);
         ended.as_mut().enable();
         if !self.state().stderr_is_over {
-            // A grandchild may hold the pipe open for ever.
-            let _ = tokio::time::timeout(LAST_WORDS, ended).await;
+            // A grandchild may keep the pipe open.
+            let _ = tokio::time::timeout(DIAGNOSTICS_TIMEOUT, ended).await;
         }
         let reason = self.state().reason.clone();
         match (reason, self.tail()) {
@@ -350,8 +356,9 @@ impl Diagnosis for LastWords {
         }
     }
 
-    fn silent(&self) -> Option<String> {
-        let stray = self.state().stray.clone().map(|line| format!("its output had a line that is no message: {line}"));
+    fn timeout_diagnostics(&self) -> Option<String> {
+        let stray =
+            self.state().stray.clone().map(|line| format!("its output had a line that is not a message: {line}"));
         let tail = self.tail().map(|tail| format!("it last wrote to standard error:\n{tail}"));
         match (stray, tail) {
             (Some(stray), Some(tail)) => Some(format!("{stray}; {tail}")),

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "rig")]
 #[tokio::test]
-async fn rigs_agents_get_a_servers_tools() {
+async fn rig_agents_get_the_tools_of_a_server() {
     use std::sync::Arc;
 
     use belljar_client::adapters::rig::rig_tools;
@@ -25,20 +25,20 @@ async fn rigs_agents_get_a_servers_tools() {
 
 #[cfg(feature = "openai")]
 #[tokio::test]
-async fn servers_get_a_model_behind_an_endpoint() {
+async fn openai_model_serves_sampling_requests() {
     use belljar_client::adapters::openai::OpenAiModel;
     use serde_json::{Value, json};
 
-    use crate::harness::{Listening, everything, output, script};
+    use crate::harness::{TestServer, everything, output, script};
 
-    let endpoint = Listening::start("python3", &["-u", &script("chat_endpoint.py")]);
+    let endpoint = TestServer::start("python3", &["-u", &script("chat_endpoint.py")]);
     let model = OpenAiModel::new(endpoint.url("/v1"), "key", "some-model");
     let server = everything().sampling_model(model).build();
     let running = server.connect().await.unwrap();
     let arguments = json!({"prompt": "why?", "maxTokens": 33});
     let outcome = server.direct_call_tool("trigger-sampling-request", arguments).await.unwrap();
     let text = output(outcome).to_text();
-    // The endpoint answers with the request that it got.
+    // The endpoint responds with the request that it received.
     let start = text.find("GOT").unwrap() + 3;
     let quoted: String = serde_json::from_str(&format!("\"{}\"", text[start..].split("END").next().unwrap())).unwrap();
     let got: Value = serde_json::from_str(&quoted).unwrap();

@@ -1,9 +1,9 @@
-//! Tools that come with pages, with `rmcp`'s server in this process, over a transport that is plugged in.
+//! Tools with pages, with `rmcp`'s server in this process over a custom transport.
 
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use belljar_client::transport::{Connected, Connector};
+use belljar_client::transport::{Connector, OpenTransport};
 use belljar_client::{
     CallTool, McpError, McpServer, ProcessToolCall, ProtocolEra, RunContext, ToolOutcome, ToolOutput, Toolset,
 };
@@ -15,9 +15,10 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, Value, json};
 
-use crate::harness::{PATIENT, output};
+use crate::harness::{START_TIMEOUT, output};
 
-/// A server with a map, which is for both, a tool that only the map's page calls, and one that only the model calls.
+/// A server with a map tool visible to both audiences, one visible only to the map's page, and one visible only to
+/// models.
 #[derive(Clone, Debug)]
 struct Maps;
 
@@ -45,7 +46,7 @@ impl ServerHandler for Maps {
             tool("tiles", json!({"visibility": ["app"]})),
             tool("words", json!({"visibility": ["model"]})),
         ];
-        // As servers do that have pages only for those who show them.
+        // Some servers offer pages only to clients that announce support.
         let extensions = context.peer.peer_info().and_then(|info| info.capabilities.extensions.clone());
         if extensions.is_some_and(|extensions| extensions.contains_key("io.modelcontextprotocol/ui")) {
             tools.push(tool("globe", json!({"resourceUri": "ui://globe.html"})));
@@ -66,10 +67,10 @@ impl ServerHandler for Maps {
 
 #[async_trait]
 impl Connector for Maps {
-    async fn connect(&self) -> Result<Connected, McpError> {
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(async move { Maps.serve(theirs).await.unwrap().waiting().await });
-        Ok(Connected::new(ours))
+    async fn connect(&self) -> Result<OpenTransport, McpError> {
+        let (client_end, server_end) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(async move { Maps.serve(server_end).await.unwrap().waiting().await });
+        Ok(OpenTransport::new(client_end))
     }
 
     fn identity(&self) -> String {
@@ -82,8 +83,8 @@ fn names(tools: &[belljar_client::ToolDefinition]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn tools_that_are_for_pages_alone_are_hidden_from_models() {
-    let server = McpServer::custom(Maps).timeout(PATIENT).build();
+async fn app_only_tools_are_hidden_from_models() {
+    let server = McpServer::custom(Maps).timeout(START_TIMEOUT).build();
     let _running = server.connect().await.unwrap();
     let run = RunContext::new();
     let tools = server.tools(&run).await.unwrap();
@@ -95,14 +96,14 @@ async fn tools_that_are_for_pages_alone_are_hidden_from_models() {
 }
 
 #[tokio::test]
-async fn servers_are_told_that_pages_are_shown() {
-    let server = McpServer::custom(Maps).era(ProtocolEra::Legacy).timeout(PATIENT).shows_apps(true).build();
+async fn app_support_is_announced_to_servers() {
+    let server = McpServer::custom(Maps).era(ProtocolEra::Legacy).timeout(START_TIMEOUT).supports_apps(true).build();
     assert_eq!(names(&server.tools(&RunContext::new()).await.unwrap()), ["map", "words", "globe"]);
 }
 
 #[tokio::test]
-async fn pages_call_the_tools_that_are_for_them() {
-    let server = McpServer::custom(Maps).timeout(PATIENT).build();
+async fn pages_call_only_tools_visible_to_apps() {
+    let server = McpServer::custom(Maps).timeout(START_TIMEOUT).build();
     let _running = server.connect().await.unwrap();
     let result = server.call_tool_for_app("tiles", json!({"x": 1})).await.unwrap();
     assert_eq!(result.meta.unwrap().0["zoom"], 3);
@@ -113,7 +114,7 @@ async fn pages_call_the_tools_that_are_for_them() {
     server.call_tool_for_app("map", json!([1])).await.unwrap_err();
 }
 
-/// Adds a key that pages must not see, and answers `words` itself.
+/// A hook that adds a key and replaces the results of some calls.
 struct Keyed;
 
 #[async_trait]
@@ -133,19 +134,19 @@ impl ProcessToolCall for Keyed {
 }
 
 #[tokio::test]
-async fn the_result_of_a_tool_with_a_page_reaches_the_program_whole() {
-    let shown = Arc::new(Mutex::new(Vec::new()));
-    let log = shown.clone();
+async fn app_handler_receives_the_complete_result() {
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let log = results.clone();
     let run = RunContext::new().app_handler(move |app| log.lock().unwrap().push(app));
-    let server = McpServer::custom(Maps).id("maps").timeout(PATIENT).process_tool_call(Keyed).build();
+    let server = McpServer::custom(Maps).id("maps").timeout(START_TIMEOUT).process_tool_call(Keyed).build();
     let _running = server.connect().await.unwrap();
     output(server.call(&run, "words", Map::new()).await.unwrap());
     output(server.call(&run, "map", object(json!({"place": "Ulm"}))).await.unwrap());
-    // The hook made another result of it.
+    // The hook replaced this result.
     assert_eq!(server.call(&run, "map", object(json!({"secret": 1}))).await.unwrap().to_text(), "redacted");
-    let shown = shown.lock().unwrap();
-    assert_eq!(shown.len(), 1);
-    assert_eq!((shown[0].resource_uri.as_str(), shown[0].server_id.as_deref()), ("ui://map.html", Some("maps")));
-    assert_eq!(Value::Object(shown[0].arguments.clone()), json!({"place": "Ulm"}));
-    assert_eq!(shown[0].result.meta.as_ref().unwrap().0["zoom"], 3);
+    let results = results.lock().unwrap();
+    assert_eq!(results.len(), 1);
+    assert_eq!((results[0].resource_uri.as_str(), results[0].server_id.as_deref()), ("ui://map.html", Some("maps")));
+    assert_eq!(Value::Object(results[0].arguments.clone()), json!({"place": "Ulm"}));
+    assert_eq!(results[0].result.meta.as_ref().unwrap().0["zoom"], 3);
 }

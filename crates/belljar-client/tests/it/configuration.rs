@@ -1,4 +1,4 @@
-//! Configuration files of the programs that have them, and servers that come of them.
+//! Configuration files of other programs, and the servers that they define.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn parse(text: &str, path: &str) -> Result<Vec<belljar_client::McpServer>, Strin
 }
 
 #[test]
-fn pydantic_ais_file_names_servers_and_chooses_transports_by_url() {
+fn pydantic_ai_file_selects_transports_by_url() {
     let text = r#"{"mcpServers": {
         "files": {"command": "server", "args": ["${NO_SUCH_VARIABLE:-/tmp}"], "env": {"A": "${PATH}", "N": 5}, "cwd": "/"},
         "old": {"url": "http://localhost:1/sse"},
@@ -35,7 +35,7 @@ fn pydantic_ais_file_names_servers_and_chooses_transports_by_url() {
 }
 
 #[test]
-fn claude_desktop_and_claude_codes_files_are_read() {
+fn claude_desktop_and_claude_code_files_are_read() {
     let text = r#"{"mcpServers": {"a": {"type": "stdio", "command": "x"}, "b": {"type": "http", "url": "http://h/sse"},
         "c": {"type": "sse", "url": "http://h/c"}}, "globalShortcut": ""}"#;
     let servers = parse(text, "claude_desktop_config.json").unwrap();
@@ -44,14 +44,14 @@ fn claude_desktop_and_claude_codes_files_are_read() {
 }
 
 #[test]
-fn vs_codes_file_may_have_comments_inputs_and_an_environment_file() {
+fn vscode_file_supports_comments_inputs_and_env_file() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join(".vscode");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(directory.path().join(".env"), "# secrets\nTOKEN='a b'\n").unwrap();
     let path = folder.join("mcp.json");
     let text = r#"{
-        // asked of the user
+        // prompts the user
         "inputs": [{"id": "level", "type": "promptString", "default": "7"}],
         "servers": {
             "local": {"type": "stdio", "command": "run", "args": ["${workspaceFolder}", "${input:level}"], "envFile": "${workspaceFolder}/.env",},
@@ -67,7 +67,7 @@ fn vs_codes_file_may_have_comments_inputs_and_an_environment_file() {
 }
 
 #[test]
-fn cursors_file_is_read() {
+fn cursor_file_is_read() {
     let text = r#"{"mcpServers": {"a": {"command": "x", "args": ["${env:PATH}"]}, "b": {"url": "http://h/mcp"}}}"#;
     let servers = parse(text, ".cursor/mcp.json").unwrap();
     let a = McpServerStdio::new("x").arg(std::env::var("PATH").unwrap()).id("a").tool_prefix("a").build();
@@ -75,7 +75,7 @@ fn cursors_file_is_read() {
 }
 
 #[test]
-fn codexs_file_is_read() {
+fn codex_file_is_read() {
     let text = r#"
         model = "x"
         [mcp_servers.docs]
@@ -111,7 +111,7 @@ fn null_counts_as_left_out() {
 }
 
 #[tokio::test]
-async fn codexs_file_says_which_tools_a_model_sees() {
+async fn codex_file_selects_the_tools_shown_to_models() {
     let text = format!(
         "[mcp_servers.it]\ncommand = \"python3\"\nargs = [\"-u\", {:?}, \"none\"]\nstartup_timeout_sec = 60\ndisabled_tools = [\"act\"]",
         script("faulty_server.py")
@@ -122,32 +122,38 @@ async fn codexs_file_says_which_tools_a_model_sees() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said() {
+fn configuration_errors_name_file_and_cause() {
     let cases = [
         (
             r#"{"mcpServers": {"a": {"command": "${NO_SUCH_VARIABLE}"}}}"#,
-            "server `a`: the variable ${NO_SUCH_VARIABLE}",
+            "invalid server `a` in x.json: the environment variable `NO_SUCH_VARIABLE` is not set",
         ),
         (r#"{"mcpServers": {"a": {}}}"#, "neither a `command` nor a `url`"),
-        (r#"{"mcpServers": {"a": {"url": "ftp://h"}}}"#, "no http or https URL"),
-        (r#"{"mcpServers": {"a": {"command": "x", "type": "http"}}}"#, "does not go with a command"),
-        (r#"{"mcpServers": {"a": {"url": "http://h", "headers": {"mcp-session-id": "x"}}}}"#, "protocol's own"),
-        (r#"{"mcpServers": {"a": {"url": "http://h", "headers": {"x": "a\nb"}}}}"#, "HTTP does not allow"),
+        (r#"{"mcpServers": {"a": {"url": "ftp://h"}}}"#, "not an http or https URL"),
+        (r#"{"mcpServers": {"a": {"command": "x", "type": "http"}}}"#, "not valid together with a `command`"),
+        (
+            r#"{"mcpServers": {"a": {"url": "http://h", "headers": {"mcp-session-id": "x"}}}}"#,
+            "reserved for the protocol",
+        ),
+        (
+            r#"{"mcpServers": {"a": {"url": "http://h", "headers": {"x": "a\nb"}}}}"#,
+            "the value of the header `x` is not valid",
+        ),
         (r#"{"mcpServers": {"a": {"command": 5}}}"#, "server `a`"),
-        (r#"{"servers": {"a": {"command": "${input:k}"}}}"#, "asks the user for `k`"),
-        (r#"{"servers": []}"#, "no servers"),
-        ("{", "no JSON"),
+        (r#"{"servers": {"a": {"command": "${input:k}"}}}"#, "the input `k` does not have a default"),
+        (r#"{"servers": []}"#, "does not define any servers"),
+        ("{", "as JSON"),
     ];
     for (text, expected) in cases {
         let error = parse(text, "x.json").unwrap_err();
-        assert!(error.contains(expected) && error.starts_with("x.json: "), "{error}");
+        assert!(error.contains(expected) && error.contains("x.json"), "{error}");
     }
-    assert!(parse("a = ", "x.toml").unwrap_err().contains("no TOML"));
+    assert!(parse("a = ", "x.toml").unwrap_err().contains("as TOML"));
     assert!(load_mcp_servers("/no/such/file.json").unwrap_err().to_string().contains("/no/such/file.json"));
 }
 
 #[tokio::test]
-async fn a_configured_server_works() {
+async fn configured_server_works() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mcp.json");
     let entry = json!({"command": "python3", "args": ["-u", script("faulty_server.py"), "none"], "timeout": 60});

@@ -1,4 +1,4 @@
-//! The official conformance suite for clients, both sets of requirements: every check that is scored.
+//! The official conformance suite for clients, both sets of requirements, with all scored checks.
 
 use std::process::Command;
 
@@ -22,14 +22,15 @@ fn run(requirements: &str) {
         .arg(results.path());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    // The status is that of what is scored. Extensions, and scenarios younger than the revision, are run beside it.
+    // The exit status covers the scored checks only. The suite also runs extensions and scenarios newer than the
+    // revision.
     assert!(output.status.success(), "{text}");
     let total = text.lines().find_map(|line| line.strip_prefix("Total: ")).unwrap_or_else(|| panic!("{text}"));
     let passed: usize = total.split(' ').next().unwrap().parse().unwrap();
     assert!(passed >= 300, "only {passed} checks passed:\n{text}");
 }
 
-/// The suite's servers listen on every interface: where the system allows, they get a network of their own.
+/// Returns a command in a network namespace, if the system allows it: the suite's servers listen on all interfaces.
 fn isolated() -> Command {
     let allowed = Command::new("unshare").args(["-rn", "true"]).output().is_ok_and(|output| output.status.success());
     if allowed {

@@ -1,8 +1,8 @@
-//! Every public item shows how it is used. `cargo test --doc` compiles what is shown.
+//! Checks that every public item has an example. `cargo test --doc` compiles the examples.
 
 use std::path::{Path, PathBuf};
 
-/// Every file of Rust under this directory.
+/// Returns every Rust file under this directory.
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
@@ -11,7 +11,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The public items of a file whose documentation has no example.
+/// Returns the public items of a file whose documentation lacks an example.
 fn without_example(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut has_example, mut is_hidden) = (false, false);
@@ -47,7 +47,7 @@ fn every_public_item_has_an_example() {
 }
 
 #[test]
-fn an_item_without_an_example_is_found() {
+fn item_without_an_example_is_found() {
     assert_eq!(without_example("/// Does.\npub fn does() {}\n"), ["pub fn does() {}"]);
     assert!(
         without_example("/// ```\n/// does();\n/// ```\n#[must_use]\npub fn does() {}\npub(crate) fn x() {}")

@@ -1,34 +1,34 @@
-//! npm's `server-everything`, on every transport, with everything that it has.
+//! npm's `server-everything` on every transport, with all of its features.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use belljar_client::{
-    Argument, CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse,
+    BoxError, CallOptions, CompletionArgument, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse,
     McpServerStreamableHttp, Model, ModelError, PromptContent, Root, SamplingRequest, SamplingResponse, SamplingRole,
     ServerBuilder, ToolOutcome, ToolOutput,
 };
 use serde_json::{Map, Value, json};
 
-use crate::harness::{Listening, PATIENT, everything, npm_server, output};
+use crate::harness::{START_TIMEOUT, TestServer, everything, npm_server, output};
 
-/// Says what it was asked, and with what.
-struct Parrot;
+/// A model that repeats its request.
+struct Repeater;
 
 #[async_trait]
-impl Model for Parrot {
+impl Model for Repeater {
     fn name(&self) -> String {
-        "parrot".to_owned()
+        "repeater".to_owned()
     }
 
     async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
-        let said = request.messages.last().unwrap().text();
-        Ok(SamplingResponse::text(format!("{} {} {said}", request.system_prompt.unwrap(), request.max_tokens)))
+        let last = request.messages.last().unwrap().text();
+        Ok(SamplingResponse::text(format!("{} {} {last}", request.system_prompt.unwrap(), request.max_tokens)))
     }
 }
 
-async fn answer(question: Elicitation) -> Result<ElicitationResponse, String> {
+async fn answer(question: Elicitation) -> Result<ElicitationResponse, BoxError> {
     match question {
         Elicitation::Form { schema, .. } if !schema["properties"]["interpretation"].is_null() => {
             let values = Map::from_iter([("interpretation".to_owned(), json!("snake"))]);
@@ -46,8 +46,8 @@ async fn answer(question: Elicitation) -> Result<ElicitationResponse, String> {
 fn equipped<T>(server: ServerBuilder<T>, log: &Arc<Mutex<Vec<String>>>) -> ServerBuilder<T> {
     let log = log.clone();
     server
-        .timeout(PATIENT)
-        .sampling_model(Parrot)
+        .timeout(START_TIMEOUT)
+        .sampling_model(Repeater)
         .elicitation_handler(answer)
         .roots([Root::new("file:///home/ada/project").named("project")])
         .log_level(LogLevel::Debug)
@@ -58,15 +58,15 @@ async fn call(server: &McpServer, tool: &str, arguments: Value) -> ToolOutput {
     output(server.direct_call_tool(tool, arguments).await.unwrap())
 }
 
-/// Goes through everything that the server has.
+/// Exercises all features of the server.
 async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     let running = server.connect().await.unwrap();
     assert!(server.server_info().await.unwrap().unwrap().name.contains("everything"));
     assert!(server.capabilities().await.unwrap().tools.is_some());
     assert!(server.server_instructions().await.unwrap().unwrap().contains("Everything"));
-    assert!(server.ping().await.unwrap() < PATIENT);
+    assert!(server.ping().await.unwrap() < START_TIMEOUT);
 
-    // The tools that want a client's abilities are there once the server knows them.
+    // The tools that depend on the client's capabilities appear once the server knows these.
     let tools = loop {
         let tools = server.list_tools().await.unwrap();
         if tools.iter().any(|tool| tool.name == "get-roots-list") {
@@ -104,11 +104,11 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     let sampled = call(&server, "trigger-sampling-request", json!({"prompt": "why?", "maxTokens": 33})).await.to_text();
     assert!(sampled.contains("You are a helpful test server. 33 ") && sampled.contains("why?"), "{sampled}");
     let elicited = call(&server, "trigger-elicitation-request", json!({})).await.to_text();
-    // A value that was left out has its default.
+    // An omitted value gets its default.
     assert!(elicited.contains("Ada") && elicited.contains("It was a dark and stormy night"), "{elicited}");
     let page = json!({"url": "https://example.org/agree", "message": "Agree?"});
     assert!(call(&server, "trigger-url-elicitation", page).await.to_text().contains("completed"));
-    // The page is wanted first: the call is made again when the user was there.
+    // The server requires the page first: the call is repeated after the user accepted.
     let page = json!({"url": "https://example.org/agree", "errorPath": true});
     assert!(call(&server, "trigger-url-elicitation", page).await.to_text().contains("completed"));
     let page = json!({"url": "https://refuse.example.org/"});
@@ -127,9 +127,10 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     assert!(matches!(&prompt.messages[0].content, PromptContent::Text(text) if text.contains("Paris")));
     let prompt = server.get_prompt("resource-prompt", [("resourceType", "Text"), ("resourceId", "1")]).await.unwrap();
     assert!(prompt.messages.iter().any(|message| matches!(message.content, PromptContent::Embedded { .. })));
-    let departments = server.complete(Argument::of_prompt("completable-prompt", "department", "S")).await.unwrap();
+    let departments =
+        server.complete(CompletionArgument::for_prompt("completable-prompt", "department", "S")).await.unwrap();
     assert_eq!(departments.values, ["Sales", "Support"]);
-    let people = Argument::of_prompt("completable-prompt", "name", "").knowing("department", "Sales");
+    let people = CompletionArgument::for_prompt("completable-prompt", "name", "").with_context("department", "Sales");
     assert_eq!(server.complete(people).await.unwrap().values, ["David", "Eve", "Frank"]);
 
     let resources = server.list_resources().await.unwrap();
@@ -142,7 +143,7 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
 
     let mut updates = server.subscribe_resource("demo://resource/dynamic/text/1").await.unwrap();
     call(&server, "toggle-subscriber-updates", json!({})).await;
-    tokio::time::timeout(PATIENT, updates.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(START_TIMEOUT, updates.changed()).await.unwrap().unwrap();
     drop(updates);
     assert!(log.lock().unwrap().iter().any(|line| line.contains("Subscribe")), "{log:?}");
     server.notify_roots_changed().await.unwrap();
@@ -150,7 +151,7 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     assert!(!server.is_running());
 }
 
-/// Calls the tool that wants to be called as a task, and asks a question in the middle of it.
+/// Calls the tool that must be called as a task, which asks a question while it runs.
 async fn research<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServer) {
     let server = build(equipped(server, &Arc::default()));
     let running = server.connect().await.unwrap();
@@ -162,7 +163,8 @@ async fn research<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> Mc
     assert!(report.contains("Research Report: python (snake)"), "{report}");
     let steps = steps.lock().unwrap().clone();
     assert!(steps.iter().any(|step| step.contains("Gathering")), "{steps:?}");
-    // What the tool wants is known now. Dropped, the task is cancelled; the server is none the worse.
+    // The client now knows that the tool must be called as a task. Dropping the call cancels the task; the connection
+    // still works.
     let call = server.direct_call_tool("simulate-research-query", json!({"topic": "rust"}));
     tokio::time::timeout(Duration::from_millis(500), call).await.unwrap_err();
     assert_eq!(call_echo(&server).await, "Echo: hello");
@@ -174,16 +176,16 @@ async fn call_echo(server: &McpServer) -> String {
 }
 
 #[tokio::test]
-async fn a_tool_that_wants_to_be_a_task_is_one_on_every_transport() {
+async fn tool_that_requires_a_task_works_on_every_transport() {
     research(everything(), |server| server.build()).await;
-    let listening = Listening::start("node", &[&npm_server("server-everything"), "streamableHttp"]);
+    let listening = TestServer::start("node", &[&npm_server("server-everything"), "streamableHttp"]);
     research(McpServerStreamableHttp::new(listening.url("/mcp")).unwrap(), |server| server.build()).await;
-    let listening = Listening::start("node", &[&npm_server("server-everything"), "sse"]);
+    let listening = TestServer::start("node", &[&npm_server("server-everything"), "sse"]);
     research(McpServerSse::new(listening.url("/sse")).unwrap(), |server| server.build()).await;
 }
 
 #[tokio::test]
-async fn roots_that_change_are_asked_for_again() {
+async fn changed_roots_are_requested_again() {
     let root = Arc::new(Mutex::new("file:///one".to_owned()));
     let current = root.clone();
     let server = everything().roots_handler(move || {
@@ -195,7 +197,7 @@ async fn roots_that_change_are_asked_for_again() {
     let shows = async |root: &str| {
         let started = std::time::Instant::now();
         while !server.direct_call_tool("get-roots-list", json!({})).await.unwrap().to_text().contains(root) {
-            assert!(started.elapsed() < PATIENT, "{root} is never shown");
+            assert!(started.elapsed() < START_TIMEOUT, "{root} is never listed");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -214,14 +216,14 @@ async fn everything_works_over_standard_streams() {
 
 #[tokio::test]
 async fn everything_works_over_streamable_http() {
-    let listening = Listening::start("node", &[&npm_server("server-everything"), "streamableHttp"]);
+    let listening = TestServer::start("node", &[&npm_server("server-everything"), "streamableHttp"]);
     let log = Arc::default();
     exercise(equipped(McpServerStreamableHttp::new(listening.url("/mcp")).unwrap(), &log).build(), log).await;
 }
 
 #[tokio::test]
 async fn everything_works_over_server_sent_events() {
-    let listening = Listening::start("node", &[&npm_server("server-everything"), "sse"]);
+    let listening = TestServer::start("node", &[&npm_server("server-everything"), "sse"]);
     let log = Arc::default();
     exercise(equipped(McpServerSse::new(listening.url("/sse")).unwrap(), &log).build(), log).await;
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use belljar_client::{
-    CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse, McpServerStdio,
+    BoxError, CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse, McpServerStdio,
     McpServerStreamableHttp, Model, ModelError, ProtocolEra, Root, RunContext, SamplingRequest, SamplingResponse,
     ServerBuilder, ToolOutcome, Toolset,
 };
 use serde_json::{Map, json};
 
-use crate::harness::{Listening, PATIENT, eventually, modern_python, output, script};
+use crate::harness::{START_TIMEOUT, TestServer, eventually, modern_python, output, script};
 
 struct Critic;
 
@@ -27,14 +27,14 @@ impl Model for Critic {
     }
 }
 
-async fn ada(question: Elicitation) -> Result<ElicitationResponse, String> {
+async fn ada(question: Elicitation) -> Result<ElicitationResponse, BoxError> {
     assert_eq!(question.message(), "Who is there?");
     Ok(ElicitationResponse::Accept(Some(Map::from_iter([("name".to_owned(), json!("Ada"))]))))
 }
 
 fn equipped<T>(server: ServerBuilder<T>) -> ServerBuilder<T> {
     server
-        .timeout(PATIENT)
+        .timeout(START_TIMEOUT)
         .sampling_model(Critic)
         .elicitation_handler(ada)
         .roots([Root::new("file:///home/ada/project")])
@@ -44,13 +44,13 @@ fn stdio() -> McpServerStdio {
     equipped(McpServerStdio::new(modern_python()).args([script("modern_server.py"), "stdio".to_owned()]))
 }
 
-fn over_http() -> (Listening, McpServerStreamableHttp) {
-    let listening = Listening::start(&modern_python(), &[&script("modern_server.py"), "streamable-http"]);
+fn over_http() -> (TestServer, McpServerStreamableHttp) {
+    let listening = TestServer::start(&modern_python(), &[&script("modern_server.py"), "streamable-http"]);
     let server = equipped(McpServerStreamableHttp::new(listening.url("/mcp")).unwrap());
     (listening, server)
 }
 
-/// Goes through what both eras have.
+/// Exercises the features common to both eras.
 async fn exercise(server: &McpServer, version: &str) {
     let info = server.info().await.unwrap();
     assert_eq!(info.protocol_version.as_str(), version);
@@ -67,7 +67,7 @@ async fn exercise(server: &McpServer, version: &str) {
     assert_eq!(prompt.messages.len(), 1);
 }
 
-/// Goes through the tool that talks while it works.
+/// Exercises the tool that logs and reports progress.
 async fn talk(server: &McpServer, log: &Arc<Mutex<Vec<String>>>) {
     let options = CallOptions::new().progress_handler({
         let log = log.clone();
@@ -117,7 +117,7 @@ async fn the_legacy_era_works_with_the_same_server() {
 
 #[tokio::test]
 async fn the_legacy_era_works_over_server_sent_events() {
-    let listening = Listening::start(&modern_python(), &[&script("modern_server.py"), "sse"]);
+    let listening = TestServer::start(&modern_python(), &[&script("modern_server.py"), "sse"]);
     let server = equipped(McpServerSse::new(listening.url("/sse")).unwrap()).era(ProtocolEra::Legacy).build();
     let running = server.connect().await.unwrap();
     exercise(&server, "2025-11-25").await;
@@ -125,10 +125,10 @@ async fn the_legacy_era_works_over_server_sent_events() {
 }
 
 #[tokio::test]
-async fn rounds_that_want_input_reach_the_same_handlers() {
+async fn input_rounds_reach_the_same_handlers() {
     let server = stdio().build();
     let answer = output(server.direct_call_tool("ask", json!({})).await.unwrap());
-    // The age is the default that the schema has for it.
+    // The age is the schema's default.
     assert_eq!(answer.as_text(), Some("asked, Ada: What of Ada, 7? Fine. (file:///home/ada/project)"));
     let (_listening, server) = over_http();
     let answer = output(server.build().direct_call_tool("ask", json!({})).await.unwrap());
@@ -136,9 +136,9 @@ async fn rounds_that_want_input_reach_the_same_handlers() {
 }
 
 #[tokio::test]
-async fn runs_have_headers_of_their_own_on_one_connection() {
+async fn runs_have_separate_headers_on_one_connection() {
     let (_listening, server) = over_http();
-    let server = server.header("x-user", "nobody").unwrap().bearer_token("the server's").build();
+    let server = server.header("x-user", "guest").unwrap().bearer_token("the server's").build();
     let running = server.connect().await.unwrap();
     let ask = async |run: RunContext, name: &str| {
         let arguments = Map::from_iter([("name".to_owned(), json!(name))]);
@@ -151,12 +151,12 @@ async fn runs_have_headers_of_their_own_on_one_connection() {
         ask(ada, "authorization"),
         ask(RunContext::new(), "authorization"),
     );
-    assert_eq!([&*first, &*second, &*third, &*fourth], ["ada", "nobody", "Bearer ada's", "Bearer the server's"]);
+    assert_eq!([&*first, &*second, &*third, &*fourth], ["ada", "guest", "Bearer ada's", "Bearer the server's"]);
     running.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn headers_can_be_fetched_anew_for_each_request() {
+async fn header_provider_is_called_for_each_request() {
     let (_listening, server) = over_http();
     let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let server = server
@@ -176,54 +176,62 @@ async fn headers_can_be_fetched_anew_for_each_request() {
 }
 
 #[tokio::test]
-async fn a_list_that_changed_is_asked_for_again() {
-    // This server tells of changes on the modern era only; on the legacy one `server-everything` does.
+async fn changed_list_is_requested_again() {
+    // This server announces changes on the modern era only; for the legacy era `server-everything` covers it.
     let (_listening, server) = over_http();
     let server = server.build();
     let running = server.connect().await.unwrap();
-    // The subscription to changes is taken in the background.
-    tokio::time::sleep(Duration::from_millis(500)).await;
     let before = server.list_tools().await.unwrap().len();
-    server.direct_call_tool("grow", json!({})).await.unwrap();
     let started = std::time::Instant::now();
+    // The subscription is made in the background: only a change after it is announced.
     while server.list_tools().await.unwrap().len() == before {
-        assert!(started.elapsed() < PATIENT, "the list is still the old one");
+        server.direct_call_tool("grow", json!({})).await.unwrap();
+        assert!(started.elapsed() < START_TIMEOUT, "the list is still the old one");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     running.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_resource_that_changes_is_told_of() {
+async fn resource_update_reaches_the_subscriber() {
     let (_listening, server) = over_http();
     let server = server.build();
     let running = server.connect().await.unwrap();
     let mut updates = server.subscribe_resource("mem://note").await.unwrap();
     server.direct_call_tool("touch", json!({})).await.unwrap();
-    tokio::time::timeout(PATIENT, updates.changed()).await.unwrap().unwrap();
+    tokio::time::timeout(START_TIMEOUT, updates.changed()).await.unwrap().unwrap();
     running.close().await.unwrap();
 }
 
+/// Calls `sleep` and drops the call as soon as it reports progress.
+async fn drop_when_started(server: &McpServer) {
+    let started = Arc::new(tokio::sync::Notify::new());
+    let notify = started.clone();
+    let options = CallOptions::new().progress_handler(move |_| notify.notify_one());
+    tokio::select! {
+        outcome = server.call_tool_with("sleep", json!({}), options) => panic!("{outcome:?}"),
+        () = started.notified() => {}
+    }
+}
+
 #[tokio::test]
-async fn a_dropped_call_ends_the_servers_work_on_both_transports() {
+async fn dropped_call_is_cancelled_on_both_transports() {
     let notes = tempfile::NamedTempFile::new().unwrap();
     let server = stdio().env("NOTES", notes.path().display().to_string()).build();
     let running = server.connect().await.unwrap();
-    let call = server.direct_call_tool("sleep", json!({}));
-    tokio::time::timeout(Duration::from_millis(500), call).await.unwrap_err();
-    eventually("the work ends", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
+    drop_when_started(&server).await;
+    eventually("the tool is cancelled", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
     running.close().await.unwrap();
 
     for era in [ProtocolEra::Modern, ProtocolEra::Legacy] {
         let notes = tempfile::NamedTempFile::new().unwrap();
         let script = script("modern_server.py");
         let noting = [("NOTES", notes.path().display().to_string())];
-        let listening = Listening::start_with(&modern_python(), &[&script, "streamable-http"], &noting);
+        let listening = TestServer::start_with(&modern_python(), &[&script, "streamable-http"], &noting);
         let server = equipped(McpServerStreamableHttp::new(listening.url("/mcp")).unwrap()).era(era).build();
         let running = server.connect().await.unwrap();
-        let call = server.direct_call_tool("sleep", json!({}));
-        tokio::time::timeout(Duration::from_millis(500), call).await.unwrap_err();
-        eventually("the work ends", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
+        drop_when_started(&server).await;
+        eventually("the tool is cancelled", || std::fs::read_to_string(notes.path()).unwrap() == "cancelled\n").await;
         running.close().await.unwrap();
     }
 }

@@ -1,28 +1,28 @@
-//! Tokens: how a program gets them, where they are kept, and what becomes of one that is no longer taken.
+//! Tokens: obtaining, storing and refreshing them.
 //!
-//! The suite of [`conformance`](crate::conformance) goes through the protocol itself.
+//! The suite of [`conformance`](crate::conformance) covers the protocol itself.
 
 use std::time::Duration;
 
-use belljar_client::oauth::{FileTokenStore, Loopback, OAuth, TokenStore};
+use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, TokenStore};
 use belljar_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp};
 use serde_json::json;
 
-use crate::harness::{Listening, PATIENT, free_port, output, script};
+use crate::harness::{START_TIMEOUT, TestServer, free_port, output, script};
 
-fn private_server() -> Listening {
-    Listening::start("python3", &["-u", &script("oauth_server.py")])
+fn private_server() -> TestServer {
+    TestServer::start("python3", &["-u", &script("oauth_server.py")])
 }
 
-/// What was asked of the authorization server.
-async fn seen(listening: &Listening) -> Vec<String> {
+/// Returns the requests that the authorization server received.
+async fn seen(listening: &TestServer) -> Vec<String> {
     let text = reqwest::get(listening.url("/seen")).await.unwrap().text().await.unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-/// A user whose browser goes where it is sent.
-fn browser() -> Loopback {
-    Loopback::new(free_port(), |url| {
+/// Returns a prompt whose simulated browser follows the redirect.
+fn browser() -> LoopbackRedirect {
+    LoopbackRedirect::new(free_port(), |url| {
         let url = url.to_owned();
         tokio::spawn(async move { reqwest::get(url).await });
     })
@@ -38,13 +38,13 @@ async fn ask(server: &McpServer) -> String {
 }
 
 #[tokio::test]
-async fn a_user_is_asked_once_and_the_tokens_are_kept() {
+async fn user_is_asked_once_and_tokens_are_stored() {
     let listening = private_server();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tokens").join("private.json");
     let server = || {
         let oauth = oauth().store(FileTokenStore::new(&path));
-        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(PATIENT).oauth(oauth).build()
+        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(START_TIMEOUT).oauth(oauth).build()
     };
     assert_eq!(ask(&server()).await, "for your eyes");
     assert_eq!(seen(&listening).await, ["registration", "consent", "token"]);
@@ -54,16 +54,16 @@ async fn a_user_is_asked_once_and_the_tokens_are_kept() {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
-    // Another run of the program finds them.
+    // Another run of the program finds the tokens.
     assert_eq!(ask(&server()).await, "for your eyes");
     assert_eq!(seen(&listening).await.len(), 3);
 
-    // A token that is no longer taken is refreshed, without the user.
+    // A rejected token is refreshed without the user.
     reqwest::get(listening.url("/expire")).await.unwrap();
     assert_eq!(ask(&server()).await, "for your eyes");
     assert_eq!(seen(&listening).await, ["registration", "consent", "token", "refresh"]);
 
-    // Forgotten, the user is asked again.
+    // After clearing the store the user is asked again.
     FileTokenStore::new(&path).clear().await.unwrap();
     assert!(!path.exists());
     assert_eq!(ask(&server()).await, "for your eyes");
@@ -71,9 +71,10 @@ async fn a_user_is_asked_once_and_the_tokens_are_kept() {
 }
 
 #[tokio::test]
-async fn a_token_that_expires_in_the_middle_is_refreshed() {
+async fn token_that_expires_during_a_connection_is_refreshed() {
     let listening = private_server();
-    let server = McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(PATIENT).oauth(oauth()).build();
+    let server =
+        McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(START_TIMEOUT).oauth(oauth()).build();
     let running = server.connect().await.unwrap();
     reqwest::get(listening.url("/expire")).await.unwrap();
     assert_eq!(ask(&server).await, "for your eyes");
@@ -82,7 +83,7 @@ async fn a_token_that_expires_in_the_middle_is_refreshed() {
 }
 
 #[tokio::test]
-async fn a_user_may_take_longer_than_a_server() {
+async fn waiting_for_consent_does_not_count_as_server_time() {
     let listening = private_server();
     let oauth = OAuth::new("http://127.0.0.1:1/callback", async |url: String| {
         tokio::time::sleep(Duration::from_secs(7)).await;
@@ -96,9 +97,9 @@ async fn a_user_may_take_longer_than_a_server() {
 }
 
 #[tokio::test]
-async fn servers_of_server_sent_events_get_tokens_too() {
+async fn sse_servers_get_tokens() {
     let listening = private_server();
-    let server = McpServerSse::new(listening.url("/sse")).unwrap().timeout(PATIENT).oauth(oauth()).build();
+    let server = McpServerSse::new(listening.url("/sse")).unwrap().timeout(START_TIMEOUT).oauth(oauth()).build();
     let running = server.connect().await.unwrap();
     assert_eq!(ask(&server).await, "for your eyes");
     reqwest::get(listening.url("/expire")).await.unwrap();
@@ -108,10 +109,10 @@ async fn servers_of_server_sent_events_get_tokens_too() {
 }
 
 #[tokio::test]
-async fn a_user_who_does_not_agree_is_an_error() {
+async fn user_who_declines_consent_is_an_error() {
     let listening = private_server();
     for path in ["/mcp", "/sse"] {
-        let oauth = OAuth::new("http://127.0.0.1:1/callback", async |_url: String| Err("no, thank you".to_owned()));
+        let oauth = OAuth::new("http://127.0.0.1:1/callback", async |_url: String| Err("no, thank you".into()));
         let error = match path {
             "/sse" => McpServerSse::new(listening.url(path)).unwrap().oauth(oauth).build().connect().await,
             _ => McpServerStreamableHttp::new(listening.url(path)).unwrap().oauth(oauth).build().connect().await,

@@ -1,4 +1,4 @@
-//! The same tools, called by pydantic-ai 1.107.10 and by us: what comes of a result is the same.
+//! Compares results with those of pydantic-ai 1.107.10 for the same tools.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::harness::{legacy_python, notation, results, script};
 
 #[tokio::test]
-async fn results_come_out_as_they_do_of_pydantic_ai() {
+async fn results_equal_those_of_pydantic_ai() {
     let oracle = Command::new(legacy_python()).arg(script("oracle.py")).output().unwrap();
     assert!(oracle.status.success(), "{}", String::from_utf8_lossy(&oracle.stderr));
     let expected: Map<String, Value> = serde_json::from_slice(&oracle.stdout).unwrap();

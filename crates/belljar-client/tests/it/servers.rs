@@ -1,21 +1,21 @@
-//! npm's reference servers for files and for memory: what an agent would do with them.
+//! npm's reference servers for files and for memory, used as an agent would.
 
 use belljar_client::{McpServerStdio, RunContext, ToolOutcome, Toolset, ToolsetExt};
 use serde_json::{Map, Value, json};
 
-use crate::harness::{PATIENT, npm_server, output};
+use crate::harness::{START_TIMEOUT, npm_server, output};
 
 fn arguments(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
 #[tokio::test]
-async fn files_are_written_and_read() {
+async fn filesystem_server_writes_and_reads_files() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().canonicalize().unwrap();
     let server = McpServerStdio::new("node")
         .args([npm_server("server-filesystem"), root.display().to_string()])
-        .timeout(PATIENT)
+        .timeout(START_TIMEOUT)
         .tool_prefix("fs")
         .build();
     let guard = server.enter().await.unwrap();
@@ -41,19 +41,19 @@ async fn files_are_written_and_read() {
 }
 
 #[tokio::test]
-async fn memory_keeps_what_it_is_told() {
+async fn memory_server_persists_entities() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("memory.jsonl");
     let server = || {
         McpServerStdio::new("node")
             .arg(npm_server("server-memory"))
             .env("MEMORY_FILE_PATH", file.display().to_string())
-            .timeout(PATIENT)
+            .timeout(START_TIMEOUT)
             .build()
     };
     let entity = json!({"entities": [{"name": "Ada", "entityType": "person", "observations": ["writes programs"]}]});
     output(server().direct_call_tool("create_entities", entity).await.unwrap());
-    // Another process of the server finds it.
+    // A new process of the server reads the stored data.
     let graph = output(server().direct_call_tool("read_graph", json!({})).await.unwrap());
     assert_eq!(graph.as_json().unwrap()["entities"][0]["name"], "Ada");
 }

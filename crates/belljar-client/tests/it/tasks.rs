@@ -1,10 +1,10 @@
-//! Calls that a server makes tasks of, with `rmcp`'s server in this process, over a transport that is plugged in.
+//! Calls that a server turns into tasks, with `rmcp`'s server in this process over a custom transport.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_client::transport::{Connected, Connector};
+use belljar_client::transport::{Connector, OpenTransport};
 use belljar_client::{CallOptions, Elicitation, ElicitationResponse, McpError, McpServer, ToolOutcome};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, DetailedTask, GetTaskParams,
@@ -14,9 +14,9 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, Value, json};
 
-use crate::harness::{PATIENT, eventually, output};
+use crate::harness::{START_TIMEOUT, eventually, output};
 
-/// What the server's one task is at, and what was done to it.
+/// The state of the server's only task.
 #[derive(Default)]
 struct State {
     asked: usize,
@@ -24,7 +24,7 @@ struct State {
     cancelled: bool,
 }
 
-/// A server that makes a task of every call.
+/// A server that turns every call into a task.
 #[derive(Clone, Default)]
 struct Slow(Arc<Mutex<State>>);
 
@@ -104,11 +104,11 @@ impl std::fmt::Debug for Slow {
 
 #[async_trait]
 impl Connector for Slow {
-    async fn connect(&self) -> Result<Connected, McpError> {
-        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    async fn connect(&self) -> Result<OpenTransport, McpError> {
+        let (client_end, server_end) = tokio::io::duplex(64 * 1024);
         let server = self.clone();
-        tokio::spawn(async move { server.serve(theirs).await.unwrap().waiting().await });
-        Ok(Connected::new(ours))
+        tokio::spawn(async move { server.serve(server_end).await.unwrap().waiting().await });
+        Ok(OpenTransport::new(client_end))
     }
 
     fn identity(&self) -> String {
@@ -119,11 +119,11 @@ impl Connector for Slow {
 fn server(slow: &Slow) -> McpServer {
     let agree =
         async |_: Elicitation| Ok(ElicitationResponse::Accept(Some(Map::from_iter([("go".to_owned(), json!(true))]))));
-    McpServer::custom(slow.clone()).timeout(PATIENT).elicitation_handler(agree).build()
+    McpServer::custom(slow.clone()).timeout(START_TIMEOUT).elicitation_handler(agree).build()
 }
 
 #[tokio::test]
-async fn a_task_is_followed_to_its_end_with_questions_and_progress() {
+async fn task_is_polled_with_elicitation_and_progress() {
     let steps = Arc::new(Mutex::new(Vec::new()));
     let seen = steps.clone();
     let options = CallOptions::new().progress_handler(move |step| seen.lock().unwrap().push(step.message.unwrap()));
@@ -133,13 +133,13 @@ async fn a_task_is_followed_to_its_end_with_questions_and_progress() {
 }
 
 #[tokio::test]
-async fn a_task_that_fails_is_a_retry() {
+async fn failed_task_is_a_retry() {
     let outcome = server(&Slow::default()).direct_call_tool("fails", json!({})).await.unwrap();
     assert_eq!(outcome, ToolOutcome::retry("no luck"));
 }
 
 #[tokio::test]
-async fn a_task_whose_call_is_dropped_is_cancelled() {
+async fn dropped_call_cancels_its_task() {
     let slow = Slow::default();
     let server = server(&slow);
     let running = server.connect().await.unwrap();

@@ -1,4 +1,4 @@
-//! Toolsets made of toolsets, and an agent that uses them.
+//! Combinators of toolsets, and an agent that uses them.
 
 use std::sync::{Arc, Mutex};
 
@@ -40,12 +40,13 @@ async fn toolsets_are_prefixed_filtered_renamed_and_prepared() {
 }
 
 #[tokio::test]
-async fn toolsets_that_share_a_name_are_an_error_that_suggests_a_prefix() {
+async fn name_clash_of_toolsets_is_an_error_with_a_hint() {
     let both = CombinedToolset::new().with(faulty("none").id("one").build()).with(faulty("none").id("two").build());
     let error = both.tools(&RunContext::new()).await.unwrap_err();
-    let text = error.to_string();
+    let (text, hint) = (error.to_string(), error.hint().unwrap());
     assert!(matches!(error, McpError::NameClash { .. }), "{error:?}");
-    assert!(text.contains("one") && text.contains("two") && text.contains("tool_prefix"), "{text}");
+    assert!(text.contains("one") && text.contains("two"), "{text}");
+    assert!(hint.contains("tool_prefix"), "{hint}");
 
     let both = CombinedToolset::new()
         .with(faulty("none").tool_prefix("one").build())
@@ -81,7 +82,7 @@ async fn calls_wait_for_approval() {
 }
 
 #[tokio::test]
-async fn failures_are_retries_or_errors_as_one_likes() {
+async fn tool_failures_follow_the_configured_behavior() {
     let server = results().tool_error_behavior(ToolErrorBehavior::Error).build();
     let _running = server.connect().await.unwrap();
     let error = server.direct_call_tool("error", json!({})).await.unwrap_err();
@@ -94,13 +95,13 @@ async fn failures_are_retries_or_errors_as_one_likes() {
     let _running = server.connect().await.unwrap();
     let outcome = server.direct_call_tool("error", json!({})).await.unwrap();
     assert_eq!(outcome, ToolOutcome::Failed("went wrong".to_owned()));
-    // What the protocol refuses can still be mended.
+    // Protocol errors remain retries.
     let outcome = server.direct_call_tool("protocol_error_params", json!({})).await.unwrap();
     assert!(matches!(outcome, ToolOutcome::Retry(_)), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn models_see_the_tools_that_are_enabled() {
+async fn models_see_only_enabled_tools() {
     let server = faulty("none").tool_prefix("p").enabled_tools(["fine", "act"]).disabled_tools(["act"]).build();
     let _running = server.connect().await.unwrap();
     assert_eq!(names(&server).await, ["p_fine"]);
@@ -109,7 +110,7 @@ async fn models_see_the_tools_that_are_enabled() {
         let error = call(&server, hidden).await.unwrap_err();
         assert!(matches!(error, McpError::UnknownTool { .. }) && error.to_string().contains("`p_fine`"), "{error:?}");
     }
-    // The program itself may.
+    // The program itself may still call it.
     assert_eq!(server.direct_call_tool("act", json!({})).await.unwrap().to_text(), "done");
 }
 
@@ -132,8 +133,8 @@ async fn definitions_carry_schemas_annotations_and_settings() {
 mod agent;
 
 #[tokio::test]
-async fn the_example_agent_mends_its_call_and_answers() {
-    let answer = agent::run(agent::pretend, &everything().build(), "What is two and three?").await.unwrap();
+async fn example_agent_corrects_its_call_and_answers() {
+    let answer = agent::run(agent::simulate, &everything().build(), "What is two and three?").await.unwrap();
     assert_eq!(answer, "The sum of 2 and 3 is 5.");
     let stubborn: agent::Decide = |_, _| agent::Decision::Call("get-sum".to_owned(), Map::new());
     let answer = agent::run(stubborn, &everything().build(), "").await.unwrap();

@@ -1,19 +1,21 @@
-//! The host functions under libc's `dlopen`, `dlsym` and `dlerror`. `dlclose` is libc's alone: nothing is ever unloaded.
+//! The host functions behind libc's `dlopen`, `dlsym` and `dlerror`. libc implements `dlclose` alone: libraries are
+//! never unloaded.
 
 use wasmtime::{AsContextMut, Linker, Result, Trap};
 
-use super::error::{Failure, LinkError};
+use super::error::{LinkError, LinkFailure};
 use super::load::{self, Mode};
 use super::{Context, scope};
 use crate::Errno;
 use crate::exports::{self, ShadowStack};
-use crate::guest::{GuestMemory, PATH_MAX, Ptr, field};
-use crate::host::{Call, Host, Termination};
+use crate::guest_memory::{GuestMemory, PATH_MAX, Ptr, field};
+use crate::host::{Call, Host};
+use crate::termination::Termination;
 
 /// Offsets into `struct dso` (`system/lib/libc/dynlink.c`, read by `libdylink.js`).
 ///
-/// libc also reads the whole file into memory and leaves its address at 28. That is the guest's to change, and so is
-/// never looked at: the host has the file itself.
+/// libc also reads the whole file into memory and stores its address at offset 28. The guest can change those bytes, so
+/// they are never used: the host has the file itself.
 mod dso {
     pub(super) const FLAGS: u32 = 4;
     pub(super) const MEMORY_ALLOCATED: u32 = 8;
@@ -26,21 +28,21 @@ mod dso {
 
 const RTLD_NOLOAD: u32 = 4;
 const RTLD_GLOBAL: u32 = 256;
-/// The handle of the main module, and of everything that is global.
+/// The handle of the main module and of all global symbols.
 const RTLD_DEFAULT: Ptr = 0;
-/// Bytes of an error message that the guest gets.
-const MESSAGE_MAX: usize = 1000;
+/// The maximum length in bytes of an error message for the guest.
+const MAX_MESSAGE: usize = 1000;
 
 pub(crate) fn define(linker: &mut Linker<Host>) -> Result<()> {
     linker.func_wrap("env", "_dlopen_js", dlopen)?;
     linker.func_wrap("env", "_emscripten_dlopen_js", dlopen_with_callbacks)?;
     linker.func_wrap("env", "_dlsym_js", dlsym)?;
-    // With threads, others learn of a symbol by its number. There are no threads.
+    // With threads, this shares a resolved symbol with other threads. Here there is only one.
     linker.func_wrap("env", "_dlsym_catchup_js", |_: i32, _: i32| 0)?;
     Ok(())
 }
 
-/// Loads the library that the `struct dso` at `handle` names: 1, or 0 with `dlerror` set.
+/// Loads the library that the `struct dso` at `handle` names. Returns 1, or 0 after setting `dlerror`.
 fn dlopen(mut call: Call<'_>, handle: Ptr) -> Result<i32> {
     let mut store = call.as_context_mut();
     match open(&mut store, handle) {
@@ -49,7 +51,7 @@ fn dlopen(mut call: Call<'_>, handle: Ptr) -> Result<i32> {
     }
 }
 
-/// `emscripten_dlopen`: as `dlopen`, at once, and then calls one of two functions.
+/// Implements `emscripten_dlopen`: loads the library at once like `dlopen`, and then calls one of two functions.
 fn dlopen_with_callbacks(mut call: Call<'_>, handle: Ptr, success: u32, error: u32, user_data: Ptr) -> Result<()> {
     let mut store = call.as_context_mut();
     let callback = match open(&mut store, handle) {
@@ -64,7 +66,7 @@ fn dlopen_with_callbacks(mut call: Call<'_>, handle: Ptr, success: u32, error: u
     callback.call(&mut call, (handle, user_data))
 }
 
-fn open(store: &mut Context<'_>, handle: Ptr) -> Result<(), Failure> {
+fn open(store: &mut Context<'_>, handle: Ptr) -> Result<(), LinkFailure> {
     let request = with_memory(store, |memory| read_request(memory, handle))?.map_err(|_| LinkError::Name)?;
     let (index, new) = load::open(store, &request.name, request.mode)?;
     store.data_mut().linked.handles.insert(handle, index);
@@ -84,20 +86,20 @@ fn open(store: &mut Context<'_>, handle: Ptr) -> Result<(), Failure> {
     Ok(written.map_err(|_| LinkError::Name)?)
 }
 
-struct Request {
+struct DlopenRequest {
     name: String,
     mode: Mode,
 }
 
-fn read_request(memory: &mut GuestMemory<'_>, handle: Ptr) -> Result<Request, Errno> {
+fn read_request(memory: &mut GuestMemory<'_>, handle: Ptr) -> Result<DlopenRequest, Errno> {
     let flags = memory.read_u32(field(handle, dso::FLAGS)?)?;
-    Ok(Request {
+    Ok(DlopenRequest {
         name: memory.path(field(handle, dso::NAME)?)?.to_owned(),
         mode: Mode { global: flags & RTLD_GLOBAL != 0, only_loaded: flags & RTLD_NOLOAD != 0 },
     })
 }
 
-/// The address of `symbol` in the library of `handle` and those it needs; 0 with `dlerror` set when there is none.
+/// Returns the address of `symbol` in the library of `handle` and those it needs, or 0 after setting `dlerror`.
 fn dlsym(mut call: Call<'_>, handle: Ptr, symbol: Ptr, _index: Ptr) -> Result<Ptr> {
     let mut store = call.as_context_mut();
     match find(&mut store, handle, symbol) {
@@ -106,7 +108,7 @@ fn dlsym(mut call: Call<'_>, handle: Ptr, symbol: Ptr, _index: Ptr) -> Result<Pt
     }
 }
 
-fn find(store: &mut Context<'_>, handle: Ptr, symbol: Ptr) -> Result<Ptr, Failure> {
+fn find(store: &mut Context<'_>, handle: Ptr, symbol: Ptr) -> Result<Ptr, LinkFailure> {
     let name = with_memory(store, |memory| Ok(memory.c_bytes(symbol, PATH_MAX)?.to_vec()))?;
     let name = name.ok().and_then(|name| String::from_utf8(name).ok()).ok_or(LinkError::Name)?;
     let definition = if handle == RTLD_DEFAULT {
@@ -135,23 +137,23 @@ fn with_memory<R>(
     Ok(f(&mut GuestMemory::new(main.memory.data_mut(&mut *store))))
 }
 
-/// Tells the guest by `dlerror`, or goes on unwinding.
-fn report(store: &mut Context<'_>, failure: Failure) -> Result<()> {
+/// Sets `dlerror`, or continues unwinding.
+fn report(store: &mut Context<'_>, failure: LinkFailure) -> Result<()> {
     let error = match failure {
-        Failure::Link(error) => error,
-        Failure::Unwind(error) => return Err(error),
+        LinkFailure::Link(error) => error,
+        LinkFailure::Unwind(error) => return Err(error),
     };
-    // `__dl_seterr` takes a format like `printf`.
+    // `__dl_seterr` takes a format string like `printf`.
     let mut message = error.to_string().replace('%', "%%").replace('\0', " ").into_bytes();
-    message.truncate(MESSAGE_MAX);
+    message.truncate(MAX_MESSAGE);
     message.push(0);
 
-    let stack = ShadowStack::enter(store)?;
+    let stack = ShadowStack::current(store)?;
     let length = u32::try_from(message.len()).map_err(|_| Trap::MemoryOutOfBounds)?;
     let text = stack.top().saturating_sub(length) & !15;
     with_memory(store, |memory| memory.write(text, &message))?.map_err(|_| Trap::MemoryOutOfBounds)?;
     stack.lower(store, text)?;
     let set = exports::call(&mut *store, "__dl_seterr", &[text, 0]);
-    stack.leave(store)?;
+    stack.restore(store)?;
     set.map(drop)
 }

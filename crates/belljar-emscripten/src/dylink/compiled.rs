@@ -1,4 +1,4 @@
-//! A library on the disk: translated, compiled and written to a directory once, opened by every process after that.
+//! A library on disk: translated, compiled and written to a directory once, and opened from there by later processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use sha2::{Digest, Sha256};
 use wasmtime::Module;
 
 use super::library::{Data, Library, LibraryError, LibraryHash};
-use crate::engine::{Effort, Engine};
+use crate::engine::{CompileTier, Engine};
 use crate::fs::FileBytes;
 use crate::translate::{self, Dylink, Options, Symbols};
 
-/// The module, compiled.
+/// The compiled module.
 const CODE: &str = "library.cwasm";
-/// What to know before linking it.
+/// The [`Description`] of the library.
 const DESCRIPTION: &str = "library.description";
-/// The bytes of its data segments, one after the other.
+/// The concatenated bytes of its data segments.
 const DATA: &str = "library.data";
 
 #[derive(Serialize, Deserialize)]
@@ -25,17 +25,17 @@ struct Description {
     hash: LibraryHash,
     symbols: Symbols,
     dylink: Dylink,
-    /// Address relative to `__memory_base`, and length, of each piece of the data.
+    /// The address relative to `__memory_base`, and the length, of each data segment.
     segments: Vec<(u32, u32)>,
 }
 
 impl Library {
-    /// Translates and compiles the side module `wasm` and writes the result into `directory`, which must exist. Whatever the
-    /// effort, what is written is the same library: snapshots do not tell one from the other.
+    /// Translates and compiles the side module `wasm` and writes the result into `directory`, which must exist. The
+    /// result is the same library for every tier: snapshots do not distinguish them.
     ///
     /// # Errors
-    /// When it is no side module, uses something that this host does not have, or cannot be written.
-    pub fn compile(engine: &Engine, effort: Effort, wasm: &[u8], directory: &Path) -> Result<(), LibraryError> {
+    /// Fails if `wasm` is not a side module, uses a feature that this host does not support, or cannot be written.
+    pub fn compile(engine: &Engine, effort: CompileTier, wasm: &[u8], directory: &Path) -> Result<(), LibraryError> {
         let options = Options { safepoints: true, ..Options::default() };
         let translated = translate::translate(wasm, &options);
         let translated = translated.map_err(|error| LibraryError::NotASideModule(error.to_string()))?;
@@ -64,20 +64,20 @@ impl Library {
         write(directory, DESCRIPTION, &description)
     }
 
-    /// Opens what [`Library::compile`] wrote.
+    /// Opens the files that [`Library::compile`] wrote.
     ///
     /// # Safety
-    /// The files in `directory` must be exactly those that [`Library::compile`] wrote: they hold native code.
+    /// The files in `directory` must be exactly those that [`Library::compile`] wrote: they contain native code.
     ///
     /// # Errors
-    /// When a file is missing or was made by another build.
+    /// Fails if a file is missing or was written by another build.
     pub unsafe fn open(engine: &Engine, directory: &Path) -> Result<Self, LibraryError> {
         let path = directory.join(DESCRIPTION);
         let bytes = fs::read(&path).map_err(unavailable(&path))?;
         let description: Option<Description> = postcard::from_bytes(&bytes).ok();
         let description = description.filter(|description| description.fingerprint == engine.fingerprint());
         let description = description.ok_or_else(|| {
-            LibraryError::Unavailable(format!("{} was made by another build; remove it", directory.display()))
+            LibraryError::Unavailable(format!("{} was written by another build", directory.display()))
         })?;
         let path = directory.join(DATA);
         let bytes = FileBytes::map(&path).map_err(unavailable(&path))?;
@@ -90,7 +90,7 @@ impl Library {
             data.push(Data { offset, bytes: piece });
             start = end;
         }
-        // SAFETY: the caller vouches for the files.
+        // SAFETY: the caller guarantees that the files are those that `compile` wrote.
         let module = unsafe { Module::deserialize_file(engine.wasmtime(), directory.join(CODE)) };
         let module = module.map_err(|error| LibraryError::Unavailable(format!("{error:#}")))?;
         Self::new(description.hash, module, data, description.symbols, description.dylink)

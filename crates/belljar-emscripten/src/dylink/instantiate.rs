@@ -1,5 +1,5 @@
-//! Instantiates a library at given bases. Shared by loading, which finds out where each function comes from, and by
-//! restoring, which knows.
+//! Instantiates a library at given bases. Used for loading, which determines the origin of each imported function, and
+//! for restoring, where the origins are known.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -10,32 +10,33 @@ use wasmtime::{
 };
 
 use super::Context;
-use super::error::{Failure, LinkError};
+use super::error::{LinkError, LinkFailure};
 use super::library::Import;
-use super::load::unfit;
+use super::load::library_error;
 use super::scope::{self, Definition};
 use crate::exports;
-use crate::host::{Call, Termination};
+use crate::host::Call;
+use crate::termination::Termination;
 use crate::translate::Symbol;
 
-/// Where an imported function comes from.
+/// The origin of an imported function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Binding {
-    /// The function in this table slot: of the main module or of a library instantiated earlier.
+    /// The function in this table slot, of the main module or of a library instantiated earlier.
     Slot(u32),
     /// The host's function of the import's name.
     Host,
-    /// Looked up when it is first called: the library's own, one of a library still to come, or undefined.
+    /// Looked up when it is first called: a function of the library itself or of one instantiated later, or undefined.
     Lazy,
 }
 
-/// Instantiates the library at `index`, whose bases are set. Functions come from where `bindings` says, or from where
-/// they are found now. Writes the library's functions into the table, and nothing into memory.
+/// Instantiates the library at `index`, whose bases are set. `bindings` are the origins of its functions, which are
+/// looked up if it is `None`. Writes the library's functions into the table, but does not write to memory.
 pub(super) fn instantiate(
     store: &mut Context<'_>,
     index: usize,
     bindings: Option<Vec<Binding>>,
-) -> Result<(), Failure> {
+) -> Result<(), LinkFailure> {
     let Some(loaded) = store.data().linked.get(index) else { return Ok(()) };
     let (library, path) = (loaded.library.clone(), loaded.path.clone());
     let (memory_base, table_base) = (loaded.memory_base, loaded.table_base);
@@ -89,8 +90,9 @@ pub(super) fn instantiate(
         });
     }
 
-    // No code of the guest's runs here: an error is about the library.
-    let instance = Instance::new(&mut *store, &library.module, &imports).map_err(|error| unfit(&path, &error))?;
+    // No guest code runs here, so an error concerns the library.
+    let instance =
+        Instance::new(&mut *store, &library.module, &imports).map_err(|error| library_error(&path, &error))?;
     if let Some(loaded) = store.data_mut().linked.get_mut(index) {
         loaded.instance = Some(instance);
         loaded.addresses = addresses;
@@ -103,7 +105,7 @@ fn global(store: &mut Context<'_>, value: u32, mutability: Mutability) -> wasmti
     Global::new(&mut *store, GlobalType::new(ValType::I32, mutability), Val::I32(value.cast_signed()))
 }
 
-/// Where the function `name`, which the library at `index` imports, comes from.
+/// Returns the origin of the function `name`, which the library at `index` imports.
 fn bind(store: &mut Context<'_>, index: usize, name: &str) -> Result<Binding, LinkError> {
     Ok(match scope::resolve(store, index, name)? {
         Some(Definition::Main(Symbol::Function(slot))) => Binding::Slot(slot),
@@ -116,7 +118,7 @@ fn bind(store: &mut Context<'_>, index: usize, name: &str) -> Result<Binding, Li
     })
 }
 
-/// A function that finds the one it stands for when it is first called.
+/// Creates a function that looks its target up when it is first called.
 fn forwarder(store: &mut Context<'_>, index: usize, name: &str, ty: FuncType) -> Func {
     let name: Arc<str> = name.into();
     let found: OnceLock<Func> = OnceLock::new();

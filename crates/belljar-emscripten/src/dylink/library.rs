@@ -5,10 +5,10 @@ use wasmtime::{ExternType, Module, Mutability};
 use crate::fs::FileBytes;
 use crate::translate::{Dylink, Segment, Symbol, Symbols};
 
-/// sha256 of a library's file, by which a snapshot names it.
+/// The SHA-256 of a library's file, by which a snapshot identifies it.
 pub type LibraryHash = [u8; 32];
 
-/// A compiled side module. Nothing in it belongs to one instance.
+/// A compiled side module, independent of any instance.
 pub struct Library {
     pub(super) hash: LibraryHash,
     pub(super) module: Module,
@@ -18,10 +18,10 @@ pub struct Library {
     pub(super) imports: Vec<Import>,
 }
 
-/// One piece of what a library's memory holds at the start.
+/// A part of a library's initial memory.
 #[derive(Debug, Clone)]
 pub struct Data {
-    /// Address of the first byte, relative to `__memory_base`.
+    /// The address of the first byte, relative to `__memory_base`.
     pub offset: u32,
     /// The bytes.
     pub bytes: FileBytes,
@@ -33,42 +33,42 @@ impl From<Segment> for Data {
     }
 }
 
-/// Why a file cannot be used as a library.
+/// An error in using a file as a library.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LibraryError {
-    /// It is no WebAssembly, or lacks a `dylink.0` section.
-    #[error("it is not a side module: {0}")]
+    /// The file is not a WebAssembly module, or lacks a `dylink.0` section.
+    #[error("not a side module: {0}")]
     NotASideModule(String),
-    /// It uses something that this host does not know, or does not compile.
-    #[error("it cannot be compiled: {0}")]
+    /// The library uses a feature that this host does not support, or failed to compile.
+    #[error("failed to compile: {0}")]
     Compile(String),
-    /// It says one thing and does another.
-    #[error("it contradicts itself: {0}")]
+    /// The library is inconsistent.
+    #[error("inconsistent: {0}")]
     Malformed(String),
-    /// What is known of the main module, or of the library, could not be read.
-    #[error("the host could not read what it needs: {0}")]
+    /// A file that describes the main module or the library could not be read.
+    #[error("failed to read: {0}")]
     Unavailable(String),
 }
 
-/// One import of a side module, by what the dynamic linker does for it.
+/// An import of a side module, classified by how the dynamic linker resolves it.
 pub(super) enum Import {
     MemoryBase,
     TableBase,
     /// Any function: of the main module, of another library or of the host.
     Function(String),
-    /// `GOT.mem` and `GOT.func`: an address, in a global of the library's own.
+    /// `GOT.mem` and `GOT.func`: an address, in one of the library's own globals.
     Address(String),
-    /// An export of the main module: its memory, table, stack pointer, tags.
+    /// An export of the main module: its memory, table, stack pointer or tags.
     Main(String),
 }
 
 impl Library {
-    /// Puts a library together: `module` is compiled from the `Translated` that `segments`, `symbols` and `dylink`
-    /// come from, and `hash` is that of the file it was translated from.
+    /// Assembles a library: `module` is compiled from the `Translated` that `segments`, `symbols` and `dylink` belong
+    /// to, and `hash` is that of the file it was translated from.
     ///
     /// # Errors
     ///
-    /// [`LibraryError::Malformed`] when the parts do not fit each other.
+    /// Fails with [`LibraryError::Malformed`] if the parts are inconsistent.
     pub fn new(
         hash: LibraryHash,
         module: Module,
@@ -79,12 +79,12 @@ impl Library {
         for segment in &segments {
             let end = u64::from(segment.offset) + segment.bytes.len() as u64;
             if end > u64::from(dylink.memory_size) {
-                return Err(malformed("a data segment lies outside of the memory that it asks for"));
+                return Err(malformed("a data segment lies outside of the memory that it requests"));
             }
         }
         for (name, symbol) in &symbols.0 {
             if matches!(symbol, Symbol::Function(slot) if *slot >= dylink.table_size) {
-                return Err(malformed(format!("`{name}` lies outside of the table slots that it asks for")));
+                return Err(malformed(format!("`{name}` lies outside of the table slots that it requests")));
             }
         }
         if !dylink.memory_align.is_power_of_two() || !dylink.table_align.is_power_of_two() {
@@ -103,12 +103,12 @@ impl Library {
         Ok(Self { hash, module, segments, symbols, dylink, imports })
     }
 
-    /// sha256 of the file.
+    /// Returns the SHA-256 of the file.
     pub fn hash(&self) -> &LibraryHash {
         &self.hash
     }
 
-    /// Names of the symbols whose addresses the library takes.
+    /// Returns the names of the symbols whose addresses the library imports.
     pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
         self.imports.iter().filter_map(|import| match import {
             Import::Address(name) => Some(name.as_str()),
@@ -124,7 +124,11 @@ fn classify(module: &str, name: &str, ty: &ExternType) -> Result<Import, Library
         ("GOT.mem" | "GOT.func", _, ExternType::Global(_)) => Import::Address(name.to_owned()),
         (_, _, ExternType::Func(_)) => Import::Function(name.to_owned()),
         ("env", _, _) => Import::Main(name.to_owned()),
-        _ => return Err(malformed(format!("it imports `{module}.{name}`, which no linker offers"))),
+        _ => {
+            return Err(malformed(format!(
+                "it imports `{module}.{name}`, which is not a known import of the dynamic linker"
+            )));
+        }
     })
 }
 

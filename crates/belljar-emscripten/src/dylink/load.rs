@@ -1,4 +1,4 @@
-//! Loading: finds a library and what it needs, gives each its place, and starts them.
+//! Loading: finds a library and its dependencies, allocates memory and table slots for each, and initialises them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,29 +6,30 @@ use std::sync::Arc;
 
 use wasmtime::{Ref, Trap, Val};
 
-use super::error::{Failure, LinkError};
-use super::search::{self, Found};
-use super::{Context, Library, LibraryError, Linked, Loaded, instantiate, scope};
+use super::error::{LinkError, LinkFailure};
+use super::search::{self, LibraryFile};
+use super::{Context, Library, LibraryError, LinkState, LoadedLibrary, instantiate, scope};
 use crate::exports;
 use crate::fs::FileBytes;
-use crate::guest::{GuestMemory, Ptr, field};
+use crate::guest_memory::{GuestMemory, Ptr, field};
 use crate::translate::START_EXPORT;
 
-/// Libraries that one `dlopen` can bring in.
-const LIBRARIES_MAX: usize = 256;
+/// The maximum number of libraries that one `dlopen` can load.
+const MAX_LIBRARIES: usize = 256;
 
-/// What `dlopen` was asked for.
+/// The mode argument of `dlopen`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mode {
-    /// `RTLD_GLOBAL`: every library sees the symbols.
+    /// `RTLD_GLOBAL`: the symbols are visible to every library.
     pub(super) global: bool,
-    /// `RTLD_NOLOAD`: only a library that is there already will do.
+    /// `RTLD_NOLOAD`: fail unless the library is loaded already.
     pub(super) only_loaded: bool,
 }
 
-/// Loads the library that a program names, unless it is loaded already. Gives its index, and whether it is new.
-pub(super) fn open(store: &mut Context<'_>, name: &str, mode: Mode) -> Result<(usize, bool), Failure> {
-    let Found { path, file } = search::for_program(store, name)?;
+/// Loads a library by the name that a program passes, unless it is loaded already. Returns its index, and whether it is
+/// new.
+pub(super) fn open(store: &mut Context<'_>, name: &str, mode: Mode) -> Result<(usize, bool), LinkFailure> {
+    let LibraryFile { path, file } = search::resolve_dlopen(store, name)?;
     match file {
         Ok(index) => {
             if mode.global {
@@ -38,30 +39,30 @@ pub(super) fn open(store: &mut Context<'_>, name: &str, mode: Mode) -> Result<(u
         }
         Err(_) if mode.only_loaded => Err(LinkError::NotLoaded { path }.into()),
         Err(bytes) => {
-            let mut plan = Plan::default();
+            let mut plan = LoadPlan::default();
             plan.discover(store, path, &bytes)?;
-            let new = plan.enter(&mut store.data_mut().linked, mode.global);
+            let new = plan.register(&mut store.data_mut().linked, mode.global);
             let started = start(store, new.clone());
             if started.is_err() {
-                abandon(&mut store.data_mut().linked, new.clone());
+                rollback(&mut store.data_mut().linked, new.clone());
             }
-            // What is needed comes first, so that what was asked for is the last.
+            // Dependencies come first, so the requested library is the last.
             started.map(|()| (new.end - 1, true))
         }
     }
 }
 
-/// `RTLD_GLOBAL` for a library that was loaded without, and for those it needs.
-fn make_global(linked: &mut Linked, index: usize) {
-    for index in linked.with_needed(index) {
+/// Applies `RTLD_GLOBAL` to a library that was loaded without it, and to its dependencies.
+fn make_global(linked: &mut LinkState, index: usize) {
+    for index in linked.with_dependencies(index) {
         if let Some(loaded) = linked.get_mut(index) {
             loaded.global = true;
         }
     }
 }
 
-/// Forgets libraries whose load failed.
-fn abandon(linked: &mut Linked, failed: Range<usize>) {
+/// Removes libraries whose load failed.
+fn rollback(linked: &mut LinkState, failed: Range<usize>) {
     for index in failed {
         if let Some(place) = linked.loaded.get_mut(index) {
             *place = None;
@@ -72,33 +73,33 @@ fn abandon(linked: &mut Linked, failed: Range<usize>) {
     }
 }
 
-/// The libraries that one `dlopen` brings in. Making a plan changes nothing in the guest.
+/// The libraries that one `dlopen` loads. Planning does not change the guest.
 #[derive(Default)]
-struct Plan {
-    /// In the order in which they were found.
-    planned: Vec<Planned>,
-    /// In the order in which they are to be loaded: what is needed first, as far as that is possible in a circle.
+struct LoadPlan {
+    /// The libraries in the order in which they were found.
+    planned: Vec<PlannedLibrary>,
+    /// The order in which to load them: dependencies first, as far as possible in a cycle.
     order: Vec<usize>,
 }
 
-struct Planned {
+struct PlannedLibrary {
     path: String,
     library: Arc<Library>,
-    needed: Vec<Needed>,
+    needed: Vec<Dependency>,
 }
 
-enum Needed {
-    /// There already, by index.
+enum Dependency {
+    /// The index of a library that is already loaded.
     Loaded(usize),
-    /// To be loaded too, by place in the plan.
+    /// The index in the plan of a library that is to be loaded.
     Planned(usize),
 }
 
-impl Plan {
-    /// Adds the library at `path` and all that it needs; gives its place in the plan.
-    fn discover(&mut self, store: &mut Context<'_>, path: String, bytes: &FileBytes) -> Result<usize, Failure> {
-        if self.planned.len() >= LIBRARIES_MAX {
-            return Err(LinkError::TooMany { path, limit: LIBRARIES_MAX }.into());
+impl LoadPlan {
+    /// Adds the library at `path` and all its dependencies. Returns its index in the plan.
+    fn discover(&mut self, store: &mut Context<'_>, path: String, bytes: &FileBytes) -> Result<usize, LinkFailure> {
+        if self.planned.len() >= MAX_LIBRARIES {
+            return Err(LinkError::TooMany { path, limit: MAX_LIBRARIES }.into());
         }
         let libraries = store.data().linked.program()?.libraries().ok_or(LinkError::Disabled)?.clone();
         let library = libraries.library(bytes).map_err(|source| LinkError::Library { path: path.clone(), source })?;
@@ -106,15 +107,17 @@ impl Plan {
         store.data().stop.check()?;
 
         let place = self.planned.len();
-        self.planned.push(Planned { path: path.clone(), library: library.clone(), needed: Vec::new() });
+        self.planned.push(PlannedLibrary { path: path.clone(), library: library.clone(), needed: Vec::new() });
         for name in &library.dylink.needed {
-            let found = search::for_library(store, &path, &library.dylink.runtime_path, name)?;
+            let found = search::resolve_needed(store, &path, &library.dylink.runtime_path, name)?;
             let needed = match found.file {
-                Ok(index) => Needed::Loaded(index),
-                Err(bytes) => Needed::Planned(match self.planned.iter().position(|other| other.path == found.path) {
-                    Some(place) => place,
-                    None => self.discover(store, found.path, &bytes)?,
-                }),
+                Ok(index) => Dependency::Loaded(index),
+                Err(bytes) => {
+                    Dependency::Planned(match self.planned.iter().position(|other| other.path == found.path) {
+                        Some(place) => place,
+                        None => self.discover(store, found.path, &bytes)?,
+                    })
+                }
             };
             if let Some(planned) = self.planned.get_mut(place) {
                 planned.needed.push(needed);
@@ -124,18 +127,18 @@ impl Plan {
         Ok(place)
     }
 
-    /// Puts the planned libraries behind those that are loaded, without an instance as yet; gives their indices.
-    fn enter(self, linked: &mut Linked, global: bool) -> Range<usize> {
+    /// Appends the planned libraries, without instances, to the loaded ones. Returns their indices.
+    fn register(self, linked: &mut LinkState, global: bool) -> Range<usize> {
         let first = linked.loaded.len();
         let index_of: HashMap<usize, usize> = self.order.iter().copied().zip(first..).collect();
-        let mut planned: Vec<Option<Planned>> = self.planned.into_iter().map(Some).collect();
+        let mut planned: Vec<Option<PlannedLibrary>> = self.planned.into_iter().map(Some).collect();
         for place in self.order {
             let Some(planned) = planned.get_mut(place).and_then(Option::take) else { continue };
             let needed = planned.needed.into_iter().filter_map(|needed| match needed {
-                Needed::Loaded(index) => Some(index),
-                Needed::Planned(place) => index_of.get(&place).copied(),
+                Dependency::Loaded(index) => Some(index),
+                Dependency::Planned(place) => index_of.get(&place).copied(),
             });
-            linked.loaded.push(Some(Loaded::new(planned.path, planned.library, needed.collect(), global)));
+            linked.loaded.push(Some(LoadedLibrary::new(planned.path, planned.library, needed.collect(), global)));
         }
         if global && let Some(last) = linked.loaded.len().checked_sub(1) {
             make_global(linked, last);
@@ -144,26 +147,26 @@ impl Plan {
     }
 }
 
-/// Gives new libraries their places and runs their initialisers.
-fn start(store: &mut Context<'_>, new: Range<usize>) -> Result<(), Failure> {
+/// Allocates memory and table slots for new libraries, and runs their initialisers.
+fn start(store: &mut Context<'_>, new: Range<usize>) -> Result<(), LinkFailure> {
     for index in new.clone() {
         check_addresses(store, index)?;
     }
     let mut allocated = Vec::new();
-    let placed = (|| {
+    let allocation = (|| {
         for index in new.clone() {
-            place(store, index, &mut allocated)?;
+            allocate(store, index, &mut allocated)?;
             instantiate::instantiate(store, index, None)?;
         }
         new.clone().try_for_each(|index| fill_addresses(store, index))
     })();
-    if let Err(Failure::Link(error)) = placed {
+    if let Err(LinkFailure::Link(error)) = allocation {
         for address in allocated {
             exports::call(&mut *store, "free", &[address])?;
         }
         return Err(error.into());
     }
-    placed?;
+    allocation?;
 
     for index in new.clone() {
         fill_memory(store, index)?;
@@ -179,7 +182,7 @@ fn start(store: &mut Context<'_>, new: Range<usize>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sees that every address a library takes is defined, or weak.
+/// Fails unless every address that a library imports is defined or weak.
 fn check_addresses(store: &mut Context<'_>, index: usize) -> Result<(), LinkError> {
     let Some(loaded) = store.data().linked.get(index) else { return Ok(()) };
     let (library, path) = (loaded.library.clone(), loaded.path.clone());
@@ -191,8 +194,8 @@ fn check_addresses(store: &mut Context<'_>, index: usize) -> Result<(), LinkErro
     Ok(())
 }
 
-/// Allocates memory and table slots.
-fn place(store: &mut Context<'_>, index: usize, allocated: &mut Vec<Ptr>) -> Result<(), Failure> {
+/// Allocates memory and table slots for a library.
+fn allocate(store: &mut Context<'_>, index: usize, allocated: &mut Vec<Ptr>) -> Result<(), LinkFailure> {
     let Some(loaded) = store.data().linked.get(index) else { return Ok(()) };
     let (library, path) = (loaded.library.clone(), loaded.path.clone());
     let full = || LinkError::OutOfMemory { path: path.to_string() };
@@ -200,7 +203,7 @@ fn place(store: &mut Context<'_>, index: usize, allocated: &mut Vec<Ptr>) -> Res
 
     let mut memory_base = 0;
     if dylink.memory_size > 0 {
-        // `Library::new` saw to it that alignments are powers of two.
+        // `Library::new` checked that alignments are powers of two.
         let mask = dylink.memory_align - 1;
         let size = dylink.memory_size.checked_add(mask).ok_or_else(full)?;
         let address = exports::call(&mut *store, "calloc", &[size, 1])?;
@@ -228,8 +231,8 @@ fn place(store: &mut Context<'_>, index: usize, allocated: &mut Vec<Ptr>) -> Res
     Ok(())
 }
 
-/// Sets the addresses that a library takes. Undefined ones are weak, and null.
-fn fill_addresses(store: &mut Context<'_>, index: usize) -> Result<(), Failure> {
+/// Sets the addresses that a library imports. Undefined ones are weak, and null.
+fn fill_addresses(store: &mut Context<'_>, index: usize) -> Result<(), LinkFailure> {
     let Some(loaded) = store.data().linked.get(index) else { return Ok(()) };
     for (name, global) in loaded.addresses.clone() {
         let address = match scope::resolve(store, index, &name)? {
@@ -241,8 +244,8 @@ fn fill_addresses(store: &mut Context<'_>, index: usize) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Copies a library's data to where it belongs.
-fn fill_memory(store: &mut Context<'_>, index: usize) -> Result<(), Failure> {
+/// Copies a library's data into its memory.
+fn fill_memory(store: &mut Context<'_>, index: usize) -> Result<(), LinkFailure> {
     let Some(loaded) = store.data().linked.get(index) else { return Ok(()) };
     let (library, memory_base) = (loaded.library.clone(), loaded.memory_base);
     let main = exports::main_module(store)?;
@@ -254,15 +257,15 @@ fn fill_memory(store: &mut Context<'_>, index: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Calls an initialiser of a library, if it has it.
-fn run(store: &mut Context<'_>, index: usize, name: &str) -> Result<(), Failure> {
+/// Calls an initialiser of a library, if it exists.
+fn run(store: &mut Context<'_>, index: usize, name: &str) -> Result<(), LinkFailure> {
     let instance = store.data().linked.get(index).and_then(|loaded| loaded.instance);
     let Some(function) = instance.and_then(|instance| instance.get_func(&mut *store, name)) else { return Ok(()) };
     function.call(&mut *store, &[], &mut [])?;
     Ok(())
 }
 
-/// The text of an error of the engine's, as one about a library.
-pub(super) fn unfit(path: &str, error: &wasmtime::Error) -> LinkError {
+/// Converts an engine error to an error of the library at `path`.
+pub(super) fn library_error(path: &str, error: &wasmtime::Error) -> LinkError {
     LinkError::Library { path: path.to_owned(), source: LibraryError::Malformed(format!("{error:#}")) }
 }

@@ -1,32 +1,32 @@
-//! Which definition a name stands for, and the address that stands for a definition.
+//! Symbol lookup: the definition of a name, and the address of a definition.
 //!
-//! A library sees, in this order: the main module, the host's functions, libraries loaded with `RTLD_GLOBAL` in the
-//! order of loading, the libraries it needs, itself. That it comes last, as in Emscripten, lets C++ have one `type_info`
-//! for a class that a library and a needed one both define.
+//! The lookup scope of a library is, in this order: the main module, the host's functions, libraries loaded with
+//! `RTLD_GLOBAL` in the order of loading, its dependencies, itself. That it comes last, as in Emscripten, gives C++ one
+//! `type_info` for a class that a library and a dependency both define.
 
 use std::sync::Arc;
 
 use wasmtime::{Extern, Func, Ref, Val};
 
-use super::error::{Failure, LinkError};
-use super::{Context, Linked};
+use super::error::{LinkError, LinkFailure};
+use super::{Context, LinkState};
 use crate::exports;
-use crate::guest::Ptr;
-use crate::host::Termination;
+use crate::guest_memory::Ptr;
+use crate::termination::Termination;
 use crate::translate::{START_EXPORT, Symbol, Symbols};
 
-/// Where a name is defined.
+/// The definition of a name.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Definition {
-    /// In the main module; slot or address as they are.
+    /// A symbol of the main module, with its slot or address.
     Main(Symbol),
-    /// By the host.
+    /// A function of the host.
     Host(Func),
-    /// In a library, by index; slot or address relative to its bases.
+    /// A symbol of the library at this index, with its slot or address relative to the library's bases.
     Library(usize, Symbol),
 }
 
-/// Names that each module has for itself (`isInternalSym` in `libdylink.js`).
+/// Returns whether each module has its own definition of a name (`isInternalSym` in `libdylink.js`).
 fn internal(name: &str) -> bool {
     const NAMES: [&str; 17] = [
         "memory",
@@ -50,7 +50,7 @@ fn internal(name: &str) -> bool {
     NAMES.contains(&name) || name == START_EXPORT
 }
 
-/// What `name` is to every module: in the main module, the host, or a global library.
+/// Resolves `name` in the scope that all modules share: the main module, the host, and global libraries.
 pub(super) fn resolve_global(store: &mut Context<'_>, name: &str) -> Result<Option<Definition>, LinkError> {
     if internal(name) {
         return Ok(None);
@@ -66,23 +66,23 @@ pub(super) fn resolve_global(store: &mut Context<'_>, name: &str) -> Result<Opti
     Ok(defined_in(linked, globals, name))
 }
 
-/// What `name` is to the library at `index`.
+/// Resolves `name` in the scope of the library at `index`.
 pub(super) fn resolve(store: &mut Context<'_>, index: usize, name: &str) -> Result<Option<Definition>, LinkError> {
     if let Some(definition) = resolve_global(store, name)? {
         return Ok(Some(definition));
     }
     let linked = &store.data().linked;
-    let family = linked.with_needed(index);
+    let family = linked.with_dependencies(index);
     let own_last = family.iter().skip(1).chain(family.first()).copied();
     Ok(defined_in(linked, own_last, name))
 }
 
-/// What `dlsym` finds with the handle of a library: its own definition, else one of a library that it needs.
-pub(super) fn resolve_in(linked: &Linked, index: usize, name: &str) -> Option<Definition> {
-    defined_in(linked, linked.with_needed(index), name)
+/// Resolves `name` as `dlsym` does with the handle of a library: its own definition, else one of a dependency.
+pub(super) fn resolve_in(linked: &LinkState, index: usize, name: &str) -> Option<Definition> {
+    defined_in(linked, linked.with_dependencies(index), name)
 }
 
-fn defined_in(linked: &Linked, libraries: impl IntoIterator<Item = usize>, name: &str) -> Option<Definition> {
+fn defined_in(linked: &LinkState, libraries: impl IntoIterator<Item = usize>, name: &str) -> Option<Definition> {
     if internal(name) {
         return None;
     }
@@ -92,7 +92,7 @@ fn defined_in(linked: &Linked, libraries: impl IntoIterator<Item = usize>, name:
     })
 }
 
-/// The main module's symbols, asked for when they are first needed.
+/// Returns the main module's symbols, which are read on first use.
 pub(super) fn main_symbols(store: &mut Context<'_>) -> Result<Arc<Symbols>, LinkError> {
     let linked = &mut store.data_mut().linked;
     if let Some(symbols) = &linked.main_symbols {
@@ -103,7 +103,7 @@ pub(super) fn main_symbols(store: &mut Context<'_>) -> Result<Arc<Symbols>, Link
     Ok(symbols)
 }
 
-/// The function that the main module defines as `name`, exported or not.
+/// Returns the function that the main module defines as `name`, exported or not.
 pub(crate) fn main_function(store: &mut Context<'_>, name: &str) -> Option<Func> {
     let symbols = main_symbols(store).ok()?;
     match symbols.0.get(name)? {
@@ -112,7 +112,7 @@ pub(crate) fn main_function(store: &mut Context<'_>, name: &str) -> Option<Func>
     }
 }
 
-/// The host's function `name`. It is made once in an instance, however often it is asked for.
+/// Returns the host's function `name`, which is created once per instance.
 pub(super) fn host_function(store: &mut Context<'_>, name: &str) -> Result<Option<Func>, LinkError> {
     if let Some(&function) = store.data().linked.host_functions.get(name) {
         return Ok(Some(function));
@@ -127,7 +127,7 @@ pub(super) fn host_function(store: &mut Context<'_>, name: &str) -> Result<Optio
     Ok(None)
 }
 
-/// The function in a table slot, if there is one.
+/// Returns the function in a table slot; `None` if the slot is empty.
 pub(super) fn function_in_slot(store: &mut Context<'_>, slot: u32) -> Result<Option<Func>, Termination> {
     let table = exports::main_module(store)?.table;
     Ok(match table.get(&mut *store, u64::from(slot)) {
@@ -136,8 +136,8 @@ pub(super) fn function_in_slot(store: &mut Context<'_>, slot: u32) -> Result<Opt
     })
 }
 
-/// The address that C knows a definition by. A host function gets a table slot when its address is first taken.
-pub(super) fn address(store: &mut Context<'_>, name: &str, definition: Definition) -> Result<Ptr, Failure> {
+/// Returns the address of a definition in C. A host function gets a table slot when its address is first taken.
+pub(super) fn address(store: &mut Context<'_>, name: &str, definition: Definition) -> Result<Ptr, LinkFailure> {
     match definition {
         Definition::Main(Symbol::Function(address) | Symbol::Data(address)) => Ok(address),
         Definition::Host(function) => host_slot(store, name, function),
@@ -151,7 +151,7 @@ fn library_address(store: &mut Context<'_>, index: usize, name: &str, symbol: Sy
         Symbol::Function(slot) => (loaded.table_base, slot),
         Symbol::Data(offset) => (loaded.memory_base, offset),
     };
-    // Without threads there is one copy of thread-local data, which the linker lets begin at `__tls_base`.
+    // Without threads there is one copy of thread-local data, which the linker places at `__tls_base`.
     let thread_local = loaded.library.dylink.tls.contains(name).then_some(loaded.instance).flatten();
     let thread_local = thread_local.and_then(|instance| instance.get_global(&mut *store, "__tls_base"));
     let base = match thread_local.map(|global| global.get(&mut *store)) {
@@ -161,7 +161,7 @@ fn library_address(store: &mut Context<'_>, index: usize, name: &str, symbol: Sy
     base.wrapping_add(offset)
 }
 
-fn host_slot(store: &mut Context<'_>, name: &str, function: Func) -> Result<Ptr, Failure> {
+fn host_slot(store: &mut Context<'_>, name: &str, function: Func) -> Result<Ptr, LinkFailure> {
     if let Some(&slot) = store.data().linked.host_slots.get(name) {
         return Ok(slot);
     }

@@ -1,24 +1,24 @@
-//! Where a library is looked for.
+//! The search for library files.
 
 use super::error::LinkError;
-use super::{Context, Linked};
+use super::{Context, LinkState};
 use crate::fs::{AT_FDCWD, FileBytes};
-use crate::guest::PATH_MAX;
+use crate::guest_memory::PATH_MAX;
 
-/// Where libc looks when nothing else is said.
+/// The default search path of libc.
 const DEFAULT: [&str; 2] = ["/usr/lib", "/lib"];
 
 /// A library file that may be loaded.
-pub(super) struct Found {
-    /// Absolute, without `.` and `..`.
+pub(super) struct LibraryFile {
+    /// An absolute path without `.` and `..`.
     pub(super) path: String,
-    /// Its place among the loaded libraries, if it is there already; else the file's contents.
+    /// Its index among the loaded libraries, or else the file's contents.
     pub(super) file: Result<usize, FileBytes>,
 }
 
-/// The file that a program names in `dlopen`. A name with a slash is a path; libc has looked for others itself, in
-/// its own search path, before it asks the host.
-pub(super) fn for_program(store: &mut Context<'_>, name: &str) -> Result<Found, LinkError> {
+/// Finds the file that a program passes to `dlopen`. A name with a slash is a path; for others, libc has searched its
+/// own search path before it calls the host.
+pub(super) fn resolve_dlopen(store: &mut Context<'_>, name: &str) -> Result<LibraryFile, LinkError> {
     if name.contains('/') {
         let directory = store.data().files.working_directory(PATH_MAX).unwrap_or_else(|_| "/".into());
         return first_of(store, name, vec![join(&directory, name)]);
@@ -28,13 +28,13 @@ pub(super) fn for_program(store: &mut Context<'_>, name: &str) -> Result<Found, 
     first_of(store, name, candidates)
 }
 
-/// The file that the library at `requester`, whose `runtime_path` is given, names as needed.
-pub(super) fn for_library(
+/// Finds the file of a dependency of the library at `requester`, whose run path is `runtime_path`.
+pub(super) fn resolve_needed(
     store: &mut Context<'_>,
     requester: &str,
     runtime_path: &[String],
     name: &str,
-) -> Result<Found, LinkError> {
+) -> Result<LibraryFile, LinkError> {
     let origin = requester.rsplit_once('/').map_or("/", |(directory, _)| directory);
     if name.contains('/') {
         return first_of(store, name, vec![join(origin, &with_origin(name, origin))]);
@@ -46,23 +46,23 @@ pub(super) fn for_library(
     first_of(store, name, candidates)
 }
 
-/// `LD_LIBRARY_PATH` as the program was started with it.
+/// Returns `LD_LIBRARY_PATH` as set when the program was started.
 fn environment_path(store: &Context<'_>) -> Vec<String> {
     let value = store.data().environment.iter().find_map(|entry| entry.strip_prefix("LD_LIBRARY_PATH="));
     value.into_iter().flat_map(|value| value.split(':')).filter(|entry| !entry.is_empty()).map(String::from).collect()
 }
 
-/// Takes the first candidate that is loaded or that the host installed. A file that the guest wrote stands in
-/// nobody's way, but it is what the error is about when there is no other.
-fn first_of(store: &mut Context<'_>, name: &str, candidates: Vec<String>) -> Result<Found, LinkError> {
+/// Returns the first candidate that is loaded or that the host installed. Files that the guest wrote are skipped, but
+/// the error mentions the first of them if it finds no other.
+fn first_of(store: &mut Context<'_>, name: &str, candidates: Vec<String>) -> Result<LibraryFile, LinkError> {
     let mut foreign = None;
     for path in &candidates {
         let host = store.data_mut();
-        if let Some(index) = Linked::by_path(&host.linked, path) {
-            return Ok(Found { path: path.clone(), file: Ok(index) });
+        if let Some(index) = LinkState::by_path(&host.linked, path) {
+            return Ok(LibraryFile { path: path.clone(), file: Ok(index) });
         }
-        if let Some(bytes) = host.files.pristine(path) {
-            return Ok(Found { path: path.clone(), file: Err(bytes) });
+        if let Some(bytes) = host.files.unmodified(path) {
+            return Ok(LibraryFile { path: path.clone(), file: Err(bytes) });
         }
         if foreign.is_none() && host.files.stat_at(AT_FDCWD, path, true).is_ok() {
             foreign = Some(path.clone());
@@ -88,12 +88,12 @@ fn directories_of(candidates: &[String]) -> String {
     directories.join(":")
 }
 
-/// `$ORIGIN` stands for the directory of the library that asks.
+/// Replaces `$ORIGIN` by the directory of the requesting library.
 fn with_origin(path: &str, origin: &str) -> String {
     path.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
 }
 
-/// `path`, relative to `directory`, without `.` and `..`. As in Emscripten (`PATH.normalize`), links do not count.
+/// Joins `path` to `directory` and removes `.` and `..`, ignoring links as Emscripten does (`PATH.normalize`).
 fn join(directory: &str, path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let from = if path.starts_with('/') { "" } else { directory };

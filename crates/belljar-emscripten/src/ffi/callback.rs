@@ -1,33 +1,34 @@
-//! libffi closures: functions made at run time. Each is a table slot with a host function in it, which calls back
-//! into the guest with pointers to its arguments.
+//! libffi closures: functions created at run time. Each is a table slot with a host function, which calls back into the
+//! guest with pointers to its arguments.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 use wasmtime::{AsContextMut, Func, FuncType, Ref, Result, StoreContextMut, Val};
 
-use super::types::{Kind, Signature, forged};
+use super::types::{FfiType, Signature, invalid_call};
 use super::{STACK_ALIGN, function_in_slot, unreadable};
 use crate::exports::{self, ShadowStack};
-use crate::guest::{Ptr, field};
-use crate::host::{Call, Host, Termination, split};
+use crate::guest_memory::{Ptr, field};
+use crate::host::{Call, Host, split};
+use crate::termination::Termination;
 
-/// `ffi_status` values.
+/// Values of `ffi_status`.
 const FFI_OK: i32 = 0;
 const FFI_BAD_TYPEDEF: i32 = 1;
-/// Host functions that one instance can have made: they live as long as it does, so a guest that makes closures for
-/// ever must come to an end.
-const FUNCTIONS_MAX: usize = 1 << 16;
-/// Bytes on the stack for each argument: room for the largest that is passed by value.
+/// The maximum number of host functions that one instance can create: they live as long as the instance, so a guest
+/// that creates closures forever must be stopped.
+const MAX_FUNCTIONS: usize = 1 << 16;
+/// The number of bytes on the stack for each argument: enough for the largest that is passed by value.
 const CELL: u32 = 16;
 
 /// The closures of one instance.
 #[derive(Default)]
 pub(crate) struct Closures {
-    /// By table slot.
+    /// The closures by table slot.
     live: BTreeMap<u32, Closure>,
     free_slots: Vec<u32>,
-    /// Host functions made, kept for the next closure of the same type in the same slot.
+    /// The host functions that were created, kept for the next closure of the same type in the same slot.
     functions: HashMap<u32, Vec<(FuncType, Func)>>,
     made: usize,
 }
@@ -35,47 +36,47 @@ pub(crate) struct Closures {
 /// One `ffi_closure`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Closure {
-    /// Its address in guest memory.
+    /// The address of the closure in guest memory.
     address: Ptr,
-    /// What to do when it is called, once it is prepared.
+    /// The target of calls, once the closure is prepared.
     target: Option<Target>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Target {
     cif: Ptr,
-    /// Table slot of the function to call: `void (*)(ffi_cif *, void *result, void **arguments, void *user_data)`.
+    /// The table slot of the function to call: `void (*)(ffi_cif *, void *result, void **arguments, void *user_data)`.
     function: u32,
     user_data: Ptr,
 }
 
-/// The closures of an instance in a snapshot. All that they refer to is in guest memory.
+/// The closures of an instance in a snapshot. All data that they refer to is in guest memory.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct ClosureImage {
+pub(crate) struct ClosureSnapshot {
     live: BTreeMap<u32, Closure>,
     free_slots: Vec<u32>,
 }
 
 impl Closures {
-    /// What a snapshot keeps.
-    pub(crate) fn image(&self) -> ClosureImage {
-        ClosureImage { live: self.live.clone(), free_slots: self.free_slots.clone() }
+    /// Returns the state that a snapshot stores.
+    pub(crate) fn snapshot(&self) -> ClosureSnapshot {
+        ClosureSnapshot { live: self.live.clone(), free_slots: self.free_slots.clone() }
     }
 }
 
 /// Puts the closures of a snapshot back into their slots, which the table must already have.
-pub(crate) fn restore(store: &mut StoreContextMut<'_, Host>, image: &ClosureImage) -> Result<()> {
-    for (&slot, closure) in &image.live {
+pub(crate) fn restore(store: &mut StoreContextMut<'_, Host>, closures: &ClosureSnapshot) -> Result<()> {
+    for (&slot, closure) in &closures.live {
         store.data_mut().closures.live.insert(slot, *closure);
         if let Some(target) = closure.target {
             install(store, slot, target)?;
         }
     }
-    store.data_mut().closures.free_slots.clone_from(&image.free_slots);
+    store.data_mut().closures.free_slots.clone_from(&closures.free_slots);
     Ok(())
 }
 
-/// `ffi_closure_alloc`: memory for a closure and a table slot for it, whose number is the code pointer.
+/// Implements `ffi_closure_alloc`: allocates memory and a table slot, whose number is the code pointer, for a closure.
 pub(super) fn alloc(mut call: Call<'_>, size: u32, code: Ptr) -> Result<Ptr> {
     let address = exports::call(&mut call, "malloc", &[size.max(4)])?;
     if address == 0 {
@@ -99,7 +100,7 @@ pub(super) fn alloc(mut call: Call<'_>, size: u32, code: Ptr) -> Result<Ptr> {
     Ok(address)
 }
 
-/// `ffi_closure_free`. What is not a closure of this instance is left alone.
+/// Implements `ffi_closure_free`. Ignores addresses that are not closures of this instance.
 pub(super) fn free(mut call: Call<'_>, address: Ptr) -> Result<()> {
     let (memory, host) = split(&mut call)?;
     let slot = memory.read_u32(address).map_err(unreadable)?;
@@ -115,7 +116,8 @@ pub(super) fn free(mut call: Call<'_>, address: Ptr) -> Result<()> {
     Ok(())
 }
 
-/// `ffi_prep_closure_loc`: makes the closure at `address` call `function` whenever its slot, `code`, is called.
+/// Implements `ffi_prep_closure_loc`: makes the closure at `address` call `function` whenever its slot, `code`, is
+/// called.
 pub(super) fn prepare(
     mut call: Call<'_>,
     address: Ptr,
@@ -134,11 +136,11 @@ pub(super) fn prepare(
     Ok(if installed { FFI_OK } else { FFI_BAD_TYPEDEF })
 }
 
-/// Puts a host function of the right type into `slot`; `false` when there can be none.
+/// Puts a host function of the right type into `slot`. Returns `false` if that is impossible.
 fn install(store: &mut StoreContextMut<'_, Host>, slot: u32, target: Target) -> Result<bool> {
     let main = exports::main_module(store)?;
     let (bytes, _) = main.memory.data_and_store_mut(&mut *store);
-    let signature = match Signature::read(&crate::guest::GuestMemory::new(bytes), target.cif) {
+    let signature = match Signature::read(&crate::guest_memory::GuestMemory::new(bytes), target.cif) {
         Ok(signature) if !signature.variadic() => signature,
         _ => return Ok(false),
     };
@@ -147,7 +149,7 @@ fn install(store: &mut StoreContextMut<'_, Host>, slot: u32, target: Target) -> 
     let known = closures.functions.get(&slot).into_iter().flatten().find(|(known, _)| FuncType::eq(known, &ty));
     let function = match known {
         Some(&(_, function)) => function,
-        None if closures.made >= FUNCTIONS_MAX => return Ok(false),
+        None if closures.made >= MAX_FUNCTIONS => return Ok(false),
         None => {
             let function = Func::new(&mut *store, ty.clone(), move |mut call: Call<'_>, arguments, results| {
                 run(&mut call, slot, arguments, results)
@@ -162,27 +164,27 @@ fn install(store: &mut StoreContextMut<'_, Host>, slot: u32, target: Target) -> 
     Ok(true)
 }
 
-/// What runs when the closure in `slot` is called.
+/// Runs the closure in `slot`.
 fn run(call: &mut Call<'_>, slot: u32, arguments: &[Val], results: &mut [Val]) -> Result<()> {
     let closure = call.data().closures.live.get(&slot).copied();
     let target = closure.and_then(|closure| closure.target);
-    let target = target.ok_or_else(|| forged(format!("the callback at {slot:#x} was freed")))?;
+    let target = target.ok_or_else(|| invalid_call(format!("the callback at {slot:#x} was freed")))?;
     let callee = function_in_slot(&mut call.as_context_mut(), target.function)?;
     let callee = callee
         .typed::<(u32, u32, u32, u32), ()>(&*call)
-        .map_err(|_| forged(format!("{:#x} is not libffi's callback", target.function)))?;
-    let stack = ShadowStack::enter(&mut call.as_context_mut())?;
+        .map_err(|_| invalid_call(format!("{:#x} is not libffi's callback", target.function)))?;
+    let stack = ShadowStack::current(&mut call.as_context_mut())?;
 
     let (memory, _) = split(call)?;
-    // The guest may have overwritten what it prepared; only then does the type no longer fit.
+    // The guest may have overwritten the description after preparing the closure; only then does the type not match.
     let signature = Signature::read(&memory, target.cif)?;
     if signature.wasm_type(call.engine()).params().len() != arguments.len() {
-        return Err(forged("a callback's description has changed".into()).into());
+        return Err(invalid_call("a callback's description has changed".into()).into());
     }
     let frame = write_frame(call, &signature, stack.top(), arguments)?;
     stack.lower(&mut call.as_context_mut(), frame.bottom)?;
     let outcome = callee.call(&mut *call, (target.cif, frame.result, frame.arguments, target.user_data));
-    stack.leave(&mut call.as_context_mut())?;
+    stack.restore(&mut call.as_context_mut())?;
     outcome?;
 
     if let Some(result) = results.first_mut() {
@@ -194,19 +196,19 @@ fn run(call: &mut Call<'_>, slot: u32, arguments: &[Val], results: &mut [Val]) -
     Ok(())
 }
 
-/// What a callback is given, on the guest's stack.
+/// The arguments of a callback, on the guest's stack.
 struct Frame {
-    /// Where it puts its result.
+    /// The address where the callback stores its result.
     result: Ptr,
-    /// An array of pointers to its arguments.
+    /// The address of an array of pointers to the arguments.
     arguments: Ptr,
     bottom: Ptr,
 }
 
 fn write_frame(call: &mut Call<'_>, signature: &Signature, top: Ptr, values: &[Val]) -> Result<Frame, Termination> {
-    // From below: the pointers, then a cell for each argument, then the result's.
-    let count = u32::try_from(signature.arguments.len()).map_err(|_| forged("too many arguments".into()))?;
-    let overflow = || forged("a callback's arguments overflow the stack".into());
+    // In ascending order of addresses: the pointers, a cell for each argument, and the cell of the result.
+    let count = u32::try_from(signature.arguments.len()).map_err(|_| invalid_call("too many arguments".into()))?;
+    let overflow = || invalid_call("a callback's arguments overflow the stack".into());
     let cells = top.checked_sub(CELL).ok_or_else(overflow)? & !(STACK_ALIGN - 1);
     let own_result = cells;
     let cells = cells.checked_sub(CELL * count).ok_or_else(overflow)?;
@@ -225,11 +227,11 @@ fn write_frame(call: &mut Call<'_>, signature: &Signature, top: Ptr, values: &[V
         let slot = field(arguments, 4 * index).map_err(unreadable)?;
         let value = next();
         let place = match (kind, value) {
-            // A structure comes as a pointer to the caller's copy.
-            (Kind::Struct { .. }, Val::I32(address)) => address.cast_unsigned(),
-            (Kind::LongDouble, low) => {
-                Kind::I64.store(&mut memory, cell, &low)?;
-                Kind::I64.store(&mut memory, field(cell, 8).map_err(unreadable)?, &next())?;
+            // A structure is passed as a pointer to the caller's copy.
+            (FfiType::Struct { .. }, Val::I32(address)) => address.cast_unsigned(),
+            (FfiType::LongDouble, low) => {
+                FfiType::I64.store(&mut memory, cell, &low)?;
+                FfiType::I64.store(&mut memory, field(cell, 8).map_err(unreadable)?, &next())?;
                 cell
             }
             (kind, value) => {
@@ -242,7 +244,7 @@ fn write_frame(call: &mut Call<'_>, signature: &Signature, top: Ptr, values: &[V
     Ok(Frame { result, arguments, bottom: arguments })
 }
 
-/// The pointer that a caller passes for a large result, if the result is large.
+/// Returns the pointer that a caller passes for a large result, if the result is large.
 fn next_hidden(signature: &Signature, next: &mut impl FnMut() -> Val) -> Option<Ptr> {
-    signature.result.by_pointer().then(|| next().i32().unwrap_or(0).cast_unsigned())
+    signature.result.is_by_pointer().then(|| next().i32().unwrap_or(0).cast_unsigned())
 }

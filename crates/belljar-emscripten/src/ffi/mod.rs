@@ -1,5 +1,5 @@
-//! libffi's host functions: calls to functions whose signature is only known at run time, and functions made at run
-//! time for others to call. `ctypes` is what needs them.
+//! libffi's host functions: calls to functions whose signature is only known at run time, and functions created at run
+//! time for others to call. They are needed by `ctypes`.
 //!
 //! Source: libffi's `src/wasm32/ffi.c`, whose four `EM_JS` functions these replace.
 //!
@@ -10,13 +10,14 @@ mod types;
 
 use wasmtime::{AsContextMut, Func, Linker, Ref, Result, StoreContextMut, Val};
 
-pub(crate) use callback::{ClosureImage, Closures, restore};
-use types::{Kind, Signature, forged};
+pub(crate) use callback::{ClosureSnapshot, Closures, restore};
+use types::{FfiType, Signature, invalid_call};
 
 use crate::Errno;
 use crate::exports::{self, ShadowStack};
-use crate::guest::{GuestMemory, Ptr, field};
-use crate::host::{Call, Host, Termination, split};
+use crate::guest_memory::{GuestMemory, Ptr, field};
+use crate::host::{Call, Host, split};
+use crate::termination::Termination;
 
 /// The alignment of the guest's stack pointer.
 const STACK_ALIGN: u32 = 16;
@@ -29,11 +30,11 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> Result<()> {
     Ok(())
 }
 
-/// Calls the function in table slot `function` as `cif` describes it: `arguments` is an array of pointers to the
-/// values, the result goes to `result`.
+/// Calls the function in table slot `function` as described by `cif`: `arguments` is an array of pointers to the
+/// values, and the result is stored at `result`.
 fn ffi_call(mut call: Call<'_>, cif: Ptr, function: u32, result: Ptr, arguments: Ptr) -> Result<()> {
     let callee = function_in_slot(&mut call.as_context_mut(), function)?;
-    let stack = ShadowStack::enter(&mut call.as_context_mut())?;
+    let stack = ShadowStack::current(&mut call.as_context_mut())?;
     let (mut memory, _) = split(&mut call)?;
     let signature = Signature::read(&memory, cif)?;
     let mut frame = Frame { memory: &mut memory, top: stack.top() };
@@ -47,54 +48,56 @@ fn ffi_call(mut call: Call<'_>, cif: Ptr, function: u32, result: Ptr, arguments:
     if !fits {
         let given = values.iter().filter_map(|value| value.ty(&call).ok()).map(|ty| ty.to_string());
         let given = given.collect::<Vec<_>>().join(", ");
-        return Err(forged(format!("function {function} is {callee_type}, and was called with ({given})")).into());
+        return Err(
+            invalid_call(format!("function {function} has type {callee_type}, but was called with ({given})")).into()
+        );
     }
 
     let mut results = vec![Val::I32(0); callee_type.results().len()];
     stack.lower(&mut call.as_context_mut(), top)?;
     let outcome = callee.call(&mut call, &values, &mut results);
-    stack.leave(&mut call.as_context_mut())?;
+    stack.restore(&mut call.as_context_mut())?;
     outcome?;
 
-    // `ctypes` takes a function to return an int unless it is told otherwise: no result counts as zero.
+    // `ctypes` assumes that a function returns an int unless it is declared otherwise: no result counts as zero.
     let value = results.first().copied().unwrap_or(Val::I32(0));
     let (mut memory, _) = split(&mut call)?;
     match signature.result {
-        Kind::Void => Ok(()),
-        kind if kind.by_pointer() => Ok(()),
+        FfiType::Void => Ok(()),
+        kind if kind.is_by_pointer() => Ok(()),
         kind => Ok(kind.store(&mut memory, result, &value)?),
     }
 }
 
-/// The function in a slot of the table, or an error that says what is there instead.
+/// Returns the function in a slot of the table. The error describes the contents of the slot.
 fn function_in_slot(store: &mut StoreContextMut<'_, Host>, slot: u32) -> Result<Func, Termination> {
     let table = exports::main_module(store)?.table;
     match table.get(&mut *store, u64::from(slot)) {
         Some(Ref::Func(Some(function))) => Ok(function),
-        Some(_) => Err(forged(format!("there is no function at {slot:#x}"))),
-        None => Err(forged(format!("{slot:#x} is not a function pointer"))),
+        Some(_) => Err(invalid_call(format!("no function at {slot:#x}"))),
+        None => Err(invalid_call(format!("{slot:#x} is not a function pointer"))),
     }
 }
 
-/// The part of the guest's stack under construction for a call. It grows downwards.
+/// The part of the guest's stack that is being built for a call. It grows downwards.
 struct Frame<'a, 'memory> {
     memory: &'a mut GuestMemory<'memory>,
     top: Ptr,
 }
 
 impl Frame<'_, '_> {
-    /// Turns the values that `arguments` points to into what wasm passes, as the C ABI of wasm has it: structures by
-    /// pointer to a copy, variable arguments by one pointer to them all.
+    /// Converts the values that `arguments` points to into wasm values, according to the C ABI of wasm: structures by
+    /// pointer to a copy, variable arguments by one pointer to all of them.
     fn marshal(&mut self, signature: &Signature, result: Ptr, arguments: Ptr) -> Result<Vec<Val>, Termination> {
         let mut values = Vec::with_capacity(signature.arguments.len() + 2);
-        if signature.result.by_pointer() {
+        if signature.result.is_by_pointer() {
             values.push(pointer(result));
         }
         let sources = pointers(self.memory, arguments, signature.arguments.len())?;
         let (fixed, variable) = signature.arguments.split_at(signature.fixed);
         for (&kind, &source) in fixed.iter().zip(&sources) {
             match kind {
-                Kind::Struct { size, align } => values.push(pointer(self.copy(source, size, align)?)),
+                FfiType::Struct { size, align } => values.push(pointer(self.copy(source, size, align)?)),
                 kind => kind.load(self.memory, source, &mut values)?,
             }
         }
@@ -104,15 +107,15 @@ impl Frame<'_, '_> {
         Ok(values)
     }
 
-    /// Lays out variable arguments where `va_arg` will look for them: each behind the one before, at the next multiple
-    /// of its alignment. (libffi itself goes by descending addresses, and so leaves gaps where there are none.)
-    fn push_variable(&mut self, kinds: &[Kind], sources: &[Ptr]) -> Result<Ptr, Termination> {
+    /// Lays out variable arguments as `va_arg` expects: each behind the previous one, at the next multiple of its
+    /// alignment. (libffi itself proceeds by descending addresses, and so leaves gaps that `va_arg` does not expect.)
+    fn push_variable(&mut self, kinds: &[FfiType], sources: &[Ptr]) -> Result<Ptr, Termination> {
         // Structures are passed by pointer here too.
-        let passed = |kind: Kind| if let Kind::Struct { .. } = kind { (4, 4) } else { kind.layout() };
+        let passed = |kind: FfiType| if let FfiType::Struct { .. } = kind { (4, 4) } else { kind.layout() };
         let mut end = 0u32;
         let mut offsets = Vec::with_capacity(kinds.len());
         for &kind in kinds {
-            // At most 1024 arguments of 16 bytes.
+            // Cannot overflow: there are at most 1024 arguments of 16 bytes.
             let (size, align) = passed(kind);
             let offset = end.next_multiple_of(align);
             offsets.push(offset);
@@ -122,7 +125,7 @@ impl Frame<'_, '_> {
         for ((&kind, &source), offset) in kinds.iter().zip(sources).zip(offsets) {
             let place = start + offset;
             let copied = match kind {
-                Kind::Struct { size, align } => {
+                FfiType::Struct { size, align } => {
                     let copy = self.copy(source, size, align)?;
                     self.memory.write_u32(place, copy)
                 }
@@ -140,15 +143,16 @@ impl Frame<'_, '_> {
         Ok(place)
     }
 
-    /// Takes `size` bytes at a multiple of `align`, which is a power of two.
+    /// Allocates `size` bytes at a multiple of `align`, which is a power of two.
     fn align(&mut self, size: u32, align: u32) -> Result<Ptr, Termination> {
-        let below = self.top.checked_sub(size).ok_or_else(|| forged("the arguments overflow the stack".into()))?;
+        let below =
+            self.top.checked_sub(size).ok_or_else(|| invalid_call("the arguments overflow the stack".into()))?;
         self.top = below & !(align - 1);
         Ok(self.top)
     }
 }
 
-/// An array of `count` pointers.
+/// Reads an array of `count` pointers.
 fn pointers(memory: &GuestMemory<'_>, array: Ptr, count: usize) -> Result<Vec<Ptr>, Termination> {
     let count = u32::try_from(count).map_err(|_| unreadable(Errno::EFAULT))?;
     (0..count).map(|index| field(array, 4 * index).and_then(|at| memory.read_u32(at)).map_err(unreadable)).collect()
@@ -159,5 +163,5 @@ fn pointer(address: Ptr) -> Val {
 }
 
 fn unreadable(_: Errno) -> Termination {
-    forged("an argument lies outside of memory".into())
+    invalid_call("an argument lies outside of memory".into())
 }

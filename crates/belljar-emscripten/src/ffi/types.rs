@@ -3,24 +3,24 @@
 use wasmtime::{Engine, FuncType, Val, ValType};
 
 use super::unreadable;
-use crate::guest::{GuestMemory, Ptr, field};
-use crate::host::Termination;
+use crate::guest_memory::{GuestMemory, Ptr, field};
+use crate::termination::Termination;
 
-/// Most arguments of one call: as many as `ctypes` allows (`CTYPES_MAX_ARGCOUNT`).
-const ARGUMENTS_MAX: u32 = 1024;
-/// Deepest nesting of structures of one member that is looked through.
-const NESTING_MAX: usize = 64;
-/// Largest alignment that a structure may ask for.
-const ALIGN_MAX: u16 = 4096;
+/// The maximum number of arguments of one call: the limit of `ctypes` (`CTYPES_MAX_ARGCOUNT`).
+const MAX_ARGUMENTS: u32 = 1024;
+/// The maximum nesting of structures of one member.
+const MAX_NESTING: usize = 64;
+/// The maximum alignment of a structure.
+const MAX_ALIGN: u16 = 4096;
 
-/// The error for a call that cannot be made.
-pub(super) fn forged(what: String) -> Termination {
+/// Creates the error for an invalid call.
+pub(super) fn invalid_call(what: String) -> Termination {
     Termination::ForeignCall(what)
 }
 
-/// A type, as far as passing values of it goes.
+/// A type, as far as it affects how values are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FfiType {
     Void,
     /// 32 bits: `int`, `long`, pointers.
     Word,
@@ -33,19 +33,19 @@ pub(super) enum Kind {
     F64,
     /// 128 bits, passed as two halves.
     LongDouble,
-    /// Structures of more than one member; those of one are passed as their member.
+    /// A structure of more than one member; one with a single member is passed as its member.
     Struct {
         size: u32,
         align: u32,
     },
 }
 
-impl Kind {
+impl FfiType {
     /// Reads an `ffi_type`: size, alignment (u16), id (u16), pointer to the null-terminated members.
     fn read(memory: &GuestMemory<'_>, mut ty: Ptr) -> Result<Self, Termination> {
         let word = |base: Ptr, offset| field(base, offset).and_then(|at| memory.read_u32(at)).map_err(unreadable);
         let half = |base: Ptr, offset| field(base, offset).and_then(|at| memory.read_u16(at)).map_err(unreadable);
-        for _ in 0..NESTING_MAX {
+        for _ in 0..MAX_NESTING {
             return Ok(match half(ty, 6)? {
                 0 => Self::Void,
                 1 | 9 | 10 | 14 => Self::Word,
@@ -68,24 +68,25 @@ impl Kind {
                         continue;
                     }
                     let align = half(ty, 4)?;
-                    if !align.is_power_of_two() || align > ALIGN_MAX {
-                        return Err(forged(format!("a structure is aligned to {align} bytes")));
+                    if !align.is_power_of_two() || align > MAX_ALIGN {
+                        return Err(invalid_call(format!("a structure is aligned to {align} bytes")));
                     }
                     Self::Struct { size: word(ty, 0)?, align: u32::from(align) }
                 }
-                15 => return Err(forged("complex numbers cannot be passed".into())),
-                id => return Err(forged(format!("{id} is not a type of libffi's"))),
+                15 => return Err(invalid_call("complex numbers cannot be passed".into())),
+                id => return Err(invalid_call(format!("{id} is not a libffi type"))),
             });
         }
-        Err(forged("structures are nested too deeply".into()))
+        Err(invalid_call("structures are nested too deeply".into()))
     }
 
-    /// Whether a result of this type is written through a pointer that the caller passes first.
-    pub(super) fn by_pointer(self) -> bool {
+    /// Returns whether a result of this type is written through a pointer that the caller passes first.
+    pub(super) fn is_by_pointer(self) -> bool {
         matches!(self, Self::LongDouble | Self::Struct { .. })
     }
 
-    /// Size and alignment in memory, both a power of two but for structures and `long double`, which is aligned to 8.
+    /// Returns size and alignment in memory. Both are powers of two, except for structures and for `long double`, which
+    /// is aligned to 8.
     pub(super) fn layout(self) -> (u32, u32) {
         match self {
             Self::Void | Self::Word | Self::F32 => (4, 4),
@@ -97,7 +98,7 @@ impl Kind {
         }
     }
 
-    /// How wasm passes it, in order.
+    /// Returns the wasm types as which a value is passed, in order.
     fn passed_as(self) -> &'static [ValType] {
         match self {
             Self::Void => &[],
@@ -109,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// Reads a value and appends what wasm passes for it: nothing for void. A structure is the caller's to copy.
+    /// Reads a value and appends the wasm values that pass it: none for void. For a structure, the caller must copy it.
     pub(super) fn load(self, memory: &GuestMemory<'_>, at: Ptr, values: &mut Vec<Val>) -> Result<(), Termination> {
         let value = match self {
             Self::Void => return Ok(()),
@@ -131,7 +132,7 @@ impl Kind {
         Ok(())
     }
 
-    /// Writes a value that wasm passed as one. What does not fit the type is refused.
+    /// Writes a value that wasm passed as one value. Fails if it does not match the type.
     pub(super) fn store(self, memory: &mut GuestMemory<'_>, at: Ptr, value: &Val) -> Result<(), Termination> {
         let written = match (self, *value) {
             (Self::U8 | Self::I8, Val::I32(value)) => memory.write(at, &value.to_le_bytes()[..1]),
@@ -140,23 +141,23 @@ impl Kind {
             (Self::I64, Val::I64(value)) => memory.write_i64(at, value),
             (Self::F32, Val::F32(bits)) => memory.write_u32(at, bits),
             (Self::F64, Val::F64(bits)) => memory.write_u64(at, bits),
-            // A function without a result, declared to have one.
+            // A function without a result that is declared to have one.
             (_, Val::I32(0)) => {
                 let (size, _) = self.layout();
                 memory.slice_mut(at, size).map(|bytes| bytes.fill(0))
             }
-            _ => return Err(forged("the function's result is of another type than declared".into())),
+            _ => return Err(invalid_call("the function's result does not have the declared type".into())),
         };
         written.map_err(unreadable)
     }
 }
 
-/// What an `ffi_cif` describes.
+/// The signature that an `ffi_cif` describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signature {
-    pub(super) result: Kind,
-    pub(super) arguments: Vec<Kind>,
-    /// How many arguments stand before the `...`; all of them when there is none.
+    pub(super) result: FfiType,
+    pub(super) arguments: Vec<FfiType>,
+    /// The number of arguments before the `...`; all of them for a signature that is not variadic.
     pub(super) fixed: usize,
 }
 
@@ -165,26 +166,28 @@ impl Signature {
     pub(super) fn read(memory: &GuestMemory<'_>, cif: Ptr) -> Result<Self, Termination> {
         let word = |base: Ptr, offset| field(base, offset).and_then(|at| memory.read_u32(at)).map_err(unreadable);
         let (count, types, result, fixed) = (word(cif, 4)?, word(cif, 8)?, word(cif, 12)?, word(cif, 24)?);
-        if count > ARGUMENTS_MAX || fixed > count {
-            return Err(forged(format!("a call with {fixed} of {count} arguments; {ARGUMENTS_MAX} are the most")));
+        if count > MAX_ARGUMENTS || fixed > count {
+            return Err(invalid_call(format!(
+                "a call with {fixed} fixed of {count} arguments; the maximum is {MAX_ARGUMENTS}"
+            )));
         }
-        let argument = |index| match Kind::read(memory, word(types, 4 * index)?)? {
-            Kind::Void => Err(forged("an argument is of type void".into())),
+        let argument = |index| match FfiType::read(memory, word(types, 4 * index)?)? {
+            FfiType::Void => Err(invalid_call("an argument is of type void".into())),
             kind => Ok(kind),
         };
         let arguments = (0..count).map(argument).collect::<Result<_, _>>()?;
-        Ok(Self { result: Kind::read(memory, result)?, arguments, fixed: fixed as usize })
+        Ok(Self { result: FfiType::read(memory, result)?, arguments, fixed: fixed as usize })
     }
 
     pub(super) fn variadic(&self) -> bool {
         self.fixed < self.arguments.len()
     }
 
-    /// The wasm function type, of a signature that is not variadic.
+    /// Returns the wasm function type of a signature that is not variadic.
     pub(super) fn wasm_type(&self, engine: &Engine) -> FuncType {
-        let hidden = self.result.by_pointer().then_some(ValType::I32);
+        let hidden = self.result.is_by_pointer().then_some(ValType::I32);
         let passed = self.arguments.iter().flat_map(|kind| kind.passed_as()).cloned();
-        let results = if self.result.by_pointer() { &[] } else { self.result.passed_as() };
+        let results = if self.result.is_by_pointer() { &[] } else { self.result.passed_as() };
         FuncType::new(engine, hidden.into_iter().chain(passed), results.iter().cloned())
     }
 }

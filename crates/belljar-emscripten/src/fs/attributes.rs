@@ -1,18 +1,18 @@
-//! What is known of an inode besides its contents: `stat`, permissions, times, and `statfs` of the whole.
+//! The attributes of inodes: `stat`, permissions, times; and `statfs` of the filesystem.
 
 use std::sync::Arc;
 
 use super::descriptors::Target;
-use super::node::{FileType, Kind, NodeId};
+use super::node::{FileType, NodeId, NodeKind};
+use super::path_resolution::PathTarget;
 use super::time::{SetTime, Times};
-use super::walk::Place;
 use super::{Filesystem, Timestamp};
 use crate::Errno;
 
-/// What `stat` tells.
+/// The result of `stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// `st_dev`: 1 in memory, from 2 on one for each mounted host directory.
+    /// `st_dev`: 1 in memory, and from 2 on one number for each mounted host directory.
     pub device: u32,
     /// `st_ino`.
     pub ino: u64,
@@ -20,7 +20,7 @@ pub struct Stat {
     pub file_type: FileType,
     /// The permission bits of `st_mode`.
     pub mode: u32,
-    /// `st_nlink`: 1, or 0 once removed. There are no hard links.
+    /// `st_nlink`: 1, or 0 once removed. Hard links are not supported.
     pub links: u32,
     /// `st_rdev`.
     pub special: u32,
@@ -33,13 +33,13 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// `st_atim`, `st_mtim` and `st_ctim`.
+    /// Returns `st_atim`, `st_mtim` and `st_ctim`.
     pub fn times(&self) -> [Timestamp; 3] {
         [self.times.accessed, self.times.modified, self.times.changed]
     }
 }
 
-/// What `access` asks for.
+/// The mode argument of `access`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
     /// `R_OK`.
@@ -50,27 +50,27 @@ pub struct Access {
     pub execute: bool,
 }
 
-/// What `statfs` tells: free space in terms of the quota.
+/// The result of `statfs`: free space in terms of the quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status {
-    /// Blocks of 4096 bytes.
+pub struct StatFs {
+    /// The number of blocks of 4096 bytes.
     pub blocks: u64,
-    /// Those of them that are free.
+    /// The number of free blocks.
     pub free_blocks: u64,
-    /// Inodes.
+    /// The number of inodes.
     pub inodes: u64,
-    /// Those of them that are free.
+    /// The number of free inodes.
     pub free_inodes: u64,
 }
 
 impl Filesystem {
-    /// `fstatat`.
+    /// Implements `fstatat`.
     pub fn stat_at(&mut self, dirfd: i32, path: &str, follow: bool) -> Result<Stat, Errno> {
         let place = self.resolve(dirfd, path, follow)?;
         self.stat_place(&place)
     }
 
-    /// `fstat`.
+    /// Implements `fstat`.
     pub fn stat_fd(&self, fd: i32) -> Result<Stat, Errno> {
         match &self.description(fd)?.target {
             Target::Node(id) => self.stat_node(*id),
@@ -79,23 +79,23 @@ impl Filesystem {
         }
     }
 
-    pub(super) fn stat_place(&self, place: &Place) -> Result<Stat, Errno> {
+    pub(super) fn stat_place(&self, place: &PathTarget) -> Result<Stat, Errno> {
         match place {
-            Place::Node(id) => self.stat_node(*id),
-            Place::Host { mount, path } => self.mounted(*mount)?.stat(*mount, path),
+            PathTarget::Node(id) => self.stat_node(*id),
+            PathTarget::Host { mount, path } => self.mounted(*mount)?.stat(*mount, path),
         }
     }
 
     fn stat_node(&self, id: NodeId) -> Result<Stat, Errno> {
         let node = self.nodes.get(id)?;
         let size = match &node.kind {
-            Kind::File(content) => content.size(),
-            Kind::Link(target) => target.len() as u64,
-            Kind::Directory(_) => 4096,
-            Kind::Device(_) | Kind::Pipe(_) => 0,
+            NodeKind::File(content) => content.size(),
+            NodeKind::Link(target) => target.len() as u64,
+            NodeKind::Directory(_) => 4096,
+            NodeKind::Device(_) | NodeKind::Pipe(_) => 0,
         };
         let blocks = match &node.kind {
-            Kind::File(content) => {
+            NodeKind::File(content) => {
                 let lower = content.lower().map_or(0, |(_, shown)| shown.div_ceil(512));
                 (content.stored() / 512).max(lower)
             }
@@ -106,33 +106,33 @@ impl Filesystem {
             ino: node.ino,
             file_type: node.kind.file_type(),
             mode: node.mode,
-            links: u32::from(node.linked || matches!(node.kind, Kind::Pipe(_))),
-            special: if let Kind::Device(device) = node.kind { device.number() } else { 0 },
+            links: u32::from(node.linked || matches!(node.kind, NodeKind::Pipe(_))),
+            special: if let NodeKind::Device(device) = node.kind { device.number() } else { 0 },
             size,
             blocks,
             times: node.times,
         })
     }
 
-    /// `faccessat`: [`Errno::EACCES`] when something asked for is not allowed.
+    /// Implements `faccessat`. Fails with [`Errno::EACCES`] if a requested access is not allowed.
     pub fn access_at(&mut self, dirfd: i32, path: &str, access: Access, follow: bool) -> Result<(), Errno> {
         let place = self.resolve(dirfd, path, follow)?;
         let asked = [(access.read, 0o444), (access.write, 0o222), (access.execute, 0o111)];
         for (_, bits) in asked.into_iter().filter(|(asked, _)| *asked) {
             match &place {
-                Place::Node(id) => self.check_mode(*id, bits)?,
-                Place::Host { mount, path } => self.mounted(*mount)?.check_mode(path, bits)?,
+                PathTarget::Node(id) => self.check_mode(*id, bits)?,
+                PathTarget::Host { mount, path } => self.mounted(*mount)?.check_mode(path, bits)?,
             }
         }
         Ok(())
     }
 
-    /// `fchmodat`. A link has a mode of its own, which means nothing, as in Emscripten. In a host directory it cannot
-    /// be changed ([`Errno::EOPNOTSUPP`]).
+    /// Implements `fchmodat`. A link has its own mode, which has no effect, as in Emscripten. The mode of a link in a
+    /// host directory cannot be changed ([`Errno::EOPNOTSUPP`]).
     pub fn chmod_at(&mut self, dirfd: i32, path: &str, mode: u32, follow: bool) -> Result<(), Errno> {
         match self.resolve(dirfd, path, follow)? {
-            Place::Node(id) => self.chmod_node(id, mode),
-            Place::Host { mount, path } => {
+            PathTarget::Node(id) => self.chmod_node(id, mode),
+            PathTarget::Host { mount, path } => {
                 let directory = self.mounted(mount)?;
                 if directory.link_target(&path)?.is_some() {
                     return Err(Errno::EOPNOTSUPP);
@@ -142,7 +142,7 @@ impl Filesystem {
         }
     }
 
-    /// `fchmod`.
+    /// Implements `fchmod`.
     pub fn chmod_fd(&mut self, fd: i32, mode: u32) -> Result<(), Errno> {
         match self.description(fd)?.target.clone() {
             Target::Node(id) => self.chmod_node(id, mode),
@@ -161,7 +161,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// `utimensat`.
+    /// Implements `utimensat`.
     pub fn set_times_at(
         &mut self,
         dirfd: i32,
@@ -171,12 +171,12 @@ impl Filesystem {
         follow: bool,
     ) -> Result<(), Errno> {
         match self.resolve(dirfd, path, follow)? {
-            Place::Node(id) => self.set_times_node(id, accessed, modified),
-            Place::Host { mount, path } => self.mounted(mount)?.set_times(&path, accessed, modified),
+            PathTarget::Node(id) => self.set_times_node(id, accessed, modified),
+            PathTarget::Host { mount, path } => self.mounted(mount)?.set_times(&path, accessed, modified),
         }
     }
 
-    /// `futimens`.
+    /// Implements `futimens`.
     pub fn set_times_fd(&mut self, fd: i32, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
         match self.description(fd)?.target.clone() {
             Target::Node(id) => self.set_times_node(id, accessed, modified),
@@ -198,21 +198,21 @@ impl Filesystem {
         Ok(())
     }
 
-    /// `readlinkat`. [`Errno::EINVAL`] for what is not a link.
+    /// Implements `readlinkat`. Fails with [`Errno::EINVAL`] for files other than links.
     pub fn read_link_at(&mut self, dirfd: i32, path: &str) -> Result<Arc<str>, Errno> {
         match self.resolve(dirfd, path, false)? {
-            Place::Node(id) => match &self.nodes.get(id)?.kind {
-                Kind::Link(target) => Ok(target.clone()),
+            PathTarget::Node(id) => match &self.nodes.get(id)?.kind {
+                NodeKind::Link(target) => Ok(target.clone()),
                 _ => Err(Errno::EINVAL),
             },
-            Place::Host { mount, path } => self.mounted(mount)?.link_target(&path)?.ok_or(Errno::EINVAL),
+            PathTarget::Host { mount, path } => self.mounted(mount)?.link_target(&path)?.ok_or(Errno::EINVAL),
         }
     }
 
-    /// `statfs`, of everything in memory.
-    pub fn status(&self) -> Status {
+    /// Implements `statfs` of the in-memory filesystem.
+    pub fn statfs(&self) -> StatFs {
         let inodes = u64::from(self.quota.inodes);
-        Status {
+        StatFs {
             blocks: self.quota.bytes / 4096,
             free_blocks: self.budget() / 4096,
             inodes,

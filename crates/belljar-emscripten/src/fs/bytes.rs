@@ -7,7 +7,7 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Immutable bytes. Clones and slices share them.
+/// Immutable bytes, shared by clones and slices.
 #[derive(Clone)]
 pub struct FileBytes {
     source: Source,
@@ -17,28 +17,27 @@ pub struct FileBytes {
 #[derive(Clone)]
 enum Source {
     Memory(Arc<Vec<u8>>),
-    Mapped(Arc<memmap2::Mmap>),
+    Mmap(Arc<memmap2::Mmap>),
 }
 
 impl FileBytes {
     /// Maps a file of the host. Its pages are shared by every process that maps it, and read when first touched.
     ///
-    /// The file must stay as it is for as long as any clone lives: a file of a content-addressed cache, which is
-    /// written under another name and never touched again, is what this is for. Never map a file that a guest can
-    /// write to.
+    /// The file must not change as long as any clone lives. This is intended for files of a content-addressed cache,
+    /// which are written under another name and never modified. Never map a file that a guest can write to.
     pub fn map(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         if file.metadata()?.len() == 0 {
             return Ok(Self::default());
         }
-        // SAFETY: the mapping is private and read-only; that nobody changes the file meanwhile is the condition that
-        // this function documents, and guests have no way to reach the host's files that are mapped.
+        // SAFETY: the mapping is private and read-only. This function documents the condition that the file does not
+        // change meanwhile, and guests cannot access the host's files that are mapped.
         let mapping = unsafe { memmap2::Mmap::map(&file)? };
         let range = 0..mapping.len();
-        Ok(Self { source: Source::Mapped(Arc::new(mapping)), range })
+        Ok(Self { source: Source::Mmap(Arc::new(mapping)), range })
     }
 
-    /// A part of these bytes; `None` when the range reaches beyond them.
+    /// Returns a part of these bytes; `None` if the range reaches beyond them.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         if range.start > range.end || range.end > self.range.len() {
             return None;
@@ -67,9 +66,9 @@ impl Deref for FileBytes {
     fn deref(&self) -> &[u8] {
         let whole: &[u8] = match &self.source {
             Source::Memory(bytes) => bytes,
-            Source::Mapped(mapping) => mapping,
+            Source::Mmap(mapping) => mapping,
         };
-        // The range was checked against the source when it was made.
+        // The range was checked against the source when it was created.
         whole.get(self.range.clone()).unwrap_or_default()
     }
 }
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_stay_inside_what_they_were_cut_from() {
+    fn slices_stay_inside_their_source() {
         let whole = FileBytes::from(b"0123456789".to_vec());
         let middle = whole.slice(2..8).unwrap();
         assert_eq!(&*middle, b"234567");

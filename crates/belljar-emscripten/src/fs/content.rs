@@ -1,7 +1,7 @@
-//! The bytes of a regular file: chunks written by the guest over, maybe, a read-only file of a layer.
+//! The bytes of a regular file: chunks written by the guest, over an optional read-only file of a layer.
 //!
-//! A chunk is copied when it is first written to, and shared with every copy of the filesystem until then. Parts that
-//! were never written, holes left by seeking or truncating, take no memory.
+//! A chunk is copied when it is first written to, and shared with every copy of the filesystem until then. Ranges that
+//! were never written, left by seeking or truncating, use no memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,63 +9,64 @@ use std::sync::Arc;
 use super::layer::LayerFile;
 use crate::Errno;
 
-/// Bytes of a file that are copied, shared and saved together.
+/// The size in bytes of the parts of a file that are copied, shared and saved together.
 pub(super) const CHUNK: usize = 64 << 10;
 
-/// What stored bytes are rounded up to when they are counted, per chunk: the unit of `st_blocks`. It also pays for the
-/// bookkeeping of a chunk that holds a single byte.
+/// The unit to which the stored bytes of each chunk are rounded up when they are counted: the unit of `st_blocks`. This
+/// also accounts for the overhead of a chunk that holds a single byte.
 const BLOCK: u64 = 512;
 
-/// The largest size a file can have, holes included: what ext4 allows with 4 KiB blocks.
+/// The maximum size of a file, holes included: the limit of ext4 with 4 KiB blocks.
 pub(super) const MAX_FILE_SIZE: u64 = 16 << 40;
 
-/// Contents of one regular file.
+/// The contents of one regular file.
 #[derive(Clone, Default)]
-pub(super) struct Content {
+pub(super) struct FileContent {
     size: u64,
     lower: Option<LayerFile>,
-    /// How much of `lower` still shows, where no chunk covers it.
+    /// The length of `lower` that is visible where no chunk covers it.
     lower_size: u64,
-    /// By position divided by [`CHUNK`]. A chunk hides all of `lower` in its range; behind its end there are zeros.
+    /// The chunks by their offset divided by [`CHUNK`]. A chunk hides all of `lower` in its range; zeros follow its
+    /// end.
     chunks: Arc<BTreeMap<u64, Arc<Vec<u8>>>>,
     stored: u64,
 }
 
-impl Content {
-    /// The contents of a file of a layer, unchanged so far.
-    pub(super) fn of_layer(file: LayerFile) -> Self {
+impl FileContent {
+    /// Creates the unmodified contents of a file of a layer.
+    pub(super) fn from_layer(file: LayerFile) -> Self {
         let size = file.bytes.len() as u64;
         Self { size, lower: Some(file), lower_size: size, ..Self::default() }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes that count against the quota.
+    /// Returns the number of bytes that count against the quota.
     pub(super) fn stored(&self) -> u64 {
         self.stored
     }
 
-    /// The layer's file that these contents equal, because nothing was ever written.
-    pub(super) fn pristine(&self) -> Option<&LayerFile> {
+    /// Returns the layer's file that these contents equal, if they were never written to.
+    pub(super) fn unmodified(&self) -> Option<&LayerFile> {
         let file = self.lower.as_ref()?;
         let length = file.bytes.len() as u64;
         (self.chunks.is_empty() && self.size == length && self.lower_size == length).then_some(file)
     }
 
-    /// The layer's file under these contents and how much of it shows.
+    /// Returns the layer's file under these contents and the length of it that is visible.
     pub(super) fn lower(&self) -> Option<(&LayerFile, u64)> {
         self.lower.as_ref().map(|file| (file, self.lower_size))
     }
 
-    /// Every chunk that was written.
+    /// Returns every chunk that was written.
     pub(super) fn chunks(&self) -> impl Iterator<Item = (u64, &Arc<Vec<u8>>)> {
         self.chunks.iter().map(|(&index, chunk)| (index, chunk))
     }
 
-    /// Contents put together from saved parts; `None` when they do not fit each other.
+    /// Creates contents from saved parts; `None` if the parts are inconsistent.
     pub(super) fn from_parts(
         size: u64,
         lower: Option<(LayerFile, u64)>,
@@ -87,7 +88,7 @@ impl Content {
         Some(Self { size, lower, lower_size, chunks: Arc::new(chunks), stored })
     }
 
-    /// Fills `buffer` from `offset`; answers how many bytes there were before the end of the file.
+    /// Fills `buffer` from `offset`. Returns the number of bytes before the end of the file.
     pub(super) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = buffer.len().min(left);
@@ -109,9 +110,10 @@ impl Content {
         count
     }
 
-    /// Writes `data` at `offset` as far as `budget` more stored bytes allow, and answers how much was written.
+    /// Writes `data` at `offset` as far as `budget` more stored bytes allow. Returns the number of bytes written.
     ///
-    /// [`Errno::ENOSPC`] when not even one byte fits, [`Errno::EFBIG`] when it would start beyond [`MAX_FILE_SIZE`].
+    /// Fails with [`Errno::ENOSPC`] if not even one byte fits, and with [`Errno::EFBIG`] if it would start beyond
+    /// [`MAX_FILE_SIZE`].
     pub(super) fn write_at(&mut self, offset: u64, data: &[u8], budget: u64) -> Result<usize, Errno> {
         if data.is_empty() {
             return Ok(0);
@@ -140,7 +142,7 @@ impl Content {
         Ok(written)
     }
 
-    /// Writes a piece that lies in one chunk; answers how much of it the limit on stored bytes allowed.
+    /// Writes data that lies in one chunk. Returns the length that the limit on stored bytes allowed.
     fn write_part(&mut self, position: u64, part: &[u8], limit: u64) -> usize {
         let (index, within) = split(position);
         let held = self.chunks.get(&index).map_or(0, |chunk| blocks(chunk.len()));
@@ -162,7 +164,7 @@ impl Content {
         let chunk = Arc::make_mut(chunks.entry(index).or_insert_with(|| Arc::new(inherited)));
         let end = within + count;
         if end > chunk.len() {
-            // Doubling, as `Vec` does by itself, but never past the chunk.
+            // Doubles the capacity, as `Vec` does by itself, but not beyond the chunk.
             if end > chunk.capacity() {
                 let capacity = end.max(chunk.capacity() * 2).min(CHUNK);
                 chunk.reserve_exact(capacity - chunk.len());
@@ -206,7 +208,7 @@ impl Content {
         Ok(())
     }
 
-    /// What the layer's file holds from `position` on, as far as it still shows.
+    /// Returns the visible part of the layer's file from `position` on.
     fn lower_from(&self, position: u64) -> &[u8] {
         let Some(file) = &self.lower else { return &[] };
         let end = usize::try_from(self.lower_size).unwrap_or(usize::MAX).min(file.bytes.len());
@@ -215,13 +217,13 @@ impl Content {
     }
 }
 
-/// Chunk number and place inside the chunk.
+/// Returns the chunk number and the offset inside the chunk.
 fn split(position: u64) -> (u64, usize) {
     let chunk = CHUNK as u64;
     (position / chunk, (position % chunk) as usize)
 }
 
-/// Bytes counted for a chunk of this length.
+/// Returns the number of bytes counted for a chunk of this length.
 fn blocks(length: usize) -> u64 {
     (length as u64).next_multiple_of(BLOCK)
 }
@@ -230,19 +232,19 @@ fn blocks(length: usize) -> u64 {
 mod tests {
     use super::*;
 
-    fn read(content: &Content) -> Vec<u8> {
+    fn read(content: &FileContent) -> Vec<u8> {
         let mut bytes = vec![0xaa; usize::try_from(content.size()).unwrap()];
         assert_eq!(content.read_at(0, &mut bytes), bytes.len());
         bytes
     }
 
-    fn layered(bytes: &[u8]) -> Content {
-        Content::of_layer(LayerFile { layer: 0, node: 1, bytes: bytes.to_vec().into() })
+    fn layered(bytes: &[u8]) -> FileContent {
+        FileContent::from_layer(LayerFile { layer: 0, node: 1, bytes: bytes.to_vec().into() })
     }
 
     #[test]
-    fn a_hole_reads_as_zeros_and_takes_no_space() {
-        let mut content = Content::default();
+    fn hole_reads_as_zeros_and_uses_no_space() {
+        let mut content = FileContent::default();
         content.truncate(MAX_FILE_SIZE).unwrap();
         assert_eq!(content.stored(), 0);
         let mut bytes = [1; 8];
@@ -256,9 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_comes_back_as_zeros() {
+    fn truncated_bytes_read_as_zeros_after_extension() {
         for mut content in [layered(b"abcdef"), {
-            let mut written = Content::default();
+            let mut written = FileContent::default();
             written.write_at(0, b"abcdef", u64::MAX).unwrap();
             written
         }] {
@@ -271,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn writing_over_a_layer_copies_only_the_chunks_touched() {
+    fn writing_over_a_layer_copies_only_touched_chunks() {
         let mut content = layered(&vec![7; 3 * CHUNK]);
         let mut copy = content.clone();
-        assert!(content.pristine().is_some());
+        assert!(content.unmodified().is_some());
         content.write_at(CHUNK as u64 + 1, b"new", u64::MAX).unwrap();
-        assert!(content.pristine().is_none());
+        assert!(content.unmodified().is_none());
         assert_eq!(content.stored(), CHUNK as u64);
         let mut expected = vec![7; 3 * CHUNK];
         expected[CHUNK + 1..CHUNK + 4].copy_from_slice(b"new");
@@ -284,17 +286,17 @@ mod tests {
         assert_eq!(read(&copy), vec![7; 3 * CHUNK]);
         copy.truncate(CHUNK as u64).unwrap();
         copy.truncate(3 * CHUNK as u64).unwrap();
-        assert!(copy.pristine().is_none());
+        assert!(copy.unmodified().is_none());
         content.truncate(0).unwrap();
         assert_eq!(content.stored(), 0);
     }
 
     #[test]
-    fn writes_stop_where_the_budget_ends() {
-        let mut content = Content::default();
+    fn write_stops_at_the_budget() {
+        let mut content = FileContent::default();
         assert_eq!(content.write_at(0, &[1; 2000], 1024), Ok(1024));
         assert_eq!(content.write_at(1024, b"x", 0), Err(Errno::ENOSPC));
-        // What is already paid for can be written again.
+        // Bytes that are already counted can be overwritten.
         assert_eq!(content.write_at(0, &[2; 1024], 0), Ok(1024));
         assert_eq!(content.stored(), 1024);
         assert_eq!(layered(&[1; 2048]).write_at(0, b"x", 1024), Err(Errno::ENOSPC));
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn clones_share_until_one_writes() {
-        let mut first = Content::default();
+        let mut first = FileContent::default();
         first.write_at(0, &vec![1; 2 * CHUNK], u64::MAX).unwrap();
         let second = first.clone();
         first.write_at(0, b"changed", u64::MAX).unwrap();
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn many_small_appends_never_reserve_more_than_a_chunk() {
-        let mut content = Content::default();
+        let mut content = FileContent::default();
         for offset in 0..CHUNK as u64 + 10 {
             assert_eq!(content.write_at(offset, b"a", u64::MAX), Ok(1));
         }
@@ -321,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_contradict_each_other_are_refused() {
+    fn inconsistent_saved_parts_are_refused() {
         let chunk = |length| BTreeMap::from([(1, Arc::new(vec![0; length]))]);
-        assert!(Content::from_parts(CHUNK as u64 + 4, None, chunk(4)).is_some());
-        assert!(Content::from_parts(CHUNK as u64 + 3, None, chunk(4)).is_none());
-        assert!(Content::from_parts(MAX_FILE_SIZE, None, chunk(CHUNK + 1)).is_none());
+        assert!(FileContent::from_parts(CHUNK as u64 + 4, None, chunk(4)).is_some());
+        assert!(FileContent::from_parts(CHUNK as u64 + 3, None, chunk(4)).is_none());
+        assert!(FileContent::from_parts(MAX_FILE_SIZE, None, chunk(CHUNK + 1)).is_none());
         let huge = BTreeMap::from([(u64::MAX, Arc::new(vec![0]))]);
-        assert!(Content::from_parts(MAX_FILE_SIZE, None, huge).is_none());
+        assert!(FileContent::from_parts(MAX_FILE_SIZE, None, huge).is_none());
         let file = LayerFile { layer: 0, node: 1, bytes: vec![0; 4].into() };
-        assert!(Content::from_parts(9, Some((file, 5)), BTreeMap::new()).is_none());
+        assert!(FileContent::from_parts(9, Some((file, 5)), BTreeMap::new()).is_none());
     }
 }

@@ -1,17 +1,17 @@
 //! Descriptors, and the open file descriptions that they share.
 //!
-//! `dup` makes another descriptor of the same description: offset and status flags are shared, `FD_CLOEXEC` is not.
+//! `dup` creates another descriptor of the same description: offset and status flags are shared, `FD_CLOEXEC` is not.
 
 use std::sync::Arc;
 
 use super::mount::{HostEntry, HostFile};
-use super::node::{Device, Kind, Node, NodeId, PIPE_CAPACITY};
+use super::node::{Device, Node, NodeId, NodeKind, PIPE_CAPACITY};
+use super::path_resolution::PathTarget;
 use super::time::Times;
-use super::walk::Place;
 use super::{Filesystem, OpenFlags, Timestamp};
 use crate::Errno;
 
-/// What a description is open on.
+/// The file that a description is open on.
 #[derive(Clone)]
 pub(super) enum Target {
     Node(NodeId),
@@ -22,7 +22,7 @@ pub(super) enum Target {
     HostDirectory {
         mount: u32,
         path: String,
-        /// What it lists, once that was asked for.
+        /// The entries, once they were listed.
         listing: Option<Arc<[HostEntry]>>,
     },
 }
@@ -31,11 +31,11 @@ pub(super) enum Target {
 #[derive(Clone)]
 pub(super) struct Description {
     pub(super) target: Target,
-    /// Where the next read or write starts; in a directory, how many entries were listed.
+    /// The offset of the next read or write; for a directory, the number of entries that were listed.
     pub(super) offset: u64,
-    /// For a directory: the offset at which listing stopped, and the name that it stopped at.
+    /// For a directory: the offset at which listing stopped, and the name of the last entry.
     pub(super) listed: (u64, Option<Arc<str>>),
-    /// Access mode and status flags.
+    /// The access mode and status flags.
     pub(super) flags: OpenFlags,
     references: u32,
 }
@@ -54,21 +54,21 @@ pub(super) struct Descriptors {
     open: u32,
 }
 
-/// What `poll` finds.
+/// The result of `poll` for one descriptor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// A read would not have to wait.
+    /// A read would not block.
     pub readable: bool,
-    /// A write would not have to wait.
+    /// A write would not block.
     pub writable: bool,
-    /// The other end of a pipe that is read was closed (`POLLHUP`).
+    /// The writing end of a pipe that is read was closed (`POLLHUP`).
     pub hung_up: bool,
-    /// The other end of a pipe that is written to was closed (`POLLERR`).
+    /// The reading end of a pipe that is written to was closed (`POLLERR`).
     pub broken: bool,
 }
 
 impl Descriptors {
-    /// Number of open descriptors.
+    /// Returns the number of open descriptors.
     pub(super) fn open(&self) -> u32 {
         self.open
     }
@@ -78,14 +78,14 @@ impl Descriptors {
         self.table.get(index).copied().flatten().ok_or(Errno::EBADF)
     }
 
-    /// The lowest free number that is not below `least`. [`Errno::EMFILE`] when it is not below `limit`.
+    /// Returns the lowest free number from `least` on. Fails with [`Errno::EMFILE`] if it is not below `limit`.
     fn lowest_free(&self, least: u32, limit: u32) -> Result<u32, Errno> {
         let taken = self.table.iter().skip(least as usize).take_while(|slot| slot.is_some()).count();
         let number = u32::try_from(taken).ok().and_then(|taken| least.checked_add(taken));
         number.filter(|&number| number < limit.min(i32::MAX as u32)).ok_or(Errno::EMFILE)
     }
 
-    /// Sets a free place of the table. The number must have been checked against the quota.
+    /// Sets a free entry of the table. The number must have been checked against the quota.
     fn set(&mut self, fd: u32, descriptor: Descriptor) {
         let index = fd as usize;
         if index >= self.table.len() {
@@ -97,18 +97,18 @@ impl Descriptors {
         }
     }
 
-    /// Every open descriptor: its number, the number of its description, and `FD_CLOEXEC`.
+    /// Returns every open descriptor: its number, the number of its description, and `FD_CLOEXEC`.
     pub(super) fn all(&self) -> impl Iterator<Item = (u32, u32, bool)> {
         let slots = (0..).zip(&self.table);
         slots.filter_map(|(fd, slot)| slot.map(|slot| (fd, slot.description, slot.close_on_exec)))
     }
 
-    /// Whether any descriptor refers to a description.
+    /// Returns whether any descriptor refers to a description.
     pub(super) fn is_referred_to(&self, description: u32) -> bool {
         self.at(description).is_some_and(|description| description.references > 0)
     }
 
-    /// A description by its number.
+    /// Returns a description by its number.
     pub(super) fn at(&self, description: u32) -> Option<&Description> {
         self.descriptions.get(description as usize)?.as_ref()
     }
@@ -125,21 +125,21 @@ impl Filesystem {
         self.descriptors.descriptions.get_mut(description).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
-    /// The directory that a descriptor is open on, as a place to walk from.
-    pub(super) fn place_of(&self, fd: i32) -> Result<Place, Errno> {
+    /// Returns the directory that a descriptor is open on, as a start of path resolution.
+    pub(super) fn place_of(&self, fd: i32) -> Result<PathTarget, Errno> {
         match &self.description(fd)?.target {
-            Target::Node(id) => Ok(Place::Node(*id)),
-            Target::HostDirectory { mount, path, .. } => Ok(Place::Host { mount: *mount, path: path.clone() }),
+            Target::Node(id) => Ok(PathTarget::Node(*id)),
+            Target::HostDirectory { mount, path, .. } => Ok(PathTarget::Host { mount: *mount, path: path.clone() }),
             Target::HostFile { .. } => Err(Errno::ENOTDIR),
         }
     }
 
-    /// [`Errno::EMFILE`] unless another descriptor can be opened.
+    /// Fails with [`Errno::EMFILE`] if no more descriptors can be opened.
     pub(super) fn check_descriptor_free(&self) -> Result<(), Errno> {
         self.descriptors.lowest_free(0, self.quota.open_files).map(drop)
     }
 
-    /// Opens a description on `target`, under the lowest descriptor that is at least `least`.
+    /// Opens a description on `target`, under the lowest free descriptor from `least` on.
     pub(super) fn add_description(&mut self, target: Target, flags: OpenFlags, least: u32) -> Result<i32, Errno> {
         let fd = self.descriptors.lowest_free(least, self.quota.open_files)?;
         self.add_description_as(fd, target, flags)?;
@@ -152,11 +152,11 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A description that no descriptor refers to yet.
+    /// Adds a description that no descriptor refers to yet.
     pub(super) fn insert_description(&mut self, target: Target, flags: OpenFlags) -> Result<u32, Errno> {
         if let Target::Node(id) = target {
-            self.hold(id)?;
-            if let Kind::Pipe(pipe) = &mut self.nodes.get_mut(id)?.kind {
+            self.acquire(id)?;
+            if let NodeKind::Pipe(pipe) = &mut self.nodes.get_mut(id)?.kind {
                 pipe.readers += u32::from(flags.reads());
                 pipe.writers += u32::from(flags.writes());
             }
@@ -171,7 +171,7 @@ impl Filesystem {
         u32::try_from(index).map_err(|_| Errno::ENFILE)
     }
 
-    /// Lets the free descriptor `fd` refer to a description.
+    /// Makes the free descriptor `fd` refer to a description.
     pub(super) fn refer(&mut self, fd: u32, description: u32, close_on_exec: bool) {
         if let Some(Some(shared)) = self.descriptors.descriptions.get_mut(description as usize) {
             shared.references += 1;
@@ -179,7 +179,7 @@ impl Filesystem {
         }
     }
 
-    /// `close`.
+    /// Implements `close`.
     pub fn close(&mut self, fd: i32) -> Result<(), Errno> {
         let descriptor = self.descriptors.get(fd)?;
         if let Some(slot) = usize::try_from(fd).ok().and_then(|index| self.descriptors.table.get_mut(index)) {
@@ -194,7 +194,7 @@ impl Filesystem {
         }
         let flags = description.flags;
         if let Some(Description { target: Target::Node(id), .. }) = slot.take() {
-            if let Ok(Node { kind: Kind::Pipe(pipe), .. }) = self.nodes.get_mut(id) {
+            if let Ok(Node { kind: NodeKind::Pipe(pipe), .. }) = self.nodes.get_mut(id) {
                 pipe.readers -= u32::from(flags.reads());
                 pipe.writers -= u32::from(flags.writes());
             }
@@ -203,7 +203,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// `dup`, and `F_DUPFD` with a least number for the new descriptor.
+    /// Implements `dup`, and `F_DUPFD` with a minimum for the new descriptor.
     pub fn duplicate(&mut self, fd: i32, least: i32, close_on_exec: bool) -> Result<i32, Errno> {
         let descriptor = self.descriptors.get(fd)?;
         let least = u32::try_from(least).ok().filter(|least| *least < self.quota.open_files).ok_or(Errno::EINVAL)?;
@@ -212,7 +212,7 @@ impl Filesystem {
         i32::try_from(new).map_err(|_| Errno::EMFILE)
     }
 
-    /// `dup3`: closes `new` first, if it is open. [`Errno::EINVAL`] when both are the same.
+    /// Implements `dup3`, which closes `new` first if it is open. Fails with [`Errno::EINVAL`] if both are the same.
     pub fn duplicate_to(&mut self, fd: i32, new: i32, close_on_exec: bool) -> Result<i32, Errno> {
         if fd == new {
             return Err(Errno::EINVAL);
@@ -227,7 +227,7 @@ impl Filesystem {
         Ok(new)
     }
 
-    /// `FD_CLOEXEC` of a descriptor. It has no effect: there is no `exec`.
+    /// Returns `FD_CLOEXEC` of a descriptor. The flag has no effect, since `exec` does not exist.
     pub fn close_on_exec(&self, fd: i32) -> Result<bool, Errno> {
         Ok(self.descriptors.get(fd)?.close_on_exec)
     }
@@ -241,19 +241,19 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Access mode and status flags (`F_GETFL`).
+    /// Returns the access mode and status flags (`F_GETFL`).
     pub fn flags(&self, fd: i32) -> Result<OpenFlags, Errno> {
         Ok(self.description(fd)?.flags)
     }
 
-    /// Changes the status flags (`F_SETFL`): `O_APPEND` and `O_NONBLOCK`. Others stay as they are.
+    /// Changes the status flags `O_APPEND` and `O_NONBLOCK` (`F_SETFL`). Other flags are ignored.
     pub fn set_flags(&mut self, fd: i32, flags: OpenFlags) -> Result<(), Errno> {
         let description = self.description_mut(fd)?;
         description.flags = description.flags.with_changeable(flags);
         Ok(())
     }
 
-    /// `pipe2`: the reading and the writing end.
+    /// Implements `pipe2`. Returns the reading and the writing end.
     pub fn pipe(&mut self, flags: OpenFlags) -> Result<[i32; 2], Errno> {
         let limit = self.quota.open_files;
         let reader = self.descriptors.lowest_free(0, limit)?;
@@ -269,7 +269,7 @@ impl Filesystem {
             opens: 0,
             mode: 0o600,
             times: Times::all(Timestamp::now()),
-            kind: Kind::Pipe(Box::default()),
+            kind: NodeKind::Pipe(Box::default()),
             private: true,
         })?;
         self.usage.inodes += 1;
@@ -280,19 +280,19 @@ impl Filesystem {
         Ok([number(reader)?, number(writer)?])
     }
 
-    /// The device that `fd` is open on, if it is one. Reading and writing [`Device::Stdin`] and the others that
-    /// [are the console](Device::is_console) is left to the caller, who has the console.
+    /// Returns the device that `fd` is open on. The caller, who has the console, must handle reads and writes of
+    /// [console devices](Device::is_console) such as [`Device::Stdin`].
     pub fn device(&self, fd: i32) -> Result<Option<Device>, Errno> {
         match self.description(fd)?.target {
             Target::Node(id) => match self.nodes.get(id)?.kind {
-                Kind::Device(device) => Ok(Some(device)),
+                NodeKind::Device(device) => Ok(Some(device)),
                 _ => Ok(None),
             },
             _ => Ok(None),
         }
     }
 
-    /// A descriptor that can write to the file with this `st_dev` and `st_ino`: `likely`, if it can.
+    /// Returns a descriptor that can write to the file with this `st_dev` and `st_ino`: `likely`, if it can.
     pub fn writer_of(&self, device: u32, ino: u64, likely: i32) -> Option<i32> {
         let writes = |fd: &i32| {
             let is_file = |stat: super::Stat| (stat.device, stat.ino) == (device, ino);
@@ -302,12 +302,12 @@ impl Filesystem {
         std::iter::once(likely).chain(open).find(writes)
     }
 
-    /// What `poll` would find now. Nothing but pipes ever has to be waited for.
+    /// Returns the result of `poll`. Only operations on pipes can block.
     pub fn readiness(&self, fd: i32) -> Result<Readiness, Errno> {
         let description = self.description(fd)?;
         let always = Readiness { readable: true, writable: true, ..Readiness::default() };
         let Target::Node(id) = description.target else { return Ok(always) };
-        let Kind::Pipe(pipe) = &self.nodes.get(id)?.kind else { return Ok(always) };
+        let NodeKind::Pipe(pipe) = &self.nodes.get(id)?.kind else { return Ok(always) };
         Ok(if description.flags.reads() {
             let hung_up = pipe.writers == 0;
             Readiness { readable: !pipe.buffer.is_empty(), hung_up, ..Readiness::default() }

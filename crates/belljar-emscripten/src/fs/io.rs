@@ -1,11 +1,11 @@
 //! Reading, writing, seeking and truncating through descriptors.
 
 use super::descriptors::{Description, Target};
-use super::node::{Device, Kind, NodeId, PIPE_CAPACITY, Pipe};
+use super::node::{Device, NodeId, NodeKind, PIPE_CAPACITY, Pipe};
 use super::{AT_FDCWD, Filesystem, Timestamp};
 use crate::Errno;
 
-/// What an offset is counted from (`SEEK_SET`, `SEEK_CUR`, `SEEK_END`).
+/// The base of an offset (`SEEK_SET`, `SEEK_CUR`, `SEEK_END`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     /// The start of the file.
@@ -17,27 +17,29 @@ pub enum Whence {
 }
 
 impl Filesystem {
-    /// `read`: fills `buffer` from the descriptor's offset and moves it on. 0 at the end.
+    /// Implements `read`: fills `buffer` from the descriptor's offset and advances it. Returns 0 at the end.
     ///
-    /// A pipe that is empty while it has writers answers [`Errno::EAGAIN`], whatever `O_NONBLOCK` says: there is only
-    /// one thread, so nobody could ever write to it while this one waits.
+    /// Reading an empty pipe that has writers fails with [`Errno::EAGAIN`], regardless of `O_NONBLOCK`: there is only
+    /// one thread, so no data could arrive while it waits.
     pub fn read(&mut self, fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
         let offset = self.readable(fd)?.offset;
         let count = self.read_target(fd, offset, buffer)?;
         self.advance(fd, offset, count)
     }
 
-    /// `pread`: reads at `offset`, and leaves the descriptor's own as it is. [`Errno::ESPIPE`] for a pipe.
+    /// Implements `pread`: reads at `offset` without changing the descriptor's own. Fails with [`Errno::ESPIPE`] for a
+    /// pipe.
     pub fn read_at(&mut self, fd: i32, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         self.readable(fd)?;
         self.check_seekable(fd)?;
         self.read_target(fd, offset, buffer)
     }
 
-    /// `write`: at the descriptor's offset, which moves on, or with `O_APPEND` at the end.
+    /// Implements `write`: writes at the descriptor's offset and advances it, or, with `O_APPEND`, writes at the end.
     ///
-    /// Writes less than all of `data` when the quota is reached, and [`Errno::ENOSPC`] when not even one byte fits. A
-    /// full pipe is [`Errno::EAGAIN`], as an empty one is to [`Filesystem::read`]; one without readers [`Errno::EPIPE`].
+    /// Writes only a part of `data` if the quota is reached, and fails with [`Errno::ENOSPC`] if not even one byte
+    /// fits. Writing to a full pipe fails with [`Errno::EAGAIN`], as for [`Filesystem::read`]; to one without readers
+    /// with [`Errno::EPIPE`].
     pub fn write(&mut self, fd: i32, data: &[u8]) -> Result<usize, Errno> {
         let description = self.writable(fd)?;
         let (offset, appends) = (description.offset, description.flags.appends());
@@ -46,14 +48,14 @@ impl Filesystem {
         self.advance(fd, offset, count)
     }
 
-    /// `pwrite`: writes at `offset`, whatever `O_APPEND` says, and leaves the descriptor's own as it is.
+    /// Implements `pwrite`: writes at `offset`, regardless of `O_APPEND`, without changing the descriptor's own.
     pub fn write_at(&mut self, fd: i32, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         self.writable(fd)?;
         self.check_seekable(fd)?;
         self.write_target(fd, offset, data)
     }
 
-    /// `lseek`: answers the new offset. [`Errno::ESPIPE`] for pipes and the console.
+    /// Implements `lseek`. Returns the new offset. Fails with [`Errno::ESPIPE`] for pipes and the console.
     pub fn seek(&mut self, fd: i32, offset: i64, whence: Whence) -> Result<u64, Errno> {
         self.check_seekable(fd)?;
         if self.device(fd)?.is_some() {
@@ -71,17 +73,17 @@ impl Filesystem {
         Ok(to)
     }
 
-    /// `truncate`: cuts the file off at `size`, or adds a hole up to it.
+    /// Implements `truncate`: cuts the file off at `size`, or adds a hole up to it.
     pub fn truncate_at(&mut self, path: &str, size: u64) -> Result<(), Errno> {
         match self.resolve(AT_FDCWD, path, true)? {
-            super::Place::Node(id) => {
-                if matches!(self.nodes.get(id)?.kind, Kind::Directory(_)) {
+            super::PathTarget::Node(id) => {
+                if matches!(self.nodes.get(id)?.kind, NodeKind::Directory(_)) {
                     return Err(Errno::EISDIR);
                 }
                 self.check_mode(id, 0o222)?;
                 self.truncate_node(id, size)
             }
-            super::Place::Host { mount, path } => {
+            super::PathTarget::Host { mount, path } => {
                 let directory = self.mounted(mount)?;
                 if directory.is_directory(&path)? {
                     return Err(Errno::EISDIR);
@@ -91,7 +93,7 @@ impl Filesystem {
         }
     }
 
-    /// `ftruncate`. [`Errno::EINVAL`] for a descriptor that is not open for writing.
+    /// Implements `ftruncate`. Fails with [`Errno::EINVAL`] for a descriptor that is not open for writing.
     pub fn truncate_fd(&mut self, fd: i32, size: u64) -> Result<(), Errno> {
         let description = self.description(fd)?;
         if !description.flags.writes() {
@@ -104,8 +106,8 @@ impl Filesystem {
         }
     }
 
-    /// `posix_fallocate`: the file is at least `end` bytes long afterwards. No space is set aside for it, but
-    /// [`Errno::ENOSPC`] says when there could not be enough.
+    /// Implements `posix_fallocate`: extends the file to at least `end` bytes. Does not reserve space, but fails with
+    /// [`Errno::ENOSPC`] if the quota has not enough.
     pub fn allocate(&mut self, fd: i32, end: u64) -> Result<(), Errno> {
         if !self.description(fd)?.flags.writes() {
             return Err(Errno::EBADF);
@@ -121,7 +123,7 @@ impl Filesystem {
         self.truncate_fd(fd, end).map_err(|errno| if errno == Errno::EINVAL { Errno::ENODEV } else { errno })
     }
 
-    /// `fsync`. Files in memory are as safe as they get; those of the host are written through.
+    /// Implements `fsync`, which has no effect on files in memory; files of the host are synchronised.
     pub fn synchronise(&self, fd: i32) -> Result<(), Errno> {
         match &self.description(fd)?.target {
             Target::HostFile { file, .. } => file.synchronise(),
@@ -129,13 +131,13 @@ impl Filesystem {
         }
     }
 
-    /// Bytes that can be read without waiting (`FIONREAD`).
+    /// Returns the number of bytes that can be read without waiting (`FIONREAD`).
     pub fn bytes_to_read(&self, fd: i32) -> Result<u64, Errno> {
         let description = self.description(fd)?;
         if let Target::Node(id) = description.target {
             match &self.nodes.get(id)?.kind {
-                Kind::Pipe(pipe) => return Ok(pipe.buffer.len() as u64),
-                Kind::File(content) => return Ok(content.size().saturating_sub(description.offset)),
+                NodeKind::Pipe(pipe) => return Ok(pipe.buffer.len() as u64),
+                NodeKind::File(content) => return Ok(content.size().saturating_sub(description.offset)),
                 _ => return Err(Errno::ENOTTY),
             }
         }
@@ -144,7 +146,7 @@ impl Filesystem {
 
     pub(super) fn truncate_node(&mut self, id: NodeId, size: u64) -> Result<(), Errno> {
         let node = self.nodes.get_mut(id)?;
-        let Kind::File(content) = &mut node.kind else { return Err(Errno::EINVAL) };
+        let NodeKind::File(content) = &mut node.kind else { return Err(Errno::EINVAL) };
         let before = content.stored();
         content.truncate(size)?;
         let freed = before.saturating_sub(content.stored());
@@ -168,19 +170,19 @@ impl Filesystem {
     fn check_seekable(&self, fd: i32) -> Result<(), Errno> {
         match self.description(fd)?.target {
             Target::Node(id) => match self.nodes.get(id)?.kind {
-                Kind::Pipe(_) => Err(Errno::ESPIPE),
-                Kind::Device(device) if device.is_console() => Err(Errno::ESPIPE),
+                NodeKind::Pipe(_) => Err(Errno::ESPIPE),
+                NodeKind::Device(device) if device.is_console() => Err(Errno::ESPIPE),
                 _ => Ok(()),
             },
             _ => Ok(()),
         }
     }
 
-    /// The size of what `fd` is open on; 0 for what has none.
+    /// Returns the size of the file that `fd` is open on; 0 for files without a size.
     fn end_of(&self, fd: i32) -> Result<u64, Errno> {
         match &self.description(fd)?.target {
             Target::Node(id) => match &self.nodes.get(*id)?.kind {
-                Kind::File(content) => Ok(content.size()),
+                NodeKind::File(content) => Ok(content.size()),
                 _ => Ok(0),
             },
             Target::HostFile { file, .. } => file.size(),
@@ -201,11 +203,11 @@ impl Filesystem {
         };
         let node = self.nodes.get_mut(id)?;
         let count = match &mut node.kind {
-            Kind::File(content) => content.read_at(offset, buffer),
-            Kind::Directory(_) => return Err(Errno::EISDIR),
-            Kind::Link(_) => return Err(Errno::EBADF),
-            Kind::Device(device) => return read_device(*device, buffer),
-            Kind::Pipe(pipe) => read_pipe(pipe, buffer)?,
+            NodeKind::File(content) => content.read_at(offset, buffer),
+            NodeKind::Directory(_) => return Err(Errno::EISDIR),
+            NodeKind::Link(_) => return Err(Errno::EBADF),
+            NodeKind::Device(device) => return read_device(*device, buffer),
+            NodeKind::Pipe(pipe) => read_pipe(pipe, buffer)?,
         };
         if count > 0 {
             node.times.accessed = Timestamp::now();
@@ -222,18 +224,18 @@ impl Filesystem {
         let budget = self.budget();
         let node = self.nodes.get_mut(id)?;
         let count = match &mut node.kind {
-            Kind::File(content) => {
+            NodeKind::File(content) => {
                 let before = content.stored();
                 let count = content.write_at(offset, data, budget)?;
                 let added = content.stored().saturating_sub(before);
                 self.usage.bytes = self.usage.bytes.saturating_add(added);
                 count
             }
-            Kind::Directory(_) => return Err(Errno::EISDIR),
-            Kind::Link(_) => return Err(Errno::EBADF),
-            // The console's writes never come here, and the others take everything.
-            Kind::Device(_) => data.len(),
-            Kind::Pipe(pipe) => write_pipe(pipe, data)?,
+            NodeKind::Directory(_) => return Err(Errno::EISDIR),
+            NodeKind::Link(_) => return Err(Errno::EBADF),
+            // Writes to the console are handled by the caller, and the other devices accept all data.
+            NodeKind::Device(_) => data.len(),
+            NodeKind::Pipe(pipe) => write_pipe(pipe, data)?,
         };
         if count > 0 {
             let now = Timestamp::now();
@@ -244,9 +246,9 @@ impl Filesystem {
     }
 }
 
-/// Random bytes of one read: making them is slow enough that a program could not be stopped in time otherwise. Linux
-/// has such a bound too.
-const RANDOM_AT_ONCE: usize = 1 << 20;
+/// The maximum number of random bytes of one read: generating more would take so long that the program could not be
+/// stopped in time. Linux has such a limit too.
+const MAX_RANDOM_READ: usize = 1 << 20;
 
 fn read_device(device: Device, buffer: &mut [u8]) -> Result<usize, Errno> {
     match device {
@@ -256,7 +258,7 @@ fn read_device(device: Device, buffer: &mut [u8]) -> Result<usize, Errno> {
             Ok(buffer.len())
         }
         Device::Random => {
-            let count = buffer.len().min(RANDOM_AT_ONCE);
+            let count = buffer.len().min(MAX_RANDOM_READ);
             let part = buffer.get_mut(..count).unwrap_or_default();
             getrandom::fill(part).map_err(|_| Errno::EIO)?;
             Ok(count)
@@ -276,8 +278,8 @@ fn read_pipe(pipe: &mut Pipe, buffer: &mut [u8]) -> Result<usize, Errno> {
 }
 
 fn write_pipe(pipe: &mut Pipe, data: &[u8]) -> Result<usize, Errno> {
-    /// Writes of at most this many bytes are never split (`PIPE_BUF`).
-    const ATOMIC: usize = 4096;
+    /// The maximum length of writes that are never split (`PIPE_BUF`).
+    const MAX_ATOMIC_WRITE: usize = 4096;
     if pipe.readers == 0 {
         return Err(Errno::EPIPE);
     }
@@ -285,7 +287,7 @@ fn write_pipe(pipe: &mut Pipe, data: &[u8]) -> Result<usize, Errno> {
     if data.is_empty() {
         return Ok(0);
     }
-    if room == 0 || (data.len() <= ATOMIC && data.len() > room) {
+    if room == 0 || (data.len() <= MAX_ATOMIC_WRITE && data.len() > room) {
         return Err(Errno::EAGAIN);
     }
     let count = data.len().min(room);

@@ -1,7 +1,7 @@
 //! Read-only file trees that instances share: a standard library, a site-packages directory.
 //!
-//! A layer is built once by the host and never changes. Each filesystem that has it keeps what its guest changes to
-//! itself.
+//! The host builds a layer once, and it never changes. Each filesystem that contains it stores its guest's changes
+//! separately.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,31 +28,31 @@ pub(super) enum LayerKind {
     Link(Arc<str>),
 }
 
-/// A regular file of a layer, and where it is.
+/// A regular file of a layer, with its position.
 #[derive(Clone)]
 pub(super) struct LayerFile {
-    /// The layer's place in the filesystem's list.
+    /// The index of the layer in the filesystem's list.
     pub(super) layer: u32,
-    /// The file's place in the layer.
+    /// The index of the file in the layer.
     pub(super) node: u32,
     pub(super) bytes: FileBytes,
 }
 
-/// The id of what stands in the place of a layer that was taken away.
+/// The id of the empty layer that replaces a removed one.
 const REMOVED: &str = "";
 
 impl Layer {
-    /// What stands in the place of a layer that was taken away: nothing.
+    /// Creates the empty layer that replaces a removed one.
     pub(super) fn removed() -> Arc<Self> {
         LayerBuilder::new().finish(REMOVED)
     }
 
-    /// Whether this is [`Layer::removed`], by its id.
+    /// Returns whether this is the id of [`Layer::removed`].
     pub(super) fn is_removed(id: &str) -> bool {
         id == REMOVED
     }
 
-    /// What the layer is known by: equal for layers with equal contents.
+    /// Returns the id of the layer: equal for layers with equal contents.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -61,7 +61,7 @@ impl Layer {
         self.nodes.get(index as usize)
     }
 
-    /// What a directory of the layer holds; `None` when `index` is not a directory.
+    /// Returns the entries of a directory of the layer; `None` if the node is not a directory.
     pub(super) fn entries(&self, index: u32) -> Option<&BTreeMap<Arc<str>, u32>> {
         match &self.node(index)?.kind {
             LayerKind::Directory(entries) => Some(entries),
@@ -69,11 +69,11 @@ impl Layer {
         }
     }
 
-    /// Path of a node from the layer's root, without a leading slash.
+    /// Returns the path of a node from the layer's root, without a leading slash.
     pub(super) fn path_of(&self, index: u32) -> String {
         let mut names = Vec::new();
         let mut current = index;
-        // A node's parent was made before it, so the walk ends at the root, which is 0.
+        // A node's parent was created before it, so the loop ends at the root, which is 0.
         while let Some(node) = self.node(current).filter(|_| current != 0) {
             names.push(&*node.name);
             current = node.parent;
@@ -82,7 +82,7 @@ impl Layer {
         names.join("/")
     }
 
-    /// The node at a path as [`Layer::path_of`] gives it.
+    /// Returns the node at a path in the form of [`Layer::path_of`].
     pub(super) fn find(&self, path: &str) -> Option<u32> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         names.try_fold(0, |directory, name| self.entries(directory)?.get(name).copied())
@@ -95,21 +95,21 @@ impl std::fmt::Debug for Layer {
     }
 }
 
-/// Why a path cannot be put into a layer.
+/// An error in adding a path to a layer.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum LayerError {
-    /// A component is empty, `.`, `..`, too long or has a NUL in it.
+    /// A component is empty, `.`, `..`, too long or contains a NUL.
     #[error("`{0}` is not a plain path: components must be names of at most {NAME_MAX} bytes, without `.` and `..`")]
     Path(String),
-    /// Something else is already there.
-    #[error("`{0}` is in the layer already")]
+    /// The path is already in the layer.
+    #[error("`{0}` is already in the layer")]
     Exists(String),
     /// A component that must be a directory is a file or a link.
-    #[error("`{0}` goes through something that is not a directory")]
+    #[error("`{0}` passes through a file that is not a directory")]
     NotADirectory(String),
 }
 
-/// Builds a [`Layer`]. Paths are the guest's, from its root; missing directories are made.
+/// A builder of a [`Layer`]. Paths are the guest's, from its root; missing directories are created.
 pub struct LayerBuilder {
     nodes: Vec<LayerNode>,
     modified: Timestamp,
@@ -122,18 +122,12 @@ impl Default for LayerBuilder {
 }
 
 impl LayerBuilder {
-    /// An empty layer. Its files are dated 1980-01-01, the earliest time that a zip archive can hold, so that equal
-    /// trees are equal layers; [`LayerBuilder::dated`] chooses another date.
+    /// Creates an empty layer. Its files are dated 1980-01-01, the earliest time that a zip archive can hold, so that
+    /// equal trees are equal layers.
     pub fn new() -> Self {
         let modified = Timestamp { seconds: 315_532_800, nanoseconds: 0 };
         let root = LayerNode { name: "".into(), parent: 0, modified, kind: LayerKind::Directory(BTreeMap::new()) };
         Self { nodes: vec![root], modified }
-    }
-
-    /// Dates what is added from here on.
-    pub fn dated(&mut self, modified: Timestamp) -> &mut Self {
-        self.modified = modified;
-        self
     }
 
     /// Adds a regular file.
@@ -141,7 +135,7 @@ impl LayerBuilder {
         self.add(path, LayerKind::File(bytes.into()))
     }
 
-    /// Adds a symbolic link to `target`, which is read by the guest's rules.
+    /// Adds a symbolic link to `target`, which is resolved by the guest's rules.
     pub fn symlink(&mut self, path: &str, target: &str) -> Result<&mut Self, LayerError> {
         if target.is_empty() || target.len() >= super::PATH_MAX || target.contains('\0') {
             return Err(LayerError::Path(target.into()));
@@ -149,13 +143,13 @@ impl LayerBuilder {
         self.add(path, LayerKind::Link(target.into()))
     }
 
-    /// Adds a directory and those above it, as far as they are missing.
+    /// Adds a directory and its missing parents.
     pub fn directory(&mut self, path: &str) -> Result<&mut Self, LayerError> {
         self.make_directories(path.strip_suffix('/').unwrap_or(path), path)?;
         Ok(self)
     }
 
-    /// Ends the building. `id` names these contents: two layers with the same id must be the same tree.
+    /// Finishes the layer. `id` identifies its contents: two layers with the same id must be the same tree.
     pub fn finish(self, id: impl Into<String>) -> Arc<Layer> {
         Arc::new(Layer { id: id.into(), nodes: self.nodes })
     }

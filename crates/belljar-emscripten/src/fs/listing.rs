@@ -1,33 +1,33 @@
-//! What directories list to whoever has them open.
+//! Listing open directories.
 
 use std::sync::Arc;
 
 use super::descriptors::Target;
 use super::mount::HostEntry;
 use super::node::{FileType, NodeId};
-use super::walk::Place;
+use super::path_resolution::PathTarget;
 use super::{Filesystem, Stat};
 use crate::Errno;
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
     /// `d_ino`.
     pub ino: u64,
-    /// What it is.
+    /// The type of the file.
     pub file_type: FileType,
-    /// The directory's offset behind this entry.
+    /// The directory's offset after this entry.
     pub next: u64,
 }
 
 impl Filesystem {
-    /// The next entries of an open directory, `.` and `..` first, at most `limit`; the offset moves past them. None at
-    /// the end.
+    /// Returns the next entries of an open directory, `.` and `..` first, at most `limit`, and advances the offset.
+    /// Returns no entries at the end.
     ///
-    /// Entries come sorted by name, and listing goes on behind the name where it stopped: what is there all the time
-    /// is listed exactly once, whatever else is made or removed meanwhile.
+    /// Entries are sorted by name, and listing continues after the name where it stopped: a file that exists throughout
+    /// is listed exactly once, even if others are created or removed meanwhile.
     pub fn read_directory(&mut self, fd: i32, limit: usize) -> Result<Vec<DirectoryEntry>, Errno> {
         let description = self.description(fd)?;
         let mut offset = description.offset;
@@ -40,7 +40,7 @@ impl Filesystem {
                 (directory.ino, above.ino)
             }
             Target::HostDirectory { mount, path, .. } => {
-                let place = Place::Host { mount: *mount, path: path.clone() };
+                let place = PathTarget::Host { mount: *mount, path: path.clone() };
                 let Stat { ino, .. } = self.stat_place(&place)?;
                 (ino, ino)
             }
@@ -80,7 +80,7 @@ impl Filesystem {
         let mut offset = offset;
         let mut after = match &self.description(fd)?.listed {
             (stopped, name) if *stopped == offset => name.clone(),
-            // The guest has moved the offset: count the entries up to there.
+            // The guest has changed the offset: count the entries up to it.
             _ => {
                 let mut name = None;
                 for _ in 2..offset {
@@ -100,7 +100,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// What an open host directory listed when it was first asked, or last rewound.
+    /// Returns the entries of an open host directory at the time when it was first listed, or last rewound.
     fn host_listing(&mut self, fd: i32) -> Result<Arc<[HostEntry]>, Errno> {
         let description = self.description(fd)?;
         let Target::HostDirectory { mount, path, listing } = &description.target else { return Err(Errno::ENOTDIR) };

@@ -1,41 +1,41 @@
 //! The files of one instance: an in-memory filesystem with POSIX semantics.
 //!
-//! What the guest writes is held in memory, within a [`Quota`]. Under it lie read-only [`Layer`]s that instances
-//! share, and over parts of it host directories may be mounted ([`HostDirectory`]). Nothing else of the host can be
-//! reached from here. A `Filesystem` is cheap to clone: each restored snapshot gets a copy of its own, which shares
-//! file contents until one of them writes.
+//! Data that the guest writes is held in memory, within a [`Quota`]. Below it are read-only [`Layer`]s that instances
+//! share, and host directories may be mounted over parts of it ([`HostDirectory`]). No other file of the host is
+//! reachable from here. A `Filesystem` is cheap to clone: each restored snapshot gets its own copy, which shares file
+//! contents until one of the copies writes.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `node`, `content`, `bytes`, `time` | inodes and what they hold |
-//! | `layer`, `overlay` | read-only trees and how they show through |
+//! | `node`, `content`, `bytes`, `time` | inodes and their contents |
+//! | `layer`, `overlay` | read-only trees and how they merge with private files |
 //! | `mount` | directories of the host |
-//! | `walk` | from paths to inodes |
-//! | `names` | making, removing and renaming |
+//! | `path_resolution` | from paths to inodes |
+//! | `directory_ops` | creating, removing and renaming |
 //! | `attributes` | `stat`, permissions, times |
-//! | `descriptors`, `open`, `io`, `listing` | what a descriptor can do |
-//! | `embed` | what the host does to the guest's files |
-//! | `saved` | the form in which snapshots keep it |
+//! | `descriptors`, `open`, `io`, `listing` | operations on descriptors |
+//! | `host_api` | operations of the host on the guest's files |
+//! | `serialize` | the form in which snapshots store files |
 //!
 //! Permissions are Emscripten's (`FS.nodePermissions`): there is one user, and any of the three read, write or execute
-//! bits suffices for all. Errors are those of Linux, where POSIX leaves a choice.
+//! bits suffices for all. Where POSIX leaves a choice, errors are those of Linux.
 
 mod attributes;
 mod bytes;
 mod content;
 mod descriptors;
-mod embed;
+mod directory_ops;
+mod host_api;
 mod io;
 mod layer;
 mod listing;
 mod mount;
-mod names;
 mod node;
 mod open;
 mod overlay;
-mod saved;
+mod path_resolution;
+mod serialize;
 mod time;
-mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -44,39 +44,39 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use attributes::{Access, Stat, Status};
+pub use attributes::{Access, Stat, StatFs};
 pub use bytes::FileBytes;
 pub use descriptors::Readiness;
-pub use embed::{FileError, Listed, Listing};
+pub use host_api::{FileEntry, FileError, Listing};
 pub use io::Whence;
 pub use layer::{Layer, LayerBuilder, LayerError};
 pub use listing::DirectoryEntry;
 pub use mount::HostDirectory;
 pub use node::{Device, FileType};
 pub use open::{AT_FDCWD, OpenFlags};
-pub use saved::{LoadError, SavedFiles};
+pub use serialize::{FilesystemSnapshot, LoadError};
 pub use time::{SetTime, Timestamp};
 
 use self::descriptors::Descriptors;
 use self::mount::Mount;
-use self::node::{Kind, Node, NodeId, Nodes, ROOT};
+use self::node::{Node, NodeId, NodeKind, Nodes, ROOT};
+use self::path_resolution::PathTarget;
 use self::time::Times;
-use self::walk::Place;
 use crate::Errno;
 
-/// The longest name of a directory entry, in bytes.
+/// The maximum length of the name of a directory entry, in bytes.
 pub const NAME_MAX: usize = 255;
-/// The longest path, in bytes, with its terminator.
-pub const PATH_MAX: usize = crate::guest::PATH_MAX;
+/// The maximum length of a path, in bytes, with its terminator.
+pub const PATH_MAX: usize = crate::guest_memory::PATH_MAX;
 
-/// Bounds on one instance's private files. Read-only layers do not count.
+/// The limits on one instance's private files. Read-only layers do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Bytes in all files, in blocks of 512. Holes do not count, as far as they cover pieces of 64 KiB.
+    /// Bytes in all files, in blocks of 512. Holes do not count if they cover whole chunks of 64 KiB.
     pub bytes: u64,
     /// Files, directories, links and pipes.
     pub inodes: u32,
-    /// Open descriptors; also the bound on their numbers.
+    /// Open descriptors; also the limit on their numbers.
     pub open_files: u32,
 }
 
@@ -86,7 +86,7 @@ impl Default for Quota {
     }
 }
 
-/// What of a [`Quota`] is in use.
+/// The part of a [`Quota`] that is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Bytes in all files, in blocks of 512.
@@ -99,35 +99,35 @@ pub struct Usage {
 
 /// The files of one instance: directories, devices, pipes and open descriptors.
 ///
-/// Operations named `*_at` take a directory descriptor and a path as the `*at` system calls do: [`AT_FDCWD`] stands for
-/// the working directory.
+/// Operations named `*_at` take a directory descriptor and a path, as the `*at` system calls do: [`AT_FDCWD`] is the
+/// working directory.
 #[derive(Clone)]
 pub struct Filesystem {
     nodes: Nodes,
     descriptors: Descriptors,
-    working_directory: Place,
+    working_directory: PathTarget,
     layers: Vec<Arc<Layer>>,
     mounts: Vec<Mount>,
     quota: Quota,
     usage: Usage,
     umask: u32,
-    /// Whether permission bits are looked at: not while the host itself is at work.
+    /// Set while permission bits are enforced; clear during operations of the host.
     enforcing: bool,
 }
 
 impl Filesystem {
-    /// A filesystem with `/dev`, `/tmp` and an empty `/home`, which is the working directory; descriptors 0, 1 and 2
-    /// are open on the standard streams.
+    /// Creates a filesystem with `/dev`, `/tmp` and an empty `/home`, which is the working directory. Descriptors 0, 1
+    /// and 2 are open on the standard streams.
     pub fn new(quota: Quota) -> Self {
         let mut files = Self::empty(quota);
-        // What is made here cannot fail: the tree is new, and the quota is not looked at by `make`.
+        // Populating cannot fail: the tree is new, and `make` does not check the quota.
         files.populate();
         files
     }
 
     fn empty(quota: Quota) -> Self {
         let mut nodes = Nodes::default();
-        // The first inode of an empty table takes its first place, the root's.
+        // The first inode of an empty table gets index 0, the root's.
         let _ = nodes.insert(|id| Node {
             ino: 1,
             parent: id,
@@ -136,13 +136,13 @@ impl Filesystem {
             opens: 0,
             mode: 0o755,
             times: Times::all(Timestamp::now()),
-            kind: Kind::Directory(node::Directory::default()),
+            kind: NodeKind::Directory(node::Directory::default()),
             private: false,
         });
         Self {
             nodes,
             descriptors: Descriptors::default(),
-            working_directory: Place::Node(ROOT),
+            working_directory: PathTarget::Node(ROOT),
             layers: Vec::new(),
             mounts: Vec::new(),
             quota,
@@ -154,7 +154,7 @@ impl Filesystem {
 
     fn populate(&mut self) {
         let made = (|| {
-            let devices = self.make(ROOT, "dev", 0o755, Kind::Directory(node::Directory::default()))?;
+            let devices = self.make(ROOT, "dev", 0o755, NodeKind::Directory(node::Directory::default()))?;
             for (name, device) in [
                 ("null", Device::Null),
                 ("zero", Device::Zero),
@@ -164,51 +164,51 @@ impl Filesystem {
                 ("stdout", Device::Stdout),
                 ("stderr", Device::Stderr),
             ] {
-                self.make(devices, name, 0o666, Kind::Device(device))?;
+                self.make(devices, name, 0o666, NodeKind::Device(device))?;
             }
-            self.make(ROOT, "tmp", 0o1777, Kind::Directory(node::Directory::default()))?;
-            let home = self.make(ROOT, "home", 0o755, Kind::Directory(node::Directory::default()))?;
+            self.make(ROOT, "tmp", 0o1777, NodeKind::Directory(node::Directory::default()))?;
+            let home = self.make(ROOT, "home", 0o755, NodeKind::Directory(node::Directory::default()))?;
             for (name, flags) in [("stdin", 0), ("stdout", 1), ("stderr", 1)] {
                 let device = self.child(devices, name)?.ok_or(Errno::ENOENT)?;
                 self.add_description(descriptors::Target::Node(device), OpenFlags(flags), 0)?;
             }
-            self.set_working_directory(Place::Node(home))
+            self.set_working_directory(PathTarget::Node(home))
         })();
         if let Err(errno) = made {
-            tracing::error!(%errno, "cannot lay out a new filesystem");
+            tracing::error!(%errno, "failed to populate a new filesystem");
         }
-        // The layout is the host's, not the guest's to pay for.
-        self.nodes.own_by_host();
+        // The initial layout does not count against the guest's quota.
+        self.nodes.exclude_from_quota();
         self.usage = Usage::default();
     }
 
-    /// Bounds in force.
+    /// Returns the quota.
     pub fn quota(&self) -> Quota {
         self.quota
     }
 
-    /// Sets other bounds. What already exceeds them stays; it can only shrink.
+    /// Replaces the quota. Existing files that exceed it remain, but can only shrink.
     pub fn set_quota(&mut self, quota: Quota) {
         self.quota = quota;
     }
 
-    /// What is in use.
+    /// Returns the usage.
     pub fn usage(&self) -> Usage {
         Usage { open_files: self.descriptors.open(), ..self.usage }
     }
 
-    /// Sets the file mode creation mask and answers the one before (`umask`).
+    /// Sets the file mode creation mask and returns the previous one (`umask`).
     pub fn set_umask(&mut self, mask: u32) -> u32 {
         std::mem::replace(&mut self.umask, mask & 0o777)
     }
 
-    /// Bytes that may still be written.
+    /// Returns the number of bytes that may still be written.
     fn budget(&self) -> u64 {
         self.quota.bytes.saturating_sub(self.usage.bytes)
     }
 
-    /// Runs `work` without looking at permission bits.
-    fn as_host<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+    /// Runs `work` without enforcing permission bits.
+    fn with_root_permissions<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         self.enforcing = false;
         let result = work(self);
         self.enforcing = true;
@@ -216,7 +216,7 @@ impl Filesystem {
     }
 
     /// Adds an inode to a directory.
-    fn make(&mut self, parent: NodeId, name: &str, mode: u32, kind: Kind) -> Result<NodeId, Errno> {
+    fn make(&mut self, parent: NodeId, name: &str, mode: u32, kind: NodeKind) -> Result<NodeId, Errno> {
         let stored = kind.stored();
         let name: Arc<str> = name.into();
         let now = Timestamp::now();
@@ -233,18 +233,18 @@ impl Filesystem {
         })?;
         self.usage.inodes = self.usage.inodes.saturating_add(1);
         self.usage.bytes = self.usage.bytes.saturating_add(stored);
-        self.enter(parent, name, id)?;
+        self.insert_entry(parent, name, id)?;
         Ok(id)
     }
 
-    /// Counts one more reference to an inode.
-    fn hold(&mut self, id: NodeId) -> Result<(), Errno> {
+    /// Adds a reference to an inode.
+    fn acquire(&mut self, id: NodeId) -> Result<(), Errno> {
         let node = self.nodes.get_mut(id)?;
         node.opens = node.opens.checked_add(1).ok_or(Errno::ENFILE)?;
         Ok(())
     }
 
-    /// Gives back a reference that [`Filesystem::hold`] counted.
+    /// Releases a reference that [`Filesystem::acquire`] added.
     fn release(&mut self, id: NodeId) {
         if let Ok(node) = self.nodes.get_mut(id) {
             node.opens = node.opens.saturating_sub(1);
@@ -252,7 +252,7 @@ impl Filesystem {
         self.discard_unused(id);
     }
 
-    /// Frees an inode that nothing refers to any more, and gives its space back.
+    /// Frees an inode that has no references left, and its space.
     fn discard_unused(&mut self, id: NodeId) {
         let unused = self.nodes.get(id).is_ok_and(|node| !node.linked && node.opens == 0);
         if let Some(node) = unused.then(|| self.nodes.remove(id)).flatten() {
@@ -261,12 +261,12 @@ impl Filesystem {
         }
     }
 
-    fn set_working_directory(&mut self, place: Place) -> Result<(), Errno> {
-        if let Place::Node(id) = place {
-            self.hold(id)?;
+    fn set_working_directory(&mut self, place: PathTarget) -> Result<(), Errno> {
+        if let PathTarget::Node(id) = place {
+            self.acquire(id)?;
         }
         let left = std::mem::replace(&mut self.working_directory, place);
-        if let Place::Node(id) = left {
+        if let PathTarget::Node(id) = left {
             self.release(id);
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Directories of the host, mounted into the guest's tree.
 //!
-//! Every access goes through a [`cap_std::fs::Dir`], which cannot be left by `..` or symbolic links, even when the
-//! host changes the tree meanwhile. Reads and writes reach the host's files at once. Only regular files and
-//! directories are opened: a pipe, a device or a socket could block, or do something.
+//! Every access goes through a [`cap_std::fs::Dir`], from which `..` and symbolic links cannot escape, even if the host
+//! changes the tree meanwhile. Reads and writes access the host's files directly. Only regular files and directories
+//! are opened: a pipe, a device or a socket could block or have side effects.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ pub struct HostDirectory {
     writable: bool,
 }
 
-/// A host directory at its place.
+/// A mounted host directory.
 #[derive(Clone)]
 pub(super) struct Mount {
     pub(super) at: NodeId,
@@ -35,7 +35,7 @@ pub(super) struct Mount {
 #[derive(Clone)]
 pub(super) struct HostFile(Arc<std::fs::File>);
 
-/// What a host directory lists.
+/// An entry of a host directory.
 pub(super) struct HostEntry {
     pub(super) name: Arc<str>,
     pub(super) ino: u64,
@@ -43,12 +43,12 @@ pub(super) struct HostEntry {
 }
 
 impl HostDirectory {
-    /// Opens a directory of the host; with `writable`, the guest may change what is in it.
+    /// Opens a directory of the host. If `writable`, the guest may modify its contents.
     pub fn open(path: &Path, writable: bool) -> io::Result<Self> {
         Ok(Self { root: Dir::open_ambient_dir(path, ambient_authority())?, writable })
     }
 
-    /// [`Errno::EROFS`] unless the guest may change things here.
+    /// Fails with [`Errno::EROFS`] unless the guest may modify the contents.
     pub(super) fn check_writable(&self) -> Result<(), Errno> {
         if self.writable { Ok(()) } else { Err(Errno::EROFS) }
     }
@@ -70,7 +70,7 @@ impl HostDirectory {
         Ok(self.metadata(path)?.is_dir())
     }
 
-    /// Where the link at `path` points; `None` when there is no link there.
+    /// Returns the target of the link at `path`; `None` if the file is not a link.
     pub(super) fn link_target(&self, path: &str) -> Result<Option<Arc<str>>, Errno> {
         if !self.metadata(path)?.is_symlink() {
             return Ok(None);
@@ -83,7 +83,7 @@ impl HostDirectory {
         Ok(stat(mount, &self.metadata(path)?))
     }
 
-    /// Whether any of the permission `bits` is set, and the mount allows writing when they include write bits.
+    /// Fails unless one of the permission `bits` is set and, if they include write bits, the mount allows writing.
     pub(super) fn check_mode(&self, path: &str, bits: u32) -> Result<(), Errno> {
         if self.metadata(path)?.mode() & bits == 0 {
             return Err(Errno::EACCES);
@@ -91,7 +91,7 @@ impl HostDirectory {
         if bits & 0o222 != 0 { self.check_writable() } else { Ok(()) }
     }
 
-    /// Opens a regular file. [`Errno::EACCES`] for what is neither that nor a directory.
+    /// Opens a regular file. Fails with [`Errno::EACCES`] for other files.
     pub(super) fn open_file(&self, path: &str, flags: OpenFlags, mode: u32) -> Result<HostFile, Errno> {
         if flags.writes() || flags.creates() || flags.truncates() {
             self.check_writable()?;
@@ -104,7 +104,7 @@ impl HostDirectory {
         if flags.creates() {
             options.create(!flags.excludes()).create_new(flags.excludes()).mode(mode);
         }
-        // Not to wait, should a pipe have taken the file's place since it was looked at; and not to follow a link.
+        // Neither blocks nor follows a link if the file was replaced by a pipe or a link after the check above.
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
         let file = self.root.open_with(path, &options).map_err(errno)?.into_std();
         if !file.metadata().map_err(errno)?.is_file() {
@@ -140,7 +140,8 @@ impl HostDirectory {
 
     pub(super) fn set_mode(&self, path: &str, mode: u32) -> Result<(), Errno> {
         self.check_writable()?;
-        // A guest's program must not become one that gives away the rights of the user who mounted the directory.
+        // Excludes the set-user-ID and set-group-ID bits: a guest's program must not become one that runs with the
+        // rights of the user who mounted the directory.
         let permissions = cap_std::fs::Permissions::from_mode(mode & 0o777);
         let path = if path.is_empty() { "." } else { path };
         self.root.set_permissions(path, permissions).map_err(errno)
@@ -158,14 +159,14 @@ impl HostDirectory {
         HostFile(Arc::new(directory)).set_times(accessed, modified)
     }
 
-    /// Everything in the directory at `path`, sorted. Names that are not UTF-8 are left out: the guest could not
-    /// name them.
+    /// Returns all entries of the directory at `path`, sorted. Names that are not UTF-8 are left out: the guest could
+    /// not open them.
     pub(super) fn list(&self, path: &str) -> Result<Vec<HostEntry>, Errno> {
         let path = if path.is_empty() { "." } else { path };
         let mut entries = Vec::new();
         for entry in self.root.read_dir(path).map_err(errno)? {
             let entry = entry.map_err(errno)?;
-            // What vanished meanwhile is not listed.
+            // Files that were removed meanwhile are not listed.
             let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else { continue };
             entries.push(HostEntry { name: name.into(), ino: metadata.ino(), file_type: file_type(&metadata) });
         }
@@ -222,19 +223,21 @@ impl HostFile {
 }
 
 impl Filesystem {
-    /// Mounts a host directory at `path`, which is made when it does not exist and must be a directory of the guest
-    /// that has no mount yet. What was in it is hidden.
+    /// Mounts a host directory at `path`, which is created if it does not exist and must be a directory of the guest
+    /// without a mount. Its previous contents are hidden.
     pub fn mount(&mut self, path: &str, directory: HostDirectory) -> Result<(), FileError> {
         self.create_dir_all(path)?;
-        let mounted = self.as_host(|files| files.resolve(super::AT_FDCWD, path, true)).and_then(|place| match place {
-            super::Place::Node(at) if at != super::ROOT => {
-                let mount = u32::try_from(self.mounts.len()).map_err(|_| Errno::ENOMEM)?;
-                self.nodes.directory_mut(at)?.mount = Some(mount);
-                self.mounts.push(Mount { at, directory: Arc::new(directory) });
-                Ok(())
-            }
-            _ => Err(Errno::EBUSY),
-        });
+        let mounted = self.with_root_permissions(|files| files.resolve(super::AT_FDCWD, path, true)).and_then(
+            |place| match place {
+                super::PathTarget::Node(at) if at != super::ROOT => {
+                    let mount = u32::try_from(self.mounts.len()).map_err(|_| Errno::ENOMEM)?;
+                    self.nodes.directory_mut(at)?.mount = Some(mount);
+                    self.mounts.push(Mount { at, directory: Arc::new(directory) });
+                    Ok(())
+                }
+                _ => Err(Errno::EBUSY),
+            },
+        );
         mounted.map_err(|errno| FileError { path: path.into(), errno })
     }
 
@@ -273,7 +276,7 @@ fn file_type(metadata: &Metadata) -> FileType {
     }
 }
 
-/// The guest's number for an error of the host.
+/// Converts an error of the host to the guest's error number.
 fn errno(error: io::Error) -> Errno {
     match error.raw_os_error() {
         Some(libc::EACCES) => Errno::EACCES,
@@ -298,7 +301,7 @@ fn errno(error: io::Error) -> Errno {
         Some(libc::EXDEV) => Errno::EXDEV,
         _ => match error.kind() {
             io::ErrorKind::NotFound => Errno::ENOENT,
-            // cap-std's own word for a path that leads out of the directory.
+            // The error of cap-std for a path that leads out of the directory.
             io::ErrorKind::PermissionDenied => Errno::EACCES,
             io::ErrorKind::AlreadyExists => Errno::EEXIST,
             io::ErrorKind::InvalidInput => Errno::EINVAL,

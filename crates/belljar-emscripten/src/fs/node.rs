@@ -1,84 +1,85 @@
-//! Inodes: what files, directories, links, devices and pipes are made of.
+//! Inodes: files, directories, links, devices and pipes.
 //!
-//! All inodes stand in one table and refer to each other by number, so a copy of a filesystem is a copy of the table,
-//! and a directory tree of any depth is dropped, saved and copied without recursion. There are no hard links
-//! (Emscripten's libc answers `EMLINK` by itself), so an inode knows the one directory and name it is found under.
+//! All inodes are in one table and refer to each other by number, so a copy of a filesystem is a copy of the table, and
+//! directory trees of any depth are dropped, saved and copied without recursion. Hard links are not supported
+//! (Emscripten's libc returns `EMLINK` by itself), so an inode stores the one directory and name under which it is
+//! found.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::content::Content;
+use super::content::FileContent;
 use super::time::Times;
 use crate::Errno;
 
-/// Place in the inode table.
+/// An index into the inode table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(super) struct NodeId(pub(super) u32);
 
-/// The root directory's place.
+/// The index of the root directory.
 pub(super) const ROOT: NodeId = NodeId(0);
 
-/// One inode.
+/// An inode.
 #[derive(Clone)]
 pub(super) struct Node {
-    /// The number that the guest sees; stays the same for the life of the inode.
+    /// The inode number that the guest sees; it never changes.
     pub(super) ino: u64,
-    /// The directory it is in, while `linked`. The root is its own parent.
+    /// The directory that lists the inode, while `linked`. The root is its own parent.
     pub(super) parent: NodeId,
-    /// Its name there.
+    /// The name in that directory.
     pub(super) name: Arc<str>,
-    /// Whether a directory lists it. An inode that is neither linked nor open is gone.
+    /// Set while a directory lists the inode. An inode that is neither linked nor open is freed.
     pub(super) linked: bool,
-    /// Open file descriptions and working directories that refer to it.
+    /// The number of open file descriptions and working directories that refer to it.
     pub(super) opens: u32,
-    /// Permission bits, at most `0o7777`.
+    /// The permission bits, at most `0o7777`.
     pub(super) mode: u32,
     pub(super) times: Times,
-    pub(super) kind: Kind,
-    /// Whether it was made here, and counts against the quota, rather than found in a layer.
+    pub(super) kind: NodeKind,
+    /// Set if the inode was created here, and counts against the quota; clear if it was found in a layer.
     pub(super) private: bool,
 }
 
 #[derive(Clone)]
-pub(super) enum Kind {
-    File(Content),
+pub(super) enum NodeKind {
+    File(FileContent),
     Directory(Directory),
     Link(Arc<str>),
     Device(Device),
     Pipe(Box<Pipe>),
 }
 
-impl Kind {
+impl NodeKind {
     pub(super) fn file_type(&self) -> FileType {
         match self {
-            Kind::File(_) => FileType::Regular,
-            Kind::Directory(_) => FileType::Directory,
-            Kind::Link(_) => FileType::Link,
-            Kind::Device(_) => FileType::CharacterDevice,
-            Kind::Pipe(_) => FileType::Pipe,
+            NodeKind::File(_) => FileType::Regular,
+            NodeKind::Directory(_) => FileType::Directory,
+            NodeKind::Link(_) => FileType::Link,
+            NodeKind::Device(_) => FileType::CharacterDevice,
+            NodeKind::Pipe(_) => FileType::Pipe,
         }
     }
 
-    /// Bytes that count against the quota.
+    /// Returns the number of bytes that count against the quota.
     pub(super) fn stored(&self) -> u64 {
         match self {
-            Kind::File(content) => content.stored(),
-            Kind::Link(target) => target.len() as u64,
+            NodeKind::File(content) => content.stored(),
+            NodeKind::Link(target) => target.len() as u64,
             _ => 0,
         }
     }
 }
 
-/// A directory: what changed here, over the directories of the layers that it shows.
+/// A directory: its changes, over the directories of the layers that it merges.
 #[derive(Clone, Default)]
 pub(super) struct Directory {
-    /// Entries made here, those of `lower` that were looked up, and whiteouts for those that were removed.
+    /// The entries created here, those of `lower` that were looked up, and whiteouts for removed ones.
     pub(super) entries: Arc<BTreeMap<Arc<str>, Entry>>,
-    /// Directories of layers, the topmost first.
+    /// The directories of layers, the topmost first.
     pub(super) lower: Arc<[LowerDirectory]>,
-    /// The host directory mounted over this one, by its place in the list of mounts.
+    /// The index of the host directory mounted over this one, in the list of mounts.
     pub(super) mount: Option<u32>,
 }
 
@@ -92,11 +93,11 @@ pub(super) struct LowerDirectory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Node(NodeId),
-    /// Hides what the layers have under this name.
+    /// Hides the entry of this name in the layers.
     Whiteout,
 }
 
-/// Character devices.
+/// A character device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Device {
     /// `/dev/null`.
@@ -105,7 +106,7 @@ pub enum Device {
     Zero,
     /// `/dev/random` and `/dev/urandom`.
     Random,
-    /// Standard input. Its reads are the caller's business: see [`super::Filesystem::device`].
+    /// Standard input. The caller handles reads: see [`super::Filesystem::device`].
     Stdin,
     /// Standard output.
     Stdout,
@@ -114,7 +115,8 @@ pub enum Device {
 }
 
 impl Device {
-    /// `st_rdev`: Linux's numbers for what Linux has, a major number of our own for the streams.
+    /// Returns `st_rdev`: Linux's numbers for devices of Linux, and a major number that Linux does not use for the
+    /// streams.
     pub(super) fn number(self) -> u32 {
         let (major, minor) = match self {
             Device::Null => (1, 3),
@@ -127,26 +129,26 @@ impl Device {
         major << 8 | minor
     }
 
-    /// Whether it stands for a standard stream.
+    /// Returns whether the device is a standard stream.
     pub fn is_console(self) -> bool {
         matches!(self, Device::Stdin | Device::Stdout | Device::Stderr)
     }
 }
 
-/// Bytes on their way from one descriptor to another.
+/// Bytes in transit from one descriptor to another.
 #[derive(Clone, Default)]
 pub(super) struct Pipe {
     pub(super) buffer: VecDeque<u8>,
-    /// Open descriptions of the reading end.
+    /// The number of open descriptions of the reading end.
     pub(super) readers: u32,
-    /// Open descriptions of the writing end.
+    /// The number of open descriptions of the writing end.
     pub(super) writers: u32,
 }
 
-/// Bytes that a pipe holds, as on Linux.
+/// The capacity of a pipe in bytes, as on Linux.
 pub(super) const PIPE_CAPACITY: usize = 64 << 10;
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A regular file.
@@ -159,12 +161,12 @@ pub enum FileType {
     CharacterDevice,
     /// A pipe.
     Pipe,
-    /// Something that only a mounted host directory can hold: a socket, a block device.
+    /// A file that only a mounted host directory can contain: a socket, a block device.
     Other,
 }
 
 impl FileType {
-    /// The type bits of `st_mode`.
+    /// Returns the type bits of `st_mode`.
     pub fn mode_bits(self) -> u32 {
         match self {
             FileType::Regular => 0o100_000,
@@ -176,7 +178,7 @@ impl FileType {
         }
     }
 
-    /// `d_type` of a directory entry: the type bits of `st_mode`, shifted.
+    /// Returns `d_type` of a directory entry: the type bits of `st_mode`, shifted.
     pub fn entry_type(self) -> u8 {
         (self.mode_bits() >> 12) as u8
     }
@@ -190,16 +192,16 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// A table with these places; `None` when there are more than can be numbered.
+    /// Creates a table with these slots; `None` if there are more than can be numbered.
     pub(super) fn from_slots(slots: Vec<Option<Node>>) -> Option<Self> {
         let count = u32::try_from(slots.len()).ok()?;
-        // The last one freed is the first one used.
+        // Slots are taken from the end of this list, so the lowest free one is used first.
         let free = (0..count).zip(&slots).filter(|(_, slot)| slot.is_none()).map(|(at, _)| at).rev().collect();
         Some(Self { slots, free })
     }
 
-    /// The inode at `id`. [`Errno::EIO`] when there is none: no reference outlives its inode, so that would be a
-    /// mistake in this module.
+    /// Returns the inode at `id`. Fails with [`Errno::EIO`] if the slot is empty: references never outlive their inode,
+    /// so that would be an error in this module.
     pub(super) fn get(&self, id: NodeId) -> Result<&Node, Errno> {
         self.slots.get(id.0 as usize).and_then(Option::as_ref).ok_or(Errno::EIO)
     }
@@ -208,7 +210,7 @@ impl Nodes {
         self.slots.get_mut(id.0 as usize).and_then(Option::as_mut).ok_or(Errno::EIO)
     }
 
-    /// Puts an inode into the first free place.
+    /// Puts an inode into a free slot.
     pub(super) fn insert(&mut self, make: impl FnOnce(NodeId) -> Node) -> Result<NodeId, Errno> {
         let next = u32::try_from(self.slots.len()).map_err(|_| Errno::ENOSPC)?;
         let id = NodeId(self.free.pop().unwrap_or(next));
@@ -228,24 +230,24 @@ impl Nodes {
 
     pub(super) fn directory(&self, id: NodeId) -> Result<&Directory, Errno> {
         match &self.get(id)?.kind {
-            Kind::Directory(directory) => Ok(directory),
+            NodeKind::Directory(directory) => Ok(directory),
             _ => Err(Errno::ENOTDIR),
         }
     }
 
     pub(super) fn directory_mut(&mut self, id: NodeId) -> Result<&mut Directory, Errno> {
         match &mut self.get_mut(id)?.kind {
-            Kind::Directory(directory) => Ok(directory),
+            NodeKind::Directory(directory) => Ok(directory),
             _ => Err(Errno::ENOTDIR),
         }
     }
 
-    /// Lets no inode that there is so far count against the quota.
-    pub(super) fn own_by_host(&mut self) {
+    /// Excludes all present inodes from the quota.
+    pub(super) fn exclude_from_quota(&mut self) {
         self.slots.iter_mut().flatten().for_each(|node| node.private = false);
     }
 
-    /// Every place of the table, with the inode in it.
+    /// Returns every inode of the table with its index.
     pub(super) fn slots(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         (0..).map(NodeId).zip(&self.slots).filter_map(|(id, slot)| Some((id, slot.as_ref()?)))
     }

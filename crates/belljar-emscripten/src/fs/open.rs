@@ -1,12 +1,12 @@
 //! Opening files.
 
 use super::descriptors::Target;
-use super::node::{Kind, NodeId};
-use super::walk::{Last, Located, Place, join};
-use super::{Filesystem, names};
+use super::node::{NodeId, NodeKind};
+use super::path_resolution::{FinalComponent, PathTarget, ResolvedPath, join};
+use super::{Filesystem, directory_ops};
 use crate::Errno;
 
-/// Stands for the working directory where a directory descriptor is wanted.
+/// The directory descriptor that denotes the working directory.
 pub const AT_FDCWD: i32 = -100;
 
 /// Flags of `open`, with the numbers of Emscripten's libc (`arch/emscripten/bits/fcntl.h`), which are Linux's.
@@ -39,7 +39,7 @@ impl OpenFlags {
     /// `O_PATH`.
     pub const PATH: Self = Self(0o10_000_000);
 
-    /// Both sets of flags.
+    /// Returns the union of both sets of flags.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -49,12 +49,12 @@ impl OpenFlags {
         self.0 & flag.0 == flag.0
     }
 
-    /// Whether the access mode allows reading.
+    /// Returns whether the access mode allows reading.
     pub fn reads(self) -> bool {
         !self.has(Self::PATH) && matches!(self.0 & 3, 0 | 2)
     }
 
-    /// Whether the access mode allows writing.
+    /// Returns whether the access mode allows writing.
     pub fn writes(self) -> bool {
         !self.has(Self::PATH) && matches!(self.0 & 3, 1 | 2)
     }
@@ -79,61 +79,61 @@ impl OpenFlags {
         self.has(Self::CLOSE_ON_EXEC)
     }
 
-    /// What `F_GETFL` answers later: without the flags that matter only while opening.
+    /// Returns the flags that `F_GETFL` reports: all except those that matter only while opening.
     pub(super) fn status(self) -> Self {
         let gone = [Self::CREATE, Self::EXCLUSIVE, Self::TRUNCATE, Self::NO_FOLLOW, Self::CLOSE_ON_EXEC];
         gone.into_iter().fold(self, |flags, flag| Self(flags.0 & !flag.0))
     }
 
-    /// These flags, with those that `F_SETFL` can change taken from `other`.
+    /// Returns these flags, with those that `F_SETFL` can change taken from `other`.
     pub(super) fn with_changeable(self, other: Self) -> Self {
         let changeable = Self::APPEND.with(Self::NON_BLOCKING).0;
         Self(self.0 & !changeable | other.0 & changeable)
     }
 
-    /// Those of these flags that `pipe2` knows.
+    /// Returns the subset of these flags that `pipe2` knows.
     pub(super) fn pipe_options(self) -> Self {
         Self(self.0 & Self::NON_BLOCKING.with(Self::CLOSE_ON_EXEC).0)
     }
 }
 
 impl Filesystem {
-    /// `openat`. `mode` is that of a file to be made, before the mask.
+    /// Implements `openat`. `mode` is that of a file to be created, before the mask.
     pub fn open_at(&mut self, dirfd: i32, path: &str, flags: OpenFlags, mode: u32) -> Result<i32, Errno> {
         if flags.0 & 3 == 3 {
             return Err(Errno::EINVAL);
         }
-        // First, so that nothing is made or cut off for an open that fails.
+        // Checked first, so that an open that fails neither creates nor truncates a file.
         self.check_descriptor_free()?;
         let base = self.base(dirfd, path)?;
         let exclusive = flags.creates() && flags.excludes();
         let slash = path.ends_with('/');
         let follow = match (slash, flags.creates()) {
-            // Such an open fails, whatever is there.
+            // Such an open always fails.
             (true, true) => false,
             (true, false) => true,
             (false, _) => !exclusive && !flags.has(OpenFlags::NO_FOLLOW),
         };
-        let located = self.locate(base, path, follow)?;
+        let resolved = self.locate(base, path, follow)?;
         let mode = mode & 0o7777 & !self.umask;
-        match located.found {
-            _ if flags.creates() && located.slash => Err(Errno::EISDIR),
+        match resolved.found {
+            _ if flags.creates() && resolved.slash => Err(Errno::EISDIR),
             Some(_) if exclusive => Err(Errno::EEXIST),
             None if !flags.creates() => Err(Errno::ENOENT),
-            None => self.open_new(located, flags, mode),
-            Some(Place::Node(id)) => self.open_node(id, flags, located.slash),
-            Some(Place::Host { mount, path }) => self.open_host(mount, path, flags, located.slash),
+            None => self.open_new(resolved, flags, mode),
+            Some(PathTarget::Node(id)) => self.open_node(id, flags, resolved.slash),
+            Some(PathTarget::Host { mount, path }) => self.open_host(mount, path, flags, resolved.slash),
         }
     }
 
-    fn open_new(&mut self, located: Located, flags: OpenFlags, mode: u32) -> Result<i32, Errno> {
-        let Last::Name(name) = located.last else { return Err(Errno::ENOENT) };
-        match located.parent {
-            Place::Node(parent) => {
-                let id = self.create(parent, &name, mode, Kind::File(Default::default()))?;
+    fn open_new(&mut self, resolved: ResolvedPath, flags: OpenFlags, mode: u32) -> Result<i32, Errno> {
+        let FinalComponent::Name(name) = resolved.last else { return Err(Errno::ENOENT) };
+        match resolved.parent {
+            PathTarget::Node(parent) => {
+                let id = self.create(parent, &name, mode, NodeKind::File(Default::default()))?;
                 self.add_description(Target::Node(id), flags, 0)
             }
-            Place::Host { mount, path } => {
+            PathTarget::Host { mount, path } => {
                 let file = self.mounted(mount)?.open_file(&join(&path, &name), flags, mode)?;
                 self.add_description(Target::HostFile { mount, file }, flags, 0)
             }
@@ -143,9 +143,11 @@ impl Filesystem {
     fn open_node(&mut self, id: NodeId, flags: OpenFlags, slash: bool) -> Result<i32, Errno> {
         let only_directory = slash || flags.has(OpenFlags::DIRECTORY);
         match &self.nodes.get(id)?.kind {
-            Kind::Link(_) if !flags.has(OpenFlags::PATH) => return Err(Errno::ELOOP),
-            Kind::Directory(_) if flags.writes() || flags.creates() || flags.truncates() => return Err(Errno::EISDIR),
-            Kind::Directory(_) => {}
+            NodeKind::Link(_) if !flags.has(OpenFlags::PATH) => return Err(Errno::ELOOP),
+            NodeKind::Directory(_) if flags.writes() || flags.creates() || flags.truncates() => {
+                return Err(Errno::EISDIR);
+            }
+            NodeKind::Directory(_) => {}
             _ if only_directory => return Err(Errno::ENOTDIR),
             _ => {}
         }
@@ -155,7 +157,7 @@ impl Filesystem {
         if flags.writes() || flags.truncates() {
             self.check_mode(id, 0o222)?;
         }
-        if flags.truncates() && matches!(self.nodes.get(id)?.kind, Kind::File(_)) {
+        if flags.truncates() && matches!(self.nodes.get(id)?.kind, NodeKind::File(_)) {
             self.truncate_node(id, 0)?;
         }
         self.add_description(Target::Node(id), flags, 0)
@@ -178,19 +180,19 @@ impl Filesystem {
         self.add_description(target, flags, 0)
     }
 
-    /// `mknodat`, for regular files. Pipes with names, devices and sockets are [`Errno::EPERM`].
+    /// Implements `mknodat` for regular files. Fails with [`Errno::EPERM`] for named pipes, devices and sockets.
     pub fn make_file_at(&mut self, dirfd: i32, path: &str, mode: u32) -> Result<(), Errno> {
         let base = self.base(dirfd, path)?;
-        let located = self.locate(base, path, false)?;
-        let slash = located.slash;
-        let (parent, name) = names::absent(located)?;
+        let resolved = self.locate(base, path, false)?;
+        let slash = resolved.slash;
+        let (parent, name) = directory_ops::parent_for_new_entry(resolved)?;
         if slash {
             return Err(Errno::ENOENT);
         }
         let mode = mode & 0o7777 & !self.umask;
         match parent {
-            Place::Node(parent) => self.create(parent, &name, mode, Kind::File(Default::default())).map(drop),
-            Place::Host { mount, path } => {
+            PathTarget::Node(parent) => self.create(parent, &name, mode, NodeKind::File(Default::default())).map(drop),
+            PathTarget::Host { mount, path } => {
                 let flags = OpenFlags::WRITE_ONLY.with(OpenFlags::CREATE).with(OpenFlags::EXCLUSIVE);
                 self.mounted(mount)?.open_file(&join(&path, &name), flags, mode).map(drop)
             }

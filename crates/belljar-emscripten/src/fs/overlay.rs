@@ -1,44 +1,44 @@
-//! How the directories of layers show through, and how changes to them are kept: whiteouts, copies on write.
+//! The overlay: merging the directories of layers, and recording changes to them as whiteouts and copies on write.
 //!
-//! An inode of a layer is given a place in the table when it is first looked up. Until then it exists in the layer
-//! alone; its inode number is known in both cases.
+//! An inode of a layer is added to the table when it is first looked up. Until then it exists in the layer alone; its
+//! inode number is the same in both cases.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::content::Content;
+use super::content::FileContent;
 use super::layer::{Layer, LayerFile, LayerKind};
-use super::node::{Directory, Entry, FileType, Kind, LowerDirectory, Node, NodeId, ROOT};
+use super::node::{Directory, Entry, FileType, LowerDirectory, Node, NodeId, NodeKind, ROOT};
 use super::time::Times;
 use super::{Filesystem, Timestamp};
 use crate::Errno;
 
-/// An entry of a directory, as listing it shows it.
+/// An entry in the listing of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Shown {
+pub(super) struct MergedEntry {
     pub(super) name: Arc<str>,
     pub(super) ino: u64,
     pub(super) file_type: FileType,
 }
 
 impl Filesystem {
-    /// The layers, the lowest first.
+    /// Returns the layers, the lowest first.
     pub(crate) fn layers(&self) -> &[Arc<Layer>] {
         &self.layers
     }
 
-    /// Puts a layer under the private files and over the layers that are there already.
+    /// Adds a layer below the private files and above the existing layers.
     ///
-    /// Its directories merge with those of the same path. Anything else it holds hides what earlier layers have there,
-    /// unless the guest has seen that already, and is itself hidden by what the guest made or removed there.
+    /// Its directories merge with those of the same path. Its other files hide those of lower layers, unless the guest
+    /// has looked them up already, and are themselves hidden by files that the guest created or removed.
     pub fn add_layer(&mut self, layer: Arc<Layer>) {
         let index = self.layers.len() as u32;
         self.layers.push(layer);
         let mut pending = vec![(ROOT, 0)];
         let now = Timestamp::now();
         while let Some((id, node)) = pending.pop() {
-            let Ok(Node { kind: Kind::Directory(directory), times, .. }) = self.nodes.get_mut(id) else { continue };
-            // So that whoever caches a listing by the directory's time reads it again.
+            let Ok(Node { kind: NodeKind::Directory(directory), times, .. }) = self.nodes.get_mut(id) else { continue };
+            // Invalidates listings that are cached by the directory's time.
             times.modified = now;
             times.changed = now;
             let above = LowerDirectory { layer: index, node };
@@ -54,43 +54,43 @@ impl Filesystem {
         }
     }
 
-    /// Takes a layer away; false when there is none with this id. What the guest wrote stays, in files of the layer too;
-    /// what lower layers have under the same names shows again.
+    /// Removes a layer; returns false if no layer has this id. Data that the guest wrote remains, also in files of the
+    /// layer; files of lower layers with the same names become visible again.
     pub fn remove_layer(&mut self, id: &str) -> bool {
         let Some(index) = self.layers.iter().position(|layer| layer.id() == id) else { return false };
         let Ok(number) = u32::try_from(index) else { return false };
         self.layers[index] = Layer::removed();
-        // Inodes that were looked up in it: those that nobody changed go, and directories that nothing is left of.
+        // Evicts the inodes that were looked up in the layer: unmodified files, and directories that are then empty.
         let mut directories = Vec::new();
         for id in self.nodes.slots().map(|(id, _)| id).collect::<Vec<_>>() {
             let Ok(node) = self.nodes.get_mut(id) else { continue };
             let found_there = node.ino >> 32 == u64::from(number) + 1;
             match &mut node.kind {
-                Kind::Directory(directory) => {
+                NodeKind::Directory(directory) => {
                     directory.lower = directory.lower.iter().filter(|at| at.layer != number).copied().collect();
                     if found_there {
                         directories.push(id);
                     }
                 }
-                Kind::File(content) if found_there && content.pristine().is_none() => {}
-                _ if found_there => self.forget(id),
+                NodeKind::File(content) if found_there && content.unmodified().is_none() => {}
+                _ if found_there => self.evict_lookup(id),
                 _ => {}
             }
         }
-        // Inner directories were looked up after outer ones, but may have their places: each pass empties one level.
-        while let Some(at) = directories.iter().position(|&id| self.is_bare(id)) {
-            self.forget(directories.swap_remove(at));
+        // An inner directory was looked up after its outer one, but may have a lower index: each pass evicts one level.
+        while let Some(at) = directories.iter().position(|&id| self.is_unused(id)) {
+            self.evict_lookup(directories.swap_remove(at));
         }
         true
     }
 
-    /// Whether a directory holds nothing and shows nothing.
-    fn is_bare(&self, id: NodeId) -> bool {
+    /// Returns whether a directory has neither entries nor layers.
+    fn is_unused(&self, id: NodeId) -> bool {
         self.nodes.directory(id).is_ok_and(|directory| directory.entries.is_empty() && directory.lower.is_empty())
     }
 
     /// Takes an inode that was found in a layer out of its directory, as if it had never been looked up.
-    fn forget(&mut self, id: NodeId) {
+    fn evict_lookup(&mut self, id: NodeId) {
         let Ok(node) = self.nodes.get_mut(id) else { return };
         if !std::mem::take(&mut node.linked) {
             return;
@@ -103,7 +103,7 @@ impl Filesystem {
         self.discard_unused(id);
     }
 
-    /// The inode called `name` in `directory`; `None` when there is none.
+    /// Returns the inode called `name` in `directory`; `None` if the entry does not exist.
     pub(super) fn child(&mut self, directory: NodeId, name: &str) -> Result<Option<NodeId>, Errno> {
         match self.nodes.directory(directory)?.entries.get(name) {
             Some(&Entry::Node(id)) => Ok(Some(id)),
@@ -112,7 +112,7 @@ impl Filesystem {
         }
     }
 
-    /// Looks for `name` in the layers under `directory`, and gives what it finds a place in the table.
+    /// Looks `name` up in the layers under `directory`, and adds the inode to the table.
     fn discover(&mut self, directory: NodeId, name: &str) -> Result<Option<NodeId>, Errno> {
         let Some(found) = self.find_lower(directory, name)? else { return Ok(None) };
         let Some(layer_node) = self.layers.get(found.layer as usize).and_then(|layer| layer.node(found.node)) else {
@@ -121,12 +121,12 @@ impl Filesystem {
         let (mode, kind) = match &layer_node.kind {
             LayerKind::File(bytes) => {
                 let file = LayerFile { layer: found.layer, node: found.node, bytes: bytes.clone() };
-                (0o644, Kind::File(Content::of_layer(file)))
+                (0o644, NodeKind::File(FileContent::from_layer(file)))
             }
-            LayerKind::Link(target) => (0o777, Kind::Link(target.clone())),
+            LayerKind::Link(target) => (0o777, NodeKind::Link(target.clone())),
             LayerKind::Directory(_) => {
                 let lower = self.merged(directory, name)?;
-                (0o755, Kind::Directory(Directory { lower, ..Directory::default() }))
+                (0o755, NodeKind::Directory(Directory { lower, ..Directory::default() }))
             }
         };
         let name = layer_node.name.clone();
@@ -147,7 +147,7 @@ impl Filesystem {
         Ok(Some(id))
     }
 
-    /// The topmost layer's inode called `name` under `directory`.
+    /// Returns the topmost layer's inode called `name` under `directory`.
     fn find_lower(&self, directory: NodeId, name: &str) -> Result<Option<LowerDirectory>, Errno> {
         let lower = &self.nodes.directory(directory)?.lower;
         Ok(lower.iter().find_map(|at| {
@@ -156,7 +156,8 @@ impl Filesystem {
         }))
     }
 
-    /// The directories called `name` under `directory` that show as one: down to the first that is something else.
+    /// Returns the directories called `name` under `directory` that are merged: down to the first entry of another
+    /// type.
     fn merged(&self, directory: NodeId, name: &str) -> Result<Arc<[LowerDirectory]>, Errno> {
         let lower = &self.nodes.directory(directory)?.lower;
         let found = lower.iter().filter_map(|at| {
@@ -167,8 +168,8 @@ impl Filesystem {
         Ok(found.take_while(|(_, is_directory)| *is_directory).map(|(at, _)| at).collect())
     }
 
-    /// Lists `id` in `directory` under `name`, in place of what was there.
-    pub(super) fn enter(&mut self, directory: NodeId, name: Arc<str>, id: NodeId) -> Result<(), Errno> {
+    /// Lists `id` in `directory` under `name`, replacing an existing entry.
+    pub(super) fn insert_entry(&mut self, directory: NodeId, name: Arc<str>, id: NodeId) -> Result<(), Errno> {
         let entries = &mut self.nodes.directory_mut(directory)?.entries;
         Arc::make_mut(entries).insert(name.clone(), Entry::Node(id));
         self.touch(directory);
@@ -179,8 +180,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Takes `name` out of `directory`. The inode itself stays, for whoever still holds it.
-    pub(super) fn leave(&mut self, directory: NodeId, name: &str) -> Result<(), Errno> {
+    /// Removes `name` from `directory`. The inode itself remains for its other references.
+    pub(super) fn remove_entry(&mut self, directory: NodeId, name: &str) -> Result<(), Errno> {
         let below = self.find_lower(directory, name)?.is_some();
         let entries = Arc::make_mut(&mut self.nodes.directory_mut(directory)?.entries);
         let removed = entries.remove_entry(name);
@@ -197,7 +198,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Notes that a directory's entries changed.
+    /// Updates the times of a directory whose entries changed.
     fn touch(&mut self, directory: NodeId) {
         if let Ok(node) = self.nodes.get_mut(directory) {
             let now = Timestamp::now();
@@ -206,12 +207,12 @@ impl Filesystem {
         }
     }
 
-    /// The first entry of `directory` whose name comes after `after` (the first of all, for `None`).
+    /// Returns the first entry of `directory` whose name is greater than `after` (the first entry for `None`).
     pub(super) fn next_entry<'a>(
         &'a self,
         directory: NodeId,
         mut after: Option<&'a str>,
-    ) -> Result<Option<Shown>, Errno> {
+    ) -> Result<Option<MergedEntry>, Errno> {
         let directory = self.nodes.directory(directory)?;
         loop {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -222,7 +223,7 @@ impl Filesystem {
                 let (name, &node) = layer.entries(at.node)?.range::<str, _>(range).next()?;
                 Some((name, LowerDirectory { layer: at.layer, node }))
             });
-            // The least name; of layers that both have it the topmost, which comes first.
+            // The least name; among layers that both contain it the topmost, which comes first.
             let below = below.min_by(|(one, _), (other, _)| one.cmp(other));
             match (here, below) {
                 (None, None) => return Ok(None),
@@ -231,7 +232,7 @@ impl Filesystem {
                     Entry::Node(id) => {
                         let node = self.nodes.get(*id)?;
                         let (ino, file_type) = (node.ino, node.kind.file_type());
-                        return Ok(Some(Shown { name: name.clone(), ino, file_type }));
+                        return Ok(Some(MergedEntry { name: name.clone(), ino, file_type }));
                     }
                 },
                 (_, Some((name, at))) => {
@@ -241,21 +242,21 @@ impl Filesystem {
                         LayerKind::Directory(_) => FileType::Directory,
                         LayerKind::Link(_) => FileType::Link,
                     };
-                    return Ok(Some(Shown { name: name.clone(), ino: lower_ino(at), file_type }));
+                    return Ok(Some(MergedEntry { name: name.clone(), ino: lower_ino(at), file_type }));
                 }
-                // The guard above leaves nothing for this: a name from here without one from below is always taken.
+                // Unreachable: an entry of this directory without one from below satisfies the guard above.
                 (Some(_), None) => return Ok(None),
             }
         }
     }
 
-    /// Whether nothing is listed in `directory`.
+    /// Returns whether `directory` has no entries.
     pub(super) fn is_empty(&self, directory: NodeId) -> Result<bool, Errno> {
         Ok(self.next_entry(directory, None)?.is_none())
     }
 }
 
-/// Inode number of something in a layer. Private inodes have numbers below these.
+/// Returns the inode number of a file in a layer. Private inodes have lower numbers.
 pub(super) fn lower_ino(at: LowerDirectory) -> u64 {
     (u64::from(at.layer) + 1) << 32 | u64::from(at.node)
 }

@@ -1,4 +1,4 @@
-//! Points in time as files carry them.
+//! Times of files.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 /// Seconds and nanoseconds since 1970-01-01 UTC (`struct timespec`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp {
-    /// Whole seconds; negative before 1970.
+    /// The whole seconds; negative before 1970.
     pub seconds: i64,
-    /// The rest, less than 1,000,000,000.
+    /// The remainder, less than 1,000,000,000.
     pub nanoseconds: u32,
 }
 
 impl Timestamp {
-    /// The host's time, no finer than the guest's clocks show ([`crate::clock::RESOLUTION`]).
+    /// Returns the host's time, rounded to the resolution of the guest's clocks ([`crate::clock::RESOLUTION`]).
     pub fn now() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let step = crate::clock::RESOLUTION.subsec_nanos().max(1);
@@ -24,7 +24,7 @@ impl Timestamp {
         }
     }
 
-    /// The host's form of this time; `None` when the host cannot represent it.
+    /// Converts to the host's type; `None` if the host cannot represent the time.
     pub(super) fn to_system(self) -> Option<SystemTime> {
         let rest = Duration::from_nanos(u64::from(self.nanoseconds));
         let whole = Duration::from_secs(self.seconds.unsigned_abs());
@@ -33,7 +33,7 @@ impl Timestamp {
     }
 }
 
-/// When an inode was last read, written and changed (`st_atim`, `st_mtim`, `st_ctim`).
+/// The times of the last access, modification and status change of an inode (`st_atim`, `st_mtim`, `st_ctim`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Times {
     pub(super) accessed: Timestamp,
@@ -47,19 +47,19 @@ impl Times {
     }
 }
 
-/// What `utimensat` does to one of the two times.
+/// The change of one of the two times by `utimensat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// Leave it (`UTIME_OMIT`).
+    /// Keep the time (`UTIME_OMIT`).
     Keep,
-    /// The current time (`UTIME_NOW`).
+    /// Set the current time (`UTIME_NOW`).
     Now,
-    /// The given time.
+    /// Set the given time.
     To(Timestamp),
 }
 
 impl SetTime {
-    /// The new value, given the old one.
+    /// Returns the new value, given the old one.
     pub(super) fn apply(self, old: Timestamp) -> Timestamp {
         match self {
             SetTime::Keep => old,

@@ -1,73 +1,76 @@
-//! The contents that memories begin with, and memories that are kept to begin so again.
+//! The initial contents of memories, and a pool of memories that can be reused with the same contents.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use memmap2::{Mmap, MmapOptions};
+use parking_lot::Mutex;
 
 use super::WASM_PAGE;
 
-/// Memories that are kept of one image, for each processor.
+/// The number of memories of one image that are kept for each processor.
 const MAX_KEPT_PER_PROCESSOR: usize = 4;
 
-/// Part of a file that holds the contents of a linear memory.
+/// The part of a file that holds the contents of a linear memory.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryImage {
     pub(super) file: Arc<File>,
     pub(super) offset: u64,
     pub(super) length: usize,
-    pub(super) spares: Arc<Spares>,
-    /// The contents, once somebody has asked for them.
+    pub(super) pool: Arc<ReservationPool>,
+    /// The mapped contents, once they were requested.
     pub(super) contents: Arc<OnceLock<Mmap>>,
 }
 
-/// Reservations that begin with the contents of one image and that nobody uses.
+/// Unused reservations that begin with the contents of one image.
 #[derive(Debug, Default)]
-pub(super) struct Spares(pub(super) Mutex<Vec<Reservation>>);
+pub(super) struct ReservationPool(pub(super) Mutex<Vec<Reservation>>);
 
-impl Spares {
-    pub(super) fn most() -> usize {
+impl ReservationPool {
+    pub(super) fn capacity() -> usize {
         MAX_KEPT_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from)
     }
 
     pub(super) fn take(&self, total: usize) -> Option<Reservation> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let at = kept.iter().rposition(|reservation| reservation.total == total)?;
         Some(kept.swap_remove(at))
     }
 
-    /// Keeps a few for each processor: as many as instances that are begun before others are through.
+    /// Keeps the reservation unless the pool is full. The pool holds a few for each processor: as many as instances
+    /// that start before others end.
     pub(super) fn put(&self, reservation: Reservation) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < Self::most() {
+        let mut kept = self.0.lock();
+        if kept.len() < Self::capacity() {
             kept.push(reservation);
         }
     }
 }
 
 impl MemoryImage {
-    /// `length` bytes of `file` from `offset` on. Both must be multiples of the wasm page size (64 KiB), and the
-    /// file must not be written to or cut short while any instance lives.
+    /// Uses `length` bytes of `file` from `offset` on. Both must be multiples of the wasm page size (64 KiB), and the
+    /// file must not be written to or truncated while any instance lives.
     ///
     /// # Errors
-    /// When the range is not aligned or reaches beyond the end of the file.
+    /// Fails if the range is not aligned or reaches beyond the end of the file.
     pub(crate) fn new(file: File, offset: u64, length: u64) -> std::io::Result<Self> {
         let page = WASM_PAGE as u64;
         let end = offset.checked_add(length);
         if !offset.is_multiple_of(page) || !length.is_multiple_of(page) || end.is_none_or(|end| end > i64::MAX as u64) {
-            return Err(invalid("its memory is not aligned to pages"));
+            return Err(invalid("the memory is not aligned to pages"));
         }
         if end > Some(file.metadata()?.len()) {
-            return Err(invalid("it is shorter than the memory it should hold"));
+            return Err(invalid("the file is shorter than its memory"));
         }
-        let length = usize::try_from(length).map_err(|_| invalid("its memory does not fit this machine"))?;
-        Ok(Self { file: Arc::new(file), offset, length, spares: Arc::default(), contents: Arc::default() })
+        let length =
+            usize::try_from(length).map_err(|_| invalid("the memory exceeds the address space of this machine"))?;
+        Ok(Self { file: Arc::new(file), offset, length, pool: Arc::default(), contents: Arc::default() })
     }
 
-    /// Its contents, to be read. They are mapped once, and then stay so as long as the image does.
+    /// Returns the contents. They are mapped once and stay mapped as long as the image exists.
     ///
     /// # Errors
-    /// When they cannot be mapped.
+    /// Fails if they cannot be mapped.
     pub(crate) fn contents(&self) -> std::io::Result<&[u8]> {
         if let Some(contents) = self.contents.get() {
             return Ok(contents);
@@ -75,17 +78,18 @@ impl MemoryImage {
         if self.is_empty() {
             return Ok(&[]);
         }
-        // SAFETY: `new` asks for a file that nobody writes to or cuts short, and has checked its length.
+        // SAFETY: the caller of `new` guarantees that the file is neither written to nor truncated; `new` checked its
+        // length.
         let mapped = unsafe { MmapOptions::new().offset(self.offset).len(self.length).map(&*self.file)? };
         Ok(self.contents.get_or_init(|| mapped))
     }
 
-    /// Length of the memory in bytes.
+    /// Returns the length of the memory in bytes.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether the memory has no bytes at all.
+    /// Returns whether the memory has no bytes at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -108,10 +112,10 @@ unsafe impl Send for Reservation {}
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
-    /// A new range that cannot be accessed.
+    /// Reserves a new inaccessible range.
     pub(super) fn new(total: usize) -> std::io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice does not affect existing memory.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
@@ -122,7 +126,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the range is exactly what `new` mapped, and whoever had it has no use for it any more.
+        // SAFETY: the range is exactly what `new` mapped, and its owner no longer uses it.
         unsafe { libc::munmap(self.base.cast(), self.total) };
     }
 }

@@ -1,11 +1,11 @@
-//! Linear memories whose first contents are an image file, mapped copy-on-write.
+//! Linear memories whose initial contents are an image file, mapped copy-on-write.
 //!
-//! This is wasmtime's own seam, `MemoryCreator`: instances share the pages of an image until they write to them,
-//! and restoring one costs a few system calls, whatever the size of the image.
+//! They are created through wasmtime's `MemoryCreator`: instances share the pages of an image until they write to them,
+//! and restoring an image costs a few system calls, whatever its size.
 //!
-//! A memory that is not used any more is made to equal its image again and kept for the next instance, if it takes
-//! little: writing over pages that are there costs far less than giving them back and having them copied anew, which
-//! stops all threads of the process each time.
+//! A memory that is no longer used is reset to its image and kept for the next instance, if few of its pages were
+//! written: overwriting pages that exist costs far less than releasing them and having them copied again, which stops
+//! all threads of the process each time.
 
 mod image;
 
@@ -17,54 +17,54 @@ use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
 pub(crate) use image::MemoryImage;
 
-use crate::pagemap::{PAGE, own_pages, page_size};
+use crate::pagemap::{PAGE, page_size, private_dirty_pages};
 use crate::translate::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH};
 use image::Reservation;
 
-/// Pages of its own that a memory may have and be kept: 4 MiB. A short program writes to a fifth of that.
+/// The maximum number of private pages of a memory that is kept: 4 MiB. A short program writes to a fifth of that.
 const MAX_KEPT_PAGES: u32 = 1024;
 
 pub(crate) const WASM_PAGE: usize = 65536;
 
-/// A request that the next memory of this thread with exactly `minimum_pages` starts as `image`.
-struct Pending {
+/// A request that the next memory of this thread with exactly `minimum_pages` starts with the contents of `image`.
+struct PendingImage {
     minimum_pages: u64,
     image: MemoryImage,
 }
 
 thread_local! {
-    /// wasmtime asks the creator for memories while it instantiates, on the same thread, and passes nothing along:
-    /// so the image to use is left here. Another memory (the heap for exceptions) is asked
-    /// for in between and is told apart by its size.
-    static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
+    /// The pending request. wasmtime calls the creator during instantiation, on the same thread and without a way to
+    /// pass arguments, so the image to use is stored here. wasmtime also requests another memory (the heap for
+    /// exceptions) in between, which is distinguished by its size.
+    static PENDING: RefCell<Option<PendingImage>> = const { RefCell::new(None) };
 }
 
-/// Runs `instantiate` so that the memory of `minimum_pages` which it creates starts as `image`.
+/// Runs `instantiate`. The memory of `minimum_pages` that it creates starts with the contents of `image`.
 pub(crate) fn with_image<R>(minimum_pages: u64, image: &MemoryImage, instantiate: impl FnOnce() -> R) -> R {
-    struct Clear;
-    impl Drop for Clear {
+    struct ClearOnDrop;
+    impl Drop for ClearOnDrop {
         fn drop(&mut self) {
             PENDING.set(None);
         }
     }
-    PENDING.set(Some(Pending { minimum_pages, image: image.clone() }));
-    let _clear = Clear;
+    PENDING.set(Some(PendingImage { minimum_pages, image: image.clone() }));
+    let _clear = ClearOnDrop;
     instantiate()
 }
 
-/// The most that a linear memory can grow to, in bytes: the safepoint page lies behind it.
+/// The maximum size of a linear memory in bytes: the safepoint page lies behind it.
 pub(crate) const MAX_MEMORY: usize = SAFEPOINT_ADDRESS as usize;
 
-/// Address and length in bytes of the safepoint page of a linear memory that begins at `base`.
+/// Returns the address and length in bytes of the safepoint page of a linear memory that begins at `base`.
 ///
 /// # Safety
-/// `base` must be the beginning of a memory that [`ImageMemory`] made with room for 4 GiB.
+/// `base` must be the beginning of a memory that [`ImageMemory`] created with a reservation of 4 GiB.
 pub(crate) unsafe fn safepoint_page(base: *mut u8) -> (*mut u8, usize) {
-    // SAFETY: the caller vouches for the range.
+    // SAFETY: the caller guarantees the range.
     (unsafe { base.add(MAX_MEMORY) }, safepoint_length())
 }
 
-/// Length of the safepoint page: what safepoints need, rounded up to what this host can protect.
+/// Returns the length of the safepoint page: the length that safepoints use, rounded up to a page of this host.
 fn safepoint_length() -> usize {
     page_size().max(SAFEPOINT_LENGTH as usize)
 }
@@ -72,10 +72,10 @@ fn safepoint_length() -> usize {
 /// The memory creator that every engine uses.
 pub(crate) struct ImageMemory;
 
-// SAFETY: `new_memory` answers mappings that it has to itself, that hold `reserved` bytes plus an inaccessible guard,
-// are zero where no image was asked for, can only be read in the safepoint page, and never move. They are unmapped, or
-// kept for another instance, only by their `Drop`. An image is mapped privately: writes never reach it, and
-// `MemoryImage::new` asks its file to stay as it is.
+// SAFETY: `new_memory` returns mappings that are not shared, that hold `reserved` bytes plus an inaccessible guard, are
+// zero if no image was requested, are read-only in the safepoint page, and never move. They are unmapped, or kept for
+// another instance, only by their `Drop`. An image is mapped privately: writes never reach it, and `MemoryImage::new`
+// requires its file to stay unchanged.
 unsafe impl MemoryCreator for ImageMemory {
     fn new_memory(
         &self,
@@ -88,20 +88,20 @@ unsafe impl MemoryCreator for ImageMemory {
         let image = PENDING.with_borrow_mut(|pending| pending.take_if(|p| p.minimum_pages == ty.minimum()));
         Mapping::new(minimum, reserved.unwrap_or(0), guard, image.map(|pending| pending.image))
             .map(|mapping| Box::new(mapping) as Box<dyn LinearMemory>)
-            .map_err(|error| format!("cannot map a linear memory: {error}"))
+            .map_err(|error| format!("failed to map a linear memory: {error}"))
     }
 }
 
-/// One linear memory: accessible up to `size`, reserved up to `capacity`, then a guard. Where 4 GiB are reserved, the
-/// safepoint page lies in the last 64 KiB of them.
+/// One linear memory: accessible up to `size`, reserved up to `capacity`, followed by a guard. If 4 GiB are reserved,
+/// the safepoint page lies in the last 64 KiB of them.
 struct Mapping {
-    /// There until it is dropped.
+    /// The reservation; `Some` until the mapping is dropped.
     reservation: Option<Reservation>,
     base: *mut u8,
     size: usize,
     capacity: usize,
     with_safepoints: bool,
-    /// What it began as.
+    /// The initial contents.
     image: Option<MemoryImage>,
 }
 
@@ -117,32 +117,32 @@ impl Mapping {
         let with_safepoints = reserved > MAX_MEMORY;
         let capacity = if with_safepoints { MAX_MEMORY } else { reserved.max(size) };
         let total = reserved.max(capacity).checked_add(guard).ok_or(std::io::ErrorKind::OutOfMemory)?.max(1);
-        let spare = image.as_ref().and_then(|image| image.spares.take(total));
-        let is_spare = spare.is_some();
-        let reservation = spare.map_or_else(|| Reservation::new(total), Ok)?;
+        let reused = image.as_ref().and_then(|image| image.pool.take(total));
+        let is_reused = reused.is_some();
+        let reservation = reused.map_or_else(|| Reservation::new(total), Ok)?;
         let base = reservation.base;
-        // Without an image until it is placed: what fails below is unmapped and not kept.
+        // The image is set only once it is mapped: a mapping that fails below is unmapped and not kept.
         let mut mapping =
             Self { reservation: Some(reservation), base, size: 0, capacity, with_safepoints, image: None };
         if let Some(image) = image {
-            if !is_spare {
-                mapping.place(&image)?;
+            if !is_reused {
+                mapping.map_image(&image)?;
             }
             mapping.size = image.length;
             mapping.image = Some(image);
         }
-        mapping.open_to(size)?;
-        mapping.open_safepoints()?;
+        mapping.commit_to(size)?;
+        mapping.map_safepoint_page()?;
         Ok(mapping)
     }
 
     /// Maps `image` over the start of the reserved range.
-    fn place(&mut self, image: &MemoryImage) -> std::io::Result<()> {
+    fn map_image(&mut self, image: &MemoryImage) -> std::io::Result<()> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
         let offset = libc::off_t::try_from(image.offset).map_err(|_| std::io::ErrorKind::InvalidInput)?;
-        // SAFETY: replaces pages of our own reservation, which is at least as long as the image and which nothing
-        // points into yet. The file covers the range (checked in `MemoryImage::new`).
+        // SAFETY: replaces pages of this mapping's own reservation, which is at least as long as the image and which no
+        // pointer refers to yet. The file covers the range (checked in `MemoryImage::new`).
         let at =
             unsafe { libc::mmap(self.base.cast(), image.length, protection, flags, image.file.as_raw_fd(), offset) };
         if at == libc::MAP_FAILED {
@@ -151,12 +151,13 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes the safepoint page, if there is one, readable; it is zero.
-    fn open_safepoints(&mut self) -> std::io::Result<()> {
+    /// Makes the safepoint page, if the memory has one, readable; it is zero.
+    fn map_safepoint_page(&mut self) -> std::io::Result<()> {
         if !self.with_safepoints {
             return Ok(());
         }
-        // SAFETY: the page lies in our own reservation, which is longer than `MAX_MEMORY` here by a wasm page at least.
+        // SAFETY: the page lies in this mapping's own reservation, which exceeds `MAX_MEMORY` here by at least a wasm
+        // page.
         let result = unsafe {
             let (address, length) = safepoint_page(self.base);
             libc::mprotect(address.cast(), length, libc::PROT_READ)
@@ -165,12 +166,12 @@ impl Mapping {
     }
 
     /// Makes the bytes from the present size up to `size` accessible; they are zero.
-    fn open_to(&mut self, size: usize) -> std::io::Result<()> {
+    fn commit_to(&mut self, size: usize) -> std::io::Result<()> {
         if size > self.capacity {
             return Err(std::io::ErrorKind::OutOfMemory.into());
         }
         if size > self.size {
-            // SAFETY: `base + self.size` up to `base + size` lies in our own reservation.
+            // SAFETY: `base + self.size` up to `base + size` lies in this mapping's own reservation.
             let result = unsafe {
                 let start = self.base.add(self.size);
                 libc::mprotect(start.cast(), size - self.size, libc::PROT_READ | libc::PROT_WRITE)
@@ -195,7 +196,7 @@ unsafe impl LinearMemory for Mapping {
     }
 
     fn grow_to(&mut self, new_size: usize) -> wasmtime::Result<()> {
-        Ok(self.open_to(new_size)?)
+        Ok(self.commit_to(new_size)?)
     }
 
     fn as_ptr(&self) -> *mut u8 {
@@ -204,28 +205,28 @@ unsafe impl LinearMemory for Mapping {
 }
 
 impl Mapping {
-    /// Makes the memory what it was at first: `image`, and nothing behind that. An error where that takes more than it
-    /// is worth, or cannot be done; the contents are of no use then.
+    /// Resets the memory to its initial state: `image`, followed by no accessible bytes. Fails if that costs more than
+    /// it saves, or is impossible; the contents are then undefined.
     fn reset(&mut self, image: &MemoryImage) -> std::io::Result<()> {
         if self.size > image.length {
-            // SAFETY: the range lies in our own reservation, and wasmtime has dropped its last use of it.
+            // SAFETY: the range lies in this mapping's own reservation, and wasmtime no longer uses it.
             let result = unsafe {
                 let (start, length) = (self.base.add(image.length).cast(), self.size - image.length);
-                // Anonymous pages that are given back are zero when they are next used.
+                // Released anonymous pages are zero when they are next used.
                 libc::madvise(start, length, libc::MADV_DONTNEED) | libc::mprotect(start, length, libc::PROT_NONE)
             };
             if result != 0 {
                 return Err(std::io::Error::last_os_error());
             }
         }
-        let own = own_pages(self.base, image.length)?;
-        if own.iter().map(|(_, pages)| pages).sum::<u32>() > MAX_KEPT_PAGES {
+        let dirty = private_dirty_pages(self.base, image.length)?;
+        if dirty.iter().map(|(_, pages)| pages).sum::<u32>() > MAX_KEPT_PAGES {
             return Err(std::io::ErrorKind::QuotaExceeded.into());
         }
-        for (first, pages) in own {
+        for (first, pages) in dirty {
             let (start, length) = (first as usize * PAGE, pages as usize * PAGE);
-            // SAFETY: the run lies within the image's part of the mapping, which can be written to, and nobody else
-            // has the mapping any more.
+            // SAFETY: the run lies within the image's part of the mapping, which is writable, and no other code has
+            // access to the mapping any more.
             let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.add(start), length) };
             image.file.read_exact_at(bytes, image.offset + start as u64)?;
         }
@@ -238,7 +239,7 @@ impl Drop for Mapping {
         if let (Some(image), Some(reservation)) = (self.image.take(), self.reservation.take())
             && self.reset(&image).is_ok()
         {
-            image.spares.put(reservation);
+            image.pool.put(reservation);
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Memories that begin as an image, and begin so again.
+//! Tests of memories that start with an image, and are reused with it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::image::Spares;
+use super::image::ReservationPool;
 use super::{MAX_KEPT_PAGES, Mapping, MemoryImage, PAGE, WASM_PAGE};
 
 const LENGTH: usize = 128 * WASM_PAGE;
 const RESERVED: usize = 1 << 32;
 
-/// An image in which each page holds its number, behind something else in the file.
+/// Creates an image in which each page holds its number, placed behind other data in the file.
 fn image() -> MemoryImage {
     let file: File = tempfile::tempfile().unwrap();
     file.set_len((WASM_PAGE + LENGTH) as u64).unwrap();
@@ -23,7 +23,7 @@ fn mapping(image: &MemoryImage) -> Mapping {
     Mapping::new(LENGTH, RESERVED, WASM_PAGE, Some(image.clone())).unwrap()
 }
 
-/// All accessible bytes.
+/// Returns all accessible bytes.
 fn bytes(mapping: &mut Mapping) -> &mut [u8] {
     // SAFETY: the mapping is accessible up to its size, and borrowed as long as the slice lives.
     unsafe { std::slice::from_raw_parts_mut(mapping.base, mapping.size) }
@@ -35,12 +35,12 @@ fn assert_is(mapping: &mut Mapping, image: &MemoryImage) {
     assert!(bytes(mapping) == expected, "the memory is not the image");
 }
 
-fn spares(image: &MemoryImage) -> usize {
-    image.spares.0.lock().unwrap().len()
+fn kept(image: &MemoryImage) -> usize {
+    image.pool.0.lock().len()
 }
 
 #[test]
-fn a_memory_is_used_again_as_its_image() {
+fn memory_is_reused_with_the_contents_of_its_image() {
     let image = image();
     let mut first = mapping(&image);
     let base = first.base;
@@ -48,31 +48,31 @@ fn a_memory_is_used_again_as_its_image() {
     for page in [0, 7, 8, 9, LENGTH / PAGE - 1] {
         bytes(&mut first)[page * PAGE..][..PAGE].fill(0xff);
     }
-    first.open_to(LENGTH + 3 * WASM_PAGE).unwrap();
+    first.commit_to(LENGTH + 3 * WASM_PAGE).unwrap();
     bytes(&mut first)[LENGTH..].fill(0xff);
     drop(first);
-    assert_eq!(spares(&image), 1);
+    assert_eq!(kept(&image), 1);
     let mut second = mapping(&image);
-    assert_eq!((second.base, spares(&image)), (base, 0));
+    assert_eq!((second.base, kept(&image)), (base, 0));
     assert_is(&mut second, &image);
-    // What it grows by is zero again.
-    second.open_to(LENGTH + 3 * WASM_PAGE).unwrap();
+    // The memory that it grows by is zero again.
+    second.commit_to(LENGTH + 3 * WASM_PAGE).unwrap();
     assert!(bytes(&mut second)[LENGTH..].iter().all(|byte| *byte == 0));
-    // And again.
+    // The memory can be reused a second time.
     bytes(&mut second)[5] = 0xff;
     drop(second);
     assert_is(&mut mapping(&image), &image);
 }
 
 #[test]
-fn a_memory_that_was_written_to_a_lot_is_not_kept() {
+fn memory_with_many_written_pages_is_not_kept() {
     let image = image();
     let mut first = mapping(&image);
     for page in 0..=MAX_KEPT_PAGES as usize {
         bytes(&mut first)[page * PAGE] = 0xff;
     }
     drop(first);
-    assert_eq!(spares(&image), 0);
+    assert_eq!(kept(&image), 0);
     assert_is(&mut mapping(&image), &image);
 }
 
@@ -84,14 +84,14 @@ fn a_memory_is_not_kept_when_its_image_cannot_be_read() {
     let unreadable = File::options().write(true).open("/dev/null").unwrap();
     first.image = Some(MemoryImage { file: unreadable.into(), ..image.clone() });
     drop(first);
-    assert_eq!(spares(&image), 0);
+    assert_eq!(kept(&image), 0);
 }
 
 #[test]
-fn only_so_many_memories_are_kept() {
+fn number_of_kept_memories_is_limited() {
     let image = image();
-    let most = Spares::most();
-    let all: Vec<_> = (0..most + 2).map(|_| mapping(&image)).collect();
+    let capacity = ReservationPool::capacity();
+    let all: Vec<_> = (0..capacity + 2).map(|_| mapping(&image)).collect();
     drop(all);
-    assert_eq!(spares(&image), most);
+    assert_eq!(kept(&image), capacity);
 }

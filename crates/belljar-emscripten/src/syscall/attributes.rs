@@ -1,11 +1,11 @@
-//! System calls about what a file is: `stat`, permissions, times, length, and `statfs`.
+//! System calls on file attributes: `stat`, permissions, times, length, and `statfs`.
 
 use wasmtime::Linker;
 
-use super::answer::{Answer, env};
+use super::result::{SyscallResult, env};
 use crate::Errno;
-use crate::fs::{AT_FDCWD, Access, SetTime, Stat, Status, Timestamp};
-use crate::guest::{GuestMemory, Ptr, field};
+use crate::fs::{AT_FDCWD, Access, SetTime, Stat, StatFs, Timestamp};
+use crate::guest_memory::{GuestMemory, Ptr, field};
 use crate::host::{Call, Host};
 
 const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
@@ -27,13 +27,13 @@ pub(super) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap("env", "__syscall_statfs64", |mut call: Call<'_>, path: Ptr, _size: u32, buffer: Ptr| {
         env(&mut call, |memory, host| {
             host.files.stat_at(AT_FDCWD, memory.path(path)?, true)?;
-            write_status(memory, buffer, host.files.status())
+            write_statfs(memory, buffer, host.files.statfs())
         })
     })?;
     linker.func_wrap("env", "__syscall_fstatfs64", |mut call: Call<'_>, fd: i32, _size: u32, buffer: Ptr| {
         env(&mut call, |memory, host| {
             host.files.stat_fd(fd)?;
-            write_status(memory, buffer, host.files.status())
+            write_statfs(memory, buffer, host.files.statfs())
         })
     })?;
     Ok(())
@@ -74,7 +74,7 @@ fn define_stat(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Permissions and owners. There is one user: owners are taken and forgotten, as Emscripten does.
+/// Defines the calls for permissions and owners. There is one user: owners are accepted and ignored, as in Emscripten.
 fn define_permissions(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(
         "env",
@@ -154,7 +154,7 @@ fn define_length(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             env(&mut call, |_, host| fallocate(host, fd, mode, offset, length))
         },
     )?;
-    // Advice about access patterns: there is nothing to be read ahead.
+    // Advice about access patterns has no effect: files are not read ahead.
     linker.func_wrap("env", "__syscall_fadvise64", |mut call: Call<'_>, fd: i32, _: i64, _: i64, _: i32| {
         env(&mut call, |_, host| {
             host.files.stat_fd(fd)?;
@@ -164,8 +164,8 @@ fn define_length(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// `fallocate`; with a mode other than 0 (keep the size, punch a hole) `EOPNOTSUPP`.
-fn fallocate(host: &mut Host, fd: i32, mode: i32, offset: i64, length: i64) -> Answer {
+/// Implements `fallocate`. Fails with `EOPNOTSUPP` for a mode other than 0 (keep the size, punch a hole).
+fn fallocate(host: &mut Host, fd: i32, mode: i32, offset: i64, length: i64) -> SyscallResult {
     if mode != 0 {
         return Err(Errno::EOPNOTSUPP.into());
     }
@@ -177,8 +177,15 @@ fn fallocate(host: &mut Host, fd: i32, mode: i32, offset: i64, length: i64) -> A
     Ok(0)
 }
 
-/// `utimensat`: without a path, the descriptor itself; without times, now.
-fn utimensat(memory: &mut GuestMemory<'_>, host: &mut Host, dirfd: i32, path: Ptr, times: Ptr, flags: u32) -> Answer {
+/// Implements `utimensat`: without a path, for the descriptor itself; without times, for the current time.
+fn utimensat(
+    memory: &mut GuestMemory<'_>,
+    host: &mut Host,
+    dirfd: i32,
+    path: Ptr,
+    times: Ptr,
+    flags: u32,
+) -> SyscallResult {
     let (accessed, modified) = match times {
         0 => (SetTime::Now, SetTime::Now),
         _ => (read_time(memory, times)?, read_time(memory, field(times, 16)?)?),
@@ -194,7 +201,7 @@ fn utimensat(memory: &mut GuestMemory<'_>, host: &mut Host, dirfd: i32, path: Pt
     Ok(0)
 }
 
-/// A `struct timespec`: 64-bit seconds, 32-bit nanoseconds, or one of two special values in their place.
+/// Reads a `struct timespec`: 64-bit seconds, 32-bit nanoseconds, or one of two special values for the latter.
 fn read_time(memory: &GuestMemory<'_>, ptr: Ptr) -> Result<SetTime, Errno> {
     let seconds = memory.read_i64(ptr)?;
     match memory.read_u32(field(ptr, 8)?)? {
@@ -205,14 +212,14 @@ fn read_time(memory: &GuestMemory<'_>, ptr: Ptr) -> Result<SetTime, Errno> {
     }
 }
 
-/// Fills a `struct stat` (`SYSCALLS.writeStat` in Emscripten): 96 bytes.
-fn write_stat(memory: &mut GuestMemory<'_>, buffer: Ptr, stat: Stat) -> Answer {
+/// Writes a `struct stat` (`SYSCALLS.writeStat` in Emscripten): 96 bytes.
+fn write_stat(memory: &mut GuestMemory<'_>, buffer: Ptr, stat: Stat) -> SyscallResult {
     let mut bytes = [0; 96];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(0, &stat.device.to_le_bytes());
     put(4, &(stat.file_type.mode_bits() | stat.mode).to_le_bytes());
     put(8, &stat.links.to_le_bytes());
-    // 12 and 16: owner and group, 0 for the one user.
+    // Offsets 12 and 16: owner and group, 0 for the only user.
     put(20, &stat.special.to_le_bytes());
     put(24, &stat.size.to_le_bytes());
     put(32, &4096_u32.to_le_bytes());
@@ -226,21 +233,21 @@ fn write_stat(memory: &mut GuestMemory<'_>, buffer: Ptr, stat: Stat) -> Answer {
     Ok(0)
 }
 
-/// Fills a `struct statfs` (`SYSCALLS.writeStatFs` in Emscripten): 72 bytes of it.
-fn write_status(memory: &mut GuestMemory<'_>, buffer: Ptr, status: Status) -> Answer {
+/// Writes the first 72 bytes of a `struct statfs` (`SYSCALLS.writeStatFs` in Emscripten).
+fn write_statfs(memory: &mut GuestMemory<'_>, buffer: Ptr, statfs: StatFs) -> SyscallResult {
     let mut bytes = [0; 72];
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(4, &4096_u32.to_le_bytes());
-    put(8, &status.blocks.to_le_bytes());
-    put(16, &status.free_blocks.to_le_bytes());
-    put(24, &status.free_blocks.to_le_bytes());
-    put(32, &status.inodes.to_le_bytes());
-    put(40, &status.free_inodes.to_le_bytes());
-    // The filesystem's id: any number does, Emscripten's is 42.
+    put(8, &statfs.blocks.to_le_bytes());
+    put(16, &statfs.free_blocks.to_le_bytes());
+    put(24, &statfs.free_blocks.to_le_bytes());
+    put(32, &statfs.inodes.to_le_bytes());
+    put(40, &statfs.free_inodes.to_le_bytes());
+    // The filesystem's id: arbitrary, Emscripten's is 42.
     put(48, &42_u32.to_le_bytes());
     put(56, &(crate::fs::NAME_MAX as u32).to_le_bytes());
     put(60, &4096_u32.to_le_bytes());
-    // `ST_NOSUID`, as Emscripten says.
+    // `ST_NOSUID`, as in Emscripten.
     put(64, &2_u32.to_le_bytes());
     memory.write(buffer, &bytes)?;
     Ok(0)

@@ -1,41 +1,41 @@
-//! The calendar behind `struct tm`: proleptic Gregorian, and always UTC.
+//! The calendar of `struct tm`: proleptic Gregorian, and always UTC.
 //!
-//! Invariant: every `i64` and every content of a `struct tm` has an answer; nothing overflows.
+//! Invariant: every `i64` and every content of a `struct tm` has a result; no operation overflows.
 
 use crate::Errno;
-use crate::guest::{GuestMemory, Ptr};
+use crate::guest_memory::{GuestMemory, Ptr};
 
 const SECONDS_A_DAY: i64 = 86_400;
-/// Days in four hundred years, after which the calendar repeats.
+/// The number of days in four hundred years, after which the calendar repeats.
 const DAYS_AN_ERA: i64 = 146_097;
-/// From 0000-03-01, where an era begins, to 1970-01-01.
+/// The number of days from 0000-03-01, where an era begins, to 1970-01-01.
 const DAYS_BEFORE_EPOCH: i64 = 719_468;
 
-/// The part of `struct tm` that depends on the time alone.
+/// The fields of `struct tm` that depend on the time alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct BrokenDown {
     second: i32,
     minute: i32,
     hour: i32,
-    /// Day of the month, from 1.
+    /// The day of the month, from 1.
     day: i32,
-    /// Months since January.
+    /// The months since January.
     month: i32,
-    /// Years since 1900.
+    /// The years since 1900.
     year: i32,
-    /// Days since Sunday.
+    /// The days since Sunday.
     weekday: i32,
-    /// Days since 1 January.
+    /// The days since 1 January.
     year_day: i32,
 }
 
 impl BrokenDown {
-    /// The calendar's name for `time`, seconds since 1970; `None` when the year does not fit `tm_year`.
+    /// Breaks down `time`, in seconds since 1970; returns `None` if the year does not fit `tm_year`.
     pub(crate) fn from_seconds(time: i64) -> Option<Self> {
         let days = time.div_euclid(SECONDS_A_DAY);
         let second = time.rem_euclid(SECONDS_A_DAY);
 
-        // Years are counted from March here, so that the leap day is the last of its year.
+        // Years start in March here, so that the leap day is the last of its year.
         let shifted = days + DAYS_BEFORE_EPOCH;
         let era = shifted.div_euclid(DAYS_AN_ERA);
         let day_of_era = shifted.rem_euclid(DAYS_AN_ERA);
@@ -58,8 +58,8 @@ impl BrokenDown {
         })
     }
 
-    /// Seconds since 1970. Fields may lie outside their ranges, as `mktime` allows; weekday and day of the year are
-    /// not looked at.
+    /// Returns the seconds since 1970. Fields may be out of range, as `mktime` allows; weekday and day of the year are
+    /// ignored.
     pub(crate) fn to_seconds(self) -> i64 {
         days_to(i64::from(self.year) + 1900, i64::from(self.month), i64::from(self.day)) * SECONDS_A_DAY
             + i64::from(self.hour) * 3600
@@ -84,7 +84,7 @@ impl BrokenDown {
         })
     }
 
-    /// Writes a `struct tm`, with no daylight saving time and no offset from UTC. `tm_zone` is libc's to set.
+    /// Writes a `struct tm`, without daylight saving time and offset from UTC. libc sets `tm_zone` itself.
     pub(crate) fn write(self, memory: &mut GuestMemory<'_>, tm: Ptr) -> Result<(), Errno> {
         let (daylight_saving, offset) = (0, 0);
         let fields = [
@@ -103,8 +103,8 @@ impl BrokenDown {
     }
 }
 
-/// Days from 1970-01-01 to a day whose month, counted from 0, and day of the month, counted from 1, may lie outside
-/// their ranges. The arguments come from 32-bit fields.
+/// Returns the days from 1970-01-01 to a day whose month, counted from 0, and day of the month, counted from 1, may be
+/// out of range. The arguments come from 32-bit fields.
 fn days_to(year: i64, month: i64, day: i64) -> i64 {
     let year = year + month.div_euclid(12);
     let month = month.rem_euclid(12);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn known_days_have_their_names() {
+    fn known_dates_are_broken_down_correctly() {
         assert_eq!(date(0), (1970, 1, 1, 4, 0));
         assert_eq!(date(-1), (1969, 12, 31, 3, 364));
         assert_eq!(date(951_782_400), (2000, 2, 29, 2, 59));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_eight_hundred_years_goes_there_and_back() {
+    fn every_day_of_eight_hundred_years_round_trips() {
         let mut before = date(-400 * 366 * SECONDS_A_DAY);
         for day in -400 * 366 + 1..400 * 366 {
             let time = day * SECONDS_A_DAY + 12_345;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_and_no_field_overflows() {
+    fn extreme_times_and_fields_do_not_overflow() {
         for time in [i64::MIN, i64::MIN + 1, -1 << 60, 1 << 60, i64::MAX] {
             assert_eq!(BrokenDown::from_seconds(time), None);
         }

@@ -1,11 +1,11 @@
-//! System calls on descriptors that move no file contents: `dup`, `fcntl`, `ioctl`, `pipe`, `lseek`, listing.
+//! System calls on descriptors that do not transfer file contents: `dup`, `fcntl`, `ioctl`, `pipe`, `lseek`, listing.
 
 use wasmtime::Linker;
 
-use super::answer::{Answer, env, wasi};
+use super::result::{SyscallResult, env, wasi};
 use crate::Errno;
 use crate::fs::{FileType, OpenFlags, Whence};
-use crate::guest::{GuestMemory, Ptr, field};
+use crate::guest_memory::{GuestMemory, Ptr, field};
 use crate::host::{Call, Host};
 
 const WASI: &str = "wasi_snapshot_preview1";
@@ -55,38 +55,46 @@ pub(super) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// `fsync` and `fdatasync`.
-fn synchronise(host: &mut Host, fd: i32) -> Answer {
+/// Implements `fsync` and `fdatasync`.
+fn synchronise(host: &mut Host, fd: i32) -> SyscallResult {
     host.files.synchronise(fd)?;
     Ok(0)
 }
 
-/// `fd_fdstat_get`: 24 bytes, of which Emscripten fills the type only. The console passes for a file there, too,
-/// unless it is a terminal, and here it never is.
-fn fdstat(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, buffer: Ptr) -> Answer {
+/// Implements `fd_fdstat_get`: 24 bytes, of which Emscripten fills the type only. There, the console is reported as a
+/// file, too, unless it is a terminal; here it never is.
+fn fdstat(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, buffer: Ptr) -> SyscallResult {
     let mut bytes = [0; 24];
     bytes[0] = if host.files.stat_fd(fd)?.file_type == FileType::Directory { 3 } else { 4 };
     memory.write(buffer, &bytes)?;
     Ok(0)
 }
 
-/// `lseek`.
-fn seek(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, offset: i64, whence: u32, result: Ptr) -> Answer {
+/// Implements `lseek`.
+fn seek(
+    memory: &mut GuestMemory<'_>,
+    host: &mut Host,
+    fd: i32,
+    offset: i64,
+    whence: u32,
+    result: Ptr,
+) -> SyscallResult {
     let whence = match whence {
         0 => Whence::Start,
         1 => Whence::Current,
         2 => Whence::End,
         _ => return Err(Errno::EINVAL.into()),
     };
-    // So that nothing has happened when there is nowhere to tell it.
+    // Checked first, so that the offset does not change if the result cannot be written.
     memory.slice(result, 8)?;
     let offset = host.files.seek(fd, offset, whence)?;
     memory.write_u64(result, offset)?;
     Ok(0)
 }
 
-/// `fcntl`, with the command numbers of Emscripten's libc. Locks are granted: nobody else is there to hold one.
-fn fcntl(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, command: i32, varargs: Ptr) -> Answer {
+/// Implements `fcntl`, with the command numbers of Emscripten's libc. Locks are always granted, since no
+/// other process can hold one.
+fn fcntl(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, command: i32, varargs: Ptr) -> SyscallResult {
     const F_DUPFD: i32 = 0;
     const F_GETFD: i32 = 1;
     const F_SETFD: i32 = 2;
@@ -126,9 +134,9 @@ fn fcntl(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, command: i32, v
     }
 }
 
-/// `ioctl`: what asks about a terminal is `ENOTTY`, so that `isatty` is false everywhere.
-fn ioctl(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, operation: u32, varargs: Ptr) -> Answer {
-    /// From `TCGETS` to just before `FIONREAD`.
+/// Implements `ioctl`. Terminal requests fail with `ENOTTY`, so `isatty` is false for all descriptors.
+fn ioctl(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, operation: u32, varargs: Ptr) -> SyscallResult {
+    /// The range from `TCGETS` to just before `FIONREAD`.
     const TERMINAL: std::ops::Range<u32> = 0x5401..0x541b;
     const FIONREAD: u32 = 0x541b;
     const FIONBIO: u32 = 0x5421;
@@ -154,8 +162,8 @@ fn ioctl(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, operation: u32,
     }
 }
 
-/// `pipe` and `pipe2`.
-fn pipe(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, flags: OpenFlags) -> Answer {
+/// Implements `pipe` and `pipe2`.
+fn pipe(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, flags: OpenFlags) -> SyscallResult {
     memory.slice(fds, 8)?;
     if fds == 0 {
         return Err(Errno::EFAULT.into());
@@ -166,18 +174,18 @@ fn pipe(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, flags: OpenFlag
     Ok(0)
 }
 
-/// `getdents64`: records of 280 bytes, however long the name. Their offsets count in records, times 280, in
-/// Emscripten; here they are what `lseek` takes, and count entries.
-fn getdents(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, buffer: Ptr, size: u32) -> Answer {
+/// Implements `getdents64` with records of 280 bytes, whatever the length of the name. In Emscripten, their offsets are
+/// record numbers times 280; here they are valid arguments of `lseek` and count entries.
+fn getdents(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, buffer: Ptr, size: u32) -> SyscallResult {
     const RECORD: u32 = 280;
-    /// Entries in one call; whoever asks for more calls again.
-    const MOST: u32 = 4096;
+    /// The maximum number of entries of one call; callers with larger buffers call again.
+    const MAX_ENTRIES: u32 = 4096;
 
     let room = size / RECORD;
     if room == 0 {
         return Err(Errno::EINVAL.into());
     }
-    let room = room.min(MOST);
+    let room = room.min(MAX_ENTRIES);
     memory.slice(buffer, room * RECORD)?;
     let mut at = buffer;
     for entry in host.files.read_directory(fd, room as usize)? {

@@ -1,14 +1,15 @@
-//! The size of linear memory, as `malloc` asks for it through `sbrk`.
+//! The size of linear memory, as `malloc` requests it through `sbrk`.
 
 use wasmtime::{Linker, Result};
 
 use crate::host::{Call, Host, main_module, split};
 
 const PAGE: u64 = 65_536;
-/// What 32 bits can name, less a page, so that the size itself fits 32 bits (`getHeapMax` in Emscripten).
+/// The size of the 32-bit address space, less a page, so that the size itself fits 32 bits (`getHeapMax` in
+/// Emscripten).
 const ADDRESS_SPACE: u64 = (1 << 32) - PAGE;
-/// Growth in advance of need is at most this much.
-const GENEROSITY: u64 = 96 << 20;
+/// The maximum growth beyond the requested size.
+const MAX_EXTRA_GROWTH: u64 = 96 << 20;
 
 pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     linker.func_wrap("env", "emscripten_get_heap_max", |call: Call<'_>| heap_max(call.data()) as u32)?;
@@ -17,13 +18,13 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     Ok(())
 }
 
-/// The largest heap there can be: whole pages, within the memory limit.
+/// Returns the maximum size of the heap: whole pages, within the memory limit.
 fn heap_max(host: &Host) -> u64 {
     let limit = (host.memory_budget.limit() as u64).min(ADDRESS_SPACE);
     limit - limit % PAGE
 }
 
-/// Grows memory to at least `wanted` bytes: 1, or 0 when it cannot.
+/// Grows memory to at least `wanted` bytes. Returns 1, or 0 on failure.
 fn resize_heap(mut call: Call<'_>, wanted: u32) -> Result<i32> {
     let memory = main_module(&call)?.memory;
     let size = memory.data_size(&call) as u64;
@@ -35,10 +36,10 @@ fn resize_heap(mut call: Call<'_>, wanted: u32) -> Result<i32> {
     Ok(0)
 }
 
-/// The sizes to try, as Emscripten does: a fifth more than now so that growth is rare, then less, then what is
-/// wanted and no more.
+/// Returns the sizes to try, as in Emscripten: a fifth more than the present size so that growth is rare, then less,
+/// then exactly the requested size.
 fn targets(size: u64, wanted: u64, max: u64) -> impl Iterator<Item = u64> {
-    let generous = [5, 10, 20].map(move |part| (size + size / part).min(wanted + GENEROSITY));
+    let generous = [5, 10, 20].map(move |part| (size + size / part).min(wanted + MAX_EXTRA_GROWTH));
     generous
         .into_iter()
         .chain([wanted])
@@ -46,7 +47,7 @@ fn targets(size: u64, wanted: u64, max: u64) -> impl Iterator<Item = u64> {
         .filter(move |&target| target >= wanted)
 }
 
-/// `memcpy` of libcs that leave long copies to the host.
+/// Implements `memcpy` for libcs that leave long copies to the host.
 fn memcpy(mut call: Call<'_>, to: u32, from: u32, length: u32) -> Result<()> {
     let (mut memory, _) = split(&mut call)?;
     memory.copy_within(from, to, length).map_err(|_| wasmtime::Trap::MemoryOutOfBounds.into())
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_grows_by_a_fifth_or_by_what_is_wanted() {
+    fn memory_grows_by_a_fifth_or_the_requested_size() {
         let megabyte = 1 << 20;
         assert_eq!(targets(100 * megabyte, 101 * megabyte, ADDRESS_SPACE).next(), Some(120 * megabyte));
         assert_eq!(targets(100 * megabyte, 300 * megabyte, ADDRESS_SPACE).next(), Some(300 * megabyte));
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_never_exceeds_the_limit_and_never_falls_short() {
+    fn growth_targets_stay_between_request_and_limit() {
         let all: Vec<u64> = targets(10 * PAGE, 10 * PAGE + 1, 11 * PAGE).collect();
         assert_eq!(all, [11 * PAGE; 4]);
         assert_eq!(targets(10 * PAGE, 12 * PAGE, 11 * PAGE).next(), None);

@@ -1,18 +1,19 @@
 //! `mmap` of files: a copy in the guest's heap, which `msync` and `munmap` write back.
 //!
 //! Linear memory cannot be backed by a file, so Emscripten's filesystem copies the file's contents into memory that it
-//! takes from `emscripten_builtin_memalign`. Changes are seen by others only once they are written back, and changes
-//! of the file not at all. libc remembers a mapping's descriptor by its number alone, so a mapping whose descriptor was
-//! closed is written to whatever has the number then, if anything. Anonymous mappings never get here: libc serves them.
+//! allocates with `emscripten_builtin_memalign`. Changes become visible to others only when they are written back, and
+//! changes of the file are not visible in the mapping. libc remembers a mapping's descriptor by its number alone, so a
+//! mapping whose descriptor was closed is written to the file that has the number at that time, if any. libc handles
+//! anonymous mappings itself.
 
 use wasmtime::{Linker, Result};
 
-use super::answer::{Answer, Failure, env};
-use crate::guest::{GuestMemory, Ptr};
+use super::result::{SyscallError, SyscallResult, env};
+use crate::guest_memory::{GuestMemory, Ptr};
 use crate::host::{Call, Host};
 use crate::{Errno, exports};
 
-/// Alignment of a mapping: a page of linear memory.
+/// The alignment of a mapping: a page of linear memory.
 const PAGE: u32 = 65_536;
 
 const PROT_WRITE: i32 = 2;
@@ -46,7 +47,7 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     Ok(())
 }
 
-/// Maps `length` bytes of `fd` from `offset` on; writes the address to `address` and 1, for memory that is to be freed,
+/// Maps `length` bytes of `fd` from `offset` on. Writes the address to `address` and 1, for memory that must be freed,
 /// to `allocated`.
 #[expect(clippy::too_many_arguments, reason = "the import's signature")]
 fn mmap(
@@ -89,14 +90,14 @@ fn mmap(
     Ok(result)
 }
 
-/// Whether changes of a mapping are changes of the file.
+/// Returns whether changes of a mapping are changes of the file.
 fn writes_back(protection: i32, flags: i32) -> bool {
     protection & PROT_WRITE != 0 && flags & MAP_PRIVATE == 0
 }
 
-/// What `mmap` refuses: a mapping of nothing, of what cannot be read, of what is no regular file; a shared one that can
-/// be written to of what cannot.
-fn check(host: &mut Host, length: u32, protection: i32, flags: i32, fd: i32, offset: i64) -> Answer {
+/// Checks the arguments of `mmap`. Refuses empty mappings, files that are not readable or not regular, and shared
+/// writable mappings of files that are not writable.
+fn check(host: &mut Host, length: u32, protection: i32, flags: i32, fd: i32, offset: i64) -> SyscallResult {
     let open = host.files.flags(fd)?;
     if !open.reads() || writes_back(protection, flags) && !open.writes() {
         return Err(Errno::EACCES.into());
@@ -110,7 +111,7 @@ fn check(host: &mut Host, length: u32, protection: i32, flags: i32, fd: i32, off
     Ok(0)
 }
 
-/// Copies the file into memory; zeros stand for what is behind its end.
+/// Copies the file into memory; bytes beyond its end are zero.
 fn fill(
     memory: &mut GuestMemory<'_>,
     host: &mut Host,
@@ -118,7 +119,7 @@ fn fill(
     length: u32,
     fd: i32,
     offset: i64,
-) -> Result<(), Failure> {
+) -> Result<(), SyscallError> {
     let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
     let mut rest = memory.slice_mut(start, length)?;
     let mut position = offset;
@@ -134,8 +135,15 @@ fn fill(
     Ok(())
 }
 
-/// Writes a mapping back to the file, as far as the file is long.
-fn write_back(memory: &mut GuestMemory<'_>, host: &mut Host, start: Ptr, length: u32, fd: i32, offset: i64) -> Answer {
+/// Writes a mapping back to the file, up to the file's length.
+fn write_back(
+    memory: &mut GuestMemory<'_>,
+    host: &mut Host,
+    start: Ptr,
+    length: u32,
+    fd: i32,
+    offset: i64,
+) -> SyscallResult {
     let stat = host.files.stat_fd(fd)?;
     if stat.file_type != crate::fs::FileType::Regular {
         return Err(Errno::ENODEV.into());

@@ -1,22 +1,22 @@
-//! The system interface: every import of an Emscripten program that this host serves.
+//! The system interface: every import of an Emscripten program that this host provides.
 //!
-//! One file a subject; each has a `define` that adds its functions to the linker. `env.__syscall_*` functions answer
+//! One file per subject, each with a `define` that adds its functions to the linker. `env.__syscall_*` functions return
 //! a negative errno, `wasi_snapshot_preview1.*` functions a positive one.
 
-mod answer;
 mod attributes;
 mod calendar;
 mod descriptors;
 mod diagnostics;
+mod directory_ops;
 mod heap;
 mod mapping;
-mod names;
 mod poll;
 mod process;
 mod random;
+mod read_write;
+mod result;
 mod sockets;
 mod time;
-mod transfer;
 
 #[cfg(test)]
 mod tests;
@@ -32,20 +32,20 @@ pub(crate) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     diagnostics::define(linker)?;
     heap::define(linker)?;
     mapping::define(linker)?;
-    names::define(linker)?;
+    directory_ops::define(linker)?;
     poll::define(linker)?;
     process::define(linker)?;
     random::define(linker)?;
     sockets::define(linker)?;
     time::define(linker)?;
-    transfer::define(linker)?;
+    read_write::define(linker)?;
     crate::dylink::define(linker)?;
     crate::ffi::define(linker)?;
     Ok(())
 }
 
-/// Fits the interface to the Emscripten release that `module` was made with, where their types differ.
-pub(crate) fn fit(linker: &mut Linker<Host>, module: &Module) -> wasmtime::Result<()> {
+/// Adapts the interface to the Emscripten release that built `module`, where function types differ between releases.
+pub(crate) fn adapt_signatures(linker: &mut Linker<Host>, module: &Module) -> wasmtime::Result<()> {
     let answers = |import: ImportType<'_>| {
         import.name() == "_gmtime_js" && import.ty().func().is_some_and(|ty| ty.results().len() > 0)
     };

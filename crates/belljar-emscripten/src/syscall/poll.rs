@@ -1,17 +1,17 @@
-//! `poll`: waiting for descriptors, which comes down to sleeping.
+//! `poll`: waiting for descriptors, which amounts to sleeping.
 //!
-//! There is one thread: while it waits, nothing happens to its pipes. So what is ready is ready at once, and otherwise
-//! the call sleeps until its time is up, a signal comes or the program is stopped.
+//! There is one thread: while it waits, its pipes do not change. A descriptor is therefore ready at once, or the call
+//! sleeps until the timeout, a signal or the stop of the program.
 
 use std::time::Duration;
 
 use wasmtime::Linker;
 
-use super::answer::{Answer, env};
+use super::result::{SyscallResult, env};
 use crate::Errno;
-use crate::guest::{GuestMemory, Ptr, field};
+use crate::guest_memory::{GuestMemory, Ptr, field};
 use crate::host::{Call, Host};
-use crate::stop::Wake;
+use crate::stop::SleepResult;
 
 const POLLIN: u16 = 0x01;
 const POLLOUT: u16 = 0x04;
@@ -25,7 +25,8 @@ pub(super) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap("env", "__syscall_poll", |mut call: Call<'_>, fds: Ptr, count: u32, timeout: i32| {
         env(&mut call, |memory, host| poll(memory, host, fds, count, timeout))
     })?;
-    // Newer releases of Emscripten have these; `select.epoll` then says that there is none, and `selectors` takes poll.
+    // Imported by newer releases of Emscripten. Without `epoll`, `select.epoll` fails, and `selectors` falls back to
+    // poll.
     linker.func_wrap("env", "__syscall_poll_nonblocking", |mut call: Call<'_>, fds: Ptr, count: u32| {
         env(&mut call, |memory, host| poll(memory, host, fds, count, 0))
     })?;
@@ -37,9 +38,9 @@ pub(super) fn define(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// `poll`: `timeout` is in milliseconds; a negative one waits for a signal alone.
-fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, timeout: i32) -> Answer {
-    // As Linux does, which has no use for more entries than descriptors either.
+/// Implements `poll`. `timeout` is in milliseconds; a negative one waits for a signal only.
+fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, timeout: i32) -> SyscallResult {
+    // As on Linux: more entries than descriptors are useless.
     if count > host.files.quota().open_files {
         return Err(Errno::EINVAL.into());
     }
@@ -56,7 +57,7 @@ fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, tim
     }
     if ready == 0 && timeout != 0 {
         let time = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
-        if host.stop.sleep(time)? == Wake::Signal {
+        if host.stop.sleep(time)? == SleepResult::Signal {
             return Err(Errno::EINTR.into());
         }
     }

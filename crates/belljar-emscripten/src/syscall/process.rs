@@ -1,16 +1,17 @@
-//! The process: how it ends, its environment, its identity.
+//! The process: its exit, environment and identity.
 
 use wasmtime::{AsContextMut, Linker, Ref, Result, Trap};
 
 use crate::exports;
-use crate::guest::{GuestMemory, Ptr};
-use crate::host::{Call, Host, Termination, main_module, split};
-use crate::{Errno, guest};
+use crate::guest_memory::{GuestMemory, Ptr};
+use crate::host::{Call, Host, main_module, split};
+use crate::termination::Termination;
+use crate::{Errno, guest_memory};
 
-/// The name that Emscripten gives a program.
+/// The program name that Emscripten uses.
 const PROGRAM: &[u8] = b"./this.program";
-/// Bytes of a failed assertion's text that are reported.
-const ASSERTION_MAX: usize = 512;
+/// The maximum length in bytes of a reported assertion.
+const MAX_ASSERTION: usize = 512;
 
 pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     const WASI: &str = "wasi_snapshot_preview1";
@@ -23,20 +24,21 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     linker.func_wrap("env", "_emscripten_system", system)?;
     linker.func_wrap("env", "_emscripten_get_progname", get_progname)?;
     linker.func_wrap("env", "__call_sighandler", call_sighandler)?;
-    // The effective user and the groups are libc's to answer, and it says 0 too.
+    // libc itself returns the effective user and the groups, as 0 too.
     for name in ["__syscall_getuid32_js", "__syscall_geteuid32", "__syscall_getgid32", "__syscall_getegid32"] {
         linker.func_wrap("env", name, || 0)?;
     }
     for keepalive in
         ["emscripten_runtime_keepalive_push", "emscripten_runtime_keepalive_pop", "_emscripten_runtime_keepalive_clear"]
     {
-        // They say whether the program lives on after `main`: here it always does, until the host drops it.
+        // These control whether the program stays alive after `main`. Here it always does, until the host drops it.
         linker.func_wrap("env", keepalive, || {})?;
     }
     Ok(())
 }
 
-/// `exit`: runs what `atexit` registered and flushes `stdio`, as Emscripten's `exitRuntime` does, then ends.
+/// Implements `exit`: runs the functions registered with `atexit` and flushes `stdio`, as Emscripten's `exitRuntime`
+/// does, and then ends the program.
 fn exit(mut call: Call<'_>, status: i32) -> Result<()> {
     for (finisher, arguments) in [("__funcs_on_exit", &[][..]), ("fflush", &[0][..])] {
         match exports::find(&mut call.as_context_mut(), finisher) {
@@ -49,7 +51,7 @@ fn exit(mut call: Call<'_>, status: i32) -> Result<()> {
 
 fn assert_fail(mut call: Call<'_>, condition: Ptr, file: Ptr, line: i32, function: Ptr) -> Result<()> {
     let (memory, _) = split(&mut call)?;
-    let text = |ptr| match memory.c_bytes(ptr, ASSERTION_MAX) {
+    let text = |ptr| match memory.c_bytes(ptr, MAX_ASSERTION) {
         Ok(bytes) if ptr != 0 => String::from_utf8_lossy(bytes).into_owned(),
         _ => "?".to_owned(),
     };
@@ -72,12 +74,12 @@ fn environ_get(mut call: Call<'_>, pointers: Ptr, strings: Ptr) -> Result<i32> {
         let (mut pointer, mut string) = (pointers, strings);
         for entry in entries {
             memory.write_u32(pointer, string)?;
-            pointer = guest::field(pointer, 4)?;
+            pointer = guest_memory::field(pointer, 4)?;
             let length = u32::try_from(entry.len()).map_err(|_| Errno::EOVERFLOW)?;
             memory.write(string, entry.as_bytes())?;
-            string = guest::field(string, length)?;
+            string = guest_memory::field(string, length)?;
             memory.write_u8(string, 0)?;
-            string = guest::field(string, 1)?;
+            string = guest_memory::field(string, 1)?;
         }
         Ok(())
     }
@@ -85,7 +87,7 @@ fn environ_get(mut call: Call<'_>, pointers: Ptr, strings: Ptr) -> Result<i32> {
     Ok(write(&mut memory, &host.environment, pointers, strings).map_or_else(Errno::positive, |()| 0))
 }
 
-/// `system`: whether there is a shell (no), or `ENOSYS`.
+/// Implements `system`: returns 0 if asked whether a shell exists, and fails with `ENOSYS` otherwise.
 fn system(command: Ptr) -> i32 {
     if command == 0 { 0 } else { Errno::ENOSYS.negative() }
 }
@@ -95,7 +97,7 @@ fn get_progname(mut call: Call<'_>, buffer: Ptr, length: i32) -> Result<()> {
     if let Some(room) = usize::try_from(length).ok().and_then(|length| length.checked_sub(1)) {
         let mut name = PROGRAM[..PROGRAM.len().min(room)].to_vec();
         name.push(0);
-        // No error can be answered.
+        // An error cannot be reported.
         let _ = memory.write(buffer, &name);
     }
     Ok(())

@@ -1,12 +1,12 @@
-//! Random bytes, from the host's own source.
+//! Random bytes from the host's generator.
 
 use wasmtime::{Linker, Result};
 
 use crate::Errno;
-use crate::guest::Ptr;
+use crate::guest_memory::Ptr;
 use crate::host::{Call, Host, split};
 
-/// Bytes made between two looks at the stop switch: a tenth of a millisecond's worth.
+/// The number of bytes generated between two checks for a stop: about a tenth of a millisecond.
 const CHUNK: usize = 32 << 10;
 
 pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {

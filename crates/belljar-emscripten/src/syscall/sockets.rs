@@ -1,11 +1,11 @@
-//! Sockets and name look-ups: there is no network here, and each call says so in its own way.
+//! Sockets and name resolution, which always fail: the guest has no network.
 
 use wasmtime::{ExternRef, Linker, Result, Rooted};
 
 use crate::Errno;
 use crate::host::Host;
 
-/// `EAI_FAIL`: a failure that trying again will not mend.
+/// `EAI_FAIL`: a permanent failure.
 const EAI_FAIL: i32 = -4;
 
 pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
@@ -30,12 +30,12 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
 
     linker.func_wrap("env", "getaddrinfo", |_: i32, _: i32, _: i32, _: i32| EAI_FAIL)?;
     linker.func_wrap("env", "getnameinfo", |_: i32, _: i32, _: i32, _: i32, _: i32, _: i32, _: i32| EAI_FAIL)?;
-    // A null pointer: no such protocol.
+    // A null pointer: unknown protocol.
     linker.func_wrap("env", "getprotobyname", |_: i32| 0)?;
-    // The address 0.0.0.0: there is no error to answer.
+    // The address 0.0.0.0: this function cannot report an error.
     linker.func_wrap("env", "_emscripten_lookup_name", |_: i32| 0)?;
 
-    // Hooks before the calls above. A null promise and a zero say: not for me, make the plain call.
+    // Hooks before the calls above. A null promise and a zero request the plain call.
     for name in ["_maybe_connect_async", "_maybe_recvfrom_async", "_maybe_sendto_async", "_maybe_poll_async"] {
         linker.func_wrap("env", name, |_: i32, _: i32, _: i32| None::<Rooted<ExternRef>>)?;
     }

@@ -5,16 +5,15 @@ use wasmtime::{Linker, Result};
 use super::calendar::BrokenDown;
 use crate::Errno;
 use crate::clock::RESOLUTION;
-use crate::guest::{GuestMemory, Ptr};
+use crate::guest_memory::{GuestMemory, Ptr};
 use crate::host::{Call, Host, split};
-use crate::stop::Wake;
+use crate::stop::SleepResult;
 
 /// `CLOCK_REALTIME`.
 const REALTIME: u32 = 0;
-/// `CLOCK_THREAD_CPUTIME_ID`, the last that WASI knows. All but the first are served by the monotonic clock, as
-/// Emscripten does.
+/// `CLOCK_THREAD_CPUTIME_ID`, the last clock of WASI. All but the first are the monotonic clock, as in Emscripten.
 const LAST_CLOCK: u32 = 3;
-/// Bytes of the buffers that `_tzset_js` gets for names.
+/// The time zone's name, which `_tzset_js` writes.
 const ZONE: &[u8] = b"UTC\0";
 
 pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
@@ -33,7 +32,7 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     Ok(())
 }
 
-/// Newer releases of Emscripten want to know whether a time could be broken down.
+/// Redefines the functions that in newer releases of Emscripten return whether a time could be broken down.
 pub(super) fn define_answering(linker: &mut Linker<Host>) -> Result<()> {
     let answering = |mut call: Call<'_>, time: i64, tm: Ptr| -> Result<i32> {
         let (mut memory, _) = split(&mut call)?;
@@ -70,24 +69,25 @@ fn status(result: Result<(), Errno>) -> i32 {
     result.map_or_else(Errno::positive, |()| 0)
 }
 
-/// Whole milliseconds since 1970, as JavaScript's `Date.now`.
+/// Returns whole milliseconds since 1970, as JavaScript's `Date.now`.
 fn date_now(call: Call<'_>) -> f64 {
     call.data().clock.realtime().as_millis() as f64
 }
 
-/// Milliseconds on the monotonic clock.
+/// Returns milliseconds on the monotonic clock.
 ///
-/// libc's `emscripten_thread_sleep` calls this until its time is up, and nothing else does so in a tight loop: there
-/// it naps instead. A signal ends the sleep, by answering a time that no sleep lasts until.
+/// libc's `emscripten_thread_sleep` calls this until its time is up, and is the only caller that does so in a tight
+/// loop: in such a loop the host sleeps. A signal ends the sleep: the host then returns a time after the end of any
+/// sleep.
 fn get_now(mut call: Call<'_>) -> Result<f64> {
     const AFTER_EVERY_SLEEP: f64 = 1e15;
     let host = call.data_mut();
     host.stop.check()?;
-    if let Some(nap) = host.clock.looked() {
+    if let Some(nap) = host.clock.on_read() {
         let wake = host.stop.sleep(nap)?;
-        host.clock.napped();
-        if wake == Wake::Signal {
-            host.clock.stop_waiting();
+        host.clock.on_sleep();
+        if wake == SleepResult::Signal {
+            host.clock.reset_busy_wait();
             return Ok(AFTER_EVERY_SLEEP);
         }
     }
@@ -102,20 +102,21 @@ fn tzset(mut call: Call<'_>, timezone: Ptr, daylight: Ptr, standard: Ptr, summer
         memory.write(standard, ZONE)?;
         memory.write(summer, ZONE)
     };
-    // There is no way to answer an error, and libc passes its own variables.
+    // An error cannot be reported, and libc passes its own variables.
     let _ = write();
     Ok(())
 }
 
-/// `_gmtime_js` and `_localtime_js`: without an error to answer, a time beyond `tm_year` becomes 1900-01-00, as
-/// Emscripten has it.
+/// Implements `_gmtime_js` and `_localtime_js`. They cannot report an error: a time beyond `tm_year` becomes
+/// 1900-01-00, as in Emscripten.
 fn break_down(mut call: Call<'_>, time: i64, tm: Ptr) -> Result<()> {
     let (mut memory, _) = split(&mut call)?;
     let _ = BrokenDown::from_seconds(time).unwrap_or_default().write(&mut memory, tm);
     Ok(())
 }
 
-/// `_timegm_js` and `_mktime_js`: the time, with the fields brought into their ranges; -1 when it has no name.
+/// Implements `_timegm_js` and `_mktime_js`: returns the time and normalises the fields; returns -1 if the year is out
+/// of range.
 fn make_time(mut call: Call<'_>, tm: Ptr) -> Result<i64> {
     fn make(memory: &mut GuestMemory<'_>, tm: Ptr) -> Result<i64, Errno> {
         let time = BrokenDown::read(memory, tm)?.to_seconds();
@@ -126,7 +127,7 @@ fn make_time(mut call: Call<'_>, tm: Ptr) -> Result<i64> {
     Ok(make(&mut memory, tm).unwrap_or(-1))
 }
 
-/// Accepts the timer, which never goes off: Emscripten's goes off in the event loop, and there is none.
+/// Accepts the timer, which never fires: Emscripten's timers fire in the event loop, which does not exist here.
 fn setitimer(_which: i32, _milliseconds: f64) -> i32 {
     0
 }

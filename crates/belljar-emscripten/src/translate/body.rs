@@ -1,40 +1,40 @@
-//! Rewrites one function's body, keeping count of what is open so that branches still lead where they led.
+//! Rewrites a function body, and tracks the open constructs so that branches keep their targets.
 
 use wasm_encoder::reencode::Reencode;
 use wasm_encoder::{BlockType, Encode, Function, Instruction, MemArg, ValType};
 use wasmparser::{FunctionBody, Operator};
 
-use super::exceptions::{EXNREF, Survey};
-use super::inline::{Inlinable, Inlined};
+use super::exceptions::{EXNREF, ExceptionAnalysis};
+use super::inline::{Inlinable, InlinedCall};
 use super::module::Module;
-use super::types::{AddedTypes, Renumber, Signature, val_types};
+use super::types::{AddedTypes, GlobalIndexMapper, Signature, val_types};
 use super::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH, TranslateError};
 
-/// How many safepoints have an address of their own: the safepoint page's 32-bit words.
-const SAFEPOINTS: u32 = SAFEPOINT_LENGTH / 4;
+/// The number of safepoints with distinct addresses: the number of 32-bit words in the safepoint page.
+const DISTINCT_SAFEPOINTS: u32 = SAFEPOINT_LENGTH / 4;
 
-/// A construct of the original that is open, and what it became.
+/// An open construct of the original, and its counterpart in the output.
 pub(super) struct Frame {
-    /// Position of the output's construct to which a branch to this one leads: how many were open outside of it.
+    /// The position of the output's construct that a branch to this one targets: the number of constructs around it.
     pub(super) label: u32,
     pub(super) kind: FrameKind,
 }
 
-/// What ends the construct.
+/// The way in which a construct ends.
 #[derive(Clone, Copy)]
 pub(super) enum FrameKind {
     /// `end` stays `end`.
     Plain,
-    /// A `try` with handlers, or without any; and whether one of them has begun.
+    /// A `try` with or without handlers; `in_handler` is set once a handler has begun.
     Catching { id: usize, in_handler: bool },
     /// A `try` that ends in `delegate`.
     Delegating { id: usize },
 }
 
-/// Loads at loop headers and tail calls, which fault when the safepoint page is taken away.
+/// Loads at loop headers and tail calls, which fault when the safepoint page is made inaccessible.
 #[derive(Debug, Default)]
 pub(super) struct Safepoints {
-    /// How many were placed so far.
+    /// The number of safepoints placed so far.
     placed: u32,
 }
 
@@ -42,10 +42,10 @@ const TOO_MANY_LOCALS: TranslateError = TranslateError::Structure("more locals t
 
 /// Extra shadow stack for one function.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ballast {
-    /// Bytes to take on entry and to give back on every normal exit.
+pub(super) struct ShadowStackPadding {
+    /// The number of bytes to allocate on entry and to release on every normal exit.
     pub(super) bytes: i32,
-    /// Index of `__stack_pointer`, as the output numbers it.
+    /// The index of `__stack_pointer` in the output.
     pub(super) stack_pointer: u32,
 }
 
@@ -53,33 +53,33 @@ pub(super) struct Ballast {
 pub(super) struct Body<'m, 'w> {
     pub(super) module: &'m Module<'w>,
     pub(super) types: &'m mut AddedTypes,
-    pub(super) renumber: Renumber,
-    pub(super) survey: &'m Survey,
+    pub(super) global_indices: GlobalIndexMapper,
+    pub(super) exceptions: &'m ExceptionAnalysis,
     pub(super) frames: Vec<Frame>,
-    /// How many constructs are open in the output, the function itself included.
+    /// The number of constructs that are open in the output, including the function itself.
     pub(super) depth: u32,
-    /// Position of each `try`'s relay block, while it is open.
+    /// The position of each `try`'s relay block, while it is open.
     pub(super) relays: Vec<Option<u32>>,
-    /// Position of the relay block around the whole body.
+    /// The position of the relay block around the whole body.
     pub(super) relay_to_caller: Option<u32>,
     pub(super) next_try: usize,
     safepoints: Option<&'m mut Safepoints>,
-    ballast: Option<Ballast>,
-    /// The local of each `try` that is rethrown: it holds the exception.
+    stack_padding: Option<ShadowStackPadding>,
+    /// The local that holds the exception of each `try` that is rethrown.
     exception_locals: Vec<Option<u32>>,
     pub(super) inlinable: &'m Inlinable,
-    /// Index of the function, and its length in bytes.
+    /// The index of the function. `length` is its length in bytes.
     pub(super) function: u32,
     pub(super) length: usize,
-    /// Functions that are being written in place of calls, the innermost last.
-    pub(super) inlined: Vec<Inlined>,
-    /// How many bytes that added.
+    /// The functions that are being inlined, the innermost last.
+    pub(super) inlined: Vec<InlinedCall>,
+    /// The number of bytes that inlining added.
     pub(super) gained: usize,
-    /// Locals that functions in place of calls have used before.
+    /// Locals of functions that were inlined before, for reuse.
     pub(super) spare_locals: Vec<(u32, ValType)>,
-    /// The locals, parameters left out, in runs.
+    /// The locals without parameters, in runs.
     locals: Vec<(u32, ValType)>,
-    /// How many locals there are, parameters included.
+    /// The number of locals, including parameters.
     local_count: u32,
     /// The instructions so far.
     out: Vec<u8>,
@@ -91,10 +91,10 @@ impl<'m, 'w> Body<'m, 'w> {
     pub(super) fn rewrite(
         module: &'m Module<'w>,
         types: &'m mut AddedTypes,
-        renumber: Renumber,
-        survey: &'m Survey,
+        global_indices: GlobalIndexMapper,
+        exceptions: &'m ExceptionAnalysis,
         safepoints: Option<&'m mut Safepoints>,
-        ballast: Option<Ballast>,
+        stack_padding: Option<ShadowStackPadding>,
         inlinable: &'m Inlinable,
         function: u32,
         original: &FunctionBody<'w>,
@@ -103,15 +103,15 @@ impl<'m, 'w> Body<'m, 'w> {
         let mut body = Self {
             module,
             types,
-            renumber,
-            survey,
+            global_indices,
+            exceptions,
             frames: vec![],
             depth: 1,
-            relays: vec![None; survey.tries.len()],
+            relays: vec![None; exceptions.tries.len()],
             relay_to_caller: None,
             next_try: 0,
             safepoints,
-            ballast,
+            stack_padding,
             exception_locals: vec![],
             inlinable,
             function,
@@ -137,22 +137,22 @@ impl<'m, 'w> Body<'m, 'w> {
         Ok(function)
     }
 
-    /// The original's locals, then one for the exception of each `try` that is rethrown.
+    /// Declares the original's locals, followed by one for the exception of each `try` that is rethrown.
     fn declare_locals(&mut self, params: usize, original: &FunctionBody<'w>) -> Result<(), TranslateError> {
         self.local_count = u32::try_from(params).map_err(|_| TOO_MANY_LOCALS)?;
         for run in original.get_locals_reader()? {
             let (length, ty) = run?;
-            let ty = self.renumber.val_type(ty)?;
+            let ty = self.global_indices.val_type(ty)?;
             self.add_locals(length, ty)?;
         }
-        for this in &self.survey.tries {
+        for this in &self.exceptions.tries {
             let local = if this.rethrown { Some(self.add_locals(1, EXNREF)?) } else { None };
             self.exception_locals.push(local);
         }
         Ok(())
     }
 
-    /// Declares locals, and answers the index of the first.
+    /// Declares locals and returns the index of the first.
     fn add_locals(&mut self, count: u32, ty: ValType) -> Result<u32, TranslateError> {
         let first = self.local_count;
         self.local_count = first.checked_add(count).ok_or(TOO_MANY_LOCALS)?;
@@ -163,21 +163,21 @@ impl<'m, 'w> Body<'m, 'w> {
         Ok(first)
     }
 
-    /// Declares one more local, and answers its index.
+    /// Declares one more local and returns its index.
     pub(super) fn add_local(&mut self, ty: ValType) -> Result<u32, TranslateError> {
         self.add_locals(1, ty)
     }
 
-    /// What stands before the first instruction.
+    /// Writes the instructions before the original's first.
     fn begin(&mut self, ty: &wasmparser::FuncType) -> Result<(), TranslateError> {
         let mut label = 0;
-        if let Some(ballast) = self.ballast {
-            self.move_stack_pointer(ballast, ballast.bytes.saturating_neg());
-            let results = val_types(&mut self.renumber, ty.results())?;
+        if let Some(stack_padding) = self.stack_padding {
+            self.move_stack_pointer(stack_padding, stack_padding.bytes.saturating_neg());
+            let results = val_types(&mut self.global_indices, ty.results())?;
             let block = self.types.block(&Signature { params: vec![], results })?;
             label = self.open(&Instruction::Block(block));
         }
-        if self.survey.relay_to_caller {
+        if self.exceptions.relay_to_caller {
             self.relay_to_caller = Some(self.open(&Instruction::Block(BlockType::Result(EXNREF))));
         }
         self.frames.push(Frame { label, kind: FrameKind::Plain });
@@ -222,17 +222,17 @@ impl<'m, 'w> Body<'m, 'w> {
                 let label = self.depth_of(inlined.label)?;
                 self.emit(&Instruction::Br(label));
             }
-            Operator::Return if self.ballast.is_some() => {
-                // Leave the block around the body: behind it the stack is given back.
+            Operator::Return if self.stack_padding.is_some() => {
+                // Leave the block around the body: the shadow stack is released behind it.
                 let outermost = self.frames.first().ok_or(TranslateError::Structure("unbalanced blocks"))?;
                 let label = self.depth_of(outermost.label)?;
                 self.emit(&Instruction::Br(label));
             }
             Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => {
-                // The callee takes this function's place: its arguments are on the operand stack, which stays as it is.
+                // The callee replaces this function: its arguments are on the operand stack, which does not change.
                 self.safepoint();
-                if let Some(ballast) = self.ballast {
-                    self.move_stack_pointer(ballast, ballast.bytes);
+                if let Some(stack_padding) = self.stack_padding {
+                    self.move_stack_pointer(stack_padding, stack_padding.bytes);
                 }
                 self.copy(operator)?;
             }
@@ -258,42 +258,42 @@ impl<'m, 'w> Body<'m, 'w> {
         if self.relay_to_caller.is_some() {
             self.close_relay(label)?;
         }
-        if let Some(ballast) = self.ballast {
+        if let Some(stack_padding) = self.stack_padding {
             self.close();
-            self.move_stack_pointer(ballast, ballast.bytes);
+            self.move_stack_pointer(stack_padding, stack_padding.bytes);
         }
         self.close();
         Ok(())
     }
 
-    fn move_stack_pointer(&mut self, ballast: Ballast, by: i32) {
-        self.emit(&Instruction::GlobalGet(ballast.stack_pointer));
+    fn move_stack_pointer(&mut self, stack_padding: ShadowStackPadding, by: i32) {
+        self.emit(&Instruction::GlobalGet(stack_padding.stack_pointer));
         self.emit(&Instruction::I32Const(by));
         self.emit(&Instruction::I32Add);
-        self.emit(&Instruction::GlobalSet(ballast.stack_pointer));
+        self.emit(&Instruction::GlobalSet(stack_padding.stack_pointer));
     }
 
-    /// A load from the safepoint page, whose value is of no interest.
+    /// Writes a load from the safepoint page, whose value is discarded.
     ///
-    /// Cranelift replaces a load by an earlier one from the same address, which would leave an inner loop without
-    /// its fault; so every loop, and every tail call, loads from an address of its own. Addresses come round again
-    /// after so many loops that no function has two of the same.
+    /// Cranelift replaces a load by an earlier one from the same address, which would prevent an inner loop from
+    /// faulting. So every loop, and every tail call, loads from its own address. Addresses repeat only after more loops
+    /// than any function has.
     fn safepoint(&mut self) {
         let Some(safepoints) = &mut self.safepoints else { return };
-        let offset = u64::from(safepoints.placed % SAFEPOINTS) * 4;
+        let offset = u64::from(safepoints.placed % DISTINCT_SAFEPOINTS) * 4;
         safepoints.placed = safepoints.placed.wrapping_add(1);
         self.emit(&Instruction::I32Const(SAFEPOINT_ADDRESS.cast_signed()));
         self.emit(&Instruction::I32Load(MemArg { offset, align: 2, memory_index: 0 }));
         self.emit(&Instruction::Drop);
     }
 
-    /// The local that holds what the `try` caught.
+    /// Returns the local that holds the exception that the `try` caught.
     pub(super) fn exception_local(&self, id: usize) -> Result<u32, TranslateError> {
         let local = self.exception_locals.get(id).copied().flatten();
         local.ok_or(TranslateError::Structure("rethrow of an exception that was not kept"))
     }
 
-    /// The depth, here in the output, of the construct at a position.
+    /// Returns the depth, at the present position of the output, of the construct at `position`.
     pub(super) fn depth_of(&self, position: u32) -> Result<u32, TranslateError> {
         self.depth
             .checked_sub(1)
@@ -301,12 +301,12 @@ impl<'m, 'w> Body<'m, 'w> {
             .ok_or(TranslateError::Structure("branch out of the function"))
     }
 
-    /// What the original's branch depth is in the output.
+    /// Converts a branch depth of the original to one of the output.
     pub(super) fn branch(&self, relative_depth: u32) -> Result<u32, TranslateError> {
         self.depth_of(self.target(relative_depth)?.label)
     }
 
-    /// Writes an instruction that opens a construct, and answers its position.
+    /// Writes an instruction that opens a construct, and returns its position.
     pub(super) fn open(&mut self, instruction: &Instruction<'_>) -> u32 {
         let position = self.depth;
         self.emit(instruction);
@@ -325,13 +325,13 @@ impl<'m, 'w> Body<'m, 'w> {
     }
 
     fn copy(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
-        let instruction = self.renumber.instruction(operator)?;
+        let instruction = self.global_indices.instruction(operator)?;
         self.emit(&instruction);
         Ok(())
     }
 
     fn copy_open(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
-        let instruction = self.renumber.instruction(operator)?;
+        let instruction = self.global_indices.instruction(operator)?;
         let label = self.open(&instruction);
         self.frames.push(Frame { label, kind: FrameKind::Plain });
         Ok(())

@@ -1,4 +1,4 @@
-//! Reads the `dylink.0` section, in which a module says what it needs of the dynamic linker.
+//! Reads the `dylink.0` section, in which a module declares its requirements to the dynamic linker.
 //!
 //! The format: <https://github.com/WebAssembly/tool-conventions/blob/main/DynamicLinking.md>.
 
@@ -6,16 +6,16 @@ use wasmparser::{Dylink0SectionReader, Dylink0Subsection, KnownCustom, Parser, P
 
 use super::{Dylink, TranslateError};
 
-/// The `dylink.0` section of a module, `None` when it has none.
+/// Returns the `dylink.0` section of a module; `None` if it has none.
 ///
-/// Only the start of the module is read, and nothing but this section is checked: the linker convention wants it
-/// before every other section. A main module built with `-sMAIN_MODULE` has one too; see
+/// Only the start of the module is read, and only this section is checked: the linker convention requires it before all
+/// other sections. A main module built with `-sMAIN_MODULE` has one too; see
 /// [`Translated::dylink`](super::Translated::dylink).
 ///
 /// # Errors
 ///
-/// [`TranslateError::Invalid`] when `wasm` is no module or the section is cut short, [`TranslateError::Dylink`] when
-/// it holds an impossible alignment.
+/// Fails with [`TranslateError::Invalid`] if `wasm` is not a module or the section is truncated, and with
+/// [`TranslateError::Dylink`] if it contains an impossible alignment.
 pub fn parse_dylink(wasm: &[u8]) -> Result<Option<Dylink>, TranslateError> {
     for payload in Parser::new(0).parse_all(wasm) {
         match payload? {
@@ -51,14 +51,14 @@ fn read(reader: Dylink0SectionReader<'_>) -> Result<Dylink, TranslateError> {
                 dylink.weak.extend(weak.map(|import| import.field.to_owned()));
             }
             Dylink0Subsection::RuntimePath(paths) => dylink.runtime_path.extend(paths.into_iter().map(String::from)),
-            // The convention: subsections that a linker does not know are skipped.
+            // The convention: linkers skip unknown subsections.
             Dylink0Subsection::Unknown { .. } => {}
         }
     }
     Ok(dylink)
 }
 
-/// The section holds alignments as powers of two.
+/// Converts an alignment from the power of two in the section to bytes.
 fn bytes_of_alignment(power: u32) -> Result<u32, TranslateError> {
     1u32.checked_shl(power).ok_or(TranslateError::Dylink("alignment beyond 2^31"))
 }

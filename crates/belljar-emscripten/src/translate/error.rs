@@ -1,69 +1,69 @@
-//! Why a module was refused.
+//! Errors of the translation.
 
 use std::convert::Infallible;
 
 use wasm_encoder::reencode;
 
-/// A module that is not translated. Nothing was written: there is no half-translated module.
+/// An error in translating a module. No output is written: a module is translated completely or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum TranslateError {
-    /// The bytes are not a valid module, or use a proposal beyond those that Emscripten emits
-    /// (see [`translate`](super::translate) for the list).
+    /// The bytes are not a valid module, or use a proposal beyond those that Emscripten emits (see
+    /// [`translate`](super::translate) for the list).
     #[error("not a WebAssembly module of the kind Emscripten builds: {0}")]
     Invalid(#[from] wasmparser::Error),
 
-    /// A data segment that cannot be turned into bytes at an address.
+    /// A data segment cannot be converted to bytes at an address.
     #[error("data segment {index} cannot be placed: {reason}")]
     DataSegment {
-        /// Its index in the data section.
+        /// The index in the data section.
         index: usize,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 
-    /// An element segment whose slots cannot be told.
+    /// The slots of an element segment cannot be determined.
     #[error("element segment {index} cannot be placed: {reason}")]
     ElementSegment {
-        /// Its index in the element section.
+        /// The index in the element section.
         index: usize,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 
-    /// The function table is not what Emscripten makes it, or has no room.
+    /// The function table does not have the form that Emscripten gives it, or is full.
     #[error("the function table cannot take the module's exports: {0}")]
     Table(&'static str),
 
-    /// An instruction that has no translation.
+    /// An instruction without a translation.
     #[error("function {function} uses {instruction}, which cannot be translated: {reason}")]
     Instruction {
-        /// The function's index, imports included.
+        /// The function's index, counting imports.
         function: u32,
         /// The instruction's name in the text format.
         instruction: &'static str,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
 
-    /// [`Options::ballast`](super::Options::ballast) names what cannot carry it.
+    /// [`Options::stack_padding`](super::Options::stack_padding) names an unsuitable function.
     #[error("`{name}` cannot take extra shadow stack: {reason}")]
-    Ballast {
-        /// The export named.
+    ShadowStackPadding {
+        /// The name of the export.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
 
-    /// The module exports a name that the translation needs for itself.
-    #[error("the module already uses the name `{0}`, which the translator adds; rename that export")]
+    /// The module exports a name that the translation reserves.
+    #[error("the module exports the reserved name `{0}`")]
     ReservedName(String),
 
-    /// The `dylink.0` section is nonsense.
+    /// The `dylink.0` section is malformed.
     #[error("malformed dylink.0 section: {0}")]
     Dylink(&'static str),
 
-    /// The translator and the validator disagree about the module. A defect of the translator.
-    #[error("the module's structure was not understood ({0}); please report this")]
+    /// The translator and the validator disagree about the module: an internal error of the translator.
+    #[error("internal error: unexpected module structure: {0}")]
     Structure(&'static str),
 }
 

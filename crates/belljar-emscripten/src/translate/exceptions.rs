@@ -1,8 +1,9 @@
-//! Exceptions: from the legacy instructions (`try`, `catch`, `delegate`, `rethrow`), which Emscripten's libraries are
-//! built with, to the standard ones (`try_table`, `throw_ref`), which are all that wasmtime runs.
+//! Translates exceptions from the legacy instructions (`try`, `catch`, `delegate`, `rethrow`), with which Emscripten's
+//! libraries are built, to the standard ones (`try_table`, `throw_ref`), the only ones that wasmtime runs.
 //!
-//! A legacy handler is a part of its `try`; a standard one is a block that `try_table` branches out to. So each
-//! handler becomes the code behind the end of a block of its own, the blocks nested with the first handler innermost:
+//! A legacy handler is a part of its `try`; a standard one is a block that `try_table` branches out to. Each handler
+//! therefore becomes the code behind the end of its own block, and the blocks are nested with the first handler
+//! innermost:
 //!
 //! ```text
 //! try $t (P → R)              block $t (P → R)
@@ -20,28 +21,28 @@
 //! end                         end
 //! ```
 //!
-//! - `rethrow` names a `try` in whose handler it stands. It needs the exception as a value: the clauses of such a `try`
-//!   are `catch_ref` and `catch_all_ref`, each handler begins by storing the reference in a local that belongs to
-//!   the `try`, and `rethrow` becomes `local.get`, `throw_ref`. One local serves, for the handlers of a
-//!   `try` exclude each other and none contains its own `try`.
-//! - `delegate` hands exceptions of its body to an outer `try`, past those between. When nothing stands
-//!   between, the `try` was never needed and becomes a plain block. Otherwise the outer `try` opens, just inside
-//!   its own `try_table`, a *relay*: a block to which the inner one sends the exception and which throws it anew:
+//! - `rethrow` names a `try` whose handler contains it. It needs the exception as a value: the clauses of such a `try`
+//!   are `catch_ref` and `catch_all_ref`, each handler begins by storing the reference in a local that belongs to the
+//!   `try`, and `rethrow` becomes `local.get`, `throw_ref`. One local suffices, since the handlers of a `try` exclude
+//!   each other and none contains its own `try`.
+//! - `delegate` passes exceptions of its body to an outer `try`, past those between. If no other `try` is between them,
+//!   the inner `try` has no effect and becomes a plain block. Otherwise the outer `try` opens, just inside its own
+//!   `try_table`, a *relay*: a block to which the inner one sends the exception and which throws it again:
 //!
-//!   ```text
-//!   try_table (outer's clauses)
-//!     block $relay (→ exnref)
-//!       …  try_table (catch_all_ref $relay)  delegated body  end  …
-//!       br (out of the outer try_table)
-//!     end
-//!     throw_ref
+//! ```text
+//! try_table (outer's clauses)
+//!   block $relay (→ exnref)
+//!     …  try_table (catch_all_ref $relay)  delegated body  end  …
+//!     br (out of the outer try_table)
 //!   end
-//!   ```
+//!   throw_ref
+//! end
+//! ```
 //!
-//!   `delegate` to the caller is the same with a relay around the function's whole body.
+//! `delegate` to the caller is the same with a relay around the function's whole body.
 //!
-//! Branches keep their targets: their depths are counted anew, since there are more blocks to leave.
-//! A function that has neither exceptions nor anything else to rewrite is copied byte by byte.
+//! Branches keep their targets: their depths are recomputed, since there are more blocks to leave. A function that has
+//! neither exceptions nor other constructs to rewrite is copied byte by byte.
 
 use std::borrow::Cow;
 
@@ -56,16 +57,16 @@ use super::types::{Signature, val_types};
 /// The type of an exception held as a value.
 pub(super) const EXNREF: ValType = ValType::Ref(RefType::EXNREF);
 
-/// What a first pass over a body finds out, before any of it is written.
+/// The result of a first pass over a body, before any of it is written.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct ExceptionAnalysis {
     /// The body's `try`s, in the order in which they begin.
     pub(super) tries: Vec<Try>,
-    /// Whether a `delegate` reaches the caller past a `try`.
+    /// Set if a `delegate` reaches the caller past a `try`.
     pub(super) relay_to_caller: bool,
-    /// Whether there is a loop or a tail call: what can run forever without deepening the stack.
+    /// Set if the body contains a loop or a tail call, which can run forever without deepening the stack.
     pub(super) can_run_forever: bool,
-    /// Whether there is a tail call.
+    /// Set if the body contains a tail call.
     pub(super) tail_calls: bool,
 }
 
@@ -74,30 +75,30 @@ pub(super) struct Survey {
 pub(super) struct Try {
     /// The tag of each handler, `None` for `catch_all`.
     handlers: Vec<Option<u32>>,
-    /// Whether some `rethrow` names it.
+    /// Set if a `rethrow` names it.
     pub(super) rethrown: bool,
-    /// Where it delegates to, when it ends so.
-    delegate: Option<Target>,
-    /// Whether another `try` delegates to it past a third.
+    /// The target of its `delegate`, if it ends in one.
+    delegate: Option<DelegateTarget>,
+    /// Set if another `try` delegates to it past a third.
     relay: bool,
 }
 
-/// Where a `delegate` sends exceptions.
+/// The target of a `delegate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    /// To the `try` that would get them anyway.
+enum DelegateTarget {
+    /// The `try` that receives the exceptions anyway.
     Nearest,
-    /// To that `try`.
+    /// The `try` with this number.
     Try(usize),
-    /// Out of the function.
+    /// The caller of the function.
     Caller,
 }
 
 /// A construct that is open during the first pass.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenConstruct {
     kind: OpenKind,
-    /// The innermost `try` whose body this is or stands in: who gets an exception thrown here.
+    /// The innermost `try` whose body contains the construct, which receives exceptions thrown here.
     guard: Option<usize>,
 }
 
@@ -108,21 +109,21 @@ enum OpenKind {
     Handler(usize),
 }
 
-/// Opens a construct inside of those that are open.
-fn push(open: &mut Vec<Open>, kind: OpenKind) {
+/// Opens a construct inside the open ones.
+fn push(open: &mut Vec<OpenConstruct>, kind: OpenKind) {
     let guard = match kind {
         OpenKind::TryBody(id) => Some(id),
         OpenKind::Plain | OpenKind::Handler(_) => open.last().and_then(|around| around.guard),
     };
-    open.push(Open { kind, guard });
+    open.push(OpenConstruct { kind, guard });
 }
 
-impl Survey {
-    /// Reads a function's body. `function` is its index.
-    pub(super) fn of(function: u32, body: &FunctionBody<'_>) -> Result<Self, TranslateError> {
+impl ExceptionAnalysis {
+    /// Analyses a function's body. `function` is its index.
+    pub(super) fn new(function: u32, body: &FunctionBody<'_>) -> Result<Self, TranslateError> {
         const UNBALANCED: TranslateError = TranslateError::Structure("unbalanced blocks");
         let refuse = |instruction, reason| Err(TranslateError::Instruction { function, instruction, reason });
-        let mut survey = Self::default();
+        let mut exceptions = Self::default();
         let mut open = vec![];
         push(&mut open, OpenKind::Plain);
         let mut try_table = false;
@@ -131,7 +132,7 @@ impl Survey {
             match operators.read()? {
                 Operator::Block { .. } | Operator::If { .. } => push(&mut open, OpenKind::Plain),
                 Operator::Loop { .. } => {
-                    survey.can_run_forever = true;
+                    exceptions.can_run_forever = true;
                     push(&mut open, OpenKind::Plain);
                 }
                 Operator::TryTable { .. } => {
@@ -139,32 +140,35 @@ impl Survey {
                     push(&mut open, OpenKind::Plain);
                 }
                 Operator::Try { .. } => {
-                    push(&mut open, OpenKind::TryBody(survey.tries.len()));
-                    survey.tries.push(Try::default());
+                    push(&mut open, OpenKind::TryBody(exceptions.tries.len()));
+                    exceptions.tries.push(Try::default());
                 }
-                Operator::Catch { tag_index } => survey.add_handler(&mut open, Some(tag_index))?,
-                Operator::CatchAll => survey.add_handler(&mut open, None)?,
+                Operator::Catch { tag_index } => exceptions.add_handler(&mut open, Some(tag_index))?,
+                Operator::CatchAll => exceptions.add_handler(&mut open, None)?,
                 Operator::Rethrow { relative_depth } => {
-                    let Some(Open { kind: OpenKind::Handler(id), .. }) = nth_from_end(&open, relative_depth) else {
+                    let Some(OpenConstruct { kind: OpenKind::Handler(id), .. }) = nth_from_end(&open, relative_depth)
+                    else {
                         return Err(TranslateError::Structure("rethrow outside of a handler"));
                     };
-                    survey.get_mut(*id)?.rethrown = true;
+                    exceptions.get_mut(*id)?.rethrown = true;
                 }
                 Operator::Delegate { relative_depth } => {
-                    let Some(Open { kind: OpenKind::TryBody(id), .. }) = open.pop() else { return Err(UNBALANCED) };
-                    survey.delegate(&open, id, relative_depth)?;
+                    let Some(OpenConstruct { kind: OpenKind::TryBody(id), .. }) = open.pop() else {
+                        return Err(UNBALANCED);
+                    };
+                    exceptions.delegate(&open, id, relative_depth)?;
                 }
                 Operator::End => {
                     open.pop().ok_or(UNBALANCED)?;
                 }
                 Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => {
-                    survey.can_run_forever = true;
-                    survey.tail_calls = true;
+                    exceptions.can_run_forever = true;
+                    exceptions.tail_calls = true;
                 }
                 Operator::MemoryInit { .. } => {
-                    return refuse("memory.init", "data segments are taken out of the module");
+                    return refuse("memory.init", "data segments are removed from the module");
                 }
-                Operator::DataDrop { .. } => return refuse("data.drop", "data segments are taken out of the module"),
+                Operator::DataDrop { .. } => return refuse("data.drop", "data segments are removed from the module"),
                 Operator::BrOnNull { .. }
                 | Operator::BrOnNonNull { .. }
                 | Operator::BrOnCast { .. }
@@ -172,14 +176,14 @@ impl Survey {
                 _ => {}
             }
         }
-        if try_table && !survey.tries.is_empty() {
+        if try_table && !exceptions.tries.is_empty() {
             return refuse("try_table", "the function has legacy exceptions too");
         }
-        Ok(survey)
+        Ok(exceptions)
     }
 
-    fn add_handler(&mut self, open: &mut Vec<Open>, tag: Option<u32>) -> Result<(), TranslateError> {
-        let Some(Open { kind: OpenKind::TryBody(id) | OpenKind::Handler(id), .. }) = open.pop() else {
+    fn add_handler(&mut self, open: &mut Vec<OpenConstruct>, tag: Option<u32>) -> Result<(), TranslateError> {
+        let Some(OpenConstruct { kind: OpenKind::TryBody(id) | OpenKind::Handler(id), .. }) = open.pop() else {
             return Err(TranslateError::Structure("catch outside of a try"));
         };
         self.get_mut(id)?.handlers.push(tag);
@@ -187,30 +191,30 @@ impl Survey {
         Ok(())
     }
 
-    /// Notes where the `try` named `id` delegates to. `open` is what is open around it.
-    fn delegate(&mut self, open: &[Open], id: usize, relative_depth: u32) -> Result<(), TranslateError> {
-        // The label may belong to any construct; what counts is who guards it.
+    /// Records the target of the `delegate` of the `try` with number `id`. `open` are the constructs around it.
+    fn delegate(&mut self, open: &[OpenConstruct], id: usize, relative_depth: u32) -> Result<(), TranslateError> {
+        // The label may belong to any construct; only the `try` that guards it matters.
         const BEYOND: TranslateError = TranslateError::Structure("delegate beyond the function");
         let wanted = nth_from_end(open, relative_depth).ok_or(BEYOND)?.guard;
         let target = if wanted == open.last().ok_or(BEYOND)?.guard {
-            Target::Nearest
+            DelegateTarget::Nearest
         } else if let Some(outer) = wanted {
             self.get_mut(outer)?.relay = true;
-            Target::Try(outer)
+            DelegateTarget::Try(outer)
         } else {
             self.relay_to_caller = true;
-            Target::Caller
+            DelegateTarget::Caller
         };
         self.get_mut(id)?.delegate = Some(target);
         Ok(())
     }
 
     pub(super) fn get(&self, id: usize) -> Result<&Try, TranslateError> {
-        self.tries.get(id).ok_or(TranslateError::Structure("try without its survey"))
+        self.tries.get(id).ok_or(TranslateError::Structure("try without its analysis"))
     }
 
     fn get_mut(&mut self, id: usize) -> Result<&mut Try, TranslateError> {
-        self.tries.get_mut(id).ok_or(TranslateError::Structure("try without its survey"))
+        self.tries.get_mut(id).ok_or(TranslateError::Structure("try without its analysis"))
     }
 }
 
@@ -218,15 +222,15 @@ fn nth_from_end<T>(items: &[T], depth: u32) -> Option<&T> {
     items.get(items.len().checked_sub(1)?.checked_sub(depth as usize)?)
 }
 
-/// The second pass: what becomes of the legacy instructions.
+/// The second pass: translation of the legacy instructions.
 impl Body<'_, '_> {
-    /// `try`.
+    /// Translates `try`.
     pub(super) fn open_try(&mut self, block: wasmparser::BlockType) -> Result<(), TranslateError> {
         let id = self.next_try;
         self.next_try += 1;
-        let survey = self.survey;
-        let this = survey.get(id)?;
-        let signature = Signature::of(self.module, &mut self.renumber, block)?;
+        let exceptions = self.exceptions;
+        let this = exceptions.get(id)?;
+        let signature = Signature::from_block(self.module, &mut self.global_indices, block)?;
         match this.delegate {
             Some(target) => self.open_delegating(id, this, target, &signature),
             None => self.open_catching(id, this, &signature),
@@ -237,14 +241,14 @@ impl Body<'_, '_> {
         &mut self,
         id: usize,
         this: &Try,
-        target: Target,
+        target: DelegateTarget,
         signature: &Signature,
     ) -> Result<(), TranslateError> {
         let ty = self.types.block(signature)?;
         let relay = match target {
-            Target::Nearest => None,
-            Target::Try(outer) => Some(self.relays.get(outer).copied().flatten()),
-            Target::Caller => Some(self.relay_to_caller),
+            DelegateTarget::Nearest => None,
+            DelegateTarget::Try(outer) => Some(self.relays.get(outer).copied().flatten()),
+            DelegateTarget::Caller => Some(self.relay_to_caller),
         };
         let label = match relay {
             None => self.open(&Instruction::Block(ty)),
@@ -275,7 +279,7 @@ impl Body<'_, '_> {
         }
         for tag in this.handlers.iter().rev() {
             let mut results = match tag {
-                Some(tag) => val_types(&mut self.renumber, self.module.type_of_tag(*tag)?.params())?,
+                Some(tag) => val_types(&mut self.global_indices, self.module.type_of_tag(*tag)?.params())?,
                 None => vec![],
             };
             if this.rethrown {
@@ -296,11 +300,12 @@ impl Body<'_, '_> {
         let relay = Signature { params: signature.params.clone(), results: vec![EXNREF] };
         let ty = self.types.block(&relay)?;
         let label = self.open(&Instruction::Block(ty));
-        *self.relays.get_mut(id).ok_or(TranslateError::Structure("try without its survey"))? = Some(label);
+        *self.relays.get_mut(id).ok_or(TranslateError::Structure("try without its analysis"))? = Some(label);
         Ok(())
     }
 
-    /// Ends a relay inside the construct at `label`: what ends normally leaves that, what was sent here is thrown.
+    /// Ends a relay inside the construct at `label`: normal execution leaves that construct, and an exception sent here
+    /// is thrown.
     pub(super) fn close_relay(&mut self, label: u32) -> Result<(), TranslateError> {
         let label = self.depth_of(label)?;
         self.emit(&Instruction::Br(label));
@@ -311,7 +316,7 @@ impl Body<'_, '_> {
 
     /// Ends the `try_table` of a `try`, at its first handler or its end.
     fn close_try_table(&mut self, id: usize) -> Result<(), TranslateError> {
-        if self.survey.get(id)?.relay {
+        if self.exceptions.get(id)?.relay {
             // Inside the relay, the try_table is the next construct out.
             let try_table = self.depth.checked_sub(2).ok_or(TranslateError::Structure("unbalanced blocks"))?;
             self.close_relay(try_table)?;
@@ -320,7 +325,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// `catch` and `catch_all`.
+    /// Translates `catch` and `catch_all`.
     pub(super) fn begin_handler(&mut self) -> Result<(), TranslateError> {
         let Some(Frame { label, kind: FrameKind::Catching { id, in_handler } }) = self.frames.last_mut() else {
             return Err(TranslateError::Structure("catch outside of a try"));
@@ -332,14 +337,14 @@ impl Body<'_, '_> {
         let out = self.depth_of(label)?;
         self.emit(&Instruction::Br(out));
         self.close();
-        if self.survey.get(id)?.rethrown {
+        if self.exceptions.get(id)?.rethrown {
             let local = self.exception_local(id)?;
             self.emit(&Instruction::LocalSet(local));
         }
         Ok(())
     }
 
-    /// `rethrow`.
+    /// Translates `rethrow`.
     pub(super) fn rethrow(&mut self, relative_depth: u32) -> Result<(), TranslateError> {
         let Some(Frame { kind: FrameKind::Catching { id, .. }, .. }) = nth_from_end(&self.frames, relative_depth)
         else {
@@ -351,19 +356,19 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// `delegate`, which is also the end of its `try`.
+    /// Translates `delegate`, which is also the end of its `try`.
     pub(super) fn close_delegating(&mut self) -> Result<(), TranslateError> {
         let Some(Frame { label, kind: FrameKind::Delegating { id } }) = self.frames.pop() else {
             return Err(TranslateError::Structure("delegate outside of a try"));
         };
-        if self.survey.get(id)?.relay {
+        if self.exceptions.get(id)?.relay {
             self.close_relay(label)?;
         }
         self.close();
         Ok(())
     }
 
-    /// The `end` of a `try` that catches.
+    /// Translates the `end` of a `try` that catches.
     pub(super) fn close_catching(&mut self, id: usize, in_handler: bool) -> Result<(), TranslateError> {
         if !in_handler {
             self.close_try_table(id)?;
@@ -372,9 +377,9 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// `try_table`, of a module that already has the standard instructions: only its labels change.
+    /// Copies `try_table`, of a module that already has the standard instructions: only its labels change.
     pub(super) fn open_try_table(&mut self, table: wasmparser::TryTable) -> Result<(), TranslateError> {
-        let ty = self.renumber.block_type(table.ty)?;
+        let ty = self.global_indices.block_type(table.ty)?;
         let mut clauses = Vec::with_capacity(table.catches.len());
         for clause in table.catches {
             clauses.push(match clause {
@@ -389,7 +394,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// The frame that a branch of the original names.
+    /// Returns the frame that a branch of the original targets.
     pub(super) fn target(&self, relative_depth: u32) -> Result<&Frame, TranslateError> {
         nth_from_end(&self.frames, relative_depth).ok_or(TranslateError::Structure("branch beyond the function"))
     }

@@ -1,7 +1,7 @@
-//! Puts small functions in place of calls to them.
+//! Inlines small functions.
 //!
-//! LLVM inlines within a source file, but CPython's hot paths call small functions of other files. Done here, in
-//! WebAssembly, it costs a few thousand instructions more to compile. (wasmtime's own inliner gains a little more, but
+//! LLVM inlines within a source file, but CPython's hot paths call small functions of other files. Inlining them here,
+//! in WebAssembly, costs a few thousand more instructions to compile. (wasmtime's own inliner gains a little more, but
 //! keeps every function in memory at once: 9 GB for CPython.)
 //!
 //! A call becomes a block: the arguments move from the operand stack into locals, and a `return` is a branch to the
@@ -13,26 +13,27 @@ use wasmparser::FunctionBody;
 
 use super::TranslateError;
 use super::body::{Body, Frame, FrameKind};
-use super::exceptions::Survey;
+use super::exceptions::ExceptionAnalysis;
 use super::module::Module;
 use super::types::{Signature, val_types};
 
-/// How deep functions are put into functions that are themselves put in place of a call.
+/// The maximum depth of inlining into inlined functions.
 const MAX_DEPTH: usize = 3;
 
-/// How many bytes of code a function may gain for each byte that it has, and on top of that.
-const GROWTH: (usize, usize) = (1, 512);
+/// The maximum growth of a function: bytes of code for each byte that it has, and a number of bytes in addition.
+const MAX_GROWTH: (usize, usize) = (1, 512);
 
-/// Which functions are put in place of calls to them.
+/// The set of functions to inline.
 #[derive(Debug, Default)]
 pub(super) struct Inlinable {
-    /// By the function's place among those that the module defines.
+    /// For each function, by its index among those that the module defines: true if it is inlined.
     small: Vec<bool>,
 }
 
 impl Inlinable {
-    /// Functions of at most `limit` bytes of code, except where `excluded`, and those with exceptions or tail calls.
-    pub(super) fn of(
+    /// Selects functions of at most `limit` bytes of code, except those that `excluded` returns true for, and those
+    /// with exceptions or tail calls.
+    pub(super) fn new(
         module: &Module<'_>,
         limit: usize,
         excluded: impl Fn(u32) -> bool,
@@ -42,15 +43,15 @@ impl Inlinable {
             let fits = body.as_bytes().len() <= limit && !excluded(function);
             small.push(
                 fits && {
-                    let survey = Survey::of(function, body)?;
-                    survey.tries.is_empty() && !survey.tail_calls
+                    let exceptions = ExceptionAnalysis::new(function, body)?;
+                    exceptions.tries.is_empty() && !exceptions.tail_calls
                 },
             );
         }
         Ok(Self { small })
     }
 
-    /// The body of a function that is to be put in place of calls.
+    /// Returns the body of a function that is to be inlined.
     fn body<'m, 'w>(&self, module: &'m Module<'w>, function: u32) -> Option<&'m FunctionBody<'w>> {
         let index = function.checked_sub(module.imported.functions)? as usize;
         self.small.get(index).filter(|small| **small)?;
@@ -58,32 +59,32 @@ impl Inlinable {
     }
 }
 
-/// A function that is being written in place of a call.
-pub(super) struct Inlined {
+/// A function that is being inlined.
+pub(super) struct InlinedCall {
     function: u32,
-    /// Position of the block that stands for it.
+    /// The position of its block.
     pub(super) label: u32,
-    /// The caller's locals that serve as its own.
+    /// The caller's locals that replace its own.
     locals: Vec<u32>,
 }
 
 impl Body<'_, '_> {
-    /// Writes the body of `function` in place of a call to it; `false` when it is to be called.
+    /// Writes the body of `function` in place of a call to it. Returns `false` if it is to be called instead.
     pub(super) fn inline(&mut self, function: u32) -> Result<bool, TranslateError> {
         let module = self.module;
         let Some(original) = self.inlinable.body(module, function) else { return Ok(false) };
         let recursive = function == self.function || self.inlined.iter().any(|inlined| inlined.function == function);
         let gained = self.gained + original.as_bytes().len();
-        if recursive || self.inlined.len() == MAX_DEPTH || gained > self.length * GROWTH.0 + GROWTH.1 {
+        if recursive || self.inlined.len() == MAX_DEPTH || gained > self.length * MAX_GROWTH.0 + MAX_GROWTH.1 {
             return Ok(false);
         }
         self.gained = gained;
         let ty = module.type_of_function(function)?;
-        let params = val_types(&mut self.renumber, ty.params())?;
+        let params = val_types(&mut self.global_indices, ty.params())?;
         let mut types = params.clone();
         for run in original.get_locals_reader()? {
             let (length, ty) = run?;
-            let ty = self.renumber.val_type(ty)?;
+            let ty = self.global_indices.val_type(ty)?;
             types.extend(std::iter::repeat_n(ty, length as usize));
         }
         let locals = types.iter().map(|ty| self.borrow_local(*ty)).collect::<Result<Vec<_>, _>>()?;
@@ -95,11 +96,11 @@ impl Body<'_, '_> {
             self.emit(&zero(*ty)?);
             self.emit(&Instruction::LocalSet(*local));
         }
-        let results = val_types(&mut self.renumber, ty.results())?;
+        let results = val_types(&mut self.global_indices, ty.results())?;
         let block = self.types.block(&Signature { params: vec![], results })?;
         let label = self.open(&Instruction::Block(block));
         self.frames.push(Frame { label, kind: FrameKind::Plain });
-        self.inlined.push(Inlined { function, label, locals });
+        self.inlined.push(InlinedCall { function, label, locals });
         let mut operators = original.get_operators_reader()?;
         while !operators.eof() {
             self.operator(operators.read()?)?;
@@ -109,7 +110,7 @@ impl Body<'_, '_> {
         Ok(true)
     }
 
-    /// The local that an instruction of the function that is being written means.
+    /// Returns the local of the output for a local of the function that is being written.
     pub(super) fn local(&self, index: u32) -> Result<u32, TranslateError> {
         match self.inlined.last() {
             Some(inlined) => {
@@ -120,7 +121,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// A local of this type that nobody uses now.
+    /// Returns an unused local of this type.
     fn borrow_local(&mut self, ty: ValType) -> Result<u32, TranslateError> {
         match self.spare_locals.iter().position(|(_, other)| *other == ty) {
             Some(spare) => Ok(self.spare_locals.swap_remove(spare).0),
@@ -129,7 +130,7 @@ impl Body<'_, '_> {
     }
 }
 
-/// What a local of this type holds at the start of a function.
+/// Returns the initial value of a local of this type.
 fn zero(ty: ValType) -> Result<Instruction<'static>, TranslateError> {
     Ok(match ty {
         ValType::I32 => Instruction::I32Const(0),

@@ -1,24 +1,25 @@
-//! Rewrites an Emscripten module into one that wasmtime runs, and that can be stopped and snapshotted.
+//! Rewrites an Emscripten module so that wasmtime can run it, and that it can be stopped and saved in a snapshot.
 //!
-//! [`translate`] takes a main module or a side module (a shared library) as Emscripten links them, and changes:
+//! [`translate`] takes a main module or a side module (a shared library) as linked by Emscripten, and changes:
 //!
-//! | what | becomes | why | where |
+//! | input | output | reason | module |
 //! | --- | --- | --- | --- |
-//! | legacy exceptions | standard ones | wasmtime has no others | `exceptions` |
-//! | loops and tail calls | begin with a load from the safepoint page | taking that page away stops the program | `body` |
+//! | legacy exceptions | standard ones | wasmtime supports no others | `exceptions` |
+//! | loops and tail calls | begin with a load from the safepoint page | making that page inaccessible stops the program | `body` |
 //! | data segments | [`Translated::segments`] | memory is mapped, never filled | `segments` |
 //! | the start function | an export, [`START_EXPORT`] | a restored instance has been started already | `sections` |
-//! | hidden mutable globals | exports, [`GLOBAL_EXPORT`] | a snapshot holds them too | `sections` |
-//! | `GOT` imports of a main module | its own globals, null | nobody ever fills them in | `sections` |
+//! | unexported mutable globals | exports, [`GLOBAL_EXPORT`] | a snapshot contains them too | `sections` |
+//! | `GOT` imports of a main module | its own globals, null | no module defines them | `sections` |
 //! | exported functions | slots of the function table too | C's function pointers, and `dlsym` | `symbols` |
 //! | calls of small functions | the functions' bodies | speed | `inline` |
-//! | chosen functions | take extra shadow stack | so that the program notices deep recursion | `body` |
-//! | custom sections | nothing | names and debugging data are of no use here | |
+//! | chosen functions | allocate extra shadow stack | so that the program detects deep recursion | `body` |
+//! | custom sections | removed | names and debugging data are not used | |
 //!
-//! Whatever cannot be carried over faithfully is refused with a [`TranslateError`]. The input may be hostile: a library
-//! that a guest made. It is validated first, and nothing in it makes the translator panic.
+//! A module that cannot be translated faithfully is refused with a [`TranslateError`]. The input may be hostile: a
+//! library that a guest created. It is validated first, and no input makes the translator panic.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use wasmparser::{Validator, WasmFeatures};
@@ -39,23 +40,22 @@ mod types;
 pub use dylink::parse_dylink;
 pub use error::TranslateError;
 
-/// Where the safepoint page begins: far beyond what memory may grow to, in its last 64 KiB.
+/// The start of the safepoint page: in the last 64 KiB of memory's address space, beyond its maximum size.
 ///
-/// It is part of linear memory so that a safepoint needs no register that the code around it does not need anyway;
-/// a memory of its own cost twice as much. What the guest reads there is zero, and writing there faults as it does
-/// anywhere beyond the end of memory.
+/// It is part of linear memory so that a safepoint does not need another register; a separate memory cost twice as
+/// much. The guest reads zeros from it, and writing to it faults as it does anywhere beyond the end of memory.
 pub const SAFEPOINT_ADDRESS: u32 = 0xffff_0000;
-/// How many bytes of it safepoints load from: the least that a host can protect.
+/// The number of its bytes that safepoints load from: the smallest unit that a host can protect.
 pub const SAFEPOINT_LENGTH: u32 = 4096;
-/// Export under which a module's start function is found: it is never run by instantiation.
+/// The export of a module's start function, which instantiation never runs.
 pub const START_EXPORT: &str = "belljar:start";
-/// Prefix of the exports under which a module's mutable globals are found that it does not export itself.
+/// The prefix of the exports of mutable globals that a module does not export itself.
 pub const GLOBAL_EXPORT: &str = "belljar:global:";
 
-/// Version of the translation: raised whenever the same module would come out differently.
+/// The version of the translation: raised whenever its output for the same module changes.
 pub const VERSION: u32 = 2;
 
-/// The WebAssembly that Emscripten's toolchain emits for wasm32 without threads.
+/// The WebAssembly features that Emscripten's toolchain uses for wasm32 without threads.
 const FEATURES: WasmFeatures = WasmFeatures::WASM2
     .union(WasmFeatures::EXCEPTIONS)
     .union(WasmFeatures::LEGACY_EXCEPTIONS)
@@ -65,18 +65,18 @@ const FEATURES: WasmFeatures = WasmFeatures::WASM2
 
 /// Translates a module.
 ///
-/// A module with a `dylink.0` section and without a memory of its own is a side module; any other is a main module.
-/// A main module that has no function table, but exports functions, gets one (`__indirect_function_table`).
-/// A side module that lacks the imports which its appended slots need (`env.__indirect_function_table`,
-/// `env.__table_base`) gets them; every linker offers both.
+/// A module with a `dylink.0` section and without a memory of its own is a side module; any other is a main module. A
+/// main module that has no function table, but exports functions, gets one (`__indirect_function_table`). A side module
+/// that lacks the imports which its appended slots need (`env.__indirect_function_table`, `env.__table_base`) gets
+/// them; every linker offers both.
 ///
 /// # Errors
 ///
-/// Refused are: modules that are not valid, or that need threads, a second or a 64-bit memory, garbage-collected
-/// types, or any proposal but exceptions of either kind, bulk memory, reference types, SIMD, tail calls, sign
-/// extension, multiple values, extended constants; passive data segments; segments whose place is no constant and
-/// not relative to the module's base; functions with legacy and standard exceptions at once; ballast where there is
-/// no such function or no stack pointer; exports under the names that the translation adds.
+/// Fails for: modules that are not valid, or that need threads, a second or a 64-bit memory, garbage-collected types,
+/// or any proposal but exceptions of either kind, bulk memory, reference types, SIMD, tail calls, sign extension,
+/// multiple values, extended constants; passive data segments; segments whose offset is neither constant nor relative
+/// to the module's base; functions with both legacy and standard exceptions; stack padding without such a function or
+/// without a stack pointer; exports under the names that the translation adds.
 pub fn translate(wasm: &[u8], options: &Options) -> Result<Translated, TranslateError> {
     Validator::new_with_features(FEATURES).validate_all(wasm)?;
     let module = module::Module::read(wasm)?;
@@ -88,19 +88,33 @@ pub fn translate(wasm: &[u8], options: &Options) -> Result<Translated, Translate
     Ok(Translated { wasm, segments, symbols: slots.symbols, dylink, reserved })
 }
 
-/// What to do besides translating exceptions.
-#[derive(Debug, Clone, Default)]
+/// Options of the translation.
+#[derive(Clone, Default)]
 pub struct Options {
-    /// Functions, by export name, that take extra shadow stack on entry, in bytes (a multiple of 16).
-    pub ballast: Vec<(String, u32)>,
-    /// Exports to keep; `None` keeps all. Functions that are dropped stay reachable through [`Symbols`].
+    /// Functions, by export name, that allocate extra shadow stack on entry, in bytes (a multiple of 16).
+    pub stack_padding: Vec<(String, u32)>,
+    /// The exports to keep; `None` keeps all. Functions whose exports are dropped stay reachable through [`Symbols`].
     pub keep_exports: Option<BTreeSet<String>>,
-    /// Empty table slots added behind the module's own, for the host's use. Main modules only.
+    /// The number of empty table slots added behind the module's own, for the host's use. Main modules only.
     pub reserved_slots: u32,
-    /// Whether loop headers, and tail calls, load from the safepoint page.
+    /// Makes loop headers and tail calls load from the safepoint page.
     pub safepoints: bool,
-    /// Functions of at most so many bytes of code are put in place of calls to them; 0 is none.
+    /// The maximum size in bytes of functions that are inlined; 0 disables inlining.
     pub inline: usize,
+}
+
+/// Prints the text that is part of the keys of cached programs: it must not change.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stack_padding, keep_exports, reserved_slots, safepoints, inline } = self;
+        f.debug_struct("Options")
+            .field("ballast", stack_padding)
+            .field("keep_exports", keep_exports)
+            .field("reserved_slots", reserved_slots)
+            .field("safepoints", safepoints)
+            .field("inline", inline)
+            .finish()
+    }
 }
 
 /// A translated module. Its wasm has neither data segments nor a start section.
@@ -108,30 +122,30 @@ pub struct Options {
 pub struct Translated {
     /// The new binary.
     pub wasm: Vec<u8>,
-    /// What memory holds at the start, in the order of the module's segments.
+    /// The initial contents of memory, in the order of the module's segments.
     pub segments: Vec<Segment>,
     /// Every exported function and data address.
     pub symbols: Symbols,
     /// The `dylink.0` section, of a side module.
     pub dylink: Option<Dylink>,
-    /// First of the reserved slots, 0 when there are none.
+    /// The first of the reserved slots; 0 if no slots are reserved.
     pub reserved: u32,
 }
 
 /// An active data segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// Address of the first byte; relative to `__memory_base` in a side module.
+    /// The address of the first byte; relative to `__memory_base` in a side module.
     pub offset: u32,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Names that a module offers to others.
+/// The names that a module exports to others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Symbols(pub BTreeMap<String, Symbol>);
 
-/// What an exported name stands for.
+/// The definition of an exported name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Symbol {
     /// A function: its slot in the indirect function table; relative to `__table_base` in a side module.
@@ -143,20 +157,20 @@ pub enum Symbol {
 /// The `dylink.0` section of a side module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dylink {
-    /// Bytes of memory that the module wants.
+    /// The number of bytes of memory that the module needs.
     pub memory_size: u32,
-    /// Alignment of that memory in bytes.
+    /// The alignment of that memory in bytes.
     pub memory_align: u32,
-    /// Table slots that the module wants, those that the translator added included.
+    /// The number of table slots that the module needs, including those that the translator added.
     pub table_size: u32,
-    /// Alignment of those slots.
+    /// The alignment of those slots.
     pub table_align: u32,
-    /// Libraries to load first.
+    /// The libraries to load first.
     pub needed: Vec<String>,
-    /// Imports that may stay unresolved.
+    /// The imports that may stay unresolved.
     pub weak: BTreeSet<String>,
-    /// Exports that are offsets into thread-local storage.
+    /// The exports that are offsets into thread-local storage.
     pub tls: BTreeSet<String>,
-    /// Where to look for needed libraries (`runtime_path`).
+    /// The directories to search for needed libraries (`runtime_path`).
     pub runtime_path: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! A module as it came: its sections, read once, and the questions that the other rooms ask of them.
+//! An input module: its sections, read once, and queries for the other parts of the translator.
 
 use wasmparser::{
     CompositeInnerType, DataSectionReader, ElementSectionReader, Export, ExternalKind, FuncType, FunctionBody,
@@ -8,7 +8,7 @@ use wasmparser::{
 
 use super::{Dylink, TranslateError, dylink::parse_dylink};
 
-/// The index spaces are counted with imports first, as WebAssembly numbers them.
+/// A module. Its index spaces start with imports, as in WebAssembly.
 #[derive(Default)]
 pub(super) struct Module<'a> {
     pub(super) type_section: Option<TypeSectionReader<'a>>,
@@ -23,10 +23,10 @@ pub(super) struct Module<'a> {
     pub(super) exports: Vec<Export<'a>>,
     pub(super) bodies: Vec<FunctionBody<'a>>,
     pub(super) start: Option<u32>,
-    /// Present in a side module alone.
+    /// The `dylink.0` section of a side module; `None` for a main module.
     pub(super) dylink: Option<Dylink>,
-    /// How many functions, tables, memories and globals are imported.
-    pub(super) imported: Imported,
+    /// The number of imported functions, tables, memories and globals.
+    pub(super) imported: ImportCounts,
     types: Vec<FuncType>,
     /// The type index of every function, imports first.
     functions: Vec<u32>,
@@ -34,9 +34,9 @@ pub(super) struct Module<'a> {
     tags: Vec<u32>,
 }
 
-/// How many entries of an index space are imports.
+/// The number of imports in each index space.
 #[derive(Default, Clone, Copy)]
-pub(super) struct Imported {
+pub(super) struct ImportCounts {
     pub(super) functions: u32,
     pub(super) tables: u32,
     pub(super) memories: u32,
@@ -44,7 +44,7 @@ pub(super) struct Imported {
 }
 
 impl<'a> Module<'a> {
-    /// Reads a module that the validator has passed.
+    /// Reads a module that the validator has accepted.
     pub(super) fn read(wasm: &'a [u8]) -> Result<Self, TranslateError> {
         let mut module = Self::default();
         for payload in Parser::new(0).parse_all(wasm) {
@@ -78,7 +78,7 @@ impl<'a> Module<'a> {
                 _ => {}
             }
         }
-        // A main module built for dynamic linking has a `dylink.0` too, but its memory is its own.
+        // A main module built for dynamic linking has a `dylink.0` section too, but defines its memory itself.
         if module.memories.is_empty() {
             module.dylink = parse_dylink(wasm)?;
         }
@@ -90,7 +90,7 @@ impl<'a> Module<'a> {
             for ty in group?.into_types() {
                 match ty.composite_type.inner {
                     CompositeInnerType::Func(ty) => self.types.push(ty),
-                    _ => return Err(TranslateError::Structure("a type that is no function type")),
+                    _ => return Err(TranslateError::Structure("a type that is not a function type")),
                 }
             }
         }
@@ -112,45 +112,45 @@ impl<'a> Module<'a> {
         self.imports.push(import);
     }
 
-    /// Whether this is a side module: one that a dynamic linker places in another module's memory.
+    /// Returns whether this is a side module, which a dynamic linker places in another module's memory.
     pub(super) fn is_side(&self) -> bool {
         self.dylink.is_some()
     }
 
-    /// How many types the module declares.
+    /// Returns the number of types that the module declares.
     pub(super) fn type_count(&self) -> usize {
         self.types.len()
     }
 
-    /// The function type with this index.
+    /// Returns the function type with this index.
     pub(super) fn function_type(&self, index: u32) -> Result<&FuncType, TranslateError> {
         self.types.get(index as usize).ok_or(TranslateError::Structure("type index"))
     }
 
-    /// The type of the function with this index.
+    /// Returns the type of the function with this index.
     pub(super) fn type_of_function(&self, function: u32) -> Result<&FuncType, TranslateError> {
         let index = self.functions.get(function as usize).ok_or(TranslateError::Structure("function index"))?;
         self.function_type(*index)
     }
 
-    /// The type of the tag with this index.
+    /// Returns the type of the tag with this index.
     pub(super) fn type_of_tag(&self, tag: u32) -> Result<&FuncType, TranslateError> {
         let index = self.tags.get(tag as usize).ok_or(TranslateError::Structure("tag index"))?;
         self.function_type(*index)
     }
 
-    /// The index of the imported global `env.NAME`.
+    /// Returns the index of the imported global `env.NAME`.
     pub(super) fn imported_global(&self, name: &str) -> Option<u32> {
         let globals = self.imports.iter().filter(|import| matches!(import.ty, TypeRef::Global(_)));
         (0u32..).zip(globals).find(|(_, import)| import.module == "env" && import.name == name).map(|(index, _)| index)
     }
 
-    /// The index of what is exported under `name`, if it is of this kind.
+    /// Returns the index of the item of this kind that is exported under `name`.
     pub(super) fn exported(&self, name: &str, kind: ExternalKind) -> Option<u32> {
         self.exports.iter().find(|export| export.name == name && export.kind == kind).map(|export| export.index)
     }
 
-    /// The type of the global with this index.
+    /// Returns the type of the global with this index.
     pub(super) fn global_type(&self, index: u32) -> Option<GlobalType> {
         let imported = self.imports.iter().filter_map(|import| match import.ty {
             TypeRef::Global(ty) => Some(ty),
@@ -159,25 +159,25 @@ impl<'a> Module<'a> {
         imported.chain(self.globals.iter().map(|global| global.ty)).nth(index as usize)
     }
 
-    /// The global with this index, unless it is imported.
+    /// Returns the global with this index, unless it is imported.
     pub(super) fn defined_global(&self, index: u32) -> Option<&Global<'a>> {
         self.globals.get(index.checked_sub(self.imported.globals)? as usize)
     }
 }
 
-/// Where a segment begins.
+/// The start of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offset {
-    /// At a constant.
+    /// A constant.
     Absolute(u32),
-    /// At an imported global's value (`__memory_base` or `__table_base`) plus a constant.
+    /// The value of an imported global (`__memory_base` or `__table_base`) plus a constant.
     Relative { base: u32, plus: u32 },
 }
 
 impl Offset {
-    /// The offset that a constant expression stands for: `i32.const`, `global.get`, or the sum of the two as the
-    /// extended constant expressions of `wasm-ld` write it. `None` for any other.
-    pub(super) fn of(expr: &wasmparser::ConstExpr<'_>) -> Result<Option<Self>, TranslateError> {
+    /// Evaluates a constant expression: `i32.const`, `global.get`, or the sum of the two as the extended constant
+    /// expressions of `wasm-ld` write it. Returns `None` for any other.
+    pub(super) fn parse(expr: &wasmparser::ConstExpr<'_>) -> Result<Option<Self>, TranslateError> {
         let mut operators = vec![];
         for operator in expr.get_operators_reader() {
             operators.push(operator?);

@@ -1,4 +1,4 @@
-//! Writes the new module, section by section, in the order that WebAssembly wants.
+//! Writes the new module, section by section, in the order that WebAssembly requires.
 
 use std::collections::BTreeMap;
 
@@ -10,39 +10,39 @@ use wasm_encoder::{
 };
 use wasmparser::{ExternalKind, Import, TypeRef};
 
-use super::body::{Ballast, Body, Safepoints};
-use super::exceptions::Survey;
+use super::body::{Body, Safepoints, ShadowStackPadding};
+use super::exceptions::ExceptionAnalysis;
 use super::inline::Inlinable;
 use super::module::Module;
 use super::symbols::Slots;
-use super::types::{AddedTypes, Renumber};
+use super::types::{AddedTypes, GlobalIndexMapper};
 use super::{GLOBAL_EXPORT, Options, START_EXPORT, TranslateError};
 
-/// Name under which Emscripten exports, and imports, the function table.
+/// The name under which Emscripten exports and imports the function table.
 const TABLE_NAME: &str = "__indirect_function_table";
-/// Name under which a side module imports the first of its table slots.
+/// The name under which a side module imports the first of its table slots.
 const TABLE_BASE: &str = "__table_base";
 
-/// What is written, decided beforehand.
+/// The input of the new module, determined before writing.
 pub(super) struct Writer<'m, 'w> {
     module: &'m Module<'w>,
     options: &'m Options,
     slots: &'m Slots,
-    renumber: Renumber,
+    global_indices: GlobalIndexMapper,
 }
 
 impl<'m, 'w> Writer<'m, 'w> {
     pub(super) fn new(module: &'m Module<'w>, options: &'m Options, slots: &'m Slots) -> Self {
         let added_import =
             module.is_side() && !slots.appended.is_empty() && module.imported_global(TABLE_BASE).is_none();
-        let renumber = Renumber { first_defined: module.imported.globals, added_import };
-        Self { module, options, slots, renumber }
+        let global_indices = GlobalIndexMapper { first_defined: module.imported.globals, added_import };
+        Self { module, options, slots, global_indices }
     }
 
-    /// The new module.
+    /// Writes the new module.
     pub(super) fn write(&self) -> Result<Vec<u8>, TranslateError> {
         let mut types = AddedTypes::behind(self.module);
-        // The code comes first, for it tells which types are to be added.
+        // The code is written first, since it determines the types to add.
         let code = self.code(&mut types)?;
         let mut wasm = wasm_encoder::Module::new();
         wasm.section(&self.types(&types)?);
@@ -61,20 +61,20 @@ impl<'m, 'w> Writer<'m, 'w> {
     fn types(&self, added: &AddedTypes) -> Result<TypeSection, TranslateError> {
         let mut types = TypeSection::new();
         if let Some(section) = self.module.type_section.clone() {
-            self.renumber.clone().parse_type_section(&mut types, section)?;
+            self.global_indices.clone().parse_type_section(&mut types, section)?;
         }
         added.write(&mut types);
         Ok(types)
     }
 
-    /// The module's imports, and behind them what a side module has to be given besides.
+    /// Writes the module's imports, followed by those that a side module lacks.
     fn imports(&self) -> Result<ImportSection, TranslateError> {
         let mut imports = ImportSection::new();
         for import in &self.module.imports {
-            if self.fills_got() && is_got(import) {
+            if self.replaces_got_imports() && is_got(import) {
                 continue;
             }
-            imports.import(import.module, import.name, self.renumber.clone().entity_type(import.ty)?);
+            imports.import(import.module, import.name, self.global_indices.clone().entity_type(import.ty)?);
         }
         if !self.module.is_side() {
             return Ok(imports);
@@ -82,7 +82,7 @@ impl<'m, 'w> Writer<'m, 'w> {
         if !self.slots.appended.is_empty() && self.module.imported.tables == 0 {
             imports.import("env", TABLE_NAME, EntityType::Table(function_table(0)));
         }
-        if self.renumber.added_import {
+        if self.global_indices.added_import {
             let ty = GlobalType { val_type: ValType::I32, mutable: false, shared: false };
             imports.import("env", TABLE_BASE, EntityType::Global(ty));
         }
@@ -92,12 +92,13 @@ impl<'m, 'w> Writer<'m, 'w> {
     fn functions(&self) -> Result<FunctionSection, TranslateError> {
         let mut functions = FunctionSection::new();
         if let Some(section) = self.module.function_section.clone() {
-            self.renumber.clone().parse_function_section(&mut functions, section)?;
+            self.global_indices.clone().parse_function_section(&mut functions, section)?;
         }
         Ok(functions)
     }
 
-    /// The first table of a main module grows by what is appended and reserved; there is one if there was none.
+    /// Writes the tables. The first table of a main module grows by the appended and reserved slots; it is added if the
+    /// module has none.
     fn tables(&self) -> Result<TableSection, TranslateError> {
         const FULL: TranslateError = TranslateError::Table("it is full");
         let mut tables = TableSection::new();
@@ -110,7 +111,7 @@ impl<'m, 'w> Writer<'m, 'w> {
                 table.ty.initial = size;
                 table.ty.maximum = table.ty.maximum.map(|maximum| (maximum + added).min(u64::from(u32::MAX)));
             }
-            self.renumber.clone().parse_table(&mut tables, table)?;
+            self.global_indices.clone().parse_table(&mut tables, table)?;
         }
         if self.adds_table() {
             tables.table(function_table(size));
@@ -118,13 +119,13 @@ impl<'m, 'w> Writer<'m, 'w> {
         Ok(tables)
     }
 
-    /// Whether this is a main module that has no table but needs one.
+    /// Returns whether this is a main module that has no table but needs one.
     fn adds_table(&self) -> bool {
         let needed = !self.slots.appended.is_empty() || self.reserved() > 0;
         !self.module.is_side() && self.module.tables.is_empty() && needed
     }
 
-    /// Slots reserved for the host, behind all others.
+    /// Returns the number of slots reserved for the host, behind all others.
     fn reserved(&self) -> u32 {
         if self.module.is_side() { 0 } else { self.options.reserved_slots }
     }
@@ -132,7 +133,7 @@ impl<'m, 'w> Writer<'m, 'w> {
     fn memories(&self) -> Result<MemorySection, TranslateError> {
         let mut memories = MemorySection::new();
         for memory in &self.module.memories {
-            memories.memory(self.renumber.clone().memory_type(*memory)?);
+            memories.memory(self.global_indices.clone().memory_type(*memory)?);
         }
         Ok(memories)
     }
@@ -140,30 +141,31 @@ impl<'m, 'w> Writer<'m, 'w> {
     fn tags(&self) -> Result<TagSection, TranslateError> {
         let mut tags = TagSection::new();
         if let Some(section) = self.module.tag_section.clone() {
-            self.renumber.clone().parse_tag_section(&mut tags, section)?;
+            self.global_indices.clone().parse_tag_section(&mut tags, section)?;
         }
         Ok(tags)
     }
 
     fn globals(&self) -> Result<GlobalSection, TranslateError> {
         let mut globals = GlobalSection::new();
-        if self.fills_got() {
+        if self.replaces_got_imports() {
             let ty = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
             for _ in 0..self.module.imported.globals {
                 globals.global(ty, &ConstExpr::i32_const(0));
             }
         }
         for global in &self.module.globals {
-            self.renumber.clone().parse_global(&mut globals, global.clone())?;
+            self.global_indices.clone().parse_global(&mut globals, global.clone())?;
         }
         Ok(globals)
     }
 
-    /// Whether the `GOT.*` imports of a main module become globals of its own.
+    /// Returns whether the `GOT.*` imports of a main module become globals of its own.
     ///
-    /// They are the addresses of functions that the main module does not have; nobody will ever provide them, and
-    /// as globals that hold null they need no import of each instance. Indices stay only if all of them go.
-    fn fills_got(&self) -> bool {
+    /// They are the addresses of functions that the main module does not define and that no module provides later. As
+    /// globals that hold null, instances do not need to import them. Indices are unchanged only if all imported globals
+    /// are replaced.
+    fn replaces_got_imports(&self) -> bool {
         let mut imported = self.module.imports.iter().filter(|import| matches!(import.ty, TypeRef::Global(_)));
         !self.module.is_side() && imported.all(is_got)
     }
@@ -172,7 +174,7 @@ impl<'m, 'w> Writer<'m, 'w> {
         let mut exports = ExportSection::new();
         for export in &self.module.exports {
             if self.keeps(export.name, export.kind) {
-                self.renumber.clone().parse_export(&mut exports, *export)?;
+                self.global_indices.clone().parse_export(&mut exports, *export)?;
             }
         }
         let mut add = |name: &str, kind, index| {
@@ -182,7 +184,7 @@ impl<'m, 'w> Writer<'m, 'w> {
             exports.export(name, kind, index);
             Ok(())
         };
-        for index in self.hidden_state() {
+        for index in self.unexported_mutable_globals() {
             add(&format!("{GLOBAL_EXPORT}{index}"), ExportKind::Global, index)?;
         }
         if let Some(start) = self.module.start {
@@ -194,9 +196,9 @@ impl<'m, 'w> Writer<'m, 'w> {
         Ok(exports)
     }
 
-    /// The mutable globals that a module has but does not export: a snapshot needs them. Side modules have them too:
-    /// `wasm-ld` keeps addresses of a module's own data in globals that its start function sets.
-    fn hidden_state(&self) -> impl Iterator<Item = u32> {
+    /// Returns the mutable globals that a module defines but does not export: a snapshot needs them. Side modules have
+    /// them too: `wasm-ld` keeps addresses of a module's own data in globals that its start function sets.
+    fn unexported_mutable_globals(&self) -> impl Iterator<Item = u32> {
         let exported = |index| {
             let mut globals = self.module.exports.iter().filter(|export| export.kind == ExternalKind::Global);
             globals.any(|export| export.index == index && self.keeps(export.name, export.kind))
@@ -216,18 +218,18 @@ impl<'m, 'w> Writer<'m, 'w> {
         }
     }
 
-    /// The module's element segments, and one behind them for the slots that are appended.
+    /// Writes the module's element segments, followed by one for the appended slots.
     fn elements(&self) -> Result<ElementSection, TranslateError> {
         let mut elements = ElementSection::new();
         if let Some(section) = self.module.element_section.clone() {
-            self.renumber.clone().parse_element_section(&mut elements, section)?;
+            self.global_indices.clone().parse_element_section(&mut elements, section)?;
         }
         if !self.slots.appended.is_empty() {
             let first = self.slots.first.cast_signed();
             let offset = if self.module.is_side() {
                 let base = match self.module.imported_global(TABLE_BASE) {
                     Some(base) => base,
-                    None => self.renumber.first_defined,
+                    None => self.global_indices.first_defined,
                 };
                 ConstExpr::extended([Instruction::GlobalGet(base), Instruction::I32Const(first), Instruction::I32Add])
             } else {
@@ -239,18 +241,19 @@ impl<'m, 'w> Writer<'m, 'w> {
     }
 
     fn code(&self, types: &mut AddedTypes) -> Result<CodeSection, TranslateError> {
-        let ballast = self.ballast()?;
+        let stack_padding = self.stack_padding()?;
         let mut safepoints = self.safepoints()?;
-        let inlinable = Inlinable::of(self.module, self.options.inline, |function| ballast.contains_key(&function))?;
+        let inlinable =
+            Inlinable::new(self.module, self.options.inline, |function| stack_padding.contains_key(&function))?;
         let mut code = CodeSection::new();
         for (function, original) in (self.module.imported.functions..).zip(&self.module.bodies) {
-            let survey = Survey::of(function, original)?;
-            let ballast = ballast.get(&function).copied();
-            let untouched = survey.tries.is_empty()
-                && ballast.is_none()
-                && !self.renumber.added_import
+            let exceptions = ExceptionAnalysis::new(function, original)?;
+            let stack_padding = stack_padding.get(&function).copied();
+            let untouched = exceptions.tries.is_empty()
+                && stack_padding.is_none()
+                && !self.global_indices.added_import
                 && self.options.inline == 0
-                && !(survey.can_run_forever && safepoints.is_some());
+                && !(exceptions.can_run_forever && safepoints.is_some());
             if untouched {
                 code.raw(original.as_bytes());
                 continue;
@@ -259,10 +262,10 @@ impl<'m, 'w> Writer<'m, 'w> {
             code.function(&Body::rewrite(
                 self.module,
                 types,
-                self.renumber,
-                &survey,
+                self.global_indices,
+                &exceptions,
                 safepoints,
-                ballast,
+                stack_padding,
                 &inlinable,
                 function,
                 original,
@@ -271,21 +274,21 @@ impl<'m, 'w> Writer<'m, 'w> {
         Ok(code)
     }
 
-    /// Safepoints, if they are wanted: they need a memory to load from.
+    /// Returns the state of safepoints if they are enabled: they need a memory to load from.
     fn safepoints(&self) -> Result<Option<Safepoints>, TranslateError> {
         let has_memory = self.module.imported.memories > 0 || !self.module.memories.is_empty();
         match self.options.safepoints {
             true if has_memory => Ok(Some(Safepoints::default())),
-            true => Err(TranslateError::Structure("no memory, and so no place for safepoints")),
+            true => Err(TranslateError::Structure("no memory for safepoints")),
             false => Ok(None),
         }
     }
 
-    /// The functions that take extra shadow stack.
-    fn ballast(&self) -> Result<BTreeMap<u32, Ballast>, TranslateError> {
+    /// Returns the functions that allocate extra shadow stack.
+    fn stack_padding(&self) -> Result<BTreeMap<u32, ShadowStackPadding>, TranslateError> {
         let mut functions = BTreeMap::new();
-        for (name, bytes) in &self.options.ballast {
-            let refuse = |reason| TranslateError::Ballast { name: name.clone(), reason };
+        for (name, bytes) in &self.options.stack_padding {
+            let refuse = |reason| TranslateError::ShadowStackPadding { name: name.clone(), reason };
             let function = self
                 .module
                 .exported(name, ExternalKind::Func)
@@ -299,12 +302,13 @@ impl<'m, 'w> Writer<'m, 'w> {
                 .ok_or_else(|| refuse("the shadow stack moves in multiples of 16 bytes"))?;
             let stack_pointer =
                 self.stack_pointer().ok_or_else(|| refuse("the module has no mutable i32 global `__stack_pointer`"))?;
-            functions.insert(function, Ballast { bytes, stack_pointer });
+            functions.insert(function, ShadowStackPadding { bytes, stack_pointer });
         }
         Ok(functions)
     }
 
-    /// The index, in the new module, of the shadow stack's pointer: exported by a main module, imported by a side one.
+    /// Returns the index, in the new module, of the shadow stack's pointer: exported by a main module, imported by a
+    /// side module.
     fn stack_pointer(&self) -> Option<u32> {
         const NAME: &str = "__stack_pointer";
         let original =
@@ -313,17 +317,17 @@ impl<'m, 'w> Writer<'m, 'w> {
         if !ty.mutable || ty.content_type != wasmparser::ValType::I32 {
             return None;
         }
-        self.renumber.clone().global_index(original).ok()
+        self.global_indices.clone().global_index(original).ok()
     }
 }
 
-/// Whether this is an entry of the global offset table: the address of a symbol that some other module defines.
+/// Returns whether this is an entry of the global offset table: the address of a symbol that another module defines.
 fn is_got(import: &Import<'_>) -> bool {
     let TypeRef::Global(ty) = import.ty else { return false };
     matches!(import.module, "GOT.func" | "GOT.mem") && ty.mutable && ty.content_type == wasmparser::ValType::I32
 }
 
-/// A table of functions that may grow.
+/// Creates the type of a function table that may grow.
 fn function_table(minimum: u64) -> TableType {
     TableType { element_type: RefType::FUNCREF, minimum, maximum: None, table64: false, shared: false }
 }

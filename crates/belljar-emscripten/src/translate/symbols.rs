@@ -1,8 +1,8 @@
-//! Gives every exported function a slot in the function table, and lists what the module offers by name.
+//! Assigns every exported function a slot in the function table, and lists the names that the module exports.
 //!
-//! In C a function's address is its slot in the indirect function table, and there must be one address per function
-//! however many modules take it. So the slot is settled here, before any instance exists: the one that the module's
-//! own element segments give the function, or else one appended behind them.
+//! In C a function's address is its slot in the indirect function table, and each function must have one address,
+//! however many modules take it. The slot is therefore assigned here, before any instance exists: the one that the
+//! module's own element segments give the function, or else one appended behind them.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use super::{Symbol, Symbols, TranslateError};
 
 /// The layout of the function table.
 pub(super) struct Slots {
-    /// What the module exports.
+    /// The exports of the module.
     pub(super) symbols: Symbols,
-    /// Functions that get a slot of their own, in order.
+    /// The functions with an appended slot, in order.
     pub(super) appended: Vec<u32>,
-    /// Slot of the first of them; relative to `__table_base` in a side module.
+    /// The first appended slot; relative to `__table_base` in a side module.
     pub(super) first: u32,
-    /// Slots in use, `first` plus the number appended.
+    /// The number of slots in use, `first` plus the number appended.
     pub(super) end: u32,
 }
 
-/// Settles the slots of all exported functions.
+/// Assigns the slots of all exported functions.
 pub(super) fn assign(module: &Module<'_>) -> Result<Slots, TranslateError> {
     let filled = filled_slots(module)?;
     let first = first_free(module, &filled)?;
@@ -64,7 +64,7 @@ pub(super) fn assign(module: &Module<'_>) -> Result<Slots, TranslateError> {
     Ok(Slots { symbols, appended, first, end })
 }
 
-/// What the module's own element segments put in the function table. Later segments overwrite earlier ones.
+/// Returns the slots that the module's own element segments fill. Later segments overwrite earlier ones.
 fn filled_slots(module: &Module<'_>) -> Result<BTreeMap<u32, Option<u32>>, TranslateError> {
     let mut filled = BTreeMap::new();
     let Some(section) = module.element_section.clone() else { return Ok(filled) };
@@ -73,7 +73,7 @@ fn filled_slots(module: &Module<'_>) -> Result<BTreeMap<u32, Option<u32>>, Trans
         let element = element?;
         let refuse = |reason| TranslateError::ElementSegment { index, reason };
         let ElementKind::Active { table_index: None | Some(0), offset_expr } = element.kind else { continue };
-        let mut slot = match Offset::of(&offset_expr)? {
+        let mut slot = match Offset::parse(&offset_expr)? {
             Some(Offset::Absolute(offset)) if !module.is_side() => offset,
             Some(Offset::Relative { base, plus }) if module.is_side() && Some(base) == table_base => plus,
             _ if module.is_side() => return Err(refuse("its offset is not relative to `__table_base`")),
@@ -103,12 +103,12 @@ fn filled_slots(module: &Module<'_>) -> Result<BTreeMap<u32, Option<u32>>, Trans
     Ok(filled)
 }
 
-/// The first slot behind those that the module claims for itself.
+/// Returns the first slot behind those that the module uses itself.
 fn first_free(module: &Module<'_>, filled: &BTreeMap<u32, Option<u32>>) -> Result<u32, TranslateError> {
     let claimed = match (&module.dylink, module.tables.first()) {
         (Some(dylink), _) => dylink.table_size,
         (None, Some(table)) => u32::try_from(table.ty.initial).map_err(|_| TranslateError::Table("it is full"))?,
-        // The null pointer's slot stays empty in the table that the module is given.
+        // The null pointer's slot stays empty in an added table.
         (None, None) => 1,
     };
     let behind_filled = match filled.last_key_value() {
@@ -121,7 +121,7 @@ fn first_free(module: &Module<'_>, filled: &BTreeMap<u32, Option<u32>>) -> Resul
     Ok(claimed.max(behind_filled))
 }
 
-/// Table 0 must be the program's function table: a main module's own, and imported by a side module.
+/// Checks that table 0 is the program's function table: defined by a main module, and imported by a side module.
 fn check_table(module: &Module<'_>, needed: bool) -> Result<(), TranslateError> {
     let imported = module.imports.iter().find_map(|import| match import.ty {
         TypeRef::Table(ty) => Some(ty),
@@ -143,13 +143,13 @@ fn check_table(module: &Module<'_>, needed: bool) -> Result<(), TranslateError> 
     }
 }
 
-/// The address for which an exported global stands: `wasm-ld` exports data as immutable globals.
+/// Returns the address that an exported global denotes: `wasm-ld` exports data as immutable globals.
 fn address(module: &Module<'_>, global: u32) -> Result<Option<u32>, TranslateError> {
     let Some(global) = module.defined_global(global) else { return Ok(None) };
     if global.ty.mutable || global.ty.content_type != wasmparser::ValType::I32 {
         return Ok(None);
     }
-    Ok(match Offset::of(&global.init_expr)? {
+    Ok(match Offset::parse(&global.init_expr)? {
         Some(Offset::Absolute(address)) => Some(address),
         _ => None,
     })

@@ -9,7 +9,7 @@ use wasm_encoder::{BlockType, TypeSection, ValType};
 use super::TranslateError;
 use super::module::Module;
 
-/// Parameters and results of a block.
+/// The parameters and results of a block.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Signature {
     pub(super) params: Vec<ValType>,
@@ -17,29 +17,32 @@ pub(super) struct Signature {
 }
 
 impl Signature {
-    /// The signature of a block type.
-    pub(super) fn of(
+    /// Returns the signature of a block type.
+    pub(super) fn from_block(
         module: &Module<'_>,
-        renumber: &mut Renumber,
+        global_indices: &mut GlobalIndexMapper,
         block: wasmparser::BlockType,
     ) -> Result<Self, TranslateError> {
         Ok(match block {
             wasmparser::BlockType::Empty => Self::default(),
-            wasmparser::BlockType::Type(ty) => Self { params: vec![], results: vec![renumber.val_type(ty)?] },
+            wasmparser::BlockType::Type(ty) => Self { params: vec![], results: vec![global_indices.val_type(ty)?] },
             wasmparser::BlockType::FuncType(index) => {
                 let ty = module.function_type(index)?;
-                Self { params: val_types(renumber, ty.params())?, results: val_types(renumber, ty.results())? }
+                Self {
+                    params: val_types(global_indices, ty.params())?,
+                    results: val_types(global_indices, ty.results())?,
+                }
             }
         })
     }
 }
 
-/// The encoder's names for the parser's types.
+/// Converts types from the parser's to the encoder's representation.
 pub(super) fn val_types(
-    renumber: &mut Renumber,
+    global_indices: &mut GlobalIndexMapper,
     types: &[wasmparser::ValType],
 ) -> Result<Vec<ValType>, TranslateError> {
-    types.iter().map(|ty| renumber.val_type(*ty).map_err(TranslateError::from)).collect()
+    types.iter().map(|ty| global_indices.val_type(*ty).map_err(TranslateError::from)).collect()
 }
 
 /// The types that were added so far.
@@ -50,12 +53,12 @@ pub(super) struct AddedTypes {
 }
 
 impl AddedTypes {
-    /// No types, to be added behind the module's own.
+    /// Creates an empty list of types to be added behind the module's own.
     pub(super) fn behind(module: &Module<'_>) -> Self {
         Self { first: module.type_count(), indices: BTreeMap::new(), in_order: vec![] }
     }
 
-    /// The block type for a signature, which is added to the type section when the short forms do not fit.
+    /// Returns the block type for a signature, which is added to the type section if the short forms do not fit.
     pub(super) fn block(&mut self, signature: &Signature) -> Result<BlockType, TranslateError> {
         match (&signature.params[..], &signature.results[..]) {
             ([], []) => return Ok(BlockType::Empty),
@@ -80,19 +83,19 @@ impl AddedTypes {
     }
 }
 
-/// Copies what is not translated; the one index space that can shift is that of globals.
+/// A re-encoder that copies items and maps the indices of globals, the only index space that can shift.
 ///
-/// A side module without function pointers of its own does not import `__table_base`. When its exports need it, the
+/// A side module without function pointers of its own does not import `__table_base`. If its exports need it, the
 /// import is added, and every global that the module defines moves up by one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Renumber {
-    /// Index of the first global that the module defines.
+pub(super) struct GlobalIndexMapper {
+    /// The index of the first global that the module defines.
     pub(super) first_defined: u32,
-    /// Whether a global import is added.
+    /// Set if a global import is added.
     pub(super) added_import: bool,
 }
 
-impl Reencode for Renumber {
+impl Reencode for GlobalIndexMapper {
     type Error = Infallible;
 
     fn global_index(&mut self, global: u32) -> Result<u32, wasm_encoder::reencode::Error<Infallible>> {

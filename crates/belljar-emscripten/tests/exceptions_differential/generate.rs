@@ -1,8 +1,8 @@
 //! Random modules with legacy exceptions.
 //!
-//! Every module has the functions `f0` to `fN` of type `(i32) -> i32`, which call each other, and three tags. Each value
-//! that a program could observe is mixed into the global `hash`; each call and each turn of a loop takes from the global
-//! `fuel`, and traps when there is none left, so every call ends.
+//! Every module has the functions `f0` to `fN` of type `(i32) -> i32`, which call each other, and three tags. Each
+//! value that a program could observe is mixed into the global `hash`; each call and each iteration of a loop
+//! decrements the global `fuel`, and traps when it is zero, so every call ends.
 
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, EntityType, ExportKind, ExportSection, Function, FunctionSection, GlobalSection,
@@ -10,25 +10,25 @@ use wasm_encoder::{
     TypeSection, ValType,
 };
 
-/// Functions exported by each module.
+/// The number of functions exported by each module.
 pub(crate) const FUNCTIONS: u32 = 6;
 
-/// Parameters and results of every block type used, all `i32`; the index is the type's.
+/// The number of parameters and results of every block type used, all `i32`; the index is the type's.
 const SIGNATURES: [(usize, usize); 8] = [(1, 1), (1, 0), (0, 0), (2, 0), (0, 1), (0, 2), (2, 1), (1, 2)];
-/// The types of the functions, of `mix`, and of `burn`.
+/// The type of the exported functions. `MIX` and `BURN` are those of `mix` and `burn`.
 const CALL: u32 = 0;
 const MIX: u32 = 1;
 const BURN: u32 = 2;
-/// Each tag's type and number of values: imported, empty, pair.
+/// The type and number of values of each tag: imported, empty, pair.
 const TAGS: [(u32, usize); 3] = [(1, 1), (2, 0), (3, 2)];
-/// The globals.
+/// The index of the global `hash`; the other globals follow.
 const HASH: u32 = 0;
 const FUEL: u32 = 1;
 const STACK_POINTER: u32 = 2;
-/// The functions' locals: the parameter and two more.
+/// The number of locals of each function: the parameter and two more.
 const LOCALS: u32 = 3;
 
-/// SplitMix64: a seed gives the same module for ever.
+/// A random number generator (SplitMix64): a seed always results in the same module.
 struct Random(u64);
 
 impl Random {
@@ -53,7 +53,7 @@ impl Random {
     }
 }
 
-/// The module for a seed.
+/// Generates the module for a seed.
 pub(crate) fn module(seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut types = TypeSection::new();
@@ -91,7 +91,7 @@ pub(crate) fn module(seed: u64) -> Vec<u8> {
     exports.export("empty", ExportKind::Tag, 1);
     exports.export("pair", ExportKind::Tag, 2);
 
-    // Nothing here uses memory, but safepoints need one.
+    // The code does not use memory, but safepoints need one.
     let mut memories = MemorySection::new();
     memories.memory(MemoryType { minimum: 1, maximum: None, memory64: false, shared: false, page_size_log2: None });
 
@@ -101,7 +101,7 @@ pub(crate) fn module(seed: u64) -> Vec<u8> {
     module.finish()
 }
 
-/// `hash = hash * 31 ^ value`
+/// Writes `hash = hash * 31 ^ value`.
 fn mix() -> Function {
     let mut function = Function::new([]);
     let mut sink = function.instructions();
@@ -109,7 +109,7 @@ fn mix() -> Function {
     function
 }
 
-/// `fuel = fuel - 1`, or a trap.
+/// Writes `fuel = fuel - 1`, or a trap.
 fn burn() -> Function {
     let mut function = Function::new([]);
     let mut sink = function.instructions();
@@ -118,10 +118,10 @@ fn burn() -> Function {
     function
 }
 
-/// A construct that is open.
+/// An open construct.
 #[derive(Clone, Copy)]
 struct Label {
-    /// Values that a branch to it carries.
+    /// The number of values that a branch to it carries.
     arity: usize,
     is_loop: bool,
     is_handler: bool,
@@ -131,7 +131,7 @@ struct Writer<'r> {
     random: &'r mut Random,
     function: Function,
     labels: Vec<Label>,
-    /// Statements that may still be written: what keeps functions small.
+    /// The number of statements that may still be written, which keeps functions small.
     budget: usize,
 }
 
@@ -154,7 +154,7 @@ impl<'r> Writer<'r> {
         self.emit(Instruction::Call(FUNCTIONS));
     }
 
-    /// Statements that end with `results` values on the stack, or never.
+    /// Writes statements that end with `results` values on the stack, or do not end normally.
     fn statements(&mut self, results: usize) {
         for _ in 0..1 + self.random.below(5) {
             if self.budget == 0 {
@@ -162,7 +162,7 @@ impl<'r> Writer<'r> {
             }
             self.budget -= 1;
             if !self.statement() {
-                // What follows is never reached; sometimes it stands there all the same.
+                // The code after it is unreachable; sometimes it is generated all the same.
                 if self.random.chance(80) {
                     return;
                 }
@@ -173,7 +173,7 @@ impl<'r> Writer<'r> {
         }
     }
 
-    /// What is done only if a value is not zero.
+    /// Writes code that runs only if a value is not zero.
     fn sometimes(&mut self, what: impl FnOnce(&mut Self)) {
         self.value();
         self.emit(Instruction::If(BlockType::Empty));
@@ -182,9 +182,9 @@ impl<'r> Writer<'r> {
         self.end();
     }
 
-    /// One statement. Answers whether the next one can be reached.
+    /// Writes one statement. Returns whether the next one is reachable.
     fn statement(&mut self) -> bool {
-        // Where handlers nest, each should throw again what is its own.
+        // In nested handlers, rethrow more often: each should throw its own exception.
         if self.handlers().len() > 1 && self.random.chance(25) {
             self.sometimes(|writer| {
                 writer.rethrow();
@@ -301,7 +301,7 @@ impl<'r> Writer<'r> {
         }
     }
 
-    /// What stands in a construct: its parameters are mixed in, then come statements.
+    /// Writes the contents of a construct: its parameters are mixed in, followed by statements.
     fn body(&mut self, params: usize, results: usize, is_loop: bool) {
         for _ in 0..params {
             self.mix();
@@ -317,7 +317,7 @@ impl<'r> Writer<'r> {
         self.emit(Instruction::End);
     }
 
-    /// Handlers, a delegate, or neither.
+    /// Writes handlers, a delegate, or neither.
     fn end_try(&mut self, results: usize) {
         if self.random.chance(30) {
             self.labels.pop();
@@ -341,7 +341,7 @@ impl<'r> Writer<'r> {
         self.end();
     }
 
-    /// A label, and the values that a branch to it carries.
+    /// Chooses a label. Returns its depth and description.
     fn label(&mut self) -> (u32, Label) {
         let depth = self.random.below(self.labels.len());
         (depth as u32, self.labels[self.labels.len() - 1 - depth])
@@ -387,7 +387,7 @@ impl<'r> Writer<'r> {
         false
     }
 
-    /// Positions of the handlers that are open.
+    /// Returns the positions of the open handlers.
     fn handlers(&self) -> Vec<usize> {
         (0..self.labels.len()).filter(|position| self.labels[*position].is_handler).collect()
     }

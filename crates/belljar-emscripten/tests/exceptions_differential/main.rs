@@ -1,9 +1,9 @@
-//! Holds the translation of exceptions against V8, which runs the legacy instructions themselves.
+//! Differential test of the translation of exceptions against V8, which runs the legacy instructions themselves.
 //!
 //! Random modules (`generate.rs`) are run untranslated by node (`v8.mjs`) and translated by wasmtime. Each exported
-//! function is called with several arguments, and all that can be told from outside must agree: the value returned, or
-//! the tag thrown and its values, or that it trapped; a hash of every value on the way; how many calls and turns of
-//! loops it took.
+//! function is called with several arguments, and all observable results must agree: the value returned, or the tag
+//! thrown and its values, or that it trapped; a hash of every intermediate value; the number of calls and loop
+//! iterations.
 //!
 //! `cargo test -p belljar-emscripten --test exceptions_differential` tries a hundred modules. To try many:
 //!
@@ -11,25 +11,31 @@
 //! BELLJAR_EXCEPTIONS_MODULES=10000 cargo test -p belljar-emscripten --test exceptions_differential
 //! ```
 //!
-//! and to see one again, also set `BELLJAR_EXCEPTIONS_FIRST` to the seed that the failure names. It needs `node`, or
-//! another program that `BELLJAR_NODE` names; without one the test says that it was skipped.
+//! and to repeat one, also set `BELLJAR_EXCEPTIONS_FIRST` to the seed that the failure names. The test needs `node`, or
+//! the program that `BELLJAR_NODE` names, and is ignored without it; see `belljar-testing`.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod generate;
 
-use std::io::{ErrorKind, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
-use belljar_emscripten::HardStop;
+use belljar_emscripten::InterruptMode;
 use belljar_emscripten::translate::{Options, translate};
 use wasmtime::{Engine, Extern, FuncType, Instance, Module, Store, Tag, TagType, ThrownException, Trap, Val, ValType};
 
 const ARGUMENTS: [i32; 4] = [0, 1, 7, -3];
 const FUEL: i32 = 300;
 
-#[test]
+belljar_testing::trials! {
+    translated_exceptions_behave_as_in_v8: [Node],
+}
+
+fn main() -> ExitCode {
+    belljar_testing::main(trials)
+}
+
 fn translated_exceptions_behave_as_in_v8() {
     let first: u64 = number("BELLJAR_EXCEPTIONS_FIRST", 0);
     let count: u64 = number("BELLJAR_EXCEPTIONS_MODULES", 100);
@@ -38,7 +44,7 @@ fn translated_exceptions_behave_as_in_v8() {
     for (index, module) in modules.iter().enumerate() {
         std::fs::write(directory.path().join(format!("{index}.wasm")), module).unwrap();
     }
-    let Some(expected) = in_v8(directory.path(), modules.len()) else { return };
+    let expected = in_v8(directory.path(), modules.len());
     let mut expected = expected.lines();
 
     let engine = engine();
@@ -56,7 +62,7 @@ fn translated_exceptions_behave_as_in_v8() {
     if count >= 10 {
         assert!(kinds.iter().all(|(_, seen)| *seen > 0), "the modules are too much alike: {kinds:?}");
     }
-    println!("{count} modules: {kinds:?}");
+    eprintln!("{count} modules: {kinds:?}");
 }
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -66,42 +72,31 @@ fn number(variable: &str, default: u64) -> u64 {
     }
 }
 
-/// What node prints, `None` without node.
-fn in_v8(directory: &Path, modules: usize) -> Option<String> {
-    let node = std::env::var("BELLJAR_NODE").unwrap_or_else(|_| "node".to_owned());
+/// Returns the output of node.
+fn in_v8(directory: &Path, modules: usize) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exceptions_differential/v8.mjs");
-    let mut command = Command::new(&node);
+    let mut command = Command::new(belljar_testing::node());
     command
         .arg(script)
         .arg(directory)
         .args([modules, generate::FUNCTIONS as usize, FUEL as usize].map(|n| n.to_string()));
     command.args(ARGUMENTS.map(|argument| argument.to_string()));
-    match command.output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(String::from_utf8(output.stdout).unwrap())
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Past the test harness, which would swallow it.
-            let mut stderr = std::io::stderr();
-            writeln!(stderr, "SKIPPED exceptions_differential: there is no `{node}` (set BELLJAR_NODE)").unwrap();
-            None
-        }
-        Err(error) => panic!("{node}: {error}"),
-    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn engine() -> Engine {
-    belljar_emscripten::Engine::new(HardStop::Safepoint).unwrap().wasmtime().clone()
+    belljar_emscripten::Engine::new(InterruptMode::Safepoint).unwrap().wasmtime().clone()
 }
 
-/// The same lines as `v8.mjs` prints. Odd seeds also have safepoints and ballast, and every third inlines: all of that
-/// must change nothing.
+/// Returns the same lines as `v8.mjs` prints. Odd seeds also have safepoints and stack padding, and every third seed
+/// inlines, none of which may change the results.
 fn in_wasmtime(engine: &Engine, seed: u64, index: usize, module: &[u8]) -> Vec<String> {
     let mut options = Options { reserved_slots: 3, ..Options::default() };
     if seed % 2 == 1 {
         options.safepoints = true;
-        options.ballast = vec![("f0".to_owned(), 256), ("f3".to_owned(), 16)];
+        options.stack_padding = vec![("f0".to_owned(), 256), ("f3".to_owned(), 16)];
     }
     if seed % 3 == 1 {
         options.inline = 400;

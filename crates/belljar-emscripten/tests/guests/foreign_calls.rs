@@ -1,7 +1,7 @@
-//! libffi's host functions: calls of any signature, closures, and what a hostile description of either leads to.
+//! Tests of libffi's host functions: calls of any signature, closures, and hostile descriptions of either.
 
 use belljar_emscripten::InstanceError;
-use belljar_emscripten::host::Termination;
+use belljar_emscripten::termination::Termination;
 
 use crate::guest::{Guest, module, on_guest_thread};
 
@@ -24,7 +24,7 @@ const IMPORTS: &str = r#"
   (import "env" "ffi_closure_free_js" (func $closure_free (param i32)))
   (import "env" "ffi_prep_closure_loc_js" (func $closure_prep (param i32 i32 i32 i32 i32) (result i32)))"#;
 
-/// Functions to call, in slots 1 to 7, and ways to call libffi.
+/// Functions to call, in slots 1 to 7, and functions that call libffi.
 const BODY: &str = r#"
   (elem (i32.const 1) $mixed $sum_pair $va_sum $nothing $throws $times_ten $weigh)
   (func $mixed (param i32 i64 f32 f64 i32 i32) (result f64)
@@ -101,7 +101,7 @@ fn guest() -> Guest {
 }
 
 impl Guest {
-    /// An `ffi_type`.
+    /// Writes an `ffi_type`.
     fn ffi_type(&mut self, size: u32, align: u16, id: u16, members: &[u32]) -> u32 {
         let members = match members {
             [] => 0,
@@ -114,19 +114,19 @@ impl Guest {
         self.ffi_type(8, 8, id, &[])
     }
 
-    /// `struct { int a, b; }`.
+    /// Writes the type `struct { int a, b; }`.
     fn pair(&mut self) -> u32 {
         let int = self.simple(INT);
         self.ffi_type(8, 4, STRUCT, &[int, int])
     }
 
-    /// An `ffi_cif`.
+    /// Writes an `ffi_cif`.
     fn cif(&mut self, result: u32, arguments: &[u32], fixed: usize) -> u32 {
         let types = self.put_words(arguments);
         self.put_words(&[0, arguments.len() as u32, types, result, 0, 0, fixed as u32])
     }
 
-    /// Pointers to values, as `ffi_call` wants them.
+    /// Writes an array of pointers to values, as `ffi_call` expects.
     fn values(&mut self, values: &[&[u8]]) -> u32 {
         let pointers: Vec<u32> = values.iter().map(|value| self.put(value)).collect();
         self.put_words(&pointers)
@@ -136,14 +136,14 @@ impl Guest {
         self.try_call("ffi_call", (cif, function, result, values))
     }
 
-    /// A closure: its address, and its code pointer.
+    /// Allocates a closure. Returns its address and its code pointer.
     fn closure(&mut self) -> (u32, u32) {
         let code = self.put_words(&[0]);
         let closure = self.call("closure_alloc", (40, code));
         (closure, self.word(code))
     }
 
-    /// A closure `int (*)(int)` that gives ten times its argument, plus `user_data`.
+    /// Creates a closure `int (*)(int)` that returns ten times its argument, plus `user_data`.
     fn times_ten(&mut self, user_data: u32) -> (u32, u32) {
         let int = self.simple(INT);
         let cif = self.cif(int, &[int], 1);
@@ -185,7 +185,7 @@ fn every_simple_type_is_passed_as_its_value() {
 }
 
 #[test]
-fn structures_are_passed_by_a_copy_and_returned_through_a_pointer() {
+fn structures_are_passed_by_copy_and_returned_by_pointer() {
     on_guest_thread(|| {
         let mut guest = guest();
         let pair = guest.pair();
@@ -218,7 +218,7 @@ fn a_structure_of_one_member_is_passed_as_the_member() {
 }
 
 #[test]
-fn variable_arguments_lie_where_va_arg_looks() {
+fn variable_arguments_are_laid_out_as_va_arg_expects() {
     on_guest_thread(|| {
         let mut guest = guest();
         let (int, double, pair) = (guest.simple(INT), guest.simple(DOUBLE), guest.pair());
@@ -256,7 +256,7 @@ fn an_exception_passes_through_a_foreign_call() {
 }
 
 #[test]
-fn calls_that_cannot_be_made_end_the_program_with_the_reason() {
+fn invalid_foreign_calls_end_the_program_with_the_reason() {
     on_guest_thread(|| {
         let call = |function: u32, make: &dyn Fn(&mut Guest) -> (u32, u32)| {
             let mut guest = guest();
@@ -273,22 +273,22 @@ fn calls_that_cannot_be_made_end_the_program_with_the_reason() {
                 (cif, guest.values(&values))
             }
         };
-        assert_refused(call(0, &simple(VOID, &[])), "there is no function at 0x0");
+        assert_refused(call(0, &simple(VOID, &[])), "no function at 0x0");
         assert_refused(call(u32::MAX, &simple(VOID, &[])), "0xffffffff is not a function pointer");
         assert_refused(call(NOTHING, &simple(VOID, &[INT])), "was called with (i32)");
-        assert_refused(call(MIXED, &simple(DOUBLE, &[INT])), "function 1 is");
+        assert_refused(call(MIXED, &simple(DOUBLE, &[INT])), "function 1 has type");
         assert_refused(call(NOTHING, &simple(VOID, &[COMPLEX])), "complex");
-        assert_refused(call(NOTHING, &simple(VOID, &[99])), "99 is not a type");
+        assert_refused(call(NOTHING, &simple(VOID, &[99])), "99 is not a libffi type");
         assert_refused(call(NOTHING, &simple(VOID, &[VOID])), "void");
         assert_refused(call(NOTHING, &|_| (u32::MAX - 3, 0)), "outside of memory");
         assert_refused(call(NOTHING, &|guest| (guest.put_words(&[0, 1, u32::MAX, 0, 0, 0, 1]), 0)), "outside");
-        assert_refused(call(NOTHING, &|guest| (guest.put_words(&[0, u32::MAX, 0, 0, 0, 0, 0]), 0)), "the most");
-        assert_refused(call(NOTHING, &|guest| (guest.put_words(&[0, 1, 0, 0, 0, 0, 2]), 0)), "2 of 1 arguments");
+        assert_refused(call(NOTHING, &|guest| (guest.put_words(&[0, u32::MAX, 0, 0, 0, 0, 0]), 0)), "the maximum");
+        assert_refused(call(NOTHING, &|guest| (guest.put_words(&[0, 1, 0, 0, 0, 0, 2]), 0)), "2 fixed of 1 arguments");
     });
 }
 
 #[test]
-fn structures_that_cannot_be_end_the_program_with_the_reason() {
+fn invalid_structures_end_the_program_with_the_reason() {
     on_guest_thread(|| {
         let call = |make: &dyn Fn(&mut Guest) -> u32| {
             let mut guest = guest();
@@ -353,7 +353,7 @@ fn a_closure_takes_every_kind_of_argument() {
 }
 
 #[test]
-fn a_closure_can_be_called_through_libffi() {
+fn closure_can_be_called_through_libffi() {
     on_guest_thread(|| {
         let mut guest = guest();
         let (_, code) = guest.times_ten(1);
@@ -367,12 +367,12 @@ fn a_closure_can_be_called_through_libffi() {
 }
 
 #[test]
-fn freed_slots_are_used_again_and_others_cannot_be_freed() {
+fn only_own_closures_are_freed_and_their_slots_reused() {
     on_guest_thread(|| {
         let mut guest = guest();
         let (first, code) = guest.times_ten(1);
         let (_, other) = guest.times_ten(2);
-        // Not closures: a forged one that names a function of the program's, and one that names a closure's slot.
+        // Not closures: a forged one that names a function of the program, and one that names another closure's slot.
         for slot in [NOTHING, other] {
             let forged = guest.put_words(&[slot]);
             guest.call::<()>("closure_free", forged);
@@ -400,7 +400,7 @@ fn a_freed_closure_cannot_be_called() {
 }
 
 #[test]
-fn a_slot_that_is_not_the_closures_own_cannot_be_prepared() {
+fn closure_cannot_be_prepared_in_a_foreign_slot() {
     on_guest_thread(|| {
         let mut guest = guest();
         let (closure, _) = guest.times_ten(1);
@@ -418,7 +418,7 @@ fn a_slot_that_is_not_the_closures_own_cannot_be_prepared() {
 }
 
 #[test]
-fn a_closure_whose_description_was_overwritten_ends_the_program() {
+fn overwriting_a_closure_description_ends_the_program() {
     on_guest_thread(|| {
         for (offset, value) in [(4, 3), (4, u32::MAX), (12, u32::MAX), (8, u32::MAX)] {
             let mut guest = guest();
@@ -434,7 +434,7 @@ fn a_closure_whose_description_was_overwritten_ends_the_program() {
 }
 
 #[test]
-fn a_closure_whose_target_is_no_callback_ends_the_program() {
+fn closure_with_an_invalid_target_ends_the_program() {
     on_guest_thread(|| {
         for (target, why) in [(0, "no function"), (NOTHING, "not libffi's callback"), (u32::MAX, "not a function")] {
             let mut guest = guest();
@@ -448,13 +448,13 @@ fn a_closure_whose_target_is_no_callback_ends_the_program() {
 }
 
 #[test]
-fn making_closures_for_ever_costs_nothing() {
+fn closures_can_be_created_and_freed_without_limit() {
     on_guest_thread(|| {
         let mut guest = guest();
         let int = guest.simple(INT);
         let cif = guest.cif(int, &[int], 1);
         let code = guest.put_words(&[0]);
-        // More often than an instance may make host functions.
+        // More often than an instance may create host functions.
         for _ in 0..70_000 {
             let closure = guest.call::<u32>("closure_alloc", (4, code));
             let slot = guest.word(code);
@@ -465,7 +465,7 @@ fn making_closures_for_ever_costs_nothing() {
 }
 
 #[test]
-fn closures_live_on_in_a_copy() {
+fn copy_has_the_closures_of_its_original() {
     on_guest_thread(|| {
         let mut original = guest();
         let (_, code) = original.times_ten(5);

@@ -1,4 +1,4 @@
-//! Compiles and starts a guest, and talks to it.
+//! Compiles, starts and calls a guest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use belljar_emscripten::program::Source;
 use belljar_emscripten::translate::{self, Options};
 use belljar_emscripten::wasmtime::{self, Module, WasmResults};
 use belljar_emscripten::{
-    Engine, HardStop, Instance, InstanceError, Program, Setup, Snapshot, WorkingSet, snapshot, thread,
+    Engine, Instance, InstanceConfig, InstanceError, InterruptMode, Program, Snapshot, WorkingSet, guest_thread,
+    snapshot,
 };
 use sha2::{Digest, Sha256};
 
-/// What every guest here begins with: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
-/// never freed, and `__dl_seterr`, which keeps the message at 8192.
+/// The definitions that all guests share: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
+/// never freed, and `__dl_seterr`, which stores the message at 8192.
 const PRELUDE: &str = r#"
   (memory (export "memory") 64 256)
   (table (export "__indirect_function_table") 8 funcref)
@@ -30,10 +31,10 @@ const PRELUDE: &str = r#"
   (func (export "free") (param i32))
   (func (export "__dl_seterr") (param i32 i32) i32.const 8192 local.get 0 i32.const 1001 memory.copy)
 "#;
-/// Where `__dl_seterr` leaves the message.
+/// The address where `__dl_seterr` stores the message.
 const DLERROR: u32 = 8192;
 
-/// A module with the prelude between its `imports` and its `body`.
+/// Assembles a module with the prelude between its `imports` and its `body`.
 pub(crate) fn module(imports: &str, body: &str) -> Vec<u8> {
     assemble(&format!("(module {imports} {PRELUDE} {body})"))
 }
@@ -42,7 +43,7 @@ pub(crate) fn assemble(text: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Compiles libraries and counts how often it is asked to.
+/// A compiler of libraries that counts its calls.
 pub(crate) struct Compiler {
     engine: wasmtime::Engine,
     pub(crate) compiled: AtomicUsize,
@@ -71,7 +72,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts `wasm` with `files` installed. Only exports in `keep` stay, besides those that the machine wants.
+    /// Starts `wasm` with `files` installed. Keeps only the exports in `keep` and those that the host needs.
     pub(crate) fn start(wasm: &[u8], keep: &[&str], files: &[(&str, Vec<u8>)]) -> Self {
         Self::start_with(wasm, keep, files, |_| {})
     }
@@ -80,18 +81,18 @@ impl Guest {
         wasm: &[u8],
         keep: &[&str],
         files: &[(&str, Vec<u8>)],
-        change: impl FnOnce(&mut Setup),
+        change: impl FnOnce(&mut InstanceConfig),
     ) -> Self {
-        let engine = Engine::new(HardStop::Safepoint).unwrap();
+        let engine = Engine::new(InterruptMode::Safepoint).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let keep: BTreeSet<String> = keep.iter().map(|&name| name.to_owned()).collect();
         let options = Options { keep_exports: Some(keep), safepoints: true, ..Options::default() };
-        let source = Source { wasm, options, residents: vec![] };
+        let source = Source { wasm, options, helpers: vec![] };
         Program::compile(&engine, &source, directory.path()).unwrap();
         let compiler = Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });
-        // SAFETY: the files were written a moment ago by `Program::compile`, and nobody else knows the directory.
+        // SAFETY: `Program::compile` just wrote the files, and no other code has access to the directory.
         let program = unsafe { Program::open(&engine, directory.path(), Some(compiler.clone()), |_| Ok(())) }.unwrap();
-        // The symbols are read when they are first needed, which may be after the directory is gone.
+        // The symbols are read on first use, which may be after the directory is removed.
         program.symbols().unwrap();
 
         let mut layer = LayerBuilder::new();
@@ -99,10 +100,10 @@ impl Guest {
             layer.file(path, bytes.clone()).unwrap();
         }
         let layer = layer.finish("libraries");
-        let mut setup = Setup::sealed();
-        setup.files.add_layer(layer.clone());
-        change(&mut setup);
-        let instance = program.instantiate(setup).unwrap();
+        let mut config = InstanceConfig::isolated();
+        config.files.add_layer(layer.clone());
+        change(&mut config);
+        let instance = program.instantiate(config).unwrap();
         Self { instance, compiler, layer }
     }
 
@@ -118,7 +119,7 @@ impl Guest {
         self.instance.call(export, parameters)
     }
 
-    /// Memory of the guest's for `bytes`, which are copied there.
+    /// Allocates guest memory and copies `bytes` into it.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> u32 {
         let address = self.call("malloc", bytes.len() as u32);
         self.instance.memory().write(address, bytes).unwrap();
@@ -134,7 +135,7 @@ impl Guest {
         self.instance.memory().read_u32(address).unwrap()
     }
 
-    /// `dlopen`, as libc does it: the handle, or what `dlerror` says.
+    /// Calls `dlopen` as libc does. Returns the handle, or the message of `dlerror`.
     pub(crate) fn open(&mut self, path: &str, flags: u32) -> Result<u32, String> {
         let mut dso = vec![0; 36];
         dso[4..8].copy_from_slice(&flags.to_le_bytes());
@@ -147,7 +148,7 @@ impl Guest {
         }
     }
 
-    /// `dlsym`.
+    /// Calls `dlsym`.
     pub(crate) fn symbol(&mut self, handle: u32, name: &str) -> Result<u32, String> {
         let name = self.put(format!("{name}\0").as_bytes());
         match self.call("symbol", (handle, name)) {
@@ -173,12 +174,12 @@ impl Guest {
         self.instance.snapshot(&file, vec![], WorkingSet::default())?;
         let program = self.instance.program().clone();
         let snapshot = Snapshot::open(file, &program, std::slice::from_ref(&self.layer))?;
-        let instance = program.restore(&snapshot, Setup::sealed())?;
+        let instance = program.restore(&snapshot, InstanceConfig::isolated())?;
         Ok(Self { instance, compiler: self.compiler.clone(), layer: self.layer.clone() })
     }
 }
 
-/// Runs a test where guests can run.
+/// Runs a test on a guest thread.
 pub(crate) fn on_guest_thread(test: impl FnOnce() + Send) {
-    thread::run("test", test).unwrap();
+    guest_thread::run("test", test).unwrap();
 }

@@ -1,14 +1,14 @@
-//! Loading side modules: what they need, where it is looked for, how they start, how they fail.
+//! Tests of loading side modules: dependencies, the search path, initialisation and errors.
 
 use std::sync::atomic::Ordering;
 
 use belljar_emscripten::InstanceError;
-use belljar_emscripten::host::Termination;
+use belljar_emscripten::termination::Termination;
 
 use crate::guest::on_guest_thread;
 use crate::side_module::{GLOBAL, LOCAL, NOLOAD, guest, library};
 
-/// A library with 11 at `b_data`, and functions that give it and where they are.
+/// A library with 11 at `b_data`, and functions that return it and their addresses.
 fn provider() -> Vec<u8> {
     library(
         "(mem-info (memory 8 2) (table 1 0))",
@@ -25,7 +25,7 @@ fn provider() -> Vec<u8> {
     )
 }
 
-/// A library that needs `libb.so`, and adds up what it finds there, in the main module and in its own data.
+/// A library that needs `libb.so`, and sums values from that library, the main module and its own data.
 fn consumer() -> Vec<u8> {
     library(
         r#"(mem-info (memory 16 4) (table 0 0)) (needed "libb.so")"#,
@@ -59,17 +59,17 @@ fn consumer() -> Vec<u8> {
 }
 
 #[test]
-fn a_library_is_linked_with_the_library_it_needs_and_the_main_module() {
+fn library_links_with_its_dependency_and_the_main_module() {
     on_guest_thread(|| {
         let mut guest = guest(&[("/lib/liba.so", consumer()), ("/lib/libb.so", provider())]);
         let a = guest.open("/lib/liba.so", LOCAL).unwrap();
         assert_eq!(guest.run(a, "a_sum"), 11 + 7 + 42 + 11 + 1);
         assert_eq!(guest.run(a, "a_bss"), 5, "the start function ran");
         assert_eq!(guest.run(a, "a_aligned"), 0);
-        // Relocations (1), then the constructors of what is needed (2), then its own (1: data was ready, 3).
+        // Relocations (1), the constructors of the dependency (2), and its own constructors (1: the data was ready, 3).
         let notes = guest.symbol(0, "notes").unwrap();
         assert_eq!(guest.word(notes), 1213);
-        // A handle finds what its library needs, too.
+        // A handle also finds symbols of dependencies.
         assert_eq!(guest.run(a, "b_value"), 11);
     });
 }
@@ -89,7 +89,7 @@ fn a_function_has_one_address_in_all_modules() {
 }
 
 #[test]
-fn host_functions_have_one_address_and_can_be_called_through_it() {
+fn host_function_has_one_callable_address() {
     on_guest_thread(|| {
         let clock = library(
             "(mem-info (memory 0 0) (table 0 0))",
@@ -124,7 +124,7 @@ fn a_path_is_loaded_once() {
 }
 
 #[test]
-fn noload_refuses_what_is_not_loaded() {
+fn noload_refuses_libraries_that_are_not_loaded() {
     on_guest_thread(|| {
         let mut guest = guest(&[("/lib/libb.so", provider())]);
         assert_eq!(guest.open("/lib/libb.so", NOLOAD), Err("'/lib/libb.so' is not loaded".into()));
@@ -151,7 +151,7 @@ fn libraries_that_need_each_other_are_loaded_once_each() {
         let mut guest =
             guest(&[("/lib/ping.so", half("ping", "pong", 1)), ("/lib/pong.so", half("pong", "ping", 100))]);
         let ping = guest.open("/lib/ping.so", LOCAL).unwrap();
-        // Four turns, beginning with pong.
+        // Four calls, beginning with pong.
         assert_eq!(guest.run(ping, "ping_start"), 202);
         assert_eq!(guest.run(ping, "pong_start"), 202);
         assert_eq!(guest.compiler.compiled.load(Ordering::Relaxed), 2);
@@ -159,7 +159,7 @@ fn libraries_that_need_each_other_are_loaded_once_each() {
 }
 
 #[test]
-fn needed_libraries_are_found_by_runtime_path_and_beside_the_library() {
+fn dependencies_are_found_by_run_path_and_library_directory() {
     on_guest_thread(|| {
         let needs = |sections: &str| {
             let body = r#"(import "env" "b_value" (func $b_value (result i32)))
@@ -179,7 +179,7 @@ fn needed_libraries_are_found_by_runtime_path_and_beside_the_library() {
         }
         assert_eq!(
             guest.open("/site/alone/z.so", LOCAL),
-            Err("cannot find the library 'libb.so'; looked for it in /site/alone:/usr/lib:/lib".into())
+            Err("library 'libb.so' not found in /site/alone:/usr/lib:/lib".into())
         );
     });
 }
@@ -207,7 +207,7 @@ fn a_library_that_the_guest_wrote_or_changed_is_refused() {
 }
 
 #[test]
-fn the_copy_of_a_library_that_libc_makes_in_memory_is_not_looked_at() {
+fn library_bytes_in_guest_memory_are_not_used() {
     on_guest_thread(|| {
         let mut guest = guest(&[("/lib/libb.so", provider())]);
         let bytes = guest.put(b"forged");
@@ -225,11 +225,11 @@ fn the_copy_of_a_library_that_libc_makes_in_memory_is_not_looked_at() {
 }
 
 #[test]
-fn a_file_that_is_no_library_is_an_error_that_says_so() {
+fn loading_a_text_file_reports_that_it_is_not_a_library() {
     on_guest_thread(|| {
         let mut guest = guest(&[("/lib/text.so", b"%s is no wasm".to_vec())]);
         let error = guest.open("/lib/text.so", LOCAL).unwrap_err();
-        assert!(error.starts_with("'/lib/text.so' cannot be loaded: it is not a side module"), "{error}");
+        assert!(error.starts_with("failed to load '/lib/text.so': not a side module"), "{error}");
     });
 }
 
@@ -256,18 +256,18 @@ fn an_undefined_function_is_an_error_when_it_is_called() {
 }
 
 #[test]
-fn a_function_used_with_another_signature_is_an_error_that_names_it() {
+fn signature_mismatch_error_names_the_function() {
     on_guest_thread(|| {
         let wrong =
             library("(mem-info (memory 0 0) (table 0 0))", r#"(import "env" "main_answer" (func (param i64)))"#);
         let mut guest = guest(&[("/lib/wrong.so", wrong)]);
         let error = guest.open("/lib/wrong.so", LOCAL).unwrap_err();
-        assert!(error.contains("'/lib/wrong.so' uses 'main_answer' as something else"), "{error}");
+        assert!(error.contains("'/lib/wrong.so' imports 'main_answer' with another type"), "{error}");
     });
 }
 
 #[test]
-fn a_failed_load_leaves_nothing_and_can_be_tried_again() {
+fn failed_load_has_no_effect_and_can_be_retried() {
     on_guest_thread(|| {
         let wants = library(
             r#"(mem-info (memory 0 0) (table 0 0)) (needed "libb.so")"#,
@@ -281,7 +281,7 @@ fn a_failed_load_leaves_nothing_and_can_be_tried_again() {
         );
         let files = [("/lib/wants.so", wants), ("/lib/has.so", has), ("/lib/libb.so", provider())];
         let mut guest = guest(&files);
-        let undefined = Err("undefined symbol 'missing', which '/lib/wants.so' needs".to_owned());
+        let undefined = Err("undefined symbol 'missing' required by '/lib/wants.so'".to_owned());
         assert_eq!(guest.open("/lib/wants.so", GLOBAL), undefined);
         assert_eq!(guest.open("/lib/libb.so", NOLOAD), Err("'/lib/libb.so' is not loaded".into()));
         let notes = guest.symbol(0, "notes").unwrap();
@@ -294,7 +294,7 @@ fn a_failed_load_leaves_nothing_and_can_be_tried_again() {
 }
 
 #[test]
-fn an_exception_in_a_constructor_reaches_the_program_and_the_library_is_not_there() {
+fn exception_in_a_constructor_propagates_and_unloads_the_library() {
     on_guest_thread(|| {
         let throws = library(
             "(mem-info (memory 0 0) (table 0 0))",
@@ -368,14 +368,14 @@ fn thread_local_symbols_are_relative_to_their_base() {
 }
 
 #[test]
-fn dlsym_says_what_it_does_not_find() {
+fn dlsym_error_names_the_missing_symbol() {
     on_guest_thread(|| {
         let mut guest = guest(&[("/lib/libb.so", provider())]);
         let b = guest.open("/lib/libb.so", LOCAL).unwrap();
         assert_eq!(guest.symbol(b, "100%s"), Err("unknown symbol '100%%s' in '/lib/libb.so'".into()));
         assert!(guest.symbol(b, "__wasm_call_ctors").is_err());
         assert_eq!(guest.symbol(0, "b_value"), Err("unknown symbol 'b_value' in '__main__'".into()));
-        assert_eq!(guest.symbol(64, "b_value"), Err("invalid handle 0x40: no library was loaded with it".into()));
+        assert_eq!(guest.symbol(64, "b_value"), Err("invalid library handle 0x40".into()));
         assert_eq!(guest.call::<i32>("symbol", (b, u32::MAX)), 0);
         assert_eq!(guest.call::<i32>("open", u32::MAX - 8), 0);
     });

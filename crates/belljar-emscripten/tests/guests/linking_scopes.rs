@@ -1,9 +1,9 @@
-//! Which definition a library sees: `RTLD_LOCAL`, `RTLD_GLOBAL`, weak symbols.
+//! Tests of lookup scopes: `RTLD_LOCAL`, `RTLD_GLOBAL`, weak symbols.
 
 use crate::guest::on_guest_thread;
 use crate::side_module::{GLOBAL, LOCAL, guest, library};
 
-/// A library that defines `colour` and can tell what it, and the rest, take it to be.
+/// A library that defines `colour`, and functions that return how the library itself resolves it.
 fn painter(colour: i32) -> Vec<u8> {
     library(
         "(mem-info (memory 0 0) (table 0 0))",
@@ -18,7 +18,7 @@ fn painter(colour: i32) -> Vec<u8> {
     )
 }
 
-/// A library that uses `colour` and defines none.
+/// A library that uses `colour` without defining it.
 fn viewer(needed: &str, weak: &str) -> Vec<u8> {
     library(
         &format!("(mem-info (memory 0 0) (table 0 0)) {needed} {weak}"),
@@ -29,10 +29,10 @@ fn viewer(needed: &str, weak: &str) -> Vec<u8> {
     )
 }
 
-const UNDEFINED: &str = "undefined symbol 'colour', which '/lib/viewer.so' needs";
+const UNDEFINED: &str = "undefined symbol 'colour' required by '/lib/viewer.so'";
 
 #[test]
-fn local_symbols_are_seen_by_their_library_and_those_that_need_it_alone() {
+fn local_symbols_are_visible_to_dependents_only() {
     on_guest_thread(|| {
         let needs_red = viewer(r#"(needed "red.so")"#, "");
         let mut guest = guest(&[
@@ -55,7 +55,7 @@ fn local_symbols_are_seen_by_their_library_and_those_that_need_it_alone() {
 }
 
 #[test]
-fn the_first_global_definition_serves_everyone_after_it() {
+fn first_global_definition_takes_precedence() {
     on_guest_thread(|| {
         let files = [("/lib/red.so", painter(1)), ("/lib/green.so", painter(2)), ("/lib/viewer.so", viewer("", ""))];
         let mut guest = guest(&files);
@@ -71,14 +71,14 @@ fn the_first_global_definition_serves_everyone_after_it() {
 }
 
 #[test]
-fn a_local_library_becomes_global_when_it_is_opened_so() {
+fn local_library_becomes_global_when_reopened_as_global() {
     on_guest_thread(|| {
         let needs_red = viewer(r#"(needed "red.so")"#, "");
         let files = [("/lib/red.so", painter(1)), ("/lib/needs-red.so", needs_red), ("/lib/viewer.so", viewer("", ""))];
         let mut guest = guest(&files);
         guest.open("/lib/needs-red.so", LOCAL).unwrap();
         assert_eq!(guest.open("/lib/viewer.so", LOCAL), Err(UNDEFINED.into()));
-        // With what it needs.
+        // Its dependencies become global too.
         guest.open("/lib/needs-red.so", GLOBAL).unwrap();
         let viewer = guest.open("/lib/viewer.so", LOCAL).unwrap();
         assert_eq!(guest.run(viewer, "view"), 1);

@@ -1,11 +1,11 @@
-//! Libraries in snapshots.
+//! Tests of libraries in snapshots.
 
 use std::sync::atomic::Ordering;
 
 use crate::guest::on_guest_thread;
 use crate::side_module::{GLOBAL, LOCAL, guest, library};
 
-/// A library that counts in its own memory, and knows addresses of everyone's.
+/// A library that counts in its own memory, and imports addresses of the main module and the host.
 fn counter() -> Vec<u8> {
     library(
         r#"(mem-info (memory 8 2) (table 1 0))"#,
@@ -27,7 +27,7 @@ fn counter() -> Vec<u8> {
     )
 }
 
-/// A library that uses the counter, which it needs.
+/// A library that uses the counter, on which it depends.
 fn user() -> Vec<u8> {
     library(
         r#"(mem-info (memory 0 0) (table 0 0)) (needed "counter.so")"#,
@@ -38,7 +38,7 @@ fn user() -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_has_the_libraries_of_its_original_as_they_were() {
+fn copy_has_the_libraries_of_its_original() {
     on_guest_thread(|| {
         let mut original = guest(&[("/lib/counter.so", counter()), ("/lib/user.so", user())]);
         let handle = original.open("/lib/user.so", LOCAL).unwrap();
@@ -78,9 +78,10 @@ fn a_copy_loads_further_libraries() {
 }
 
 #[test]
-fn variables_of_a_library_that_are_not_in_memory_are_in_the_copy() {
+fn copy_has_the_mutable_globals_of_a_library() {
     on_guest_thread(|| {
-        // What `wasm-ld` makes of addresses of a module's own data: globals that the start function relocates.
+        // The form in which `wasm-ld` stores addresses of a module's own data: globals that the start function
+        // relocates.
         let own = library(
             "(mem-info (memory 8 2) (table 0 0))",
             r#"
@@ -108,7 +109,7 @@ fn variables_of_a_library_that_are_not_in_memory_are_in_the_copy() {
 }
 
 #[test]
-fn a_place_left_by_a_failed_load_is_not_in_the_copy() {
+fn failed_load_leaves_no_entry_in_the_copy() {
     on_guest_thread(|| {
         let throws = library(
             r#"(mem-info (memory 0 0) (table 0 0))"#,
@@ -118,7 +119,7 @@ fn a_place_left_by_a_failed_load_is_not_in_the_copy() {
             (func (export "__wasm_call_ctors") i32.const 12288 call $dlopen drop i32.const 1 throw $cpp)"#,
         );
         let mut original = guest(&[("/lib/counter.so", counter()), ("/lib/throws.so", throws)]);
-        // Its constructor loads a library, which stays, and then throws.
+        // The constructor loads a library, which remains, and then throws.
         let mut dso = vec![0; 36];
         dso.extend(b"/lib/counter.so\0");
         original.instance.memory().write(12288, &dso).unwrap();
@@ -140,7 +141,7 @@ fn a_snapshot_whose_library_has_changed_is_refused() {
         original.open("/lib/counter.so", LOCAL).unwrap();
         original.instance.host_mut().files.write_file("/lib/counter.so", b"changed").unwrap();
         let error = original.copy().err().unwrap().to_string();
-        assert_eq!(error, "the snapshot does not fit: it uses the library /lib/counter.so, which is not there");
+        assert_eq!(error, "failed to use the snapshot: its library /lib/counter.so is missing");
         assert_eq!(original.compiler.compiled.load(Ordering::Relaxed), 1);
     });
 }

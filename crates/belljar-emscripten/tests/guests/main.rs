@@ -1,6 +1,6 @@
-//! Small guests written as WAT, each made for one behaviour of the machine.
+//! Tests with small guests written in WAT, each for one behaviour of the host.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests say what they expect by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod foreign_calls;
 mod guest;

@@ -8,7 +8,7 @@ pub(crate) const NOLOAD: u32 = 4;
 
 /// A main module whose libraries can call `main_answer`, and find 42 at `main_data`.
 ///
-/// Libraries note what they do with `note`, which appends a digit to the number at `notes`.
+/// Libraries record their actions with `note`, which appends a digit to the number at `notes`.
 const MAIN: &str = r#"
   (global (export "main_data") i32 (i32.const 4096))
   (global (export "notes") i32 (i32.const 4104))
@@ -35,7 +35,7 @@ const MAIN: &str = r#"
     end)
 "#;
 
-/// A guest with libraries in `files`.
+/// Starts a guest with the libraries in `files`.
 pub(crate) fn guest(files: &[(&str, Vec<u8>)]) -> Guest {
     let imports = r#"
       (import "env" "_dlopen_js" (func $dlopen (param i32) (result i32)))
@@ -44,9 +44,9 @@ pub(crate) fn guest(files: &[(&str, Vec<u8>)]) -> Guest {
     Guest::start(&module(imports, MAIN), &keep, files)
 }
 
-/// A side module. `sections` are those of `dylink.0`.
+/// Assembles a side module. `sections` are those of `dylink.0`.
 ///
-/// The body may use `$base` and `$table` for its bases and `$stack` for the stack pointer, and starts with imports.
+/// The body starts with imports, and may use `$base` and `$table` for its bases and `$stack` for the stack pointer.
 pub(crate) fn library(sections: &str, body: &str) -> Vec<u8> {
     assemble(&format!(
         r#"(module

@@ -1,9 +1,9 @@
-//! System calls that are not about files: time, the environment, randomness, memory, the end of the process.
+//! Tests of system calls other than those on files: time, the environment, randomness, memory, the end of the process.
 
 use belljar_emscripten::InstanceError;
 use belljar_emscripten::console::{Capture, Console, Stream};
-use belljar_emscripten::host::Termination;
 use belljar_emscripten::stop::StopReason;
+use belljar_emscripten::termination::Termination;
 
 use crate::guest::{Guest, module, on_guest_thread};
 
@@ -91,10 +91,10 @@ const EXPORTS: [&str; 20] = [
 
 const EFAULT: i32 = 21;
 const EINVAL: i32 = 28;
-/// The guest's memory ends at 4 MiB.
+/// The end of the guest's memory, 4 MiB.
 const END: u32 = 4 << 20;
 
-fn guest_with(change: impl FnOnce(&mut belljar_emscripten::Setup)) -> Guest {
+fn guest_with(change: impl FnOnce(&mut belljar_emscripten::InstanceConfig)) -> Guest {
     let keep = [&EXPORTS[..], &["clock_res_get"]].concat();
     Guest::start_with(&module(IMPORTS, BODY), &keep, &[], change)
 }
@@ -111,7 +111,7 @@ fn termination(result: Result<(), InstanceError>) -> Termination {
 }
 
 #[test]
-fn the_ways_to_end_have_their_names() {
+fn every_way_to_end_is_reported_distinctly() {
     on_guest_thread(|| {
         assert_eq!(termination(guest().try_call("proc_exit", 3)), Termination::Exit(3));
         assert_eq!(termination(guest().try_call("abort", ())), Termination::Abort("abort() was called".into()));
@@ -125,11 +125,11 @@ fn the_ways_to_end_have_their_names() {
 }
 
 #[test]
-fn exit_runs_what_was_registered_and_flushes() {
+fn exit_runs_atexit_functions_and_flushes() {
     on_guest_thread(|| {
         let output = Capture::default();
         let console = Console::new(Box::new(output.clone()), Box::new(std::io::empty()), 1000);
-        let mut guest = guest_with(|setup| setup.console = console);
+        let mut guest = guest_with(|config| config.console = console);
         assert_eq!(termination(guest.try_call("exit", 4)), Termination::Exit(4));
         assert_eq!(output.take(), [(Stream::Stdout, b"flushed\n".to_vec())]);
         assert_eq!(guest.word(4096), 1);
@@ -137,11 +137,11 @@ fn exit_runs_what_was_registered_and_flushes() {
 }
 
 #[test]
-fn messages_for_the_console_go_to_the_standard_streams_within_the_limit() {
+fn console_messages_go_to_standard_streams_within_the_limit() {
     on_guest_thread(|| {
         let output = Capture::default();
         let console = Console::new(Box::new(output.clone()), Box::new(std::io::empty()), 10);
-        let mut guest = guest_with(|setup| setup.console = console);
+        let mut guest = guest_with(|config| config.console = console);
         let text = guest.put(b"hello\0");
         guest.call::<()>("log", (2, text));
         assert_eq!(termination(guest.try_call("log", (1, text))), Termination::OutputLimit { limit: 10 });
@@ -150,9 +150,9 @@ fn messages_for_the_console_go_to_the_standard_streams_within_the_limit() {
 }
 
 #[test]
-fn the_environment_is_what_the_host_set() {
+fn environment_is_set_by_the_host() {
     on_guest_thread(|| {
-        let mut guest = guest_with(|setup| setup.environment = vec!["A=1".into(), "LONGER=two".into()]);
+        let mut guest = guest_with(|config| config.environment = vec!["A=1".into(), "LONGER=two".into()]);
         let sizes = guest.put_words(&[0, 0]);
         assert_eq!(guest.call::<i32>("environ_sizes_get", (sizes, sizes + 4)), 0);
         assert_eq!((guest.word(sizes), guest.word(sizes + 4)), (2, 15));
@@ -168,7 +168,7 @@ fn the_environment_is_what_the_host_set() {
 }
 
 #[test]
-fn random_bytes_fill_what_is_asked_for_and_no_more() {
+fn random_get_fills_exactly_the_buffer() {
     on_guest_thread(|| {
         let mut guest = guest();
         let buffer = guest.put(&[0; 100_002]);
@@ -208,7 +208,7 @@ fn clocks_answer_in_nanoseconds() {
 #[test]
 fn a_sleeping_guest_does_not_burn_the_processor() {
     on_guest_thread(|| {
-        // Spinning, it would look some hundred thousand times.
+        // Without host sleeps, it would read the clock some hundred thousand times.
         let looks = guest().call::<u32>("sleep", 300.0);
         assert!(looks < 2000, "{looks}");
     });
@@ -219,7 +219,7 @@ fn a_signal_ends_a_sleep_and_a_stop_ends_the_program() {
     on_guest_thread(|| {
         let mut guest = guest();
         let hour = 3_600_000.0;
-        let stop = guest.instance.stop_switch();
+        let stop = guest.instance.stop_handle();
         std::thread::scope(|scope| {
             scope.spawn(|| stop.interrupt(2));
             guest.call::<i32>("sleep", hour);
@@ -231,7 +231,7 @@ fn a_signal_ends_a_sleep_and_a_stop_ends_the_program() {
 }
 
 #[test]
-fn the_calendar_is_utc_and_takes_any_time() {
+fn calendar_is_utc_and_accepts_any_time() {
     on_guest_thread(|| {
         let mut guest = guest();
         let tm = guest.put(&[0xff; 44]);
@@ -256,7 +256,7 @@ fn the_calendar_is_utc_and_takes_any_time() {
 #[test]
 fn memory_grows_up_to_the_limit_and_no_further() {
     on_guest_thread(|| {
-        let mut guest = guest_with(|setup| setup.limits.memory = 6 << 20);
+        let mut guest = guest_with(|config| config.limits.memory = 6 << 20);
         assert_eq!(guest.call::<u32>("heap_max", ()), 6 << 20);
         assert_eq!(guest.call::<i32>("resize_heap", END + 1), 1);
         let grown = guest.call::<u32>("pages", ());
@@ -282,7 +282,7 @@ fn a_signal_handler_is_called_and_a_wild_one_is_a_trap() {
 }
 
 #[test]
-fn names_are_cut_to_their_buffer() {
+fn program_name_is_truncated_to_its_buffer() {
     on_guest_thread(|| {
         let mut guest = guest();
         let buffer = guest.put(&[0xff; 20]);
@@ -297,6 +297,6 @@ fn names_are_cut_to_their_buffer() {
 }
 
 #[test]
-fn there_are_no_sockets() {
+fn connect_fails_as_not_a_socket() {
     on_guest_thread(|| assert_eq!(guest().call::<i32>("connect", ()), -57));
 }

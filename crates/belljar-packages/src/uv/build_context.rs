@@ -1,5 +1,5 @@
-//! What uv's resolver wants for building packages from source: here every build is refused, and there is no
-//! interpreter that could build.
+//! The build context that uv's resolver requires. It rejects every build from source and has no interpreter to build
+//! with.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ use uv_types::{
 };
 use uv_workspace::WorkspaceCache;
 
-/// The answer to every wish to build.
+/// The error that every build fails with.
 #[derive(Debug, thiserror::Error)]
-#[error("packages are never built from source here")]
-pub(super) struct NoBuilds;
+#[error("building packages from source is not supported")]
+pub(super) struct RejectBuilds;
 
-impl uv_errors::Hint for NoBuilds {}
+impl uv_errors::Hint for RejectBuilds {}
 
-impl IsBuildBackendError for NoBuilds {
+impl IsBuildBackendError for RejectBuilds {
     fn is_build_backend_error(&self) -> bool {
         false
     }
 }
 
-/// A build: there is none.
-pub(super) enum Never {}
+/// The type of builds. It has no values, since builds are never started.
+pub(super) enum Unbuildable {}
 
-impl SourceBuildTrait for Never {
+impl SourceBuildTrait for Unbuildable {
     async fn metadata(&mut self) -> Result<Option<PathBuf>, AnyErrorBuild> {
         match *self {}
     }
@@ -44,16 +44,16 @@ impl SourceBuildTrait for Never {
     }
 }
 
-/// The context of one resolution.
-pub(super) struct WheelsOnly {
+/// The build context of one resolution.
+pub(super) struct WheelOnlyBuildContext {
     cache: Cache,
     locations: IndexLocations,
     metadata: DependencyMetadata,
     capabilities: IndexCapabilities,
     options: BuildOptions,
-    // What only builds use, empty.
+    // Empty values that are used by builds only.
     git: GitResolver,
-    arena: BuildArena<Never>,
+    arena: BuildArena<Unbuildable>,
     config_settings: ConfigSettings,
     package_config_settings: PackageConfigSettings,
     sources: NoSources,
@@ -62,10 +62,10 @@ pub(super) struct WheelsOnly {
     extra_build_variables: ExtraBuildVariables,
 }
 
-impl WheelsOnly {
-    /// `metadata`: dependencies that are known without asking the wheel.
+impl WheelOnlyBuildContext {
+    /// Creates a context. `metadata` has the dependencies that are known without reading the wheels.
     pub(super) fn new(cache: Cache, locations: IndexLocations, metadata: DependencyMetadata) -> Self {
-        WheelsOnly {
+        WheelOnlyBuildContext {
             cache,
             locations,
             metadata,
@@ -83,18 +83,18 @@ impl WheelsOnly {
     }
 }
 
-/// Wheels of any kind, nothing from source.
+/// Returns options that allow all wheels and no builds.
 pub(super) fn build_options() -> BuildOptions {
     BuildOptions::new(NoBinary::None, NoBuild::All)
 }
 
-#[expect(refining_impl_trait_internal, reason = "naming the error is shorter, and nobody but uv sees it")]
-impl BuildContext for WheelsOnly {
-    type SourceDistBuilder = Never;
+#[expect(refining_impl_trait_internal, reason = "naming the error type is shorter, and only uv uses it")]
+impl BuildContext for WheelOnlyBuildContext {
+    type SourceDistBuilder = Unbuildable;
 
     fn interpreter(&self) -> impl Future<Output = &Interpreter> + '_ {
-        // uv asks for it when it builds or inspects source, which `NoBuild::All` rules out. Waiting forever ends in
-        // the installation's deadline; there is no value to give.
+        // uv uses the interpreter to build or inspect source distributions, which `NoBuild::All` rules out. The context
+        // has none to return; waiting forever would end at the installation's deadline.
         std::future::pending()
     }
 
@@ -106,7 +106,7 @@ impl BuildContext for WheelsOnly {
         &self.git
     }
 
-    fn build_arena(&self) -> &BuildArena<Never> {
+    fn build_arena(&self) -> &BuildArena<Unbuildable> {
         &self.arena
     }
 
@@ -158,8 +158,8 @@ impl BuildContext for WheelsOnly {
         &'a self,
         _requirements: &'a [Requirement],
         _stack: &'a BuildStack,
-    ) -> Result<ResolvedRequirements, NoBuilds> {
-        Err(NoBuilds)
+    ) -> Result<ResolvedRequirements, RejectBuilds> {
+        Err(RejectBuilds)
     }
 
     async fn install<'a>(
@@ -167,8 +167,8 @@ impl BuildContext for WheelsOnly {
         _requirements: &'a ResolvedRequirements,
         _environment: &'a PythonEnvironment,
         _stack: &'a BuildStack,
-    ) -> Result<Vec<CachedDist>, NoBuilds> {
-        Err(NoBuilds)
+    ) -> Result<Vec<CachedDist>, RejectBuilds> {
+        Err(RejectBuilds)
     }
 
     async fn setup_build<'a>(
@@ -183,8 +183,8 @@ impl BuildContext for WheelsOnly {
         _kind: BuildKind,
         _output: BuildOutput,
         _stack: BuildStack,
-    ) -> Result<Never, NoBuilds> {
-        Err(NoBuilds)
+    ) -> Result<Unbuildable, RejectBuilds> {
+        Err(RejectBuilds)
     }
 
     async fn direct_build<'a>(
@@ -195,7 +195,7 @@ impl BuildContext for WheelsOnly {
         _sources: NoSources,
         _kind: BuildKind,
         _version_id: Option<&'a str>,
-    ) -> Result<Option<DistFilename>, NoBuilds> {
-        Err(NoBuilds)
+    ) -> Result<Option<DistFilename>, RejectBuilds> {
+        Err(RejectBuilds)
     }
 }

@@ -1,4 +1,4 @@
-//! uv's failures in words that help: unknown name, no wheel, conflict, offline, network.
+//! Translation of uv's errors to [`InstallError`]: unknown package, no wheel, conflict, offline, network.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -10,18 +10,18 @@ use uv_errors::Hint;
 use uv_normalize::PackageName;
 use uv_resolver::{NoSolutionError, ResolveError};
 
-use super::engine::{Engine, chain};
-use super::resolve::Demand;
+use super::engine::{Engine, error_chain};
+use super::resolve::ResolveRequest;
 use crate::error::InstallError;
 use crate::requirement::Requirement;
 use crate::suggestions;
 
-/// Versions that are listed in a message, newest first.
-const VERSIONS_SHOWN: usize = 8;
-/// Packages of a failed resolution that are looked at more closely.
-const EXAMINED: usize = 40;
+/// The maximum number of versions, newest first, and of names in a message.
+const MAX_SHOWN: usize = 8;
+/// The maximum number of packages of a failed resolution whose availability is checked.
+const MAX_EXAMINED: usize = 40;
 
-/// What the indexes have of a package.
+/// The versions of a package on the indexes, or the reason that they cannot be listed.
 enum Availability {
     Unknown,
     Offline,
@@ -29,86 +29,95 @@ enum Availability {
     Found(Vec<Version>),
 }
 
-/// One version of a package on an index.
+/// A version of a package on an index.
 struct Version {
     version: uv_pep440::Version,
     wheels: Vec<WheelFilename>,
     has_source: bool,
 }
 
-/// Turns a failed resolution into an error of ours.
-pub(super) async fn failure(
+/// Converts the error of a failed resolution.
+pub(super) async fn install_error(
     engine: &Engine,
-    demand: &Demand,
+    request: &ResolveRequest,
     requirements: &[Requirement],
     error: ResolveError,
 ) -> InstallError {
     match error {
-        ResolveError::NoSolution(error) => no_solution(engine, demand, requirements, &error).await,
-        ResolveError::Client(error) => client(&error),
-        ResolveError::Dependencies(error, ..) => Box::pin(failure(engine, demand, requirements, *error)).await,
-        ResolveError::DisallowedUrl { name, url } => InstallError::Refused {
-            name: name.to_string(),
-            rule: format!("a package asks for it by address ({url}), and packages come from the configured index only"),
-            required_by: None,
-        },
-        ResolveError::PackageUnavailable(name) => unknown(engine, &name),
-        other => {
-            let cause = plain(&chain(&other));
-            match cause.contains("Network connectivity is disabled") {
-                true => InstallError::Offline { what: first_name(requirements) },
-                false => InstallError::Network { cause },
-            }
+        ResolveError::NoSolution(error) => no_solution(engine, request, requirements, &error).await,
+        ResolveError::Client(error) => client_error(&error),
+        ResolveError::Dependencies(error, ..) => Box::pin(install_error(engine, request, requirements, *error)).await,
+        ResolveError::DisallowedUrl { name, url } => {
+            InstallError::UrlDependency { name: name.to_string(), url: url.to_string() }
         }
+        ResolveError::PackageUnavailable(name) => unknown_package(engine, &name),
+        other if is_offline(engine, &other) => InstallError::Offline { name: first_names(requirements) },
+        other => InstallError::Network { cause: plain_line(&error_chain(&other)) },
+    }
+}
+
+/// Returns whether fetching a package's metadata failed because the network is not used.
+fn is_offline(engine: &Engine, error: &ResolveError) -> bool {
+    let error: &uv_distribution::Error = match error {
+        ResolveError::Distribution(error) => error,
+        ResolveError::Dist(_, _, _, error) => error,
+        _ => return false,
+    };
+    match error {
+        uv_distribution::Error::Client(error) => matches!(error.kind(), ErrorKind::Offline(_)),
+        uv_distribution::Error::Reqwest(_) => engine.settings.offline,
+        _ => false,
     }
 }
 
 async fn no_solution(
     engine: &Engine,
-    demand: &Demand,
+    request: &ResolveRequest,
     requirements: &[Requirement],
     error: &NoSolutionError,
 ) -> InstallError {
-    // Those that the code asks for come first: their trouble is the one to tell.
-    let asked: BTreeSet<&str> = requirements.iter().map(Requirement::name).collect();
-    let mut blamed: Vec<&PackageName> = error.packages().collect();
-    blamed.sort_by_key(|name| (!asked.contains(name.as_ref()), (*name).clone()));
-    for name in blamed.into_iter().take(EXAMINED) {
+    // Requirements of the code itself come first, since they are the most useful to report.
+    let direct: BTreeSet<&str> = requirements.iter().map(Requirement::name).collect();
+    let mut packages: Vec<&PackageName> = error.packages().collect();
+    packages.sort_by_key(|name| (!direct.contains(name.as_ref()), (*name).clone()));
+    for name in packages.into_iter().take(MAX_EXAMINED) {
         match availability(engine, name).await {
-            Availability::Unknown if !is_elsewhere(engine, demand, name) => return unknown(engine, name),
-            Availability::Offline if !is_elsewhere(engine, demand, name) => {
-                return InstallError::Offline { what: name.to_string() };
+            Availability::Unknown if !may_be_unlisted(engine, request, name) => return unknown_package(engine, name),
+            Availability::Offline if !may_be_unlisted(engine, request, name) => {
+                return InstallError::Offline { name: name.to_string() };
             }
             Availability::Failed(error) => return error,
             Availability::Found(versions)
-                if !is_elsewhere(engine, demand, name) && !versions.iter().any(|v| v.fits(engine)) =>
+                if !may_be_unlisted(engine, request, name)
+                    && !versions.iter().any(|version| version.is_compatible(engine)) =>
             {
-                let required_by = match asked.contains(name.as_ref()) {
+                let required_by = match direct.contains(name.as_ref()) {
                     true => None,
-                    false => dependent_on(name, &plain(error.report())),
+                    false => dependent_on(name, &plain_line(error.report())),
                 };
                 return no_wheel(engine, name, required_by, &versions);
             }
             Availability::Found(_) | Availability::Unknown | Availability::Offline => {}
         }
     }
-    let hints = error.hints().into_owned().into_iter().map(|hint| plain(&hint)).filter(|hint| !speaks_of_uv(hint));
-    InstallError::Conflict { explanation: plain(error.report()), hints: hints.collect() }
+    let hints =
+        error.hints().into_owned().into_iter().map(|hint| plain_line(&hint)).filter(|hint| !mentions_uv_cli(hint));
+    InstallError::Conflict { explanation: plain_line(error.report()), hints: hints.collect() }
 }
 
-/// Whether there may be wheels of a package for this platform that no index lists.
-fn is_elsewhere(engine: &Engine, demand: &Demand, name: &PackageName) -> bool {
+/// Returns whether a package may have wheels for this platform that no index lists.
+fn may_be_unlisted(engine: &Engine, request: &ResolveRequest, name: &PackageName) -> bool {
     let locked = engine.lock.as_ref().is_some_and(|lock| lock.wheel(name.as_ref()).is_some());
-    if locked && !demand.without_pyodide {
+    if locked && !request.without_pyodide {
         return true;
     }
-    let fits = |file: std::fs::DirEntry| {
+    let is_compatible = |file: std::fs::DirEntry| {
         let wheel = file.file_name().to_str().and_then(|file| WheelFilename::from_str(file).ok());
         wheel.is_some_and(|wheel| wheel.name == *name && wheel.is_compatible(&engine.tags))
     };
-    engine.settings.find_links.iter().any(|place| match std::fs::read_dir(place) {
-        Ok(files) => files.flatten().any(fits),
-        // A page of links, which may list anything.
+    engine.settings.find_links.iter().any(|location| match std::fs::read_dir(location) {
+        Ok(files) => files.flatten().any(is_compatible),
+        // The location is a page of links, which may list any package.
         Err(_) => true,
     })
 }
@@ -123,7 +132,7 @@ async fn availability(engine: &Engine, name: &PackageName) -> Availability {
                     Availability::Unknown
                 }
                 ErrorKind::Offline(_) => Availability::Offline,
-                _ => Availability::Failed(client(&error)),
+                _ => Availability::Failed(client_error(&error)),
             };
         }
     };
@@ -153,13 +162,13 @@ async fn availability(engine: &Engine, name: &PackageName) -> Availability {
 }
 
 impl Version {
-    fn fits(&self, engine: &Engine) -> bool {
+    fn is_compatible(&self, engine: &Engine) -> bool {
         self.wheels.iter().any(|wheel| wheel.is_compatible(&engine.tags))
     }
 }
 
-fn unknown(engine: &Engine, name: &PackageName) -> InstallError {
-    InstallError::Unknown {
+fn unknown_package(engine: &Engine, name: &PackageName) -> InstallError {
+    InstallError::UnknownPackage {
         name: name.to_string(),
         suggestions: suggestions::for_name(name.as_ref(), engine.lock.as_deref()),
     }
@@ -168,7 +177,7 @@ fn unknown(engine: &Engine, name: &PackageName) -> InstallError {
 fn no_wheel(engine: &Engine, name: &PackageName, required_by: Option<String>, versions: &[Version]) -> InstallError {
     let stable: Vec<_> = versions.iter().filter(|version| !version.version.any_prerelease()).collect();
     let shown = if stable.is_empty() { versions.iter().collect() } else { stable };
-    let list: Vec<_> = shown.iter().take(VERSIONS_SHOWN).map(|version| version.version.to_string()).collect();
+    let list: Vec<_> = shown.iter().take(MAX_SHOWN).map(|version| version.version.to_string()).collect();
     let more = if shown.len() > list.len() { format!(", … ({} in all)", shown.len()) } else { String::new() };
     let mut detail = match list.is_empty() {
         true => "the index lists no version of it".to_owned(),
@@ -178,27 +187,25 @@ fn no_wheel(engine: &Engine, name: &PackageName, required_by: Option<String>, ve
         detail.push_str(&format!("; {} has ", newest.version));
         detail.push_str(&match (newest.wheels.is_empty(), newest.has_source) {
             (false, _) => format!("wheels for {} only", platforms(&newest.wheels).join(", ")),
-            (true, true) => "a source distribution only, and nothing is built from source here".to_owned(),
+            (true, true) => "a source distribution only, and building from source is not supported".to_owned(),
             (true, false) => "no files".to_owned(),
         });
     }
     let pyodide = engine.lock.as_ref().and_then(|lock| lock.wheel(name.as_ref()));
-    let hint = match pyodide {
-        Some(entry) => {
-            format!("Pyodide has a wheel of version {}, but its server cannot be reached from here", entry.version)
-        }
-        None => "use another package that is pure Python, or the standard library".to_owned(),
-    };
+    if let Some(entry) = pyodide {
+        let version = &entry.version;
+        detail.push_str(&format!("; Pyodide has a wheel of version {version}, but its server is unreachable"));
+    }
     InstallError::NoWheel {
         name: name.to_string(),
         platform: format!("CPython {}, {}", engine.platform.python_full_version(), engine.platform.tag()),
         required_by,
         detail,
-        hint,
+        in_pyodide: pyodide.is_some(),
     }
 }
 
-/// The platforms that wheels are for, in words, without repetition.
+/// Returns the names of the wheels' platforms, without duplicates.
 fn platforms(wheels: &[WheelFilename]) -> Vec<String> {
     let tags = wheels.iter().flat_map(|wheel| wheel.platform_tags()).map(ToString::to_string);
     let words: BTreeSet<String> = tags
@@ -217,14 +224,14 @@ fn platforms(wheels: &[WheelFilename]) -> Vec<String> {
     words.into_iter().collect()
 }
 
-fn client(error: &uv_client::Error) -> InstallError {
+fn client_error(error: &uv_client::Error) -> InstallError {
     match error.kind() {
-        ErrorKind::Offline(what) => InstallError::Offline { what: what.clone() },
-        _ => InstallError::Network { cause: plain(&chain(error)) },
+        ErrorKind::Offline(url) => InstallError::Offline { name: url.clone() },
+        _ => InstallError::Network { cause: plain_line(&error_chain(error)) },
     }
 }
 
-/// The package that asks for another in a finished resolution. `None`: the code itself does.
+/// Returns the package that requires another one in a completed resolution, or `None` if the code itself requires it.
 pub(super) fn required_by(resolution: &UvResolution, name: &str) -> Option<String> {
     let graph = resolution.graph();
     let name_of = |node: &Node| match node {
@@ -236,7 +243,7 @@ pub(super) fn required_by(resolution: &UvResolution, name: &str) -> Option<Strin
     parents.find_map(|parent| name_of(&graph[parent]))
 }
 
-/// The package that asks for another, as uv's proof tells: `… jinja2>=3 depends on markupsafe>=2.0 …`.
+/// Returns the package that requires another one according to uv's proof: `… jinja2>=3 depends on markupsafe>=2.0 …`.
 fn dependent_on(name: &PackageName, report: &str) -> Option<String> {
     let (before, _) =
         [" depends on ", " depend on "].iter().find_map(|verb| report.split_once(&format!("{verb}{name}")))?;
@@ -245,18 +252,18 @@ fn dependent_on(name: &PackageName, report: &str) -> Option<String> {
     PackageName::from_str(&word[..end]).ok().map(|name| name.to_string())
 }
 
-fn first_name(requirements: &[Requirement]) -> String {
-    let names: Vec<_> = requirements.iter().take(VERSIONS_SHOWN).map(Requirement::name).collect();
+fn first_names(requirements: &[Requirement]) -> String {
+    let names: Vec<_> = requirements.iter().take(MAX_SHOWN).map(Requirement::name).collect();
     names.join(", ")
 }
 
-/// uv colours its texts for terminals, and breaks them into lines.
-fn plain(text: &str) -> String {
+/// Returns uv's text on one line and without colour codes.
+fn plain_line(text: &str) -> String {
     let text = anstream::adapter::strip_str(text).to_string();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Hints that name options of uv's command line help nobody here.
-fn speaks_of_uv(hint: &str) -> bool {
+/// Returns whether a hint refers to uv's command line, which does not apply here.
+fn mentions_uv_cli(hint: &str) -> bool {
     hint.contains("--") || hint.contains("`uv ") || hint.contains("pyproject.toml")
 }

@@ -1,56 +1,53 @@
-//! The settings' indexes and directories of wheels as uv takes them.
+//! Conversion of the settings' indexes and directories of wheels to uv's types.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use uv_distribution_types::{Index, IndexLocations, IndexUrl};
 
-use crate::error::InstallError;
+use crate::error::{InstallError, Setting};
 use crate::settings::Settings;
 
-/// The indexes, in the order in which they are asked, and the places of wheels without index.
+/// Returns the indexes in order of priority, and the locations of wheels without an index.
 pub(super) fn locations(settings: &Settings) -> Result<IndexLocations, InstallError> {
     let mut indexes = Vec::new();
     for url in &settings.extra_index_urls {
-        indexes.push(index("extra index", url)?);
+        indexes.push(index(Setting::ExtraIndexUrl, url)?);
     }
     if let Some(url) = &settings.index_url {
-        let mut last = index("index", url)?;
-        last.default = true;
-        indexes.push(last);
+        let mut default = index(Setting::IndexUrl, url)?;
+        default.default = true;
+        indexes.push(default);
     }
-    let links = settings.find_links.iter().map(|place| find_links(place)).collect::<Result<Vec<_>, _>>()?;
+    let links = settings.find_links.iter().map(|location| find_links(location)).collect::<Result<Vec<_>, _>>()?;
     Ok(IndexLocations::new(indexes, links, settings.no_index))
 }
 
-/// A page of links in a file.
+/// Returns the index for a page of links in a file, or for a directory of wheels.
 pub(super) fn page(path: &Path) -> Result<Index, InstallError> {
     find_links(&path.to_string_lossy())
 }
 
-/// `URL`, `NAME=URL` (uv's form) or a directory.
-fn index(what: &str, text: &str) -> Result<Index, InstallError> {
-    Index::from_str(text).map_err(|error| bad(what, text, &error))
+/// Parses `URL`, `NAME=URL` (uv's syntax) or a directory.
+fn index(setting: Setting, text: &str) -> Result<Index, InstallError> {
+    Index::from_str(text).map_err(|error| invalid(setting, text, &error))
 }
 
-fn find_links(place: &str) -> Result<Index, InstallError> {
-    if !place.contains("://") && !Path::new(place).exists() {
-        return Err(InstallError::Setting {
-            setting: format!("--find-links {place}"),
-            reason: "there is no such file or directory".to_owned(),
-        });
+fn find_links(location: &str) -> Result<Index, InstallError> {
+    if !location.contains("://") && !Path::new(location).exists() {
+        return Err(invalid(Setting::FindLinks, location, &"no such file or directory"));
     }
-    let url = IndexUrl::from_str(place).map_err(|error| bad("find-links", place, &error))?;
+    let url = IndexUrl::from_str(location).map_err(|error| invalid(Setting::FindLinks, location, &error))?;
     Ok(Index::from_find_links(url))
 }
 
-fn bad(what: &str, text: &str, error: &dyn std::fmt::Display) -> InstallError {
-    // The text may hold a password; what stands before the last `@` is not shown.
-    let shown = match (text.split_once("://"), text.rsplit_once('@')) {
+fn invalid(setting: Setting, text: &str, error: &dyn std::fmt::Display) -> InstallError {
+    // The text may contain a password, so everything before the last `@` is left out.
+    let value = match (text.split_once("://"), text.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
         _ => text.to_owned(),
     };
-    InstallError::Setting { setting: format!("the {what} `{shown}`"), reason: error.to_string() }
+    InstallError::Setting { setting, value, reason: error.to_string() }
 }
 
 #[cfg(test)]
@@ -61,7 +58,7 @@ mod tests {
     use crate::settings::Settings;
 
     #[test]
-    fn extra_indexes_are_asked_before_the_default_one() {
+    fn extra_indexes_come_before_the_default_one() {
         let mut settings = Settings::new(Cache::open(Some("unused".into())).unwrap());
         settings.index_url = Some("https://last.example/simple".into());
         settings.extra_index_urls = vec!["https://first.example/simple".into(), "two=https://second.example".into()];
@@ -71,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_is_an_error_that_shows_no_password() {
+    fn error_about_an_invalid_url_hides_the_password() {
         let mut settings = Settings::new(Cache::open(Some("unused".into())).unwrap());
         settings.index_url = Some("https://user:secret@[broken/simple".into());
         let error = locations(&settings).unwrap_err().to_string();
@@ -79,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_wheels_that_is_not_there_is_an_error() {
+    fn missing_find_links_directory_is_an_error() {
         let mut settings = Settings::new(Cache::open(Some("unused".into())).unwrap());
         settings.find_links = vec!["/nowhere/at/all".into()];
         assert!(locations(&settings).unwrap_err().to_string().contains("no such file or directory"));

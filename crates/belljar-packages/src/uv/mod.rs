@@ -1,4 +1,4 @@
-//! All that is done with uv's crates: resolving and downloading. The rest of the crate sees types of its own.
+//! Resolving and downloading with uv's crates. The rest of this crate uses none of uv's resolver types.
 
 mod build_context;
 mod download;
@@ -10,5 +10,5 @@ mod resolve;
 mod worker;
 
 pub(crate) use engine::Engine;
-pub(crate) use resolve::Demand;
+pub(crate) use resolve::ResolveRequest;
 pub(crate) use worker::Worker;

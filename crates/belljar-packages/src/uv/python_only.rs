@@ -1,8 +1,9 @@
-//! Packages that do without their compiled part: where no wheel fits the platform, one for another platform is taken
-//! and what is compiled in it left out.
+//! Packages that work without their compiled part. If such a package has no wheel for this platform, a wheel for Linux
+//! is used without its compiled files.
 //!
-//! uv has no notion of this. It is given an empty file with a pure wheel's name for each version there is, and the
-//! dependencies beside it, so that it never opens the file; afterwards the real wheel takes the file's place.
+//! uv does not support this. For each available version it gets an empty placeholder file with the name of a pure
+//! wheel, and the dependencies as separate metadata, so that it never opens the file. After the resolution, the
+//! placeholder is replaced by the real wheel.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -19,27 +20,27 @@ use super::engine::Engine;
 use super::indexes;
 use super::resolve::hash_file;
 use crate::error::InstallError;
-use crate::resolution::{Kind, Pinned, Source};
+use crate::resolution::{FileKind, FileSource, PinnedFile};
 
-/// The packages, each looked at: it catches the failed import of its extension module and has the same interface
-/// without it, its wheels for Linux hold all of the Python code, and it depends on no other package.
+/// The reviewed packages. Each of them catches the failed import of its extension module, has the same interface
+/// without it, has wheels for Linux that contain all of the Python code, and has no dependencies.
 const REVIEWED: [&str; 2] = ["markupsafe", "pyyaml"];
-/// The platform whose wheels are taken.
-const DONOR: &str = "manylinux";
-/// At most so many versions are offered, the newest.
-const OFFERED: usize = 30;
+/// The prefix of the platform tag of the wheels that are used.
+const LINUX_TAG_PREFIX: &str = "manylinux";
+/// The maximum number of versions, the newest ones, that are offered to uv.
+const MAX_VERSIONS: usize = 30;
 
-/// The stand-ins for one package.
-pub(super) struct StandIns {
+/// The placeholder wheels of one package.
+pub(super) struct PlaceholderWheels {
     name: PackageName,
     directory: TempDir,
-    /// Name of the empty file to the real one.
-    real: HashMap<String, Pinned>,
+    /// Maps the names of the empty files to the real wheels.
+    real_wheels: HashMap<String, PinnedFile>,
     pub(super) metadata: Vec<StaticMetadata>,
 }
 
-impl StandIns {
-    /// The place that uv is to look at.
+impl PlaceholderWheels {
+    /// Returns the index with the placeholders, for uv.
     pub(super) fn index(&self) -> Result<Index, InstallError> {
         indexes::page(self.directory.path())
     }
@@ -48,35 +49,36 @@ impl StandIns {
         self.name.as_ref() == name
     }
 
-    /// The wheel that an empty file stands for.
-    pub(super) fn real(&self, filename: &str) -> Option<&Pinned> {
-        self.real.get(filename)
+    /// Returns the real wheel of a placeholder.
+    pub(super) fn real_wheel(&self, filename: &str) -> Option<&PinnedFile> {
+        self.real_wheels.get(filename)
     }
 }
 
 impl Engine {
-    /// Stand-ins for a package that no wheel was found for. `None`: it is not one of those that do without.
-    pub(super) async fn stand_ins(&self, name: &str) -> Result<Option<StandIns>, InstallError> {
+    /// Returns placeholders for a package without a compatible wheel, or `None` if it is not a reviewed package.
+    pub(super) async fn placeholder_wheels(&self, name: &str) -> Result<Option<PlaceholderWheels>, InstallError> {
         if !REVIEWED.contains(&name) {
             return Ok(None);
         }
         let Ok(name) = PackageName::from_str(name) else { return Ok(None) };
-        let mut donors = self.donors_in_directories(&name)?;
-        donors.extend(self.donors_of_index(&name).await);
-        donors.sort_by(|(one, _), (other, _)| other.version.cmp(&one.version));
-        donors.dedup_by(|(later, _), (first, _)| later.version == first.version);
-        donors.truncate(OFFERED);
-        if donors.is_empty() {
+        let mut linux_wheels = self.linux_wheels_in_directories(&name)?;
+        linux_wheels.extend(self.linux_wheels_of_index(&name).await);
+        linux_wheels.sort_by(|(one, _), (other, _)| other.version.cmp(&one.version));
+        linux_wheels.dedup_by(|(later, _), (first, _)| later.version == first.version);
+        linux_wheels.truncate(MAX_VERSIONS);
+        if linux_wheels.is_empty() {
             return Ok(None);
         }
         let failed = |source| InstallError::Io { action: "write", path: std::env::temp_dir(), source };
         let directory = tempfile::tempdir().map_err(failed)?;
-        let mut stand_ins = StandIns { name: name.clone(), directory, real: HashMap::new(), metadata: Vec::new() };
-        for (wheel, pinned) in donors {
+        let mut placeholders =
+            PlaceholderWheels { name: name.clone(), directory, real_wheels: HashMap::new(), metadata: Vec::new() };
+        for (wheel, pinned) in linux_wheels {
             let file = format!("{}-{}-py3-none-any.whl", name.as_dist_info_name(), wheel.version);
-            std::fs::write(stand_ins.directory.path().join(&file), "").map_err(failed)?;
-            stand_ins.real.insert(file, pinned);
-            stand_ins.metadata.push(StaticMetadata {
+            std::fs::write(placeholders.directory.path().join(&file), "").map_err(failed)?;
+            placeholders.real_wheels.insert(file, pinned);
+            placeholders.metadata.push(StaticMetadata {
                 name: name.clone(),
                 version: Some(wheel.version),
                 requires_dist: Box::default(),
@@ -84,63 +86,69 @@ impl Engine {
                 provides_extra: Box::default(),
             });
         }
-        Ok(Some(stand_ins))
+        Ok(Some(placeholders))
     }
 
-    async fn donors_of_index(&self, name: &PackageName) -> Vec<(WheelFilename, Pinned)> {
+    async fn linux_wheels_of_index(&self, name: &PackageName) -> Vec<(WheelFilename, PinnedFile)> {
         let found = self.client.simple_detail(name, None, &IndexCapabilities::default(), &self.downloads).await;
-        let mut donors = Vec::new();
+        let mut linux_wheels = Vec::new();
         for (_, metadata) in found.unwrap_or_default() {
             let MetadataFormat::Simple(archive) = metadata else { continue };
             for datum in OwnedArchive::deserialize(&archive) {
                 for (filename, file) in datum.files.all(name) {
                     let DistFilename::WheelFilename(wheel) = filename else { continue };
-                    if self.is_donor(&wheel) && !self.is_too_new(&file) && file.yanked.is_none() {
-                        let pinned = pinned(&wheel, &file);
-                        donors.extend(pinned.map(|pinned| (wheel, pinned)));
+                    if self.is_manylinux_wheel_for_this_python(&wheel)
+                        && !self.is_too_new(&file)
+                        && file.yanked.is_none()
+                    {
+                        let pinned = pinned_file(&wheel, &file);
+                        linux_wheels.extend(pinned.map(|pinned| (wheel, pinned)));
                     }
                 }
             }
         }
-        donors
+        linux_wheels
     }
 
-    fn donors_in_directories(&self, name: &PackageName) -> Result<Vec<(WheelFilename, Pinned)>, InstallError> {
-        let mut donors = Vec::new();
-        for place in &self.settings.find_links {
-            let Ok(files) = std::fs::read_dir(place) else { continue };
+    fn linux_wheels_in_directories(
+        &self,
+        name: &PackageName,
+    ) -> Result<Vec<(WheelFilename, PinnedFile)>, InstallError> {
+        let mut linux_wheels = Vec::new();
+        for location in &self.settings.find_links {
+            let Ok(files) = std::fs::read_dir(location) else { continue };
             for file in files.flatten() {
                 let filename = file.file_name().to_string_lossy().into_owned();
                 let Ok(wheel) = WheelFilename::from_str(&filename) else { continue };
                 let path = std::path::absolute(file.path()).unwrap_or_else(|_| file.path());
                 let Ok(url) = Url::from_file_path(&path) else { continue };
-                if wheel.name == *name && self.is_donor(&wheel) {
-                    let pinned = Pinned {
+                if wheel.name == *name && self.is_manylinux_wheel_for_this_python(&wheel) {
+                    let pinned = PinnedFile {
                         name: name.to_string(),
                         version: wheel.version.to_string(),
                         filename,
                         sha256: hash_file(&path)?,
                         size: file.metadata().ok().map(|metadata| metadata.len()),
-                        kind: Kind::PythonOnly,
-                        source: Source::FindLinks,
+                        kind: FileKind::PythonOnly,
+                        source: FileSource::FindLinks,
                         url: url.to_string(),
                     };
-                    donors.push((wheel, pinned));
+                    linux_wheels.push((wheel, pinned));
                 }
             }
         }
-        Ok(donors)
+        Ok(linux_wheels)
     }
 
-    /// Whether a wheel is for this version of Python on the platform whose wheels are taken.
-    fn is_donor(&self, wheel: &WheelFilename) -> bool {
+    /// Returns whether a wheel is for this version of Python on x86-64 Linux.
+    fn is_manylinux_wheel_for_this_python(&self, wheel: &WheelFilename) -> bool {
         let python = format!("cp{}{}", self.platform.python.0, self.platform.python.1);
         !wheel.version.any_prerelease()
             && wheel.python_tags().iter().any(|tag| tag.to_string() == python)
             && wheel.abi_tags().iter().any(|tag| tag.to_string() == python)
             && wheel.platform_tags().iter().any(|tag| {
                 let tag = tag.to_string();
-                tag.starts_with(DONOR) && tag.ends_with("x86_64")
+                tag.starts_with(LINUX_TAG_PREFIX) && tag.ends_with("x86_64")
             })
     }
 
@@ -152,19 +160,19 @@ impl Engine {
     }
 }
 
-/// `None`: there is no hash to check the file with.
-fn pinned(wheel: &WheelFilename, file: &File) -> Option<Pinned> {
+/// Returns the pinned file of a wheel, or `None` if the index gives no hash for it.
+fn pinned_file(wheel: &WheelFilename, file: &File) -> Option<PinnedFile> {
     let digest = file.hashes.iter().find(|digest| digest.algorithm() == HashAlgorithm::Sha256)?;
     let mut url = Url::from(file.url.to_url().ok()?);
     url.set_fragment(None);
-    Some(Pinned {
+    Some(PinnedFile {
         name: wheel.name.to_string(),
         version: wheel.version.to_string(),
         filename: file.filename.to_string(),
         sha256: digest.digest.to_ascii_lowercase(),
         size: file.size,
-        kind: Kind::PythonOnly,
-        source: Source::Index,
+        kind: FileKind::PythonOnly,
+        source: FileSource::Index,
         url: url.to_string(),
     })
 }

@@ -1,6 +1,6 @@
-//! One resolution: from requirements to pinned files.
+//! Resolution of requirements to pinned files with uv's resolver.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -23,79 +23,83 @@ use uv_resolver::{
 };
 use uv_types::{EmptyInstalledPackages, HashStrategy};
 
-use super::build_context::{WheelsOnly, build_options};
-use super::engine::{Engine, chain};
+use super::build_context::{WheelOnlyBuildContext, build_options};
+use super::engine::{Engine, error_chain};
 use super::explain;
-use super::python_only::StandIns;
-use crate::error::InstallError;
-use crate::pyodide::{Form, PyodideLock};
+use super::python_only::PlaceholderWheels;
+use crate::error::{GeneralHint, InstallError};
+use crate::pyodide::{EntryKind, PyodideLock};
 use crate::requirement::Requirement;
-use crate::resolution::{Absent, Kind, Pinned, Resolution, Source, hexadecimal};
+use crate::resolution::{FileKind, FileSource, MissingPackage, PinnedFile, Resolution};
 
-/// What is to be resolved.
+/// The input of a resolution.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Demand {
-    /// What must be there.
+pub(crate) struct ResolveRequest {
+    /// Requirements that have to be met.
     pub(crate) requirements: Vec<Requirement>,
-    /// What must be there if a package of that name exists at all.
+    /// Requirements that have to be met unless no package of that name exists.
     pub(crate) inferred: Vec<Requirement>,
-    /// What is taken along if it can be had.
+    /// Requirements that are met if possible.
     pub(crate) optional: Vec<Requirement>,
-    /// Versions to keep to.
+    /// Constraints on versions.
     pub(crate) constraints: Vec<Requirement>,
-    /// Pyodide's own files are not to be used: their server does not answer, or lacks one.
+    /// If true, Pyodide's files are not used, because their server is out of order or lacks a file.
     pub(crate) without_pyodide: bool,
 }
 
-impl Demand {
-    /// All that it names.
-    pub(crate) fn named(&self) -> impl Iterator<Item = &Requirement> {
+impl ResolveRequest {
+    /// Returns all requirements.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Requirement> {
         self.requirements.iter().chain(&self.inferred).chain(&self.optional)
     }
 }
 
 impl Engine {
-    /// Resolves a demand. Inferred requirements of which no package exists are left out, and so are optional ones
-    /// that cannot be met, alone or with the rest.
-    pub(crate) async fn resolve(&self, demand: &Demand) -> Result<Resolution, InstallError> {
-        let mut required = demand.requirements.clone();
-        required.extend(demand.inferred.iter().cloned());
-        let mut absent = Vec::new();
+    /// Resolves a request. Leaves out inferred requirements whose packages do not exist, and optional ones that cannot
+    /// be met.
+    pub(crate) async fn resolve(&self, request: &ResolveRequest) -> Result<Resolution, InstallError> {
+        let mut required = request.requirements.clone();
+        required.extend(request.inferred.iter().cloned());
+        let mut missing = Vec::new();
         loop {
-            let error = match self.resolve_required(demand, &required).await {
-                Ok(resolution) => return Ok(resolution.without(absent)),
+            let error = match self.resolve_required(request, &required).await {
+                Ok(resolution) => return Ok(resolution.with_missing(missing)),
                 Err(error) => error,
             };
-            let InstallError::Unknown { name, .. } = &error else { return Err(error) };
+            let InstallError::UnknownPackage { name, .. } = &error else { return Err(error) };
             let count = required.len();
-            required.retain(|requirement| requirement.name() != name || demand.requirements.contains(requirement));
+            required.retain(|requirement| requirement.name() != name || request.requirements.contains(requirement));
             if required.len() == count {
                 return Err(error);
             }
-            absent.push(Absent { name: name.clone(), reason: error.to_string() });
+            missing.push(MissingPackage { name: name.clone(), reason: error.with_general_hint() });
         }
     }
 
-    /// Resolves what is required, with those of the optional requirements that can be met beside it.
-    async fn resolve_required(&self, demand: &Demand, required: &[Requirement]) -> Result<Resolution, InstallError> {
+    /// Resolves the required packages, and those of the optional ones that are compatible with them.
+    async fn resolve_required(
+        &self,
+        request: &ResolveRequest,
+        required: &[Requirement],
+    ) -> Result<Resolution, InstallError> {
         let index = InMemoryIndex::default();
-        if demand.optional.is_empty() {
-            return self.attempt(demand, required, &index).await;
+        if request.optional.is_empty() {
+            return self.attempt(request, required, &index).await;
         }
         let mut requirements = required.to_vec();
-        requirements.extend(demand.optional.iter().cloned());
-        if let Ok(resolution) = self.attempt(demand, &requirements, &index).await {
+        requirements.extend(request.optional.iter().cloned());
+        if let Ok(resolution) = self.attempt(request, &requirements, &index).await {
             return Ok(resolution);
         }
-        let mut taken = required.to_vec();
-        let mut best = self.attempt(demand, &taken, &index).await?;
-        for optional in &demand.optional {
-            taken.push(optional.clone());
-            match self.attempt(demand, &taken, &InMemoryIndex::default()).await {
+        let mut accepted = required.to_vec();
+        let mut best = self.attempt(request, &accepted, &index).await?;
+        for optional in &request.optional {
+            accepted.push(optional.clone());
+            match self.attempt(request, &accepted, &InMemoryIndex::default()).await {
                 Ok(resolution) => best = resolution,
                 Err(error) => {
                     tracing::debug!(requirement = %optional, %error, "an optional requirement is left out");
-                    taken.pop();
+                    accepted.pop();
                 }
             }
         }
@@ -104,40 +108,40 @@ impl Engine {
 
     async fn attempt(
         &self,
-        demand: &Demand,
+        request: &ResolveRequest,
         requirements: &[Requirement],
         index: &InMemoryIndex,
     ) -> Result<Resolution, InstallError> {
         let mut index = index.clone();
-        let mut stand_ins: Vec<StandIns> = Vec::new();
+        let mut placeholders: Vec<PlaceholderWheels> = Vec::new();
         let output = loop {
-            let error = match self.solve(demand, requirements, &index, &stand_ins).await {
+            let error = match self.solve(request, requirements, &index, &placeholders).await {
                 Ok(output) => break output,
-                Err(Failed::Otherwise(error)) => return Err(error),
-                Err(Failed::Resolving(error)) => explain::failure(self, demand, requirements, *error).await,
+                Err(SolveError::Other(error)) => return Err(error),
+                Err(SolveError::Resolver(error)) => explain::install_error(self, request, requirements, *error).await,
             };
-            // Offline, a directory may hold what the index cannot be asked for.
-            let (InstallError::NoWheel { name, .. } | InstallError::Offline { what: name }) = &error else {
+            // Offline, the index is unavailable, but a directory may have a usable wheel.
+            let (InstallError::NoWheel { name, .. } | InstallError::Offline { name }) = &error else {
                 return Err(error);
             };
-            if stand_ins.iter().any(|known| known.is_for(name)) {
+            if placeholders.iter().any(|existing| existing.is_for(name)) {
                 return Err(error);
             }
-            let Some(more) = self.stand_ins(name).await? else { return Err(error) };
-            stand_ins.push(more);
-            // The index in memory has forgotten nothing, of what was not there either.
+            let Some(more) = self.placeholder_wheels(name).await? else { return Err(error) };
+            placeholders.push(more);
+            // The old in-memory index remembers that the package has no compatible wheel.
             index = InMemoryIndex::default();
         };
         let resolution = UvResolution::from(output);
         let mut pinned = Vec::new();
         for dist in resolution.distributions() {
-            pinned.push(self.pin(dist, &stand_ins)?);
+            pinned.push(self.pin(dist, &placeholders)?);
         }
         for file in &pinned {
-            check_hash(file, requirements.iter().chain(&demand.constraints))?;
-            if let Some(rule) = self.settings.policy.objection(&file.name) {
+            check_hash(file, requirements.iter().chain(&request.constraints))?;
+            if let Some(violation) = self.settings.policy.violation(&file.name) {
                 let required_by = explain::required_by(&resolution, &file.name);
-                return Err(InstallError::Refused { name: file.name.clone(), rule, required_by });
+                return Err(InstallError::Denied { name: file.name.clone(), violation, required_by });
             }
         }
         if let Some(lock) = &self.lock {
@@ -148,34 +152,39 @@ impl Engine {
 
     async fn solve(
         &self,
-        demand: &Demand,
+        request: &ResolveRequest,
         requirements: &[Requirement],
         index: &InMemoryIndex,
-        stand_ins: &[StandIns],
-    ) -> Result<ResolverOutput, Failed> {
+        placeholders: &[PlaceholderWheels],
+    ) -> Result<ResolverOutput, SolveError> {
         let env = ResolverEnvironment::specific(ResolverMarkerEnvironment::from(self.markers.clone()));
         let (preferences, metadata) = self.lock.as_deref().map(known_versions).unwrap_or_default();
-        // Where Pyodide's files cannot be had, the index's wheels speak for themselves.
-        let mut metadata = if demand.without_pyodide { Vec::new() } else { metadata };
-        metadata.extend(stand_ins.iter().flat_map(|stand_ins| stand_ins.metadata.iter().cloned()));
-        let context =
-            WheelsOnly::new(self.cache.clone(), self.locations.clone(), DependencyMetadata::from_entries(metadata));
-        let page = self.lock_page.as_ref().filter(|_| !demand.without_pyodide);
-        let standing_in = stand_ins.iter().map(StandIns::index).collect::<Result<Vec<_>, _>>()?;
+        // The lock's metadata describes Pyodide's wheels. The index's wheels have metadata of their own.
+        let mut metadata = if request.without_pyodide { Vec::new() } else { metadata };
+        metadata.extend(placeholders.iter().flat_map(|placeholders| placeholders.metadata.iter().cloned()));
+        let context = WheelOnlyBuildContext::new(
+            self.cache.clone(),
+            self.locations.clone(),
+            DependencyMetadata::from_entries(metadata),
+        );
+        let page = self.lock_page.as_ref().filter(|_| !request.without_pyodide);
+        let placeholder_indexes = placeholders.iter().map(PlaceholderWheels::index).collect::<Result<Vec<_>, _>>()?;
         let links = FlatIndexClient::new(self.client.cached_client(), self.client.connectivity(), &self.cache)
-            .fetch_all(page.into_iter().chain(self.locations.flat_indexes()).chain(&standing_in).map(Index::url))
+            .fetch_all(
+                page.into_iter().chain(self.locations.flat_indexes()).chain(&placeholder_indexes).map(Index::url),
+            )
             .await
-            .map_err(|error| Failed::Otherwise(InstallError::Network { cause: chain(&error) }))?;
+            .map_err(|error| SolveError::Other(InstallError::Network { cause: error_chain(&error) }))?;
         let hasher = HashStrategy::default();
         let links = FlatIndex::from_entries(links, Some(&self.tags), &hasher, &build_options());
         let manifest = Manifest::new(
             requirements.iter().map(to_uv).collect(),
-            Constraints::from_requirements(self.settings.constraints.iter().chain(&demand.constraints).map(to_uv)),
+            Constraints::from_requirements(self.settings.constraints.iter().chain(&request.constraints).map(to_uv)),
             uv_configuration::Overrides::default(),
             uv_configuration::Excludes::default(),
             Preferences::from_iter(preferences, &env),
             None,
-            std::collections::BTreeSet::new(),
+            BTreeSet::new(),
             uv_resolver::Exclusions::default(),
             Vec::new(),
         );
@@ -196,65 +205,65 @@ impl Engine {
             EmptyInstalledPackages,
             DistributionDatabase::new(&self.client, &context, Arc::clone(&self.downloads)),
         )
-        .map_err(|error| Failed::Resolving(Box::new(error)))?
+        .map_err(|error| SolveError::Resolver(Box::new(error)))?
         .resolve()
         .await
-        .map_err(|error| Failed::Resolving(Box::new(error)))
+        .map_err(|error| SolveError::Resolver(Box::new(error)))
     }
 
-    /// The file of one package.
-    fn pin(&self, dist: &ResolvedDist, stand_ins: &[StandIns]) -> Result<Pinned, InstallError> {
-        let unexpected = || InstallError::Internal { what: format!("`{}` was not resolved to a wheel", dist.name()) };
+    /// Returns the pinned file of a resolved package.
+    fn pin(&self, dist: &ResolvedDist, placeholders: &[PlaceholderWheels]) -> Result<PinnedFile, InstallError> {
+        let unexpected = || InstallError::Internal { reason: format!("`{}` was not resolved to a wheel", dist.name()) };
         let ResolvedDist::Installable { dist, .. } = dist else { return Err(unexpected()) };
         let Dist::Built(BuiltDist::Registry(built)) = dist.as_ref() else { return Err(unexpected()) };
         let wheel = built.best_wheel();
-        let stand_ins = stand_ins.iter().find(|stand_ins| stand_ins.is_for(wheel.filename.name.as_ref()));
-        if let Some(real) = stand_ins.and_then(|stand_ins| stand_ins.real(&wheel.file.filename)) {
-            return Ok(real.clone());
+        let placeholders = placeholders.iter().find(|placeholders| placeholders.is_for(wheel.filename.name.as_ref()));
+        if let Some(real_wheel) = placeholders.and_then(|placeholders| placeholders.real_wheel(&wheel.file.filename)) {
+            return Ok(real_wheel.clone());
         }
-        let url = wheel.file.url.to_url().map_err(|error| InstallError::Internal { what: error.to_string() })?;
+        let url = wheel.file.url.to_url().map_err(|error| InstallError::Internal { reason: error.to_string() })?;
         let mut url = Url::from(url);
         let filename = wheel.file.filename.to_string();
         let sha256 = match (sha256_of(wheel), url.to_file_path()) {
             (Some(sha256), _) => sha256,
-            // A directory of wheels lists no hashes. What lies there now is what is meant.
+            // A directory of wheels lists no hashes, so the file's current content is pinned.
             (None, Ok(path)) => hash_file(&path)?,
             (None, Err(())) => return Err(InstallError::NoHash { file: filename }),
         };
         url.set_fragment(None);
         let _ = url.set_username("");
         let _ = url.set_password(None);
-        Ok(Pinned {
+        Ok(PinnedFile {
             name: wheel.filename.name.to_string(),
             version: wheel.filename.version.to_string(),
             filename,
             sha256,
             size: wheel.file.size,
-            kind: Kind::Wheel,
+            kind: FileKind::Wheel,
             source: self.source_of(wheel),
             url: url.to_string(),
         })
     }
 
-    fn source_of(&self, wheel: &RegistryBuiltWheel) -> Source {
+    fn source_of(&self, wheel: &RegistryBuiltWheel) -> FileSource {
         if self.lock_page.as_ref().is_some_and(|page| *page.url() == wheel.index) {
-            Source::Pyodide
-        } else if self.locations.flat_indexes().any(|place| *place.url() == wheel.index) {
-            Source::FindLinks
+            FileSource::Pyodide
+        } else if self.locations.flat_indexes().any(|location| *location.url() == wheel.index) {
+            FileSource::FindLinks
         } else {
-            Source::Index
+            FileSource::Index
         }
     }
 }
 
-enum Failed {
-    Resolving(Box<ResolveError>),
-    Otherwise(InstallError),
+enum SolveError {
+    Resolver(Box<ResolveError>),
+    Other(InstallError),
 }
 
-impl From<InstallError> for Failed {
+impl From<InstallError> for SolveError {
     fn from(error: InstallError) -> Self {
-        Failed::Otherwise(error)
+        SolveError::Other(error)
     }
 }
 
@@ -262,7 +271,8 @@ fn to_uv(requirement: &Requirement) -> UvRequirement {
     UvRequirement::from(requirement.to_uv())
 }
 
-/// The lock's versions as preferences, and what its compiled wheels depend on, so that nobody need ask them.
+/// Returns the lock's versions as preferences, and the dependencies of its compiled wheels, so that the wheels do not
+/// have to be fetched for their metadata.
 fn known_versions(lock: &PyodideLock) -> (Vec<Preference>, Vec<StaticMetadata>) {
     let mut preferences = Vec::new();
     let mut metadata = Vec::new();
@@ -272,13 +282,13 @@ fn known_versions(lock: &PyodideLock) -> (Vec<Preference>, Vec<StaticMetadata>) 
             PackageName::from_str(name),
             uv_pep440::Version::from_str(&entry.version),
         ) else {
-            tracing::debug!(package = name, version = entry.version, "the lock names no version that can be preferred");
+            tracing::debug!(package = name, version = entry.version, "the lock's name or version is not valid");
             continue;
         };
         let entry_of_file =
             RequirementEntry { requirement: RequirementsTxtRequirement::Named(exact.to_uv()), hashes: Vec::new() };
         preferences.extend(Preference::from_entry(entry_of_file).ok().flatten());
-        if entry.form == Form::Compiled {
+        if entry.kind == EntryKind::Compiled {
             let requires = lock.required_packages(entry).filter_map(Requirement::any_version);
             metadata.push(StaticMetadata {
                 name: package,
@@ -302,21 +312,21 @@ pub(super) fn hash_file(path: &Path) -> Result<String, InstallError> {
     let mut file = std::fs::File::open(path).map_err(failed)?;
     let mut digest = Sha256::new();
     std::io::copy(&mut file, &mut digest).map_err(failed)?;
-    Ok(hexadecimal(&digest.finalize()))
+    Ok(hex::encode(digest.finalize()))
 }
 
-/// Compares a pinned file with the hashes that requirements give for its package.
-fn check_hash<'a>(file: &Pinned, requirements: impl Iterator<Item = &'a Requirement>) -> Result<(), InstallError> {
-    let mut given: BTreeMap<&str, ()> = BTreeMap::new();
+/// Checks a pinned file against the hashes that requirements give for its package.
+fn check_hash<'a>(file: &PinnedFile, requirements: impl Iterator<Item = &'a Requirement>) -> Result<(), InstallError> {
+    let mut accepted: BTreeSet<&str> = BTreeSet::new();
     for requirement in requirements.filter(|requirement| requirement.name() == file.name) {
-        given.extend(requirement.hashes.iter().filter_map(|digest| digest.strip_prefix("sha256:")).map(|d| (d, ())));
+        accepted.extend(requirement.hashes.iter().filter_map(|digest| digest.strip_prefix("sha256:")));
     }
-    if given.is_empty() || given.contains_key(file.sha256.as_str()) {
+    if accepted.is_empty() || accepted.contains(file.sha256.as_str()) {
         return Ok(());
     }
     Err(InstallError::HashMismatch {
         file: file.filename.clone(),
-        expected: given.into_keys().collect::<Vec<_>>().join(" or "),
+        expected: accepted.into_iter().collect::<Vec<_>>().join(" or "),
         actual: file.sha256.clone(),
     })
 }

@@ -1,4 +1,5 @@
-//! Who a wheel says it is, in three places that must agree: its file name, its `.dist-info` directory, its METADATA.
+//! The identity of a wheel, given in three places that must agree: the file name, the `.dist-info` directory and
+//! METADATA.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,28 +10,28 @@ use uv_pep440::Version;
 
 use super::Wheel;
 use super::error::WheelError;
-use crate::resolution::Kind;
+use crate::resolution::FileKind;
 
-/// The identity of a wheel, agreed on.
+/// The directories of a wheel whose identity is consistent.
 pub(super) struct DistInfo {
-    /// `rich-13.0.dist-info`.
+    /// The metadata directory: `rich-13.0.dist-info`.
     pub(super) directory: String,
-    /// `rich-13.0.data`, which need not exist.
+    /// The data directory, if the wheel has one: `rich-13.0.data`.
     pub(super) data: Option<String>,
 }
 
-/// Reads and compares the three.
-pub(super) fn agree(wheel: &Wheel, files: &BTreeMap<String, Vec<u8>>) -> Result<DistInfo, WheelError> {
-    let disagree = |reason: String| WheelError::Metadata { file: wheel.filename.clone(), reason };
-    let filename = WheelFilename::from_str(&wheel.filename).map_err(|error| disagree(error.to_string()))?;
-    let tags = wheel.platform.tags().map_err(|error| disagree(error.to_string()))?;
-    if wheel.kind != Kind::PythonOnly && !filename.is_compatible(&tags) {
+/// Reads a wheel's identity from all three places and checks that they agree with each other and with the request.
+pub(super) fn read_consistent(wheel: &Wheel, files: &BTreeMap<String, Vec<u8>>) -> Result<DistInfo, WheelError> {
+    let inconsistent = |reason: String| WheelError::Metadata { file: wheel.filename.clone(), reason };
+    let filename = WheelFilename::from_str(&wheel.filename).map_err(|error| inconsistent(error.to_string()))?;
+    let tags = wheel.platform.tags().map_err(|error| inconsistent(error.to_string()))?;
+    if wheel.kind != FileKind::PythonOnly && !filename.is_compatible(&tags) {
         let platform = format!("CPython {}, {}", wheel.platform.python_full_version(), wheel.platform.tag());
         return Err(WheelError::Platform { file: wheel.filename.clone(), platform });
     }
-    let directory = one_directory(files, ".dist-info", &disagree)?
-        .ok_or_else(|| disagree("it has no .dist-info directory".to_owned()))?;
-    let data = one_directory(files, ".data", &disagree)?;
+    let directory = one_directory(files, ".dist-info", &inconsistent)?
+        .ok_or_else(|| inconsistent("it has no .dist-info directory".to_owned()))?;
+    let data = one_directory(files, ".data", &inconsistent)?;
     for (directory, suffix) in [(Some(&directory), ".dist-info"), (data.as_ref(), ".data")] {
         let Some(directory) = directory else { continue };
         let stem = directory.strip_suffix(suffix).unwrap_or(directory);
@@ -39,8 +40,8 @@ pub(super) fn agree(wheel: &Wheel, files: &BTreeMap<String, Vec<u8>>) -> Result<
                 && Version::from_str(version).is_ok_and(|version| version == filename.version)
         });
         if !same {
-            return Err(disagree(format!(
-                "the file is of {} {}, its directory is `{directory}`",
+            return Err(inconsistent(format!(
+                "the file name is of {} {}, the directory is `{directory}`",
                 filename.name, filename.version
             )));
         }
@@ -48,8 +49,8 @@ pub(super) fn agree(wheel: &Wheel, files: &BTreeMap<String, Vec<u8>>) -> Result<
 
     let read = |name: &str| {
         let path = format!("{directory}/{name}");
-        let bytes = files.get(&path).ok_or_else(|| disagree(format!("it has no {name}")))?;
-        // Old metadata come in any encoding; the fields that are read are ASCII.
+        let bytes = files.get(&path).ok_or_else(|| inconsistent(format!("it has no {name}")))?;
+        // Old metadata may have any encoding. The fields that are read are ASCII.
         Ok::<_, WheelError>(String::from_utf8_lossy(bytes).into_owned())
     };
     let metadata = read("METADATA")?;
@@ -58,28 +59,30 @@ pub(super) fn agree(wheel: &Wheel, files: &BTreeMap<String, Vec<u8>>) -> Result<
     match (name, version) {
         (Some(name), Some(version)) if name == filename.name && version == filename.version => {}
         (Some(name), Some(version)) => {
-            return Err(disagree(format!(
-                "the file is of {} {}, its METADATA are of {name} {version}",
+            return Err(inconsistent(format!(
+                "the file name is of {} {}, METADATA is of {name} {version}",
                 filename.name, filename.version
             )));
         }
-        _ => return Err(disagree("its METADATA name no package and version".to_owned())),
+        _ => return Err(inconsistent("METADATA lacks a valid name or version".to_owned())),
     }
     if filename.name.as_ref() != wheel.name {
-        return Err(disagree(format!("the file is of {}, and {} was asked for", filename.name, wheel.name)));
+        return Err(inconsistent(format!("the file name is of {}, but {} was requested", filename.name, wheel.name)));
     }
     match field(&read("WHEEL")?, "Wheel-Version").and_then(|version| version.split('.').next()) {
         Some("1") => Ok(DistInfo { directory, data }),
-        Some(other) => Err(disagree(format!("its wheel format is version {other}, and 1 is understood"))),
-        None => Err(disagree("its WHEEL names no version of the wheel format".to_owned())),
+        Some(other) => {
+            Err(inconsistent(format!("its wheel format is version {other}, and only version 1 is supported")))
+        }
+        None => Err(inconsistent("WHEEL lacks the version of the wheel format".to_owned())),
     }
 }
 
-/// The one directory at the top whose name ends so, if there is one.
+/// Returns the top-level directory whose name ends with `suffix`, if the wheel has one. More than one is an error.
 fn one_directory(
     files: &BTreeMap<String, Vec<u8>>,
     suffix: &str,
-    disagree: &impl Fn(String) -> WheelError,
+    inconsistent: &impl Fn(String) -> WheelError,
 ) -> Result<Option<String>, WheelError> {
     let mut found: Option<&str> = None;
     for path in files.keys() {
@@ -88,14 +91,15 @@ fn one_directory(
             continue;
         }
         if let Some(first) = found {
-            return Err(disagree(format!("it has two {suffix} directories, `{first}` and `{top}`")));
+            return Err(inconsistent(format!("it has two {suffix} directories, `{first}` and `{top}`")));
         }
         found = Some(top);
     }
     Ok(found.map(str::to_owned))
 }
 
-/// A header of an e-mail-like file (METADATA, WHEEL). Only the first counts; a blank line ends the headers.
+/// Returns a header of a file in e-mail format (METADATA, WHEEL). The first occurrence counts; a blank line ends the
+/// headers.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().take_while(|line| !line.trim().is_empty()).find_map(|line| {
         let (key, value) = line.split_once(':')?;

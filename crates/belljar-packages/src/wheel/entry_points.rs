@@ -1,12 +1,11 @@
-//! `entry_points.txt`: the commands that a package brings, as scripts for `bin/`.
+//! `entry_points.txt`: the commands of a package, which become scripts in `bin/`.
 //!
 //! Format: <https://packaging.python.org/specifications/entry-points/>.
 
-/// The first line of scripts: the guest's interpreter, wherever it is.
+/// The first line of scripts, which finds the guest's interpreter on `PATH`.
 pub(super) const SHEBANG: &str = "#!/usr/bin/env python3\n";
 
-/// Scripts for the console and GUI entry points: name and text. What is not well formed is left out: it names no
-/// command that could be called.
+/// Returns the names and texts of scripts for the console and GUI entry points. Malformed entry points are skipped.
 pub(super) fn scripts(entry_points: &str) -> Vec<(String, String)> {
     let mut section = "";
     let mut scripts = Vec::new();
@@ -24,14 +23,14 @@ pub(super) fn scripts(entry_points: &str) -> Vec<(String, String)> {
         let script = line.split_once('=').and_then(|(name, target)| script(name.trim(), target.trim()));
         match script {
             Some(script) => scripts.push(script),
-            None => tracing::debug!(line, "an entry point is left out"),
+            None => tracing::debug!(line, "skipping a malformed entry point"),
         }
     }
     scripts
 }
 
 fn script(name: &str, target: &str) -> Option<(String, String)> {
-    // `module:function [extra]`
+    // The format is `module:function [extra]`.
     let target = target.split('[').next()?.trim();
     let (module, function) = target.split_once(':')?;
     let (module, function) = (module.trim(), function.trim());
@@ -45,7 +44,7 @@ fn script(name: &str, target: &str) -> Option<(String, String)> {
     Some((name.to_owned(), text))
 }
 
-/// A plain file name that a shell takes for one word.
+/// Returns whether a name is a plain file name that shells parse as one word.
 pub(super) fn is_command(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 100
@@ -66,7 +65,7 @@ mod tests {
     use super::scripts;
 
     #[test]
-    fn commands_become_scripts_and_other_groups_do_not() {
+    fn only_commands_become_scripts() {
         let found = scripts(
             "[console_scripts]\npygmentize = pygments.cmdline:main\n; comment\nx=a.b:C.run [extra]\n\n[pytest11]\np = q:r\n",
         );
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_targets_that_are_not_plain_are_left_out() {
+    fn malformed_names_and_targets_are_skipped() {
         for line in
             ["../evil = a:b", "x/y = a:b", "x = os;import evil:main", "x = a", "x = a:b()", " = a:b", "-x = a:b"]
         {

@@ -1,72 +1,72 @@
-//! Why a wheel is refused.
+//! Errors of reading wheels.
 
-/// A wheel that cannot be read or is not taken. Each message begins with the file's name.
+/// A wheel that cannot be read or is refused. Each message begins with the file's name.
 #[derive(Debug, thiserror::Error)]
 pub enum WheelError {
     /// The file cannot be read.
-    #[error("{file}: cannot be read from the cache: {source}")]
+    #[error("{file}: failed to read it from the cache: {source}")]
     Io {
         /// The wheel.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
-    /// It is not a zip archive, or a damaged one, or one of a kind that wheels never are.
+    /// The file is not a zip archive, is damaged, or uses features of zip that wheels do not use.
     #[error("{file}: not a usable zip archive: {reason}")]
     Archive {
         /// The wheel.
         file: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 
-    /// It would take too much room.
-    #[error("{file}: refused, it unpacks to more than is allowed: {reason}")]
+    /// The unpacked files would exceed a limit.
+    #[error("{file}: unpacks to more than is allowed: {reason}")]
     TooLarge {
         /// The wheel.
         file: String,
-        /// The limit that it exceeds.
+        /// The exceeded limit.
         reason: String,
     },
 
-    /// One of its files has a path that could reach elsewhere, or that is ambiguous.
-    #[error("{file}: refused for the path {path:?}: {reason}")]
+    /// A file's path leads out of the wheel or is ambiguous.
+    #[error("{file}: invalid entry {path:?}: {reason}")]
     Path {
         /// The wheel.
         file: String,
-        /// The path, as it stands in the archive.
+        /// The path in the archive.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 
-    /// Its parts disagree about what it is.
-    #[error("{file}: refused, since its metadata disagree: {reason}")]
+    /// The wheel's parts disagree on its identity.
+    #[error("{file}: inconsistent metadata: {reason}")]
     Metadata {
         /// The wheel.
         file: String,
-        /// Which do.
+        /// The inconsistency.
         reason: String,
     },
 
-    /// A file is not what the wheel's RECORD says.
-    #[error("{file}: refused, since {path:?} is not what RECORD says: {reason}")]
+    /// A file differs from the wheel's RECORD.
+    #[error("{file}: {path:?} does not match RECORD: {reason}")]
     Record {
         /// The wheel.
         file: String,
-        /// The file within it.
+        /// The path in the archive.
         path: String,
-        /// What differs.
+        /// The difference.
         reason: String,
     },
 
-    /// It is a wheel for another platform or Python.
+    /// The wheel is for another platform or Python version.
     #[error("{file}: not a wheel for this platform ({platform})")]
     Platform {
         /// The wheel.
         file: String,
-        /// The Python and the platform that it should be for.
+        /// The expected Python version and platform.
         platform: String,
     },
 }

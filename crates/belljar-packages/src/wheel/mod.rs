@@ -1,7 +1,7 @@
-//! A wheel on the disk, and reading it: nothing of what is in it is trusted.
+//! Wheels on disk, and reading their untrusted content.
 //!
-//! Reading gives bytes and paths relative to the interpreter's prefix, never writes, and refuses whatever a wheel has
-//! no business to hold. What is refused has a line in [`WheelError`] and a test.
+//! Reading produces bytes and paths relative to the interpreter's prefix and never writes files. It refuses all content
+//! that a wheel does not need. Each reason for a refusal has a variant of [`WheelError`] and a test.
 //! Format: <https://packaging.python.org/specifications/binary-distribution-format/>.
 
 mod archive;
@@ -18,55 +18,55 @@ use std::path::PathBuf;
 pub use error::WheelError;
 
 use crate::platform::Platform;
-use crate::resolution::Kind;
+use crate::resolution::FileKind;
 
-/// A file in the cache whose bytes are those of its hash: a wheel, or a zip of shared libraries.
+/// A file in the cache that matches its hash: a wheel, or a zip of shared libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wheel {
     /// The package's normalised name.
     pub name: String,
-    /// Its version.
+    /// The package's version.
     pub version: String,
-    /// The file's name, as the index has it.
+    /// The file's name on the index.
     pub filename: String,
-    /// sha256 of the file, in lower-case hexadecimal.
+    /// The file's SHA-256 in lower-case hexadecimal.
     pub sha256: String,
-    /// What the file is.
-    pub kind: Kind,
-    /// Where the file lies. It is never written to.
+    /// The kind of the file.
+    pub kind: FileKind,
+    /// The path of the file, which is never written to.
     pub path: PathBuf,
-    /// The platform it was chosen for.
+    /// The platform that the file was chosen for.
     pub platform: Platform,
 }
 
-/// The files of a wheel, where they go.
+/// The files of a wheel at their installed paths.
 #[derive(Debug, Clone, Default)]
-pub struct Unpacked {
-    /// Sorted by path.
+pub struct UnpackedWheel {
+    /// The files, sorted by path.
     pub files: Vec<UnpackedFile>,
-    /// The modules that it provides, as far as its files tell: `pydantic`, `google.protobuf`. Sorted.
+    /// The modules that the wheel provides according to its files, sorted: `google.protobuf`, `pydantic`.
     pub top_level: Vec<String>,
 }
 
-/// One file of a wheel.
+/// A file of a wheel.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UnpackedFile {
-    /// Relative to the interpreter's prefix, with `/`: `lib/python3.14/site-packages/rich/__init__.py`.
+    /// The path relative to the interpreter's prefix, with `/`: `lib/python3.14/site-packages/rich/__init__.py`.
     pub path: String,
     /// The content.
     pub bytes: Vec<u8>,
-    /// A WebAssembly side module (`.so`), to be translated and compiled.
+    /// True for a WebAssembly side module (`.so`), which has to be translated and compiled.
     pub is_library: bool,
 }
 
 impl Wheel {
-    /// Reads the file and gives what it holds, checked.
-    pub fn unpack(&self) -> Result<Unpacked, WheelError> {
+    /// Reads and checks the file, and returns its content.
+    pub fn unpack(&self) -> Result<UnpackedWheel, WheelError> {
         let bytes =
             std::fs::read(&self.path).map_err(|source| WheelError::Io { file: self.filename.clone(), source })?;
         match self.kind {
-            Kind::Wheel | Kind::PythonOnly => layout::wheel(self, &bytes),
-            Kind::SharedLibrary => layout::shared_library(self, &bytes),
+            FileKind::Wheel | FileKind::PythonOnly => layout::wheel(self, &bytes),
+            FileKind::SharedLibrary => layout::shared_library(self, &bytes),
         }
     }
 }
@@ -78,7 +78,7 @@ impl UnpackedFile {
     }
 }
 
-/// `x.so`, `libx.so.1.2`.
+/// Returns whether a path is the name of a shared library: `x.so`, `libx.so.1.2`.
 fn is_library_name(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".so")

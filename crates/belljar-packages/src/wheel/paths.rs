@@ -1,14 +1,15 @@
-//! Which paths a file of an archive may have, and that no two of them mean the same.
+//! Checks of the paths in an archive: each path must be valid, and no two paths may refer to the same file.
 
 use std::collections::HashMap;
 
-/// Longest path, in bytes.
-const MAX_PATH: usize = 1024;
-/// Longest part of a path, in bytes: what Linux allows.
-const MAX_COMPONENT: usize = 255;
+/// The maximum length of a path in bytes.
+const MAX_PATH_BYTES: usize = 1024;
+/// The maximum length of a path component in bytes, which is Linux's limit.
+const MAX_COMPONENT_BYTES: usize = 255;
 
-/// Says what is wrong with a path of an archive, which may end with `/` for a directory.
-pub(super) fn objection(path: &str) -> Option<&'static str> {
+/// Returns the reason that a path in an archive is refused, or `None` if it is valid. Paths of directories end with
+/// `/`.
+pub(super) fn path_violation(path: &str) -> Option<&'static str> {
     let plain = path.strip_suffix('/').unwrap_or(path);
     if plain.is_empty() {
         return Some(if path.is_empty() { "it is empty" } else { "it is absolute" });
@@ -28,104 +29,121 @@ pub(super) fn objection(path: &str) -> Option<&'static str> {
     if plain.as_bytes().get(1) == Some(&b':') {
         return Some("it names a drive");
     }
-    if plain.len() > MAX_PATH {
+    if plain.len() > MAX_PATH_BYTES {
         return Some("it is too long");
     }
     for component in plain.split('/') {
         match component {
-            "" => return Some("it has an empty part"),
-            "." | ".." => return Some("it leads elsewhere"),
-            _ if component.len() > MAX_COMPONENT => return Some("it has a part that is too long"),
+            "" => return Some("it has an empty component"),
+            "." | ".." => return Some("it has a relative component"),
+            _ if component.len() > MAX_COMPONENT_BYTES => return Some("it has a component that is too long"),
             _ => {}
         }
     }
     None
 }
 
-/// The paths taken so far. Those that differ in case alone are one file on some systems, and so are refused on all.
+/// The paths of an archive. Paths that differ only in case are the same file on some systems, so they are refused.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    /// Folded path to the path as it was first written, and what it is.
-    paths: HashMap<String, (String, Kind)>,
+pub(super) struct PathRegistry {
+    /// Maps a case-folded path to the original path and its kind.
+    paths: HashMap<String, (String, PathKind)>,
+}
+
+/// The conflict of a path with another path of the archive.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PathConflict {
+    #[error("it occurs twice")]
+    Duplicate,
+    #[error("it is both a file and a directory")]
+    FileAndDirectory,
+    #[error("it differs from {0:?} only in case")]
+    CaseOnly(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PathKind {
     File,
     Directory,
 }
 
-impl Taken {
-    /// Takes a file's path. Says what is wrong if it, or a directory above it, stands for something else already.
-    pub(super) fn file(&mut self, path: &str) -> Result<(), String> {
-        self.directories_above(path)?;
-        match self.paths.insert(folded(path), (path.to_owned(), Kind::File)) {
+impl PathRegistry {
+    /// Adds a file's path.
+    ///
+    /// # Errors
+    /// Returns the conflict of the path or of one of its parent directories with another path.
+    pub(super) fn add_file(&mut self, path: &str) -> Result<(), PathConflict> {
+        self.add_parents(path)?;
+        match self.paths.insert(folded(path), (path.to_owned(), PathKind::File)) {
             None => Ok(()),
-            Some((first, Kind::File)) if first == path => Err("it is there twice".to_owned()),
-            Some((_, Kind::Directory)) => Err("it is both a file and a directory".to_owned()),
-            Some((first, Kind::File)) => Err(format!("it differs from {first:?} in case alone")),
+            Some((first, PathKind::File)) if first == path => Err(PathConflict::Duplicate),
+            Some((_, PathKind::Directory)) => Err(PathConflict::FileAndDirectory),
+            Some((first, PathKind::File)) => Err(PathConflict::CaseOnly(first)),
         }
     }
 
-    /// Takes a directory's path, without `/` at its end.
-    pub(super) fn directory(&mut self, path: &str) -> Result<(), String> {
-        self.directories_above(path)?;
+    /// Adds a directory's path, which has no trailing `/`.
+    ///
+    /// # Errors
+    /// Returns the conflict of the path or of one of its parent directories with another path.
+    pub(super) fn add_directory(&mut self, path: &str) -> Result<(), PathConflict> {
+        self.add_parents(path)?;
         match self.paths.get(&folded(path)) {
             None => {
-                self.paths.insert(folded(path), (path.to_owned(), Kind::Directory));
+                self.paths.insert(folded(path), (path.to_owned(), PathKind::Directory));
                 Ok(())
             }
-            Some((_, Kind::File)) => Err("it is both a file and a directory".to_owned()),
-            Some((first, Kind::Directory)) if first == path => Ok(()),
-            Some((first, Kind::Directory)) => Err(format!("it differs from {first:?} in case alone")),
+            Some((_, PathKind::File)) => Err(PathConflict::FileAndDirectory),
+            Some((first, PathKind::Directory)) if first == path => Ok(()),
+            Some((first, PathKind::Directory)) => Err(PathConflict::CaseOnly(first.clone())),
         }
     }
 
-    fn directories_above(&mut self, path: &str) -> Result<(), String> {
+    fn add_parents(&mut self, path: &str) -> Result<(), PathConflict> {
         match path.rsplit_once('/') {
-            Some((above, _)) => self.directory(above),
+            Some((parent, _)) => self.add_directory(parent),
             None => Ok(()),
         }
     }
 }
 
-/// A path as file systems without case see it.
+/// Returns a path as case-insensitive file systems compare it.
 fn folded(path: &str) -> String {
     path.to_lowercase()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Taken, objection};
+    use super::{PathRegistry, path_violation};
 
     #[test]
-    fn ordinary_paths_pass() {
+    fn ordinary_paths_are_valid() {
         for path in ["a.py", "a/b/c.py", "a/", "é/ü.txt", "a..b/c", "...", "a b.txt"] {
-            assert_eq!(objection(path), None, "{path}");
+            assert_eq!(path_violation(path), None, "{path}");
         }
     }
 
     #[test]
-    fn paths_that_lead_elsewhere_or_nowhere_are_objected_to() {
+    fn absolute_relative_and_malformed_paths_are_refused() {
         for path in [
             "", "/", "/a", "//a", "../a", "a/../b", "a/..", "./a", "a//b", "a\\b", "..\\a", "C:/a", "c:a", "a\0b",
             "a\nb", "a/./b",
         ] {
-            assert!(objection(path).is_some(), "{path:?}");
+            assert!(path_violation(path).is_some(), "{path:?}");
         }
-        assert!(objection(&"a/".repeat(600)).is_some());
-        assert!(objection(&"a".repeat(300)).is_some());
+        assert!(path_violation(&"a/".repeat(600)).is_some());
+        assert!(path_violation(&"a".repeat(300)).is_some());
     }
 
     #[test]
-    fn a_path_is_taken_once_in_one_case_and_as_one_thing() {
-        let mut taken = Taken::default();
-        taken.file("a/b.py").unwrap();
-        taken.directory("a").unwrap();
-        assert!(taken.file("a/b.py").unwrap_err().contains("twice"));
-        assert!(taken.file("a/B.py").unwrap_err().contains("case"));
-        assert!(taken.file("A/c.py").unwrap_err().contains("case"));
-        assert!(taken.file("a").unwrap_err().contains("file and a directory"));
-        assert!(taken.file("a/b.py/c").unwrap_err().contains("file and a directory"));
+    fn conflicting_paths_are_refused() {
+        let mut paths = PathRegistry::default();
+        paths.add_file("a/b.py").unwrap();
+        paths.add_directory("a").unwrap();
+        assert!(paths.add_file("a/b.py").unwrap_err().to_string().contains("twice"));
+        assert!(paths.add_file("a/B.py").unwrap_err().to_string().contains("case"));
+        assert!(paths.add_file("A/c.py").unwrap_err().to_string().contains("case"));
+        assert!(paths.add_file("a").unwrap_err().to_string().contains("file and a directory"));
+        assert!(paths.add_file("a/b.py/c").unwrap_err().to_string().contains("file and a directory"));
     }
 }

@@ -1,5 +1,5 @@
-//! RECORD: a wheel's own list of its files with their hashes. uv and pip do not compare them; here every file must be
-//! listed and be what is listed.
+//! RECORD: a wheel's list of its files with their hashes. Unlike uv and pip, Belljar requires that every file is listed
+//! and matches its hash.
 //!
 //! Format: <https://packaging.python.org/specifications/recording-installed-packages/#the-record-file>.
 
@@ -12,10 +12,10 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 use super::UnpackedFile;
 use super::error::WheelError;
 
-/// What RECORD cannot list, since it is made before or with it.
+/// The files that RECORD does not list: RECORD itself and its signatures.
 const UNLISTED: [&str; 3] = ["RECORD", "RECORD.jws", "RECORD.p7s"];
 
-/// Compares every file with RECORD.
+/// Checks every file against RECORD.
 pub(super) fn check(file: &str, dist_info: &str, files: &BTreeMap<String, Vec<u8>>) -> Result<(), WheelError> {
     let mismatch = |path: &str, reason: &str| WheelError::Record {
         file: file.to_owned(),
@@ -23,15 +23,15 @@ pub(super) fn check(file: &str, dist_info: &str, files: &BTreeMap<String, Vec<u8
         reason: reason.to_owned(),
     };
     let record_path = format!("{dist_info}/RECORD");
-    let record = files.get(&record_path).ok_or_else(|| mismatch(&record_path, "there is no RECORD"))?;
+    let record = files.get(&record_path).ok_or_else(|| mismatch(&record_path, "the wheel has no RECORD"))?;
     let mut listed: HashMap<String, (String, String)> = HashMap::new();
     let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(record.as_slice());
     for row in reader.records() {
-        let row = row.map_err(|error| mismatch(&record_path, &format!("it cannot be read: {error}")))?;
+        let row = row.map_err(|error| mismatch(&record_path, &format!("failed to parse it: {error}")))?;
         let field = |index: usize| row.get(index).unwrap_or_default().to_owned();
-        let claim = (field(1), field(2));
-        if listed.insert(field(0), claim.clone()).is_some_and(|first| first != claim) {
-            return Err(mismatch(&field(0), "it is listed twice, differently"));
+        let hash_and_size = (field(1), field(2));
+        if listed.insert(field(0), hash_and_size.clone()).is_some_and(|first| first != hash_and_size) {
+            return Err(mismatch(&field(0), "it is listed twice with different values"));
         }
     }
     for (path, content) in files {
@@ -41,16 +41,16 @@ pub(super) fn check(file: &str, dist_info: &str, files: &BTreeMap<String, Vec<u8
         }
         let Some((hash, size)) = listed.get(path) else { return Err(mismatch(path, "it is not listed")) };
         if !size.is_empty() && size.parse() != Ok(content.len()) {
-            return Err(mismatch(path, &format!("it has {} bytes, and {size} are listed", content.len())));
+            return Err(mismatch(path, &format!("its size is {} bytes, listed as {size}", content.len())));
         }
         match hash_matches(hash, content) {
             Some(true) => {}
-            Some(false) => return Err(mismatch(path, "its hash is another")),
+            Some(false) => return Err(mismatch(path, "its hash differs")),
             None if hash.is_empty() => return Err(mismatch(path, "no hash is listed")),
             None => {
                 return Err(mismatch(
                     path,
-                    &format!("the hash `{hash}` is none that is accepted (sha256 or stronger)"),
+                    &format!("the hash `{hash}` is not supported (sha256 or stronger is required)"),
                 ));
             }
         }
@@ -58,10 +58,10 @@ pub(super) fn check(file: &str, dist_info: &str, files: &BTreeMap<String, Vec<u8
     Ok(())
 }
 
-/// Whether content has a hash written `ALGORITHM=BASE64`. `None`: not a hash that is accepted.
+/// Returns whether content matches a hash `ALGORITHM=BASE64`, or `None` if the hash is malformed or not supported.
 fn hash_matches(hash: &str, content: &[u8]) -> Option<bool> {
     let (algorithm, expected) = hash.split_once('=')?;
-    // Some tools pad, though the format says not to.
+    // Some tools add padding, although the format does not allow it.
     let expected = URL_SAFE_NO_PAD.decode(expected.trim_end_matches('=')).ok()?;
     Some(match algorithm {
         "sha256" => Sha256::digest(content).as_slice() == expected,
@@ -71,8 +71,8 @@ fn hash_matches(hash: &str, content: &[u8]) -> Option<bool> {
     })
 }
 
-/// The RECORD of the files as they are laid out, for `importlib.metadata`: paths relative to site-packages.
-pub(super) fn of_layout(site_packages: &str, record_path: &str, files: &[UnpackedFile]) -> String {
+/// Returns the RECORD of the installed files for `importlib.metadata`, with paths relative to site-packages.
+pub(super) fn for_layout(site_packages: &str, record_path: &str, files: &[UnpackedFile]) -> String {
     let up = "../".repeat(site_packages.split('/').count());
     let relative = |path: &str| match path.strip_prefix(site_packages).and_then(|rest| rest.strip_prefix('/')) {
         Some(inside) => inside.to_owned(),
@@ -81,7 +81,7 @@ pub(super) fn of_layout(site_packages: &str, record_path: &str, files: &[Unpacke
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::Any(b'\n')).from_writer(Vec::new());
     for file in files {
         let hash = format!("sha256={}", URL_SAFE_NO_PAD.encode(Sha256::digest(&file.bytes)));
-        // Writing to a vector does not fail.
+        // Writing to a vector cannot fail.
         let _ = writer.write_record([relative(&file.path), hash, file.bytes.len().to_string()]);
     }
     let _ = writer.write_record([relative(record_path), String::new(), String::new()]);
@@ -90,11 +90,11 @@ pub(super) fn of_layout(site_packages: &str, record_path: &str, files: &[Unpacke
 
 #[cfg(test)]
 mod tests {
-    use super::{hash_matches, of_layout};
+    use super::{for_layout, hash_matches};
     use crate::wheel::UnpackedFile;
 
     #[test]
-    fn hashes_of_accepted_algorithms_are_compared_and_others_are_none() {
+    fn only_supported_hashes_are_compared() {
         let empty = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
         assert_eq!(hash_matches(empty, b""), Some(true));
         assert_eq!(hash_matches(&format!("{empty}="), b""), Some(true));
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn a_layouts_record_is_relative_to_site_packages() {
+    fn record_paths_are_relative_to_site_packages() {
         let files = [
             UnpackedFile::new("bin/tool".into(), b"x".to_vec()),
             UnpackedFile::new("lib/python3.14/site-packages/a,b.py".into(), Vec::new()),
         ];
         let site = "lib/python3.14/site-packages";
-        let record = of_layout(site, &format!("{site}/a-1.dist-info/RECORD"), &files);
+        let record = for_layout(site, &format!("{site}/a-1.dist-info/RECORD"), &files);
         let lines: Vec<_> = record.lines().collect();
         assert_eq!(lines[0], "../../../bin/tool,sha256=LXEWQrcmsEQBYnyp-6wy9chTD7GQPMTbAiWHF5IaSIE,1");
         assert_eq!(lines[1], "\"a,b.py\",sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0");

@@ -1,11 +1,11 @@
-//! Which modules a wheel provides, from the paths of its files.
+//! The modules that a wheel provides, inferred from the paths of its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::is_library_name;
 
-/// The modules and packages at the top, sorted. Of a namespace package, which has no `__init__`, the packages in it:
-/// `google.protobuf`. `paths` are relative to site-packages.
+/// Returns the top-level modules and packages, sorted. A namespace package, which has no `__init__`, is replaced by the
+/// packages in it: `google.protobuf`. `paths` are relative to site-packages.
 pub(super) fn modules<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut root = Directory::default();
     for path in paths {
@@ -45,7 +45,7 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// The module that a file is: `a.py`, `a.so`, `a.cpython-314-wasm32-emscripten.so`.
+/// Returns the name of a file's module: `a` for `a.py`, `a.so` and `a.cpython-314-wasm32-emscripten.so`.
 fn module(file: &str) -> Option<&str> {
     let name = match file.strip_suffix(".py") {
         Some(name) => name,

@@ -1,13 +1,13 @@
-//! Several installers at once on one cache.
+//! Tests of several installers that share a cache.
 
-use belljar_core::progress::NoProgress;
+use belljar_core::NoProgress;
 
-use crate::support::{Bench, request};
+use crate::support::{Fixture, request};
 
 #[test]
-fn two_installers_and_many_threads_on_one_cache_get_the_same_files() {
-    let one = Bench::new();
-    let other = Bench::with_cache(one.cache.path(), |_| {});
+fn concurrent_installers_on_one_cache_get_the_same_files() {
+    let one = Fixture::new();
+    let other = Fixture::with_cache(one.cache.path(), |_| {});
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|index| {

@@ -1,28 +1,28 @@
-//! Wheels made for a test: right ones, and wrong in exactly one way.
+//! Generated wheels for tests: valid ones, and ones with exactly one defect.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use belljar_packages::{Kind, Platform, Wheel};
+use belljar_packages::{FileKind, Platform, Wheel};
 use flate2::Crc;
 use flate2::write::DeflateEncoder;
 
-/// One entry of an archive, every field of which can lie.
+/// An entry of an archive. Each field can be set to an inconsistent value.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
-    /// The name in the entry's own header, where it is another.
+    /// The name in the entry's own header, if it differs.
     pub(crate) local_name: Option<Vec<u8>>,
     pub(crate) data: Vec<u8>,
     pub(crate) deflated: bool,
-    /// The size that the directory claims, where it is another.
+    /// The size in the directory, if it differs.
     pub(crate) claimed: Option<u32>,
-    /// Unix mode, with the file's type.
+    /// The Unix mode, including the file type.
     pub(crate) mode: u32,
     pub(crate) flags: u16,
-    /// Says another compression method than the data have.
+    /// The compression method in the headers, if it differs from that of the data.
     pub(crate) method: Option<u16>,
-    /// The directory points to the entry of this index instead.
+    /// The index of the entry that the directory points to instead.
     pub(crate) at: Option<usize>,
 }
 
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// The bytes of a zip archive.
+/// Returns the bytes of a zip archive.
 pub(crate) fn zip(entries: &[Entry]) -> Vec<u8> {
     let mut archive = Vec::new();
     let mut directory = Vec::new();
@@ -100,21 +100,21 @@ pub(crate) fn zip(entries: &[Entry]) -> Vec<u8> {
     archive
 }
 
-/// A wheel in the making.
+/// A builder of wheels.
 pub(crate) struct Forge {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
     pub(crate) tag: &'static str,
     pub(crate) entries: Vec<Entry>,
     pub(crate) metadata: String,
-    /// `{name}-{version}`, as the `.dist-info` directory has it.
+    /// The stem of the `.dist-info` directory: `{name}-{version}`.
     pub(crate) stem: String,
-    /// What RECORD is made into before it is written.
+    /// A change of RECORD before it is written.
     pub(crate) change_record: fn(String) -> String,
 }
 
 impl Forge {
-    /// A pure wheel with one module.
+    /// Creates a builder for a pure wheel with one module.
     pub(crate) fn new(name: &'static str, version: &'static str) -> Self {
         Forge {
             name,
@@ -159,7 +159,7 @@ impl Forge {
         zip(&self.all_entries())
     }
 
-    /// The entries with metadata and RECORD.
+    /// Returns the entries, including metadata and RECORD.
     pub(crate) fn all_entries(&self) -> Vec<Entry> {
         let info = format!("{}.dist-info", self.stem);
         let mut entries = self.entries.clone();
@@ -177,20 +177,20 @@ impl Forge {
         entries
     }
 
-    /// Writes the wheel and gives it as an installer would.
+    /// Writes the wheel and returns it as an installer does.
     pub(crate) fn wheel(&self, directory: &Path) -> Wheel {
-        self.wheel_of(directory, &self.bytes())
+        self.wheel_with_bytes(directory, &self.bytes())
     }
 
-    /// The same with other bytes.
-    pub(crate) fn wheel_of(&self, directory: &Path, bytes: &[u8]) -> Wheel {
+    /// Writes other bytes under the wheel's file name and returns the wheel.
+    pub(crate) fn wheel_with_bytes(&self, directory: &Path, bytes: &[u8]) -> Wheel {
         let path = self.write(directory, bytes);
         Wheel {
             name: self.name.to_owned(),
             version: self.version.to_owned(),
             filename: self.filename(),
             sha256: sha256(bytes),
-            kind: Kind::Wheel,
+            kind: FileKind::Wheel,
             path,
             platform: Platform::cpython_3_14(),
         }
@@ -203,10 +203,10 @@ impl Forge {
     }
 }
 
-/// sha256 in hexadecimal.
+/// Returns the SHA-256 in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest as _;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(sha2::Sha256::digest(bytes))
 }
 
 fn record_hash(bytes: &[u8]) -> String {

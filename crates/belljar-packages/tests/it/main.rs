@@ -1,5 +1,5 @@
-//! Black-box tests of `belljar-packages`: real wheels from the index that uv's defaults name, wheels made for the
-//! purpose, and a server on loopback that stands for Pyodide's CDN.
+//! Black-box tests of `belljar-packages` with real wheels from uv's default index, with generated wheels, and with a
+//! server on loopback in place of Pyodide's CDN.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod bad_wheels;

@@ -1,16 +1,17 @@
-//! Pyodide's wheels, served on loopback: preferred, checked, done without where they cannot be had.
+//! Tests of Pyodide's wheels, with a server on loopback: preference, verification, fallback to the index.
 
-use belljar_core::progress::NoProgress;
-use belljar_packages::{InstallError, Kind, PyodideSource, Source};
+use belljar_core::NoProgress;
+use belljar_packages::{FileKind, FileSource, InstallError, PyodideSource};
 use tempfile::TempDir;
 
 use crate::forge::{Entry, Forge, sha256, zip};
 use crate::server::Server;
-use crate::support::{Bench, request};
+use crate::support::{Fixture, request};
 
 const COMPILED: &str = "cp314-cp314-pyemscripten_2026_0_wasm32";
 
-/// A release of two files: a compiled `attrs` of an old version, which needs `libthing`, a zip of one library.
+/// A release with two files: an old version of `attrs` as a compiled wheel, and `libthing`, a zip with a shared library
+/// that the wheel depends on.
 struct Release {
     server: Server,
     directory: TempDir,
@@ -45,8 +46,8 @@ impl Release {
         release
     }
 
-    fn bench(&self) -> Bench {
-        Bench::with(|settings| {
+    fn fixture(&self) -> Fixture {
+        Fixture::with(|settings| {
             settings.pyodide = Some(PyodideSource {
                 lock: self.directory.path().join("pyodide-lock.json"),
                 base_url: self.server.url(),
@@ -56,10 +57,10 @@ impl Release {
 }
 
 #[test]
-fn the_locks_wheels_are_preferred_with_what_they_depend_on() {
+fn wheels_of_the_lock_are_preferred_with_their_dependencies() {
     let release = Release::new();
-    let bench = release.bench();
-    let (resolution, wheels) = bench.install(&["attrs"]).unwrap();
+    let fixture = release.fixture();
+    let (resolution, wheels) = fixture.install(&["attrs"]).unwrap();
     let files: Vec<_> = resolution
         .pinned()
         .iter()
@@ -68,91 +69,91 @@ fn the_locks_wheels_are_preferred_with_what_they_depend_on() {
     assert_eq!(
         files,
         [
-            ("attrs", "24.2.0", Source::Pyodide, Kind::Wheel),
-            ("libthing", "1.0", Source::Pyodide, Kind::SharedLibrary),
-            // A pure wheel: the lock's version, the index's file.
-            ("six", "1.16.0", Source::Index, Kind::Wheel),
+            ("attrs", "24.2.0", FileSource::Pyodide, FileKind::Wheel),
+            ("libthing", "1.0", FileSource::Pyodide, FileKind::SharedLibrary),
+            // A pure wheel has the lock's version, but is the index's file.
+            ("six", "1.16.0", FileSource::Index, FileKind::Wheel),
         ]
     );
     for wheel in &wheels {
         wheel.unpack().unwrap();
     }
-    // Nothing was asked but the two files themselves.
+    // Only the two files themselves were requested.
     let mut requests = release.server.requests();
     requests.sort();
     assert_eq!(requests, [format!("/full/{}", release.wheel.filename()), "/full/libthing-1.0.zip".to_owned()]);
 }
 
 #[test]
-fn another_version_than_the_locks_can_be_asked_for() {
+fn version_other_than_the_locks_comes_from_the_index() {
     let release = Release::new();
-    let bench = release.bench();
-    let resolution = bench.resolve(&["attrs>=25"]).unwrap();
-    assert_eq!(resolution.get("attrs").unwrap().source, Source::Index);
+    let fixture = release.fixture();
+    let resolution = fixture.resolve(&["attrs>=25"]).unwrap();
+    assert_eq!(resolution.get("attrs").unwrap().source, FileSource::Index);
     assert!(resolution.get("libthing").is_none());
 }
 
 #[test]
-fn a_wheel_that_is_not_what_the_lock_says_is_refused() {
+fn wheel_that_differs_from_the_lock_is_refused() {
     let release = Release::new();
     release
         .server
         .put(&release.wheel.filename(), Forge::new("attrs", "24.2.0").tag(COMPILED).file("x.py", b"").bytes());
-    let error = release.bench().install(&["attrs"]).unwrap_err();
+    let error = release.fixture().install(&["attrs"]).unwrap_err();
     assert!(matches!(error, InstallError::HashMismatch { .. }), "{error}");
 }
 
 #[test]
-fn a_file_that_the_server_does_not_have_is_taken_from_the_index() {
+fn file_missing_on_the_server_is_taken_from_the_index() {
     let release = Release::new();
     let empty = Server::start();
-    let bench = Bench::with(|settings| {
+    let fixture = Fixture::with(|settings| {
         let lock = release.directory.path().join("pyodide-lock.json");
         settings.pyodide = Some(PyodideSource { lock, base_url: empty.url() });
     });
-    let (resolution, wheels) = bench.install(&["attrs"]).unwrap();
-    assert_eq!(resolution.get("attrs").unwrap().source, Source::Index);
+    let (resolution, wheels) = fixture.install(&["attrs"]).unwrap();
+    assert_eq!(resolution.get("attrs").unwrap().source, FileSource::Index);
     assert_eq!(resolution.get("attrs").unwrap().version, "24.2.0");
     assert_eq!(wheels.len(), resolution.pinned().len());
-    // From now on that is what the request resolves to, without asking the server again.
-    let asked = empty.requests().len();
-    assert_eq!(bench.installer.resolve(&request(&["attrs"]), &NoProgress).unwrap(), resolution);
-    assert_eq!(empty.requests().len(), asked);
+    // The new resolution is cached, and the server is not asked again.
+    let request_count = empty.requests().len();
+    assert_eq!(fixture.installer.resolve(&request(&["attrs"]), &NoProgress).unwrap(), resolution);
+    assert_eq!(empty.requests().len(), request_count);
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_done_without() {
+fn unreachable_server_is_replaced_by_the_index() {
     let release = Release::new();
-    let bench = Bench::with(|settings| {
+    let fixture = Fixture::with(|settings| {
         let lock = release.directory.path().join("pyodide-lock.json");
         settings.pyodide = Some(PyodideSource { lock, base_url: "http://127.0.0.1:9/full/".into() });
     });
-    assert_eq!(bench.install(&["attrs"]).unwrap().0.get("attrs").unwrap().source, Source::Index);
+    assert_eq!(fixture.install(&["attrs"]).unwrap().0.get("attrs").unwrap().source, FileSource::Index);
 }
 
 #[test]
-fn a_server_that_did_not_answer_is_asked_last_until_it_does() {
+fn failed_server_is_avoided_for_other_requests() {
     let release = Release::new();
     let failing = Server::start();
     failing.fail();
     let directory = tempfile::tempdir().unwrap();
-    let bench = || {
-        Bench::with(|settings| {
+    let fixture = || {
+        Fixture::with(|settings| {
             let lock = release.directory.path().join("pyodide-lock.json");
             settings.pyodide = Some(PyodideSource { lock, base_url: failing.url() });
             settings.cache = belljar_cache::Cache::open(Some(directory.path().into())).unwrap();
         })
     };
-    assert_eq!(bench().install(&["attrs"]).unwrap().0.get("attrs").unwrap().source, Source::Index);
-    let asked = failing.requests().len();
-    assert!(asked > 0);
-    // Another set that has the same file, in another process: the server is left alone.
-    assert_eq!(bench().install(&["attrs", "six"]).unwrap().0.get("attrs").unwrap().source, Source::Index);
-    assert_eq!(failing.requests().len(), asked);
+    assert_eq!(fixture().install(&["attrs"]).unwrap().0.get("attrs").unwrap().source, FileSource::Index);
+    let request_count = failing.requests().len();
+    assert!(request_count > 0);
+    // Another request for the same file, as from another process: the server is not asked.
+    assert_eq!(fixture().install(&["attrs", "six"]).unwrap().0.get("attrs").unwrap().source, FileSource::Index);
+    assert_eq!(failing.requests().len(), request_count);
 }
 
 #[test]
-fn what_only_an_unreachable_server_has_is_an_error_that_says_so() {
+fn package_of_an_unreachable_server_only_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let lock = directory.path().join("pyodide-lock.json");
     let entry = format!(
@@ -161,32 +162,32 @@ fn what_only_an_unreachable_server_has_is_an_error_that_says_so() {
         "0".repeat(64)
     );
     std::fs::write(&lock, entry).unwrap();
-    let bench = Bench::with(|settings| {
+    let fixture = Fixture::with(|settings| {
         settings.pyodide = Some(PyodideSource { lock, base_url: "http://127.0.0.1:9/full/".into() });
     });
-    let text = bench.install(&["numpy"]).unwrap_err().to_string();
+    let text = fixture.install(&["numpy"]).unwrap_err().to_string();
     assert!(text.contains("numpy: no wheel for this platform"), "{text}");
     assert!(text.contains("Pyodide has a wheel of version 2.4.6"), "{text}");
 }
 
 #[test]
-fn the_lock_tells_which_package_provides_a_module() {
+fn module_is_mapped_to_its_package_by_the_lock() {
     let release = Release::new();
-    let bench = release.bench();
-    let known = bench.installer.known().unwrap();
-    let needs = belljar_packages::needs::of_code("import attr\n", &known).unwrap();
-    assert_eq!(needs.inferred[0].requirement.name(), "attrs");
+    let fixture = release.fixture();
+    let available = fixture.installer.available_modules().unwrap();
+    let dependencies = belljar_packages::Dependencies::from_code("import attr\n", &available).unwrap();
+    assert_eq!(dependencies.inferred[0].requirement.name(), "attrs");
 }
 
 #[test]
-fn a_bundle_holds_pyodides_files_too() {
+fn bundle_contains_pyodides_files() {
     let release = Release::new();
     let bundle = tempfile::tempdir().unwrap();
-    let online = release.bench();
+    let online = release.fixture();
     let (resolution, _) = online.install(&["attrs"]).unwrap();
     online.installer.download(&resolution, bundle.path(), &NoProgress).unwrap();
-    let asked = release.server.requests().len();
-    let offline = Bench::with(|settings| {
+    let request_count = release.server.requests().len();
+    let offline = Fixture::with(|settings| {
         settings.offline = true;
         settings.find_links = vec![bundle.path().to_str().unwrap().to_owned()];
         settings.pyodide = Some(PyodideSource {
@@ -197,5 +198,5 @@ fn a_bundle_holds_pyodides_files_too() {
     let (again, wheels) = offline.install(&["attrs"]).unwrap();
     assert_eq!(again.key(), resolution.key());
     assert_eq!(wheels.len(), 3);
-    assert_eq!(release.server.requests().len(), asked);
+    assert_eq!(release.server.requests().len(), request_count);
 }

@@ -1,4 +1,4 @@
-//! A web server on loopback for files that a test made.
+//! An HTTP server on loopback that serves files of a test.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Serves files until the test ends. Every request is remembered.
+/// A server that runs until the test ends and records all requests.
 pub(crate) struct Server {
     address: std::net::SocketAddr,
     state: Arc<State>,
@@ -37,17 +37,17 @@ impl Server {
         format!("http://{}/full/", self.address)
     }
 
-    /// Puts a file under `/full/`.
+    /// Adds a file under `/full/`.
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
         self.state.files.lock().unwrap().insert(format!("/full/{name}"), bytes);
     }
 
-    /// The paths asked for so far.
+    /// Returns the requested paths so far.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.state.requests.lock().unwrap().clone()
     }
 
-    /// Answers nothing but errors from now on.
+    /// Makes the server answer all further requests with errors.
     pub(crate) fn fail(&self) {
         self.state.failing.store(true, Ordering::Relaxed);
     }

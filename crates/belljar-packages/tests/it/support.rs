@@ -1,43 +1,43 @@
-//! What the tests share: an installer with a cache of its own, requests in short.
+//! Fixtures: an installer with a temporary cache, and short forms of requests.
 
 use std::path::Path;
 
 use belljar_cache::Cache;
-use belljar_core::progress::NoProgress;
-use belljar_packages::{InstallError, Installer, Platform, Request, Requirement, Resolution, Settings, Wheel};
+use belljar_core::NoProgress;
+use belljar_packages::{InstallError, Installer, PackageRequest, Platform, Requirement, Resolution, Settings, Wheel};
 use tempfile::TempDir;
 
-/// An installer whose cache is deleted with it.
-pub(crate) struct Bench {
+/// An installer with a cache directory that is deleted with it.
+pub(crate) struct Fixture {
     pub(crate) installer: Installer,
     pub(crate) cache: TempDir,
 }
 
-/// Settings with an empty cache and what the environment says.
+/// Returns the settings of the environment, with an empty cache.
 pub(crate) fn settings(cache: &Path) -> Settings {
     let cache = Cache::open(Some(cache.to_path_buf())).unwrap();
     Settings::from_environment(cache).unwrap()
 }
 
-impl Bench {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// With settings changed.
+    /// Creates an installer with changed settings.
     pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let cache = tempfile::tempdir().unwrap();
         let mut settings = settings(cache.path());
         change(&mut settings);
-        Bench { installer: Installer::new(Platform::cpython_3_14(), settings), cache }
+        Fixture { installer: Installer::new(Platform::cpython_3_14(), settings), cache }
     }
 
-    /// On the cache of another one.
+    /// Creates an installer with changed settings on an existing cache.
     pub(crate) fn with_cache(cache: &Path, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = settings(cache);
         change(&mut settings);
         let installer = Installer::new(Platform::cpython_3_14(), settings);
-        Bench { installer, cache: tempfile::tempdir().unwrap() }
+        Fixture { installer, cache: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn resolve(&self, requirements: &[&str]) -> Result<Resolution, InstallError> {
@@ -49,7 +49,7 @@ impl Bench {
     }
 }
 
-pub(crate) fn request(requirements: &[&str]) -> Request {
+pub(crate) fn request(requirements: &[&str]) -> PackageRequest {
     let requirements = requirements.iter().map(|text| Requirement::parse(text).unwrap()).collect();
-    Request { requirements, ..Request::default() }
+    PackageRequest { requirements, ..PackageRequest::default() }
 }

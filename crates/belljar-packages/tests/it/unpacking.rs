@@ -1,11 +1,11 @@
-//! Where the files of right wheels go.
+//! Tests of the installed paths of valid wheels' files.
 
 use crate::forge::{Entry, Forge, zip};
 
 const SITE: &str = "lib/python3.14/site-packages";
 
 #[test]
-fn files_are_laid_out_by_their_place_in_the_wheel() {
+fn files_are_installed_by_their_path_in_the_wheel() {
     let directory = tempfile::tempdir().unwrap();
     let forge = Forge::new("thing", "1.0")
         .file("thing/data/table.csv", b"a,b\n")
@@ -16,7 +16,7 @@ fn files_are_laid_out_by_their_place_in_the_wheel() {
         .file("thing-1.0.data/scripts/native", b"\x7fELF\0\0")
         .file("thing-1.0.data/headers/thing.h", b"")
         .info("entry_points.txt", b"[console_scripts]\nthing = thing.cli:main\n")
-        .info("INSTALLER", b"somebody\n");
+        .info("INSTALLER", b"pip\n");
     let unpacked = forge.wheel(directory.path()).unpack().unwrap();
     let paths: Vec<_> = unpacked.files.iter().map(|file| file.path.strip_prefix(SITE).unwrap_or(&file.path)).collect();
     assert_eq!(
@@ -50,7 +50,7 @@ fn files_are_laid_out_by_their_place_in_the_wheel() {
 }
 
 #[test]
-fn a_library_for_another_machine_is_no_library() {
+fn native_library_is_not_a_side_module() {
     let directory = tempfile::tempdir().unwrap();
     let forge = Forge::new("thing", "1.0").file("thing/_x.so", b"\x7fELF");
     let unpacked = forge.wheel(directory.path()).unpack().unwrap();
@@ -58,15 +58,15 @@ fn a_library_for_another_machine_is_no_library() {
 }
 
 #[test]
-fn a_zip_of_shared_libraries_gives_its_libraries() {
+fn zip_of_shared_libraries_is_unpacked_to_lib() {
     let directory = tempfile::tempdir().unwrap();
     let bytes = zip(&[
         Entry::file("lib/libthing.so", b"\0asm\x01\0\0\0"),
         Entry::file("include/thing.h", b""),
         Entry::file("lib/libthing.a", b""),
     ]);
-    let mut wheel = Forge::new("thing", "1.0").wheel_of(directory.path(), &bytes);
-    wheel.kind = belljar_packages::Kind::SharedLibrary;
+    let mut wheel = Forge::new("thing", "1.0").wheel_with_bytes(directory.path(), &bytes);
+    wheel.kind = belljar_packages::FileKind::SharedLibrary;
     let unpacked = wheel.unpack().unwrap();
     let paths: Vec<_> = unpacked.files.iter().map(|file| (file.path.as_str(), file.is_library)).collect();
     assert_eq!(paths, [("lib/libthing.so", true)]);

@@ -1,57 +1,68 @@
-//! From code to an image with what it needs; and installing more while it runs (`live`).
+//! From source code to an image with the packages that it needs.
 
-mod live;
+mod runtime_installer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use belljar_core::progress::Progress;
-use belljar_packages::needs::{self, NeedsError};
+use belljar_core::Progress;
 use belljar_packages::{
-    InstallError, Installer, Known, Needs, Platform, PyodideSource, Request, Requirement, Resolution, Wheel,
+    AvailableModules, Dependencies, DependencyError, GeneralHint, InstallError, Installer, PackageRequest, Platform,
+    PyodideSource, Requirement, Resolution, Wheel,
 };
 
+use crate::error::OpenError;
 use crate::image::Image;
-use crate::packages::{Contents, Member, PackageSet, SupplyError, WheelFile};
-use crate::python::{OpenError, Python};
+use crate::packages::{PackageSet, SupplyError, UnpackedWheel, WheelFile, WheelId};
+use crate::python::Python;
 
-pub use live::LiveInstaller;
+pub use runtime_installer::RuntimeInstaller;
 
-/// Modules that programs import and that are part of the guest.
+/// Modules that programs import and that are part of the guest package.
 pub(crate) const PROVIDED: [&str; 2] = ["micropip", "pip"];
 
-/// Why code has no image to run in.
+/// An error of preparing an image for code.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// What it says it needs cannot be told or met.
+    /// The requirements of the code cannot be determined or met.
     #[error(transparent)]
-    Needs(#[from] NeedsError),
-    /// Its packages cannot be had.
+    Dependencies(#[from] DependencyError),
+    /// Resolving or fetching packages failed.
     #[error(transparent)]
     Install(#[from] InstallError),
-    /// They were had, and cannot be made use of.
+    /// The packages were fetched, but building an image from them failed.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
 
 impl PrepareError {
-    /// Whether this is about the packages, and whoever wrote the code may do something about it.
+    /// Returns whether the author of the code may be able to correct this error: it concerns the packages.
     pub fn is_about_packages(&self) -> bool {
         !matches!(self, Self::Open(error) if !matches!(error, OpenError::Wheel(_)))
     }
 }
 
-/// Makes the [`Installer`] when it is first needed: most code needs none.
+impl GeneralHint for PrepareError {
+    fn general_hint(&self) -> Option<String> {
+        match self {
+            Self::Dependencies(error) => error.general_hint(),
+            Self::Install(error) => error.general_hint(),
+            Self::Open(_) => None,
+        }
+    }
+}
+
+/// A lazily created [`Installer`]: most code does not need one.
 pub trait InstallerSource: Send + Sync {
-    /// The installer, the same each time.
+    /// Returns the installer, the same one each time.
     ///
     /// # Errors
-    /// When a setting is not valid.
+    /// Returns an error if a setting is invalid.
     fn installer(&self) -> Result<Arc<Installer>, InstallError>;
 }
 
 impl Python {
-    /// The platform that wheels must be for.
+    /// Returns the platform that wheels must support.
     pub fn platform(&self) -> Platform {
         let release = self.release();
         Platform {
@@ -62,122 +73,127 @@ impl Python {
         }
     }
 
-    /// Where Pyodide's own wheels for this release are.
+    /// Returns the location of Pyodide's own wheels for this release.
     ///
     /// # Errors
-    /// When the release's lock file cannot be had.
+    /// Returns an error if fetching the release's lock file fails.
     pub fn pyodide_source(&self, progress: &dyn Progress) -> Result<PyodideSource, OpenError> {
         Ok(PyodideSource::on_cdn(self.lock_file(progress)?, self.release().version))
     }
 
-    /// An image with what `code` needs and with `given`, and with the modules imported that the code imports: from
-    /// memory, from the cache, or resolved, fetched and built, which `progress` hears of.
+    /// Returns an image with the packages that `code` and `options` require, in which the modules that the code imports
+    /// are imported: from memory, from the cache, or newly resolved, fetched and built, which `progress` reports.
     ///
-    /// Must be called on a guest thread. For code that needs no packages `source` is not asked.
+    /// Must be called on a guest thread. `source` is not called for code that does not need packages.
     ///
     /// # Errors
-    /// When the packages cannot be had.
+    /// Returns an error if a package cannot be resolved, fetched or installed.
     pub fn prepare(
         &self,
         code: &str,
-        given: &Given,
+        options: &PrepareOptions,
         source: &dyn InstallerSource,
         progress: &dyn Progress,
     ) -> Result<Image, PrepareError> {
-        self.image_for(&self.needs(code, given, source)?, given, source, progress)
+        self.image_for(&self.needs(code, options, source)?, options, source, progress)
     }
 
-    /// An image with what [`Python::needs`] found: what [`Python::prepare`] does after that.
+    /// Returns an image with the packages that [`Python::needs`] found: the second step of [`Python::prepare`].
     ///
     /// Must be called on a guest thread.
     ///
     /// # Errors
-    /// When the packages cannot be had.
+    /// Returns an error if a package cannot be resolved, fetched or installed.
     pub fn image_for(
         &self,
-        needs: &Needs,
-        given: &Given,
+        needs: &Dependencies,
+        options: &PrepareOptions,
         source: &dyn InstallerSource,
         progress: &dyn Progress,
     ) -> Result<Image, PrepareError> {
-        let named: &[String] = if given.preload { &given.imports } else { &[] };
+        let named: &[String] = if options.preload { &options.imports } else { &[] };
         if needs.is_empty() {
-            return Ok(self.image_with(&PackageSet::none(), &[], named, progress)?);
+            return Ok(self.image_with(&PackageSet::empty(), &[], named, progress)?);
         }
-        let request = Request { constraints: given.constraints.clone(), ..Request::from(needs) };
+        let request = PackageRequest { constraints: options.constraints.clone(), ..PackageRequest::from(needs) };
         let (set, resolution) = self.install(&*source.installer()?, &request, progress)?;
-        let image = self.image_with(&set, if given.preload { &needs.imports } else { &[] }, named, progress)?;
-        Ok(image.with_absent(absent_modules(needs, &resolution)))
+        let image = self.image_with(&set, if options.preload { &needs.imports } else { &[] }, named, progress)?;
+        Ok(image.with_missing_modules(missing_modules(needs, &resolution)))
     }
 
-    /// What has to be resolved for these pieces of code together.
+    /// Returns the request to resolve for these pieces of code together.
     ///
     /// # Errors
-    /// When one of them says what it needs in a way that cannot be read or met.
+    /// Returns an error if the requirements of one of them cannot be read or met.
     pub fn request(
         &self,
         code: &[String],
-        given: &Given,
+        options: &PrepareOptions,
         source: &dyn InstallerSource,
-    ) -> Result<Request, PrepareError> {
-        let mut all = Request { constraints: given.constraints.clone(), ..Request::default() };
+    ) -> Result<PackageRequest, PrepareError> {
+        let mut all = PackageRequest { constraints: options.constraints.clone(), ..PackageRequest::default() };
         for code in code {
-            let needs = self.needs(code, &Given { requirements: Vec::new(), ..given.clone() }, source)?;
-            // Asked for beforehand, a package that does not exist is an error.
+            let needs = self.needs(code, &PrepareOptions { requirements: Vec::new(), ..options.clone() }, source)?;
+            // Packages that are requested ahead of time must exist.
             all.requirements.extend(needs.required().cloned());
             all.optional.extend(needs.optional);
         }
-        all.requirements.extend(given.requirements.iter().cloned());
+        all.requirements.extend(options.requirements.iter().cloned());
         Ok(all)
     }
 
-    /// What `code` needs, and what is given beside it.
+    /// Returns the requirements of `code` and of `options`.
     ///
     /// # Errors
-    /// When the code says what it needs in a way that cannot be read or met.
-    pub fn needs(&self, code: &str, given: &Given, source: &dyn InstallerSource) -> Result<Needs, PrepareError> {
-        let present = || PROVIDED.into_iter().chain(self.base().further_modules().iter().map(String::as_str));
-        let imports: String = given.imports.iter().map(|module| format!("import {module}\n")).collect();
-        let of_both = |known: &Known| -> Result<Needs, NeedsError> {
-            let mut needs = needs::of_code(code, known)?;
-            // Whoever names a module means one that there is.
-            let named = needs::of_code(&imports, known)?;
+    /// Returns an error if the requirements cannot be read or met.
+    pub fn needs(
+        &self,
+        code: &str,
+        options: &PrepareOptions,
+        source: &dyn InstallerSource,
+    ) -> Result<Dependencies, PrepareError> {
+        let present = || PROVIDED.into_iter().chain(self.base().extra_stdlib_modules().iter().map(String::as_str));
+        let imports: String = options.imports.iter().map(|module| format!("import {module}\n")).collect();
+        let dependencies_of = |available: &AvailableModules| -> Result<Dependencies, DependencyError> {
+            let mut needs = Dependencies::from_code(code, available)?;
+            // Modules that are named explicitly must exist.
+            let named = Dependencies::from_code(&imports, available)?;
             needs.requirements.extend(named.required().cloned());
             needs.optional.extend(named.optional);
             Ok(needs)
         };
-        let mut needs = of_both(&Known::new(&self.platform()).with_modules(present()))?;
+        let mut needs = dependencies_of(&AvailableModules::new(&self.platform()).with_modules(present()))?;
         if !needs.is_empty() {
-            // Only now is it worth reading which package has which module.
-            needs = of_both(&source.installer()?.known()?.with_modules(present()))?;
+            // The list of modules by package is only read if the code needs a package.
+            needs = dependencies_of(&source.installer()?.available_modules()?.with_modules(present()))?;
         }
-        Ok(needs.with(given.requirements.iter().cloned()))
+        Ok(needs.with_requirements(options.requirements.iter().cloned()))
     }
 
-    /// Resolves, and installs what was never installed on this machine.
+    /// Resolves the request, and installs the wheels that are not installed on this machine.
     pub(crate) fn install(
         &self,
         installer: &Installer,
-        request: &Request,
+        request: &PackageRequest,
         progress: &dyn Progress,
     ) -> Result<(PackageSet, Resolution), PrepareError> {
         let mut resolution = installer.resolve(request, progress)?;
         loop {
             let mut failure = None;
             let set = self.packages(
-                &members(&resolution),
+                &wheel_ids(&resolution),
                 |missing| match installer.install(request, progress) {
                     Ok((now, wheels)) if now.key() == resolution.key() => unpack(&wheels, missing),
                     other => {
                         failure = Some(other);
-                        Err("the wheels are others than those resolved".into())
+                        Err("the fetched wheels differ from the resolved ones".into())
                     }
                 },
                 progress,
             );
             match failure {
                 None => return Ok((set?, resolution)),
-                // A server did not have what it promised, and others were taken.
+                // A server did not deliver a wheel, and others were chosen.
                 Some(Ok((now, _))) => resolution = now,
                 Some(Err(error)) => return Err(error.into()),
             }
@@ -185,49 +201,49 @@ impl Python {
     }
 }
 
-/// What is given beside the code.
+/// Options of [`Python::prepare`].
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct PrepareOptions {
     /// Packages to install.
     pub requirements: Vec<Requirement>,
-    /// Versions to keep to, if the packages are needed.
+    /// Version constraints of packages, if they are needed.
     pub constraints: Vec<Requirement>,
-    /// Modules to import beforehand, whether the code imports them or not: dotted names. Packages that have them are
-    /// installed.
+    /// Modules to import ahead of time, even if the code does not import them: dotted names. Packages that provide them
+    /// are installed.
     pub imports: Vec<String>,
-    /// Whether modules may have been imported beforehand: not when the code is to see environment variables that those
-    /// would have read.
+    /// True if the image may contain imported modules. False if the code is to see environment variables that those
+    /// modules would have read.
     pub preload: bool,
 }
 
-impl Default for Given {
+impl Default for PrepareOptions {
     fn default() -> Self {
         Self { requirements: Vec::new(), constraints: Vec::new(), imports: Vec::new(), preload: true }
     }
 }
 
-/// The modules for which no package exists, and what to tell whoever imports them.
-fn absent_modules(needs: &Needs, resolution: &Resolution) -> BTreeMap<String, String> {
+/// Returns the modules that no package provides, with the notes for errors of importing them.
+fn missing_modules(needs: &Dependencies, resolution: &Resolution) -> BTreeMap<String, String> {
     let module = |name: &str| needs.inferred.iter().find(|inferred| inferred.requirement.name() == name);
-    let absent = resolution.absent().iter();
+    let absent = resolution.missing().iter();
     absent.filter_map(|absent| Some((module(&absent.name)?.module.clone(), absent.reason.clone()))).collect()
 }
 
-fn members(resolution: &Resolution) -> Vec<Member> {
-    let member = |pinned: &belljar_packages::Pinned| Member {
+fn wheel_ids(resolution: &Resolution) -> Vec<WheelId> {
+    let wheel_id = |pinned: &belljar_packages::PinnedFile| WheelId {
         name: pinned.name.clone(),
         version: pinned.version.clone(),
         sha256: pinned.sha256.clone(),
     };
-    resolution.pinned().iter().map(member).collect()
+    resolution.pinned().iter().map(wheel_id).collect()
 }
 
-/// The files of those of `wheels` that are wanted.
-fn unpack(wheels: &[Wheel], wanted: &[Member]) -> Result<Vec<Contents>, SupplyError> {
+/// Returns the files of those of `wheels` that are `wanted`.
+fn unpack(wheels: &[Wheel], wanted: &[WheelId]) -> Result<Vec<UnpackedWheel>, SupplyError> {
     let mut contents = Vec::with_capacity(wanted.len());
     for wheel in wheels {
-        let same = |member: &&Member| member.name == wheel.name && member.sha256 == wheel.sha256;
-        let Some(member) = wanted.iter().find(same) else { continue };
+        let same = |id: &&WheelId| id.name == wheel.name && id.sha256 == wheel.sha256;
+        let Some(id) = wanted.iter().find(same) else { continue };
         let unpacked = wheel.unpack()?;
         let file = |file: belljar_packages::UnpackedFile| WheelFile {
             path: file.path,
@@ -235,7 +251,7 @@ fn unpack(wheels: &[Wheel], wanted: &[Member]) -> Result<Vec<Contents>, SupplyEr
             is_library: file.is_library,
         };
         let files = unpacked.files.into_iter().map(file).collect();
-        contents.push(Contents { member: member.clone(), files, modules: unpacked.top_level });
+        contents.push(UnpackedWheel { id: id.clone(), files, modules: unpacked.top_level });
     }
     Ok(contents)
 }

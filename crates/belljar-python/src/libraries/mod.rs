@@ -1,89 +1,92 @@
-//! The side modules of wheels (`.so`), translated and compiled once and kept in the cache by their content.
+//! The side modules of wheels (`.so`): translated and compiled once, and cached by content.
 //!
-//! Large ones are compiled quickly at first, so that nobody waits twice as long for their first use. A process that lives on
-//! for a while compiles them anew, with all effort, in the background ([`improve`]).
+//! Large modules are compiled quickly at first, which halves the wait for their first use. A process that runs for a
+//! while recompiles them in the background with full optimization ([`recompile`]).
 
-mod improve;
+mod recompile;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use belljar_cache::{Cache, CacheError, Entry, EntryKey};
-use belljar_core::progress::{NoProgress, Progress, Step};
+use belljar_core::progress::ProgressStep;
+use belljar_core::{NoProgress, Progress};
 use belljar_emscripten::dylink::{Libraries, Library, LibraryError, LibraryHash};
 use belljar_emscripten::fs::FileBytes;
-use belljar_emscripten::{Effort, Engine};
+use belljar_emscripten::{CompileTier, Engine};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use crate::recent::Recent;
-use improve::Improvement;
+use crate::lru::LruCache;
+use recompile::BackgroundRecompiler;
 
-/// Libraries that are kept open when no image or interpreter uses them any more.
-const KEPT_OPEN: usize = 512;
+/// The maximum number of libraries that are kept open while no image or interpreter uses them.
+const MAX_OPEN: usize = 512;
 
-const BEST_FIRST: [Effort; 2] = [Effort::Full, Effort::Quick];
-/// Bytes from which on a library is compiled quickly at first. Smaller ones take no time that anybody notices.
-const QUICK_FROM: usize = 256 << 10;
-/// How long a process lives before it compiles anew what was compiled quickly. One that ends before would not have had much
-/// of it, and would have done the work in vain.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIERS: [CompileTier; 2] = [CompileTier::Optimized, CompileTier::Quick];
+/// The size in bytes from which a library is compiled quickly at first. Compiling smaller ones takes too little time to
+/// be noticed.
+const MIN_QUICK_SIZE: usize = 256 << 10;
+/// The age of a process at which it recompiles quickly compiled libraries. A process that ends earlier would hardly
+/// benefit from the work.
+const RECOMPILE_DELAY: Duration = Duration::from_secs(5);
 
-/// Compiles libraries, keeps them in the cache, and open ones in memory for all interpreters of the process.
+/// Compiled libraries: a cache on disk, and open libraries in memory, shared by all interpreters of the process.
 pub(crate) struct CompiledLibraries {
     engine: Engine,
     cache: Cache,
-    open: Mutex<Recent<LibraryHash, Arc<Library>>>,
-    /// Hashes of the files of layers, by where their bytes are in memory, which the layer keeps there. Hashing a
-    /// library takes longer than opening it.
+    open: Mutex<LruCache<LibraryHash, Arc<Library>>>,
+    /// Hashes of the files of layers, by the address and length of their bytes, which the layer keeps in memory.
+    /// Hashing a library takes longer than opening it.
     hashes: Mutex<HashMap<(usize, usize), (LibraryHash, FileBytes)>>,
-    improvement: Improvement,
+    recompiler: BackgroundRecompiler,
     this: Weak<Self>,
 }
 
 impl CompiledLibraries {
     pub(crate) fn new(engine: &Engine, cache: &Cache) -> Arc<Self> {
-        Self::with_patience(engine, cache, PATIENCE)
+        Self::with_recompile_delay(engine, cache, RECOMPILE_DELAY)
     }
 
-    fn with_patience(engine: &Engine, cache: &Cache, patience: Duration) -> Arc<Self> {
+    fn with_recompile_delay(engine: &Engine, cache: &Cache, delay: Duration) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             engine: engine.clone(),
             cache: cache.clone(),
-            open: Mutex::new(Recent::new(KEPT_OPEN, u64::MAX)),
+            open: Mutex::new(LruCache::new(MAX_OPEN, u64::MAX)),
             hashes: Mutex::default(),
-            improvement: Improvement::new(patience),
+            recompiler: BackgroundRecompiler::new(delay),
             this: this.clone(),
         })
     }
 
-    /// Notes the hash of a file that a layer holds: the layer's own index says it.
-    pub(crate) fn note(&self, bytes: &FileBytes, hash: LibraryHash) {
-        lock(&self.hashes).insert(place(bytes), (hash, bytes.clone()));
+    /// Records the hash of a layer's file, as listed in the layer's index.
+    pub(crate) fn record_hash(&self, bytes: &FileBytes, hash: LibraryHash) {
+        self.hashes.lock().insert(location(bytes), (hash, bytes.clone()));
     }
 
-    /// Forgets files that only this still holds, which is what is left of a layer that nobody uses.
-    pub(crate) fn forget(&self, bytes: &FileBytes) {
-        lock(&self.hashes).remove(&place(bytes));
+    /// Removes a file of a layer that is no longer used, so that its memory can be freed.
+    pub(crate) fn remove_hash(&self, bytes: &FileBytes) {
+        self.hashes.lock().remove(&location(bytes));
     }
 
-    /// Compiles those of `libraries` that the cache does not have, on all processors.
+    /// Compiles those of `libraries` that are not in the cache, on all processors.
     ///
-    /// One that cannot be compiled is no reason to fail: code that imports it is told why.
+    /// A failure is logged, not returned: code that imports the library gets the error.
     pub(crate) fn compile_all(&self, libraries: &[(LibraryHash, FileBytes)], progress: &dyn Progress) {
         let missing: Vec<_> = libraries.iter().filter(|(hash, _)| !self.is_compiled(hash)).collect();
         if missing.is_empty() {
             return;
         }
-        let step = progress.start(Step::items("compiling extension modules", missing.len() as u64));
+        let step = progress.start(ProgressStep::items("compiling extension modules", missing.len() as u64));
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
         let next = Mutex::new(missing.iter());
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    while let Some((hash, bytes)) = { lock(&next).next() } {
+                    while let Some((hash, bytes)) = { next.lock().next() } {
                         if let Err(error) = self.compile(hash, bytes) {
-                            tracing::warn!(library = %belljar_cache::hex(hash), %error, "cannot be compiled");
+                            tracing::warn!(library = %hex::encode(hash), %error, "failed to compile a library");
                         }
                         step.advance(1);
                     }
@@ -94,55 +97,55 @@ impl CompiledLibraries {
     }
 
     fn is_compiled(&self, hash: &LibraryHash) -> bool {
-        BEST_FIRST.iter().any(|effort| matches!(self.cache.get(&self.key(hash, *effort)), Ok(Some(_))))
+        TIERS.iter().any(|tier| matches!(self.cache.get(&self.key(hash, *tier)), Ok(Some(_))))
     }
 
-    fn key(&self, hash: &LibraryHash, effort: Effort) -> EntryKey {
-        // The fingerprint covers the translator's version, too.
+    fn key(&self, hash: &LibraryHash, tier: CompileTier) -> EntryKey {
+        // The fingerprint includes the translator's version.
         let key = EntryKey::new("library").part("engine", self.engine.fingerprint()).part("file", hash);
-        match effort {
-            Effort::Full => key,
-            Effort::Quick => key.part("effort", "quick"),
+        match tier {
+            CompileTier::Optimized => key,
+            CompileTier::Quick => key.part("effort", "quick"),
         }
     }
 
-    /// The library in the cache, compiled if it is not there.
-    fn compile(&self, hash: &LibraryHash, bytes: &FileBytes) -> Result<(Effort, Entry), LibraryError> {
+    /// Returns the library from the cache, after compiling it if necessary.
+    fn compile(&self, hash: &LibraryHash, bytes: &FileBytes) -> Result<(CompileTier, Entry), LibraryError> {
         if let Some(found) = self.find(hash) {
             return Ok(found);
         }
-        let effort = if bytes.len() < QUICK_FROM { Effort::Full } else { Effort::Quick };
-        Ok((effort, self.compile_with(effort, hash, bytes)?))
+        let tier = if bytes.len() < MIN_QUICK_SIZE { CompileTier::Optimized } else { CompileTier::Quick };
+        Ok((tier, self.compile_with(tier, hash, bytes)?))
     }
 
-    /// The best that the cache has of a library.
-    fn find(&self, hash: &LibraryHash) -> Option<(Effort, Entry)> {
-        let find = |effort: &Effort| Some((*effort, self.cache.hold(&self.key(hash, *effort)).ok().flatten()?));
-        BEST_FIRST.iter().find_map(find)
+    /// Returns the most optimized code in the cache for a library.
+    fn find(&self, hash: &LibraryHash) -> Option<(CompileTier, Entry)> {
+        let find = |tier: &CompileTier| Some((*tier, self.cache.get_pinned(&self.key(hash, *tier)).ok().flatten()?));
+        TIERS.iter().find_map(find)
     }
 
-    fn compile_with(&self, effort: Effort, hash: &LibraryHash, bytes: &FileBytes) -> Result<Entry, LibraryError> {
-        let entry = self.cache.hold_or_make(&self.key(hash, effort), &NoProgress, |new| {
-            Library::compile(&self.engine, effort, bytes, new.path()).map_err(Failure::Library)
+    fn compile_with(&self, tier: CompileTier, hash: &LibraryHash, bytes: &FileBytes) -> Result<Entry, LibraryError> {
+        let entry = self.cache.get_or_create_pinned(&self.key(hash, tier), &NoProgress, |new| {
+            Library::compile(&self.engine, tier, bytes, new.path()).map_err(CompileError::Library)
         });
-        entry.map_err(|failure| match failure {
-            Failure::Library(error) => error,
-            Failure::Cache(error) => LibraryError::Unavailable(error.to_string()),
+        entry.map_err(|error| match error {
+            CompileError::Library(error) => error,
+            CompileError::Cache(error) => LibraryError::Unavailable(error.to_string()),
         })
     }
 
-    #[expect(unsafe_code, reason = "the cache vouches for the files it hands out: see below")]
-    fn open(&self, hash: &LibraryHash, (effort, entry): &(Effort, Entry)) -> Result<Arc<Library>, LibraryError> {
-        // SAFETY: the entry was made by `Library::compile` in `compile_with` above, under a key that names this build's
-        // compiler and its input. `Cache` hands an entry out only while each file is what was written.
+    #[expect(unsafe_code, reason = "the cache verifies the files that it returns: see below")]
+    fn open(&self, hash: &LibraryHash, (tier, entry): &(CompileTier, Entry)) -> Result<Arc<Library>, LibraryError> {
+        // SAFETY: `Library::compile` made the entry in `compile_with` above, under a key that includes this build's
+        // compiler and its input. `Cache` returns an entry only while each file has its original content.
         let library = unsafe { Library::open(&self.engine, entry.directory()) }?;
         if library.hash() != hash {
-            return Err(LibraryError::Unavailable("the cache has another library in its place".into()));
+            return Err(LibraryError::Unavailable("the cache entry contains another library".into()));
         }
         let library = Arc::new(library);
-        lock(&self.open).insert(*hash, library.clone(), 0);
-        if *effort == Effort::Quick {
-            self.improvement.want(*hash, &self.this);
+        self.open.lock().insert(*hash, library.clone(), 0);
+        if *tier == CompileTier::Quick {
+            self.recompiler.enqueue(*hash, &self.this);
         }
         Ok(library)
     }
@@ -150,38 +153,34 @@ impl CompiledLibraries {
 
 impl Libraries for CompiledLibraries {
     fn library(&self, bytes: &FileBytes) -> Result<Arc<Library>, LibraryError> {
-        let noted = lock(&self.hashes).get(&place(bytes)).map(|(hash, _)| *hash);
-        let hash = noted.unwrap_or_else(|| Sha256::digest(bytes).into());
-        if let Some(library) = lock(&self.open).get(&hash) {
+        let known = self.hashes.lock().get(&location(bytes)).map(|(hash, _)| *hash);
+        let hash = known.unwrap_or_else(|| Sha256::digest(bytes).into());
+        if let Some(library) = self.open.lock().get(&hash) {
             return Ok(library);
         }
         self.open(&hash, &self.compile(&hash, bytes)?)
     }
 
     fn known(&self, hash: &LibraryHash) -> Option<Arc<Library>> {
-        if let Some(library) = lock(&self.open).get(hash) {
+        if let Some(library) = self.open.lock().get(hash) {
             return Some(library);
         }
         self.open(hash, &self.find(hash)?).ok()
     }
 }
 
-enum Failure {
+enum CompileError {
     Library(LibraryError),
     Cache(CacheError),
 }
 
-impl From<CacheError> for Failure {
+impl From<CacheError> for CompileError {
     fn from(error: CacheError) -> Self {
         Self::Cache(error)
     }
 }
 
-/// Where bytes are in this process: equal only for the same bytes, as long as somebody holds them.
-fn place(bytes: &FileBytes) -> (usize, usize) {
+/// Returns the address and length of bytes in this process, which identify them as long as they stay allocated.
+fn location(bytes: &FileBytes) -> (usize, usize) {
     (bytes.as_ptr().addr(), bytes.len())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

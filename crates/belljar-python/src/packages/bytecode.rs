@@ -1,47 +1,48 @@
-//! Bytecode for a wheel's modules, made once by the very CPython that will run it, on all processors.
+//! Bytecode of a wheel's modules, compiled once on all processors by the same CPython that will run it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_emscripten::console::Console;
 use belljar_emscripten::fs::{Filesystem, Layer, Quota};
-use belljar_emscripten::watchdog::{TimeLimits, Watch};
-use belljar_emscripten::{Instance, Limits, Program, Setup, thread};
+use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
+use belljar_emscripten::{Instance, InstanceConfig, Limits, Program, guest_thread};
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::WheelFile;
+use crate::c_api::{self, CApiError};
+use crate::error::OpenError;
 use crate::image::Image;
-use crate::interop::{self, InteropError};
-use crate::python::OpenError;
 
-/// The part of it that runs inside: other code would make other bytecode.
+/// The source of the guest's part of the compiler. It is part of the cache key: a change may change the bytecode.
 pub(crate) const SOURCE: &str = include_str!("../../guest/bytecode.py");
 
-/// Where the guest puts what it makes.
+/// The path of the guest's output file.
 const TARGET: &str = "/tmp/bytecode";
-/// Bytes of source that one interpreter compiles before the next takes over: what it leaks goes with it.
-const SHARE: usize = 4 << 20;
-/// Bytes that a share's bytecode may take.
+/// Bytes of source that one interpreter compiles before it is replaced, which bounds the memory that it leaks.
+const SHARE_SIZE: usize = 4 << 20;
+/// The maximum size of a share's bytecode, in bytes.
 const MAX_BYTECODE: u64 = 256 << 20;
-/// How long one share may take. A hundred times what it does.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The time limit of one share: a hundred times the usual duration.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The bytecode of one module.
 pub(crate) struct Bytecode {
-    /// Where it belongs, as paths of wheels are.
+    /// The path of the bytecode's file, in the form of the wheel's paths.
     pub(crate) path: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What the guest answers.
+/// The guest's reply.
 #[derive(Deserialize)]
-struct Answer {
-    /// Path of the bytecode's file, and its length. One after the other in the target file.
+struct CompileReply {
+    /// The path and length of each bytecode file, in their order in the output file.
     compiled: Vec<(String, usize)>,
 }
 
-/// Compiles the modules among `files`, which `sources` holds. What is no Python is left out, as is what the compiler
-/// fails at: Python then finds its source.
+/// Compiles the modules among `files`, which the layer `sources` contains. Files that are not valid Python or that the
+/// compiler fails on are omitted: Python then imports the source.
 pub(crate) fn compile(
     program: &Program,
     base: &Image,
@@ -51,26 +52,26 @@ pub(crate) fn compile(
     let shares = shares(files);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(shares.len());
     let waiting = Mutex::new(shares.into_iter());
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || waiting.lock().next();
     let work = || {
         let mut compiled = Vec::new();
         while let Some(share) = next() {
             match compile_share(program, base, sources, &share) {
                 Ok(bytecode) => compiled.extend(bytecode),
-                Err(error) => tracing::warn!(%error, first = share.first(), "modules stay without bytecode"),
+                Err(error) => tracing::warn!(%error, first = share.first(), "failed to compile modules to bytecode"),
             }
         }
         compiled
     };
     if threads <= 1 {
-        return thread::run("bytecode", work).map_err(no_thread);
+        return guest_thread::run("bytecode", work).map_err(thread_error);
     }
     std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| thread::run("bytecode", work))).collect();
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| guest_thread::run("bytecode", work))).collect();
         let mut compiled = Vec::new();
         for thread in running {
             match thread.join() {
-                Ok(bytecode) => compiled.extend(bytecode.map_err(no_thread)?),
+                Ok(bytecode) => compiled.extend(bytecode.map_err(thread_error)?),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -78,18 +79,18 @@ pub(crate) fn compile(
     })
 }
 
-fn no_thread(error: std::io::Error) -> OpenError {
+fn thread_error(error: std::io::Error) -> OpenError {
     OpenError::Build { what: "bytecode", reason: error.to_string(), output: String::new() }
 }
 
-/// The modules' paths in the guest, in shares of like size.
+/// Splits the modules' paths in the guest into shares of similar size.
 fn shares(files: &[WheelFile]) -> Vec<Vec<String>> {
     let mut shares: Vec<Vec<String>> = Vec::new();
     let mut room = 0;
     for file in files.iter().filter(|file| file.is_module()) {
         if file.bytes.len() > room {
             shares.push(Vec::new());
-            room = SHARE.max(file.bytes.len());
+            room = SHARE_SIZE.max(file.bytes.len());
         }
         room -= file.bytes.len();
         if let Some(share) = shares.last_mut() {
@@ -104,9 +105,9 @@ fn compile_share(
     base: &Image,
     sources: &Arc<Layer>,
     share: &[String],
-) -> Result<Vec<Bytecode>, InteropError> {
+) -> Result<Vec<Bytecode>, CApiError> {
     let quota = Quota { bytes: MAX_BYTECODE, ..Quota::default() };
-    let setup = Setup {
+    let setup = InstanceConfig {
         files: Filesystem::new(quota),
         console: Console::closed(),
         environment: Vec::new(),
@@ -114,19 +115,24 @@ fn compile_share(
     };
     let mut instance: Instance = program.restore(base.snapshot(), setup)?;
     instance.host_mut().files.add_layer(sources.clone());
-    let _watch = Watch::start(&instance.stop_switch(), TimeLimits { wall: Some(PATIENCE), ..TimeLimits::default() });
-    let compile = interop::import(&mut instance, "_belljar.bytecode", "compile_files")?;
+    let _watch = DeadlineGuard::start(
+        &instance.stop_handle(),
+        TimeLimits { wall: Some(SHARE_TIMEOUT), ..TimeLimits::default() },
+    );
+    let compile = c_api::import(&mut instance, "_belljar.bytecode", "compile_files")?;
     let request = serde_json::json!({ "files": share, "target": TARGET }).to_string();
-    let answer = interop::call(&mut instance, compile, "compile_files", &request)?;
-    let answer: Answer = serde_json::from_str(&answer).map_err(|_| InteropError::Answer("a list of no files"))?;
+    let answer = c_api::call(&mut instance, compile, "compile_files", &request)?;
+    let answer: CompileReply =
+        serde_json::from_str(&answer).map_err(|_| CApiError::InvalidReply("not a list of files"))?;
     let packed = instance.host_mut().files.read_file(TARGET, MAX_BYTECODE);
-    let packed = packed.map_err(|_| InteropError::Answer("no file of bytecode"))?;
+    let packed = packed.map_err(|_| CApiError::InvalidReply("the file of bytecode is missing"))?;
     let mut rest = packed.as_slice();
     let mut compiled = Vec::with_capacity(answer.compiled.len());
     for (path, length) in answer.compiled {
-        let (bytes, tail) = rest.split_at_checked(length).ok_or(InteropError::Answer("a file that is too short"))?;
+        let (bytes, tail) =
+            rest.split_at_checked(length).ok_or(CApiError::InvalidReply("the file of bytecode is too short"))?;
         rest = tail;
-        // Layers know no leading slash; that the path is a plain one is checked when the layer is built.
+        // Paths in layers do not start with a slash. Building the layer validates the rest of the path.
         let path = path.strip_prefix('/').unwrap_or(&path).to_owned();
         compiled.push(Bytecode { path, bytes: bytes.to_vec() });
     }

@@ -1,42 +1,44 @@
-//! A wheel as a cache entry: its files and their bytecode in one file, and an index of it. The entry is opened by
-//! mapping the one and reading the other, so that a file costs a microsecond, however long it is.
+//! Wheels as cache entries: one file with the wheel's files and their bytecode, and an index. An entry is opened by
+//! mapping the one and reading the other, so that a file costs a microsecond, whatever its length.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use belljar_cache::{Cache, CacheError, Entry, EntryKey, NewEntry};
-use belljar_core::progress::{Progress, Step};
+use belljar_core::Progress;
+use belljar_core::progress::ProgressStep;
 use belljar_emscripten::Program;
 use belljar_emscripten::dylink::LibraryHash;
 use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::bytecode::{self, Bytecode};
-use super::{Contents, Member, PackageSet, SupplyError, WheelFile, WheelLayerError};
+use super::{PackageSet, SupplyError, UnpackedWheel, WheelFile, WheelId, WheelLayerError};
+use crate::error::OpenError;
 use crate::image::Image;
 use crate::libraries::CompiledLibraries;
-use crate::python::OpenError;
 
 const DATA: &str = "wheel.data";
 const INDEX: &str = "wheel.index";
-/// Raised when the format changes.
+/// The version of the format.
 const FORMAT: u32 = 1;
-/// Files of one wheel.
+/// The maximum number of files of one wheel.
 const MAX_FILES: u64 = 100_000;
-/// Bytes of one wheel, unpacked.
+/// The maximum unpacked size of one wheel, in bytes.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// A wheel that interpreters can have.
+/// A wheel that interpreters can use.
 pub(crate) struct InstalledWheel {
-    pub(crate) member: Member,
+    pub(crate) id: WheelId,
     pub(crate) layer: Arc<Layer>,
-    /// The modules that it provides.
+    /// The modules that the wheel provides.
     pub(crate) modules: Vec<String>,
-    /// Its side modules.
+    /// The wheel's side modules.
     pub(crate) libraries: Vec<(LibraryHash, FileBytes)>,
     compiled: Arc<CompiledLibraries>,
 }
@@ -44,17 +46,17 @@ pub(crate) struct InstalledWheel {
 impl Drop for InstalledWheel {
     fn drop(&mut self) {
         for (_, bytes) in &self.libraries {
-            self.compiled.forget(bytes);
+            self.compiled.remove_hash(bytes);
         }
     }
 }
 
-/// What the index file holds.
+/// The content of the index file.
 #[derive(Serialize, Deserialize)]
 struct Index<'a> {
     #[serde(borrow)]
     modules: Vec<Cow<'a, str>>,
-    /// Files in the order of their bytes in the data file, sorted by path.
+    /// The files, sorted by path, which is the order of their bytes in the data file.
     #[serde(borrow)]
     files: Vec<IndexedFile<'a>>,
 }
@@ -64,35 +66,31 @@ struct IndexedFile<'a> {
     #[serde(borrow)]
     path: Cow<'a, str>,
     length: u32,
-    /// SHA-256, of side modules.
+    /// SHA-256 of a side module; `None` for other files.
     library: Option<LibraryHash>,
 }
 
-/// The wheels that are in use in this process: who needs one of them shares it.
+/// The wheels that are in use in this process and shared by their users.
 #[derive(Default)]
-pub(crate) struct OpenWheels(Mutex<HashMap<Member, Weak<InstalledWheel>>>);
+pub(crate) struct WheelTable(Mutex<HashMap<WheelId, Weak<InstalledWheel>>>);
 
-impl OpenWheels {
-    fn get(&self, member: &Member) -> Option<Arc<InstalledWheel>> {
-        self.lock().get(member)?.upgrade()
+impl WheelTable {
+    fn get(&self, id: &WheelId) -> Option<Arc<InstalledWheel>> {
+        self.0.lock().get(id)?.upgrade()
     }
 
-    fn put(&self, wheel: InstalledWheel) -> Arc<InstalledWheel> {
+    fn insert(&self, wheel: InstalledWheel) -> Arc<InstalledWheel> {
         let wheel = Arc::new(wheel);
-        let mut open = self.lock();
+        let mut open = self.0.lock();
         open.retain(|_, wheel| wheel.strong_count() > 0);
-        open.insert(wheel.member.clone(), Arc::downgrade(&wheel));
+        open.insert(wheel.id.clone(), Arc::downgrade(&wheel));
         wheel
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Member, Weak<InstalledWheel>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Makes and opens the layers of wheels.
+/// Builds and opens the layers of wheels.
 pub(crate) struct Layers<'a> {
-    pub(crate) open: &'a OpenWheels,
+    pub(crate) open: &'a WheelTable,
     pub(crate) cache: &'a Cache,
     pub(crate) program: &'a Program,
     pub(crate) base: &'a Image,
@@ -101,30 +99,30 @@ pub(crate) struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    /// The set of `members`. `supply` is asked for the files of those that are not in the cache, all of them at once.
+    /// Returns the set of `ids`. `supply` is called once, for the files of all wheels that are not in the cache.
     ///
     /// Must be called on a guest thread.
     pub(crate) fn open(
         &self,
-        members: &[Member],
-        supply: impl FnOnce(&[Member]) -> Result<Vec<Contents>, SupplyError>,
+        ids: &[WheelId],
+        supply: impl FnOnce(&[WheelId]) -> Result<Vec<UnpackedWheel>, SupplyError>,
     ) -> Result<PackageSet, OpenError> {
-        let mut wheels = Vec::with_capacity(members.len());
+        let mut wheels = Vec::with_capacity(ids.len());
         let mut missing = Vec::new();
-        for member in members {
-            match self.find(member)? {
+        for id in ids {
+            match self.find(id)? {
                 Some(wheel) => wheels.push(wheel),
-                None => missing.push(member.clone()),
+                None => missing.push(id.clone()),
             }
         }
         if !missing.is_empty() {
             let supplied = supply(&missing).map_err(WheelLayerError::Supply)?;
             for contents in &supplied {
-                check_size(&contents.member, &contents.files)?;
+                check_size(&contents.id, &contents.files)?;
             }
             let libraries: Vec<_> = supplied.iter().flat_map(|contents| &contents.files).filter_map(library).collect();
             let (compiled, progress) = (self.libraries, self.progress);
-            // Bytecode is made one wheel after the other, mostly by one processor, and libraries need no bytecode.
+            // Bytecode is compiled one wheel at a time, mostly on one processor, and libraries do not need bytecode.
             wheels.extend(std::thread::scope(|scope| {
                 scope.spawn(|| compiled.compile_all(&libraries, progress));
                 self.make_all(missing, supplied)
@@ -136,67 +134,67 @@ impl Layers<'_> {
         Ok(set)
     }
 
-    /// Makes the wheels of `members` from what was supplied.
+    /// Installs the wheels of `ids` from the supplied files.
     fn make_all(
         &self,
-        members: Vec<Member>,
-        mut supplied: Vec<Contents>,
+        ids: Vec<WheelId>,
+        mut supplied: Vec<UnpackedWheel>,
     ) -> Result<Vec<Arc<InstalledWheel>>, OpenError> {
-        let step = self.progress.start(Step::items("compiling packages to bytecode", members.len() as u64));
-        let mut wheels = Vec::with_capacity(members.len());
-        for member in members {
-            let at = supplied.iter().position(|contents| contents.member == member);
-            let at = at.ok_or_else(|| WheelLayerError::Missing { wheel: member.title() })?;
-            wheels.push(self.open.put(self.make(supplied.swap_remove(at))?));
+        let step = self.progress.start(ProgressStep::items("compiling packages to bytecode", ids.len() as u64));
+        let mut wheels = Vec::with_capacity(ids.len());
+        for id in ids {
+            let at = supplied.iter().position(|contents| contents.id == id);
+            let at = at.ok_or_else(|| WheelLayerError::Missing { wheel: id.title() })?;
+            wheels.push(self.open.insert(self.make(supplied.swap_remove(at))?));
             step.advance(1);
         }
         step.finish();
         Ok(wheels)
     }
 
-    /// Whether all of `members` are in use already, or in the cache.
-    pub(crate) fn have(&self, members: &[Member]) -> Result<bool, CacheError> {
-        for member in members {
-            if self.open.get(member).is_none() && self.cache.get(&self.key(member))?.is_none() {
+    /// Returns whether all of `ids` are in use or in the cache.
+    pub(crate) fn contains_all(&self, ids: &[WheelId]) -> Result<bool, CacheError> {
+        for id in ids {
+            if self.open.get(id).is_none() && self.cache.get(&self.key(id))?.is_none() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn key(&self, member: &Member) -> EntryKey {
+    fn key(&self, id: &WheelId) -> EntryKey {
         EntryKey::new("layer")
-            .part("wheel", &member.sha256)
-            .part("name", &member.name)
+            .part("wheel", &id.sha256)
+            .part("name", &id.name)
             .part("program", self.program.identity())
             .part("compiler", bytecode::SOURCE)
             .part("format", FORMAT.to_le_bytes())
     }
 
-    fn find(&self, member: &Member) -> Result<Option<Arc<InstalledWheel>>, OpenError> {
-        if let Some(wheel) = self.open.get(member) {
+    fn find(&self, id: &WheelId) -> Result<Option<Arc<InstalledWheel>>, OpenError> {
+        if let Some(wheel) = self.open.get(id) {
             return Ok(Some(wheel));
         }
-        match self.cache.hold(&self.key(member))? {
-            Some(entry) => Ok(Some(self.open.put(self.read(member.clone(), &entry)?))),
+        match self.cache.get_pinned(&self.key(id))? {
+            Some(entry) => Ok(Some(self.open.insert(self.read(id.clone(), &entry)?))),
             None => Ok(None),
         }
     }
 
-    fn make(&self, contents: Contents) -> Result<InstalledWheel, OpenError> {
-        let Contents { member, mut files, modules } = contents;
+    fn make(&self, contents: UnpackedWheel) -> Result<InstalledWheel, OpenError> {
+        let UnpackedWheel { id, mut files, modules } = contents;
         files.sort_by(|one, other| one.path.cmp(&other.path));
-        let entry = self.cache.hold_or_make(&self.key(&member), self.progress, |new| {
-            // The layer of sources alone shows whether the paths are sound, before any work is done.
-            let sources = layer(&member, "sources", files.iter().map(|file| (file.path.as_str(), file.bytes.clone())))?;
+        let entry = self.cache.get_or_create_pinned(&self.key(&id), self.progress, |new| {
+            // Building the layer of sources validates the paths before any work is done.
+            let sources = layer(&id, "sources", files.iter().map(|file| (file.path.as_str(), file.bytes.clone())))?;
             let bytecode = bytecode::compile(self.program, self.base, &sources, &files)?;
             write(new, &files, &bytecode, &modules)
         })?;
-        self.read(member, &entry)
+        self.read(id, &entry)
     }
 
-    fn read(&self, member: Member, entry: &Entry) -> Result<InstalledWheel, OpenError> {
-        let damaged = |reason| WheelLayerError::Damaged { wheel: member.title(), reason };
+    fn read(&self, id: WheelId, entry: &Entry) -> Result<InstalledWheel, OpenError> {
+        let damaged = |reason| WheelLayerError::Damaged { wheel: id.title(), reason };
         let file = |path: &Path| FileBytes::map(path).map_err(|error| OpenError::File { path: path.into(), error });
         let index = file(&entry.file(INDEX)?)?;
         let data = file(&entry.file(DATA)?)?;
@@ -208,38 +206,38 @@ impl Layers<'_> {
             let end = start.saturating_add(indexed.length as usize);
             let bytes = data.slice(start..end).ok_or_else(|| damaged("its data is cut short"))?;
             if let Some(hash) = indexed.library {
-                self.libraries.note(&bytes, hash);
+                self.libraries.record_hash(&bytes, hash);
                 libraries.push((hash, bytes.clone()));
             }
             parts.push((&*indexed.path, bytes));
             start = end;
         }
-        let id = format!("wheel-{}-{}", member.name, member.sha256);
-        let layer = layer(&member, &id, parts.into_iter())?;
+        let layer_id = format!("wheel-{}-{}", id.name, id.sha256);
+        let layer = layer(&id, &layer_id, parts.into_iter())?;
         let modules = index.modules.iter().map(|module| module.to_string()).collect();
-        Ok(InstalledWheel { member, layer, modules, libraries, compiled: self.libraries.clone() })
+        Ok(InstalledWheel { id, layer, modules, libraries, compiled: self.libraries.clone() })
     }
 }
 
 fn layer<'a>(
-    member: &Member,
-    id: &str,
+    id: &WheelId,
+    layer_id: &str,
     files: impl Iterator<Item = (&'a str, FileBytes)>,
 ) -> Result<Arc<Layer>, WheelLayerError> {
     let mut builder = LayerBuilder::new();
     for (path, bytes) in files {
-        builder.file(path, bytes).map_err(|error| WheelLayerError::Path { wheel: member.title(), error })?;
+        builder.file(path, bytes).map_err(|error| WheelLayerError::Path { wheel: id.title(), error })?;
     }
-    Ok(builder.finish(id))
+    Ok(builder.finish(layer_id))
 }
 
-/// The hash and the bytes of a side module.
+/// Returns the hash and the bytes of a side module.
 fn library(file: &WheelFile) -> Option<(LibraryHash, FileBytes)> {
     file.is_library.then(|| (Sha256::digest(&file.bytes[..]).into(), file.bytes.clone()))
 }
 
-fn check_size(member: &Member, files: &[WheelFile]) -> Result<(), WheelLayerError> {
-    let too_large = |what: String, limit| WheelLayerError::TooLarge { wheel: member.title(), what, limit };
+fn check_size(id: &WheelId, files: &[WheelFile]) -> Result<(), WheelLayerError> {
+    let too_large = |what: String, limit| WheelLayerError::TooLarge { wheel: id.title(), what, limit };
     if files.len() as u64 > MAX_FILES {
         return Err(too_large(format!("{} files", files.len()), MAX_FILES));
     }
@@ -257,7 +255,7 @@ fn write(new: &NewEntry, files: &[WheelFile], bytecode: &[Bytecode], modules: &[
         parts.push((&file.path, &file.bytes, library(file).map(|(hash, _)| hash)));
     }
     for compiled in bytecode {
-        // A wheel that brings bytecode of its own is believed less than our compiler.
+        // Bytecode that a wheel contains is replaced: only this compiler's is trusted.
         if let Ok(at) = files.binary_search_by(|file| file.path.as_str().cmp(&compiled.path)) {
             parts[at].1 = &compiled.bytes;
         } else {
@@ -272,7 +270,7 @@ fn write(new: &NewEntry, files: &[WheelFile], bytecode: &[Bytecode], modules: &[
     let mut index = Index { modules: modules.iter().map(Cow::from).collect(), files: Vec::new() };
     for (path, bytes, library) in parts {
         data.write_all(bytes).map_err(failed)?;
-        // `check_size` bounds the whole wheel below what the field can hold.
+        // `check_size` limits the whole wheel to less than the field can hold.
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         index.files.push(IndexedFile { path: path.into(), length, library });
     }

@@ -7,10 +7,10 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `wheel` | what is known of a wheel, and its files |
-//! | `layer` | a wheel as a cache entry, and as a layer of it |
-//! | `bytecode` | has CPython compile a wheel's modules |
-//! | `set` | wheels that are installed together |
+//! | `wheel` | the identity of a wheel, and its files |
+//! | `layer` | wheels as cache entries and layers |
+//! | `bytecode` | compiles a wheel's modules with CPython |
+//! | `set` | sets of wheels that are installed together |
 //! | `preload` | images by set and imports |
 
 mod bytecode;
@@ -20,50 +20,50 @@ mod set;
 mod wheel;
 
 pub use set::{PackageSet, SetKey};
-pub use wheel::{Contents, Member, WheelFile};
+pub use wheel::{UnpackedWheel, WheelFile, WheelId};
 
-pub(crate) use layer::{InstalledWheel, Layers, OpenWheels};
+pub(crate) use layer::{InstalledWheel, Layers, WheelTable};
 pub(crate) use preload::{Preloader, preloadable};
 
-/// An error of whoever supplies wheels.
+/// An error of the supplier of wheels.
 pub type SupplyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a wheel's files cannot be installed.
+/// An error of installing a wheel's files.
 #[derive(Debug, thiserror::Error)]
 pub enum WheelLayerError {
-    /// It holds more than a wheel may.
-    #[error("{wheel} has {what}; at most {limit} are taken")]
+    /// The wheel is too large.
+    #[error("{wheel} has {what}; the maximum is {limit}")]
     TooLarge {
         /// Name and version.
         wheel: String,
-        /// What there is too much of, counted: `120000 files`.
+        /// The exceeded quantity: `120000 files`.
         what: String,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
-    /// A path of it cannot be.
-    #[error("{wheel} cannot be unpacked: {error}")]
+    /// The wheel contains an invalid path.
+    #[error("failed to unpack {wheel}: {error}")]
     Path {
         /// Name and version.
         wheel: String,
-        /// What is wrong with the path.
+        /// The problem with the path.
         error: belljar_emscripten::fs::LayerError,
     },
-    /// The wheels that were asked for are not those that came.
+    /// The supplier did not return a requested wheel.
     #[error("{wheel} was not supplied")]
     Missing {
         /// Name and version.
         wheel: String,
     },
-    /// Its files could not be had.
+    /// The supplier failed.
     #[error("{0}")]
     Supply(SupplyError),
-    /// The cache's entry cannot be read.
+    /// The wheel's cache entry cannot be read.
     #[error("the cache entry of {wheel} is damaged: {reason}")]
     Damaged {
         /// Name and version.
         wheel: String,
-        /// In which way.
+        /// The problem with the entry.
         reason: &'static str,
     },
 }

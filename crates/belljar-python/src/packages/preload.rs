@@ -1,40 +1,41 @@
-//! Images by set and imports: the base image with a set's layers under it and modules of the set imported.
+//! Images by set and imports: the base image with a set's layers and with modules of the set imported.
 //!
-//! Importing runs code that a package brings, in the sandbox. What it may take is bounded, and a module whose import
-//! fails, hangs, crashes or writes something is left out, as if it had never been tried: the image is built once more
-//! without it, and code that imports it meets the failure itself.
+//! Importing runs the package's code in the sandbox, with limits. A module whose import fails, hangs, crashes or writes
+//! output is omitted, as if its import had never been tried: the image is built again without it, and code that imports
+//! the module gets the failure itself.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_cache::{Cache, EntryKey};
-use belljar_core::progress::{Progress, Step};
+use belljar_core::Progress;
+use belljar_core::progress::ProgressStep;
 use belljar_emscripten::console::{Capture, Console};
 use belljar_emscripten::fs::{Filesystem, Layer, Quota};
-use belljar_emscripten::watchdog::{TimeLimits, Watch};
-use belljar_emscripten::{Instance, Limits, Program, Setup};
+use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
+use belljar_emscripten::{Instance, InstanceConfig, Limits, Program};
 use serde::Deserialize;
 
 use super::PackageSet;
-use crate::image::{self, Extra, Image, LeftOut, Runs};
-use crate::interop::{self, InteropError};
-use crate::python::OpenError;
+use crate::c_api::{self, CApiError};
+use crate::error::OpenError;
+use crate::image::{self, Image, ImageKind, ImageMetadata, PreloadFailure};
 
 const IMAGE: &str = "packages.image";
-/// How long one import may take. The longest of well-known packages takes two seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Modules that are imported ahead of time, at most.
+/// The time limit of one import. The slowest of the well-known packages takes two seconds.
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of modules that are imported ahead of time.
 const MAX_IMPORTS: usize = 64;
-/// Bytes of memory that an image may have.
+/// The maximum memory size of an image, in bytes.
 const MAX_MEMORY: u64 = 1 << 30;
-/// Bytes of output that are kept of a module that writes when it is imported.
+/// The maximum output of an import that is kept, in bytes.
 const MAX_OUTPUT: u64 = 1 << 16;
 
-/// What the guest answers when it was asked to import a module.
+/// The guest's reply to an import.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum Answer {
+enum GuestReply {
     Value {},
     Error {
         #[serde(rename = "type")]
@@ -49,14 +50,14 @@ pub(crate) struct Preloader<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) program: &'a Program,
     pub(crate) base: &'a Image,
-    /// What the base image is known by in the cache.
+    /// The cache key of the base image.
     pub(crate) base_key: &'a EntryKey,
     pub(crate) base_layers: &'a [Arc<Layer>],
     pub(crate) progress: &'a dyn Progress,
 }
 
-/// The modules that an image of `set` would have imported: those among `imports` that are the set's, and those that are
-/// `named`. Sorted, each once.
+/// Returns the modules that an image of `set` imports: those of `imports` that belong to the set, and all of `named`.
+/// Sorted and without duplicates.
 pub(crate) fn preloadable(set: &PackageSet, imports: &[String], named: &[String]) -> Vec<String> {
     let plain =
         |name: &&String| name.split('.').all(|part| !part.is_empty() && !part.contains(|c: char| c.is_control()));
@@ -69,20 +70,22 @@ pub(crate) fn preloadable(set: &PackageSet, imports: &[String], named: &[String]
 }
 
 impl Preloader<'_> {
-    /// The image of `set` with `modules` (see [`preloadable`]) imported, and whether it had to be made.
+    /// Returns the image of `set` with `modules` imported (see [`preloadable`]), and whether it was built by this call.
     ///
     /// Must be called on a guest thread.
     pub(crate) fn image(&self, set: &PackageSet, modules: &[String]) -> Result<(Image, bool), OpenError> {
         let mut made = false;
-        let entry = self.cache.hold_or_make(&self.key(set, modules), self.progress, |new| {
+        let entry = self.cache.get_or_create_pinned(&self.key(set, modules), self.progress, |new| {
             made = true;
-            let step = self.progress.start(Step::unmeasured("building the image of these packages"));
+            let step = self.progress.start(ProgressStep::indeterminate("building the image of these packages"));
             let file = image::create(&new.path().join(IMAGE))?;
-            let (mut instance, left_out) = self.build(set, modules, Runs::Programs)?;
-            let extra = self.extra(left_out)?;
-            let imported = modules.iter().filter(|module| extra.left_out.iter().all(|left| left.module != **module));
+            let (mut instance, failures) = self.build(set, modules, ImageKind::Script)?;
+            let metadata = self.metadata(failures)?;
+            let imported =
+                modules.iter().filter(|module| metadata.preload_failures.iter().all(|left| left.module != **module));
             let code: String = imported.map(|module| format!("import {module}\n")).collect();
-            image::write(&mut instance, &file, &extra, &format!("{code}1 + 1"), Runs::Programs).map_err(failed)?;
+            image::write(&mut instance, &file, &metadata, &format!("{code}1 + 1"), ImageKind::Script)
+                .map_err(failed)?;
             step.finish();
             Ok::<_, OpenError>(())
         })?;
@@ -90,19 +93,24 @@ impl Preloader<'_> {
         Ok((Image::open(&entry.file(IMAGE)?, self.program, &layers, set.clone())?, made))
     }
 
-    /// Writes the image of sessions to `path`: IPython's shell, from the wheels of `set`.
+    /// Writes the image for sessions, with IPython's shell from the wheels of `set`, to `path`.
     ///
     /// Must be called on a guest thread.
     pub(crate) fn build_shell(&self, set: &PackageSet, modules: &[String], path: &Path) -> Result<(), OpenError> {
         let file = image::create(path)?;
-        let (mut instance, left_out) = self.build(set, modules, Runs::Sessions)?;
-        let extra = self.extra(left_out)?;
-        image::write(&mut instance, &file, &extra, "x = 1\nprint(x)\nx + 1", Runs::Sessions).map_err(failed)
+        let (mut instance, failures) = self.build(set, modules, ImageKind::Shell)?;
+        let metadata = self.metadata(failures)?;
+        image::write(&mut instance, &file, &metadata, "x = 1\nprint(x)\nx + 1", ImageKind::Shell).map_err(failed)
     }
 
-    fn extra(&self, left_out: Vec<LeftOut>) -> Result<Extra, OpenError> {
-        let further_modules = self.base.further_modules().to_vec();
-        Ok(Extra { functions: self.base.functions(), left_out, further_modules, id: image::new_id()? })
+    fn metadata(&self, preload_failures: Vec<PreloadFailure>) -> Result<ImageMetadata, OpenError> {
+        let extra_stdlib_modules = self.base.extra_stdlib_modules().to_vec();
+        Ok(ImageMetadata {
+            functions: self.base.functions(),
+            preload_failures,
+            extra_stdlib_modules,
+            id: image::new_id()?,
+        })
     }
 
     fn key(&self, set: &PackageSet, modules: &[String]) -> EntryKey {
@@ -111,32 +119,37 @@ impl Preloader<'_> {
         modules.iter().fold(key, |key, module| key.part("import", module))
     }
 
-    /// An interpreter that is ready to be copied, and what could not be imported.
-    fn build(&self, set: &PackageSet, modules: &[String], runs: Runs) -> Result<(Instance, Vec<LeftOut>), OpenError> {
-        let both = |module: &String| [Preparation::Module(module.clone()), Preparation::Attributes(module.clone())];
-        let mut todo: Vec<Preparation> = modules.iter().flat_map(both).collect();
-        let mut left_out = Vec::new();
+    /// Returns an interpreter that is ready to be copied, and the modules that could not be imported.
+    fn build(
+        &self,
+        set: &PackageSet,
+        modules: &[String],
+        kind: ImageKind,
+    ) -> Result<(Instance, Vec<PreloadFailure>), OpenError> {
+        let steps_of = |module: &String| [PreloadStep::Module(module.clone()), PreloadStep::Attributes(module.clone())];
+        let mut todo: Vec<PreloadStep> = modules.iter().flat_map(steps_of).collect();
+        let mut failures = Vec::new();
         loop {
             let (mut instance, output) = self.start(set)?;
-            let failure = todo.iter().find_map(|step| Some((step.clone(), step.take(&mut instance, &output)?)));
+            let failure = todo.iter().find_map(|step| Some((step.clone(), step.execute(&mut instance, &output)?)));
             let Some((failed_step, reason)) = failure else {
-                image::prepare(&mut instance, runs).map_err(failed)?;
-                return Ok((instance, left_out));
+                image::prepare(&mut instance, kind).map_err(failed)?;
+                return Ok((instance, failures));
             };
-            tracing::debug!(step = ?failed_step, reason, "not done ahead of time");
+            tracing::debug!(step = ?failed_step, reason, "a preload step failed");
             todo.retain(|step| *step != failed_step);
-            if let Preparation::Module(module) = failed_step {
-                todo.retain(|step| *step != Preparation::Attributes(module.clone()));
-                left_out.push(LeftOut { module, reason });
+            if let PreloadStep::Module(module) = failed_step {
+                todo.retain(|step| *step != PreloadStep::Attributes(module.clone()));
+                failures.push(PreloadFailure { module, reason });
             }
         }
     }
 
-    /// A copy of the base image with the set's layers.
+    /// Creates a copy of the base image with the set's layers.
     fn start(&self, set: &PackageSet) -> Result<(Instance, Capture), OpenError> {
         let output = Capture::default();
         let quota = Quota::default();
-        let setup = Setup {
+        let setup = InstanceConfig {
             files: Filesystem::new(quota),
             console: Console::new(Box::new(output.clone()), Box::new(std::io::empty()), MAX_OUTPUT),
             environment: Vec::new(),
@@ -150,43 +163,43 @@ impl Preloader<'_> {
     }
 }
 
-/// Something to be done while an image is built.
+/// A step of building an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Preparation {
-    /// A module is imported.
+enum PreloadStep {
+    /// Imports a module.
     Module(String),
-    /// The names that a module offers are looked up, where it imports what is behind them when they are first used.
+    /// Looks up the names that a module offers, for modules that import their contents on first use.
     Attributes(String),
 }
 
-impl Preparation {
-    /// Takes the step; says why it must not be taken, if so.
-    fn take(&self, instance: &mut Instance, output: &Capture) -> Option<String> {
+impl PreloadStep {
+    /// Executes the step. Returns the reason why it must be omitted, or `None` on success.
+    fn execute(&self, instance: &mut Instance, output: &Capture) -> Option<String> {
         let (function, module) = match self {
             Self::Module(module) => ("preload", module),
             Self::Attributes(module) => ("preload_attributes", module),
         };
-        let time = TimeLimits { wall: Some(PATIENCE), ..TimeLimits::default() };
-        let watch = Watch::start(&instance.stop_switch(), time);
-        let answer = interop::import(instance, "_belljar", function).and_then(|preload| {
+        let time = TimeLimits { wall: Some(IMPORT_TIMEOUT), ..TimeLimits::default() };
+        let watch = DeadlineGuard::start(&instance.stop_handle(), time);
+        let answer = c_api::import(instance, "_belljar", function).and_then(|preload| {
             let request = serde_json::json!({ "module": module }).to_string();
-            interop::call(instance, preload, function, &request)
+            c_api::call(instance, preload, function, &request)
         });
         drop(watch);
         match answer.map(|answer| serde_json::from_str(&answer)) {
-            Ok(Ok(Answer::Value {})) if output.take().is_empty() => None,
-            Ok(Ok(Answer::Value {})) => Some("it wrote something".into()),
-            Ok(Ok(Answer::Error { kind, message })) => Some(format!("it raised {kind}: {message}")),
-            Ok(Ok(Answer::Exit {})) => Some("it asked to end the program".into()),
+            Ok(Ok(GuestReply::Value {})) if output.take().is_empty() => None,
+            Ok(Ok(GuestReply::Value {})) => Some("it wrote something".into()),
+            Ok(Ok(GuestReply::Error { kind, message })) => Some(format!("it raised {kind}: {message}")),
+            Ok(Ok(GuestReply::Exit {})) => Some("it asked to end the program".into()),
             Ok(Err(_)) => Some("it broke the interpreter".into()),
-            Err(InteropError::Instance(_)) if instance.stop_switch().stopped() => {
-                Some(format!("it took longer than {} s", PATIENCE.as_secs()))
+            Err(CApiError::Instance(_)) if instance.stop_handle().stopped() => {
+                Some(format!("it took longer than {} s", IMPORT_TIMEOUT.as_secs()))
             }
             Err(error) => Some(format!("it ended the interpreter: {error}")),
         }
     }
 }
 
-fn failed(error: InteropError) -> OpenError {
+fn failed(error: CApiError) -> OpenError {
     OpenError::Build { what: "the image of these packages", reason: error.to_string(), output: String::new() }
 }

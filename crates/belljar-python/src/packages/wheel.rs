@@ -1,51 +1,51 @@
-//! What is known of a wheel before its files are looked at, and the files.
+//! The identity of a wheel, and its unpacked files.
 
 use belljar_emscripten::fs::FileBytes;
 use serde::{Deserialize, Serialize};
 
-/// One wheel of a set.
+/// The identity of one wheel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Member {
+pub struct WheelId {
     /// The package's normalised name.
     pub name: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// SHA-256 of the wheel's file, in lower-case hexadecimal. It alone decides what is installed.
+    /// SHA-256 of the wheel's file, in lower-case hexadecimal. It identifies the installed content.
     pub sha256: String,
 }
 
-impl Member {
-    /// `rich 15.0.0`
+impl WheelId {
+    /// Returns the name and version: `rich 15.0.0`.
     pub(crate) fn title(&self) -> String {
         format!("{} {}", self.name, self.version)
     }
 }
 
-/// A wheel's files, unpacked and checked by whoever supplies them.
+/// A wheel's files, unpacked and verified by the supplier.
 #[derive(Debug, Clone)]
-pub struct Contents {
-    /// Which wheel it is.
-    pub member: Member,
-    /// Its files.
+pub struct UnpackedWheel {
+    /// The identity of the wheel.
+    pub id: WheelId,
+    /// The files.
     pub files: Vec<WheelFile>,
-    /// The modules that it provides: `pydantic`, `google.protobuf`.
+    /// The modules that the wheel provides: `pydantic`, `google.protobuf`.
     pub modules: Vec<String>,
 }
 
 /// One file of an unpacked wheel.
 #[derive(Debug, Clone)]
 pub struct WheelFile {
-    /// Where it goes, from the guest's root and without a leading slash:
-    /// `lib/python3.14/site-packages/rich/__init__.py`.
+    /// The path from the guest's root, without a leading slash: `lib/python3.14/site-packages/rich/__init__.py`.
     pub path: String,
-    /// Its bytes.
+    /// The content.
     pub bytes: FileBytes,
-    /// Whether it is a side module, to be compiled.
+    /// True for a side module, which has to be compiled.
     pub is_library: bool,
 }
 
 impl WheelFile {
-    /// Whether bytecode of it is worth having. Tests are left out: they are many, and hardly ever imported.
+    /// Returns whether the file should be compiled to bytecode. Tests are not: there are many, and they are rarely
+    /// imported.
     pub(crate) fn is_module(&self) -> bool {
         let is_test = |part: &str| part == "tests" || part == "test";
         self.path.ends_with(".py") && self.path.contains("/site-packages/") && !self.path.split('/').any(is_test)
@@ -57,7 +57,7 @@ mod tests {
     use super::WheelFile;
 
     #[test]
-    fn modules_get_bytecode_and_tests_get_none() {
+    fn modules_get_bytecode_but_tests_do_not() {
         let is_module = |path: &str| {
             let path = format!("lib/python3.14/site-packages/{path}");
             WheelFile { path, bytes: Vec::new().into(), is_library: false }.is_module()

@@ -1,45 +1,47 @@
-//! Runtime files by HTTP, from Pyodide's CDN or a mirror of it.
+//! Downloads of runtime files over HTTP, from Pyodide's CDN or a mirror of it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_cache::NewEntry;
-use belljar_core::progress::{Progress, Step};
+use belljar_core::Progress;
+use belljar_core::progress::ProgressStep;
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 
-use super::Upstream;
+use super::DownloadSources;
 use super::error::SourceError;
 use super::release::{Release, RuntimeFile};
 use super::verify::{self, CopyError};
 
-/// How long a connection may take to come about.
+/// The time limit of name resolution and of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A CDN moves a file at most from one host to another and to its final path.
+/// The maximum number of redirects: a CDN redirects to another host and to the final path at most.
 const MAX_REDIRECTS: u32 = 5;
 
-/// Downloads a release's files into a new cache entry. Stops at the first that fails.
+/// Downloads a release's files into a new cache entry. Stops at the first failure.
 pub(super) fn fetch(
-    upstream: &Upstream,
+    sources: &DownloadSources,
     release: &Release,
     new: &NewEntry,
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
-    let agent = agent(&upstream.cdn, upstream.stall_timeout)?;
+    let agent = agent(&sources.cdn, sources.stall_timeout)?;
     for file in RuntimeFile::ALL {
-        let url = format!("{}/v{}/full/{file}", upstream.cdn, release.version);
+        let url = format!("{}/v{}/full/{file}", sources.cdn, release.version);
         download(&agent, &url, &new.path().join(file.name()), release, file, progress)?;
     }
     Ok(())
 }
 
-/// The proxy comes from `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, as with other programs. Trusted are the
-/// certificates in the file that `SSL_CERT_FILE` names, else the platform's, else, if it has none, Mozilla's.
+/// Creates an HTTP client. The proxy is configured by `ALL_PROXY`, `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, as for
+/// other programs. The trusted certificates are those in the file that `SSL_CERT_FILE` names; by default the platform's
+/// or, if it does not have any, Mozilla's.
 fn agent(base: &str, stall_timeout: Duration) -> Result<Agent, SourceError> {
     let mut config = Agent::config_builder()
         .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
-        // A redirect must not leave encryption behind.
+        // A redirect must not downgrade to an unencrypted connection.
         .https_only(base.starts_with("https:"))
         .max_redirects(MAX_REDIRECTS)
         .timeout_resolve(Some(CONNECT_TIMEOUT))
@@ -47,13 +49,13 @@ fn agent(base: &str, stall_timeout: Duration) -> Result<Agent, SourceError> {
         .timeout_recv_response(Some(stall_timeout))
         .timeout_per_read(Some(stall_timeout));
     if base.starts_with("http://127.0.0.1:") || base.starts_with("http://localhost:") {
-        // No proxy can reach a mirror on this machine.
+        // A mirror on the loopback interface is not reachable through a proxy.
         config = config.proxy(None);
     }
     let roots = match std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()).map(PathBuf::from) {
         Some(path) => Some(certificates(&path).map_err(|reason| SourceError::Unreachable {
             url: base.to_owned(),
-            reason: format!("SSL_CERT_FILE ({}) cannot be used: {reason}", path.display()),
+            reason: format!("failed to read SSL_CERT_FILE ({}): {reason}", path.display()),
         })?),
         None => platform_certificates(),
     };
@@ -88,10 +90,10 @@ fn download(
     file: RuntimeFile,
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
-    let expected = release.fingerprint(file);
+    let expected = release.digest(file);
     let mut response = agent.get(url).call().map_err(|error| explain(url, error))?;
-    let step = progress.start(Step::bytes(format!("downloading {file}"), expected.size));
-    // Whatever the headers say of its length, no more than the expected size is read.
+    let step = progress.start(ProgressStep::bytes(format!("downloading {file}"), expected.size));
+    // Reads at most the expected size, whatever length the headers declare.
     let mut body = response.body_mut().as_reader();
     verify::copy_to_file(&mut body, path, expected, step.as_ref()).map_err(|error| match error {
         CopyError::Read(source) => SourceError::Interrupted { from: url.to_owned(), source },

@@ -1,4 +1,4 @@
-//! Why the runtime's files are not to be had, and what to do about it.
+//! Errors of locating, fetching and verifying the runtime's files.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,49 +10,40 @@ use super::Release;
 use super::release::RuntimeFile;
 use super::verify::Mismatch;
 
-/// A failure to find or read the runtime's files.
+/// An error of finding or reading the runtime's files.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// A version that is not in the table of releases.
-    #[error("Pyodide {version} is not a release that Belljar knows\nhint: use one of {}", known())]
+    /// The requested version is not in the table of releases.
+    #[error("Pyodide {version} is not a supported release")]
     UnknownRelease {
-        /// What was asked for.
+        /// The requested version.
         version: String,
     },
 
-    /// The directory that the user named lacks a file, or holds a wrong one.
-    #[error(
-        "the runtime directory does not hold {release}: {}: {problem}\nhint: put the `{file}` of that release there, \
-         or leave the directory out to have it fetched",
-        .path.display()
-    )]
-    Given {
+    /// The directory that the user configured lacks a file, or holds a wrong one.
+    #[error("invalid runtime directory for {release}: {}: {problem}", .path.display())]
+    InvalidDirectory {
         /// The file's path.
         path: PathBuf,
-        /// Which file it should be.
+        /// The expected file.
         file: RuntimeFile,
-        /// Of which release.
+        /// The expected release.
         release: &'static Release,
-        /// What is wrong.
+        /// The problem with the file.
         problem: FileProblem,
     },
 
-    /// A file changed between being checked and being read.
-    #[error("{} changed while it was being used: {problem}", .path.display())]
+    /// A file changed between its verification and its use.
+    #[error("{} changed after it was verified: {problem}", .path.display())]
     Changed {
         /// The file's path.
         path: PathBuf,
-        /// What is wrong now.
+        /// The problem with the file.
         problem: FileProblem,
     },
 
-    /// The files would have to be fetched, and that was forbidden.
-    #[error(
-        "{release} is not in the cache ({}), and fetching it was not allowed\nhint: allow it once, or set \
-         BELLJAR_RUNTIME to a directory that holds {}",
-        .cache.display(),
-        names()
-    )]
+    /// The files are not in the cache, and fetching them is not allowed.
+    #[error("{release} is not in the cache ({}), and downloads are disabled", .cache.display())]
     Offline {
         /// The release.
         release: &'static Release,
@@ -60,130 +51,117 @@ pub enum RuntimeError {
         cache: PathBuf,
     },
 
-    /// No source delivered the files.
-    #[error(
-        "{release} could not be fetched\n  from Pyodide's CDN: {cdn}\n  with npm: {npm}\nhint: if you reach the \
-         internet through a proxy, set HTTPS_PROXY; if packages come from a mirror, install npm and configure its \
-         registry; or set BELLJAR_RUNTIME to a directory that holds {}",
-        names()
-    )]
+    /// All sources failed.
+    #[error("failed to fetch {release} from Pyodide's CDN ({cdn}) and with npm ({npm})")]
     Unobtainable {
         /// The release.
         release: &'static Release,
-        /// Why the CDN did not serve.
+        /// The failure of the CDN.
         cdn: Box<SourceError>,
-        /// Why npm did not serve.
+        /// The failure of npm.
         npm: Box<SourceError>,
     },
 
-    /// The cache could not keep or give the files.
+    /// The cache failed to store or read the files.
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
 
-/// What is wrong with a file on this machine.
+/// A problem with a file on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum FileProblem {
-    /// It cannot be read, mostly because it is not there.
+    /// The file cannot be read; usually it does not exist.
     #[error("{0}")]
     Unreadable(#[from] io::Error),
-    /// It is another file.
+    /// The file has different content.
     #[error("{0}")]
     Mismatch(#[from] Mismatch),
 }
 
-/// Why one source of runtime files did not deliver.
+/// An error of one source of runtime files.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// No connection came about: no route, no name, no proxy, no trust.
-    #[error("no connection to {url}: {reason}")]
+    /// No connection could be established: a routing, name resolution, proxy or certificate problem.
+    #[error("failed to connect to {url}: {reason}")]
     Unreachable {
-        /// What was to be fetched.
+        /// The URL of the file.
         url: String,
-        /// What the HTTP client said.
+        /// The HTTP client's error.
         reason: String,
     },
 
-    /// The server answered with something other than the file.
-    #[error("{url} answered with HTTP status {status}")]
+    /// The server answered with an error status.
+    #[error("failed to fetch {url}: HTTP status {status}")]
     Status {
-        /// What was to be fetched.
+        /// The URL of the file.
         url: String,
         /// The HTTP status.
         status: u16,
     },
 
-    /// The server's answer is no proper one (too many redirects, a malformed header).
-    #[error("{url} did not answer properly: {reason}")]
+    /// The server's response is invalid (too many redirects, a malformed header).
+    #[error("failed to fetch {url}: invalid response: {reason}")]
     BadAnswer {
-        /// What was to be fetched.
+        /// The URL of the file.
         url: String,
-        /// What the HTTP client said.
+        /// The HTTP client's error.
         reason: String,
     },
 
-    /// The transfer began and did not end.
-    #[error("the transfer of {from} broke off: {source}")]
+    /// The transfer was interrupted.
+    #[error("the transfer of {from} was interrupted: {source}")]
     Interrupted {
         /// The file's URL, or its name in the package.
         from: String,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 
-    /// What came is not the wanted file.
+    /// The received file is not the expected one.
     #[error("{from} is not the expected file: {mismatch}")]
     Mismatch {
         /// The file's URL, or its name in the package.
         from: String,
-        /// What is wrong.
+        /// The difference.
         mismatch: Mismatch,
     },
 
-    /// There is no npm.
+    /// npm is not installed.
     #[error("`{program}` is not installed")]
     NpmMissing {
-        /// The program that was to be started.
+        /// The program that could not be found.
         program: String,
     },
 
-    /// npm could not be run.
-    #[error("`npm pack` could not be run: {0}")]
-    NpmNotRun(io::Error),
+    /// Starting npm failed.
+    #[error("failed to run `npm pack`: {0}")]
+    NpmSpawn(io::Error),
 
-    /// npm ran and failed.
+    /// npm failed.
     #[error("`npm pack {package}` failed ({status}): {output}")]
     NpmFailed {
-        /// The package that was asked for.
+        /// The requested package.
         package: String,
-        /// How it ended.
+        /// The exit status.
         status: std::process::ExitStatus,
-        /// The end of what it said.
+        /// The end of npm's output.
         output: String,
     },
 
-    /// npm did not end in time.
-    #[error("`npm pack {package}` was stopped after {} seconds", .limit.as_secs())]
+    /// npm exceeded its time limit.
+    #[error("`npm pack {package}` timed out after {} seconds", .limit.as_secs())]
     NpmTimedOut {
-        /// The package that was asked for.
+        /// The requested package.
         package: String,
-        /// The time it was given.
+        /// The time limit.
         limit: Duration,
     },
 
-    /// npm ended well, but its package cannot be used.
-    #[error("the package that `npm pack` left {0}")]
+    /// npm succeeded, but its package cannot be used.
+    #[error("the package from `npm pack` {0}")]
     NpmPackage(String),
 
-    /// The file could not be stored here. Another source would fare no better.
+    /// Storing the file failed. Other sources would fail for the same reason.
     #[error(transparent)]
     Cache(#[from] CacheError),
-}
-
-fn known() -> String {
-    Release::all().iter().map(|release| release.version).collect::<Vec<_>>().join(", ")
-}
-
-fn names() -> String {
-    RuntimeFile::ALL.map(RuntimeFile::name).join(", ")
 }

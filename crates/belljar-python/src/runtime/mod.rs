@@ -1,5 +1,4 @@
-//! The files that an interpreter is built from: which there are, where they come from, and that they are the right
-//! ones.
+//! The files that an interpreter is built from: locating, fetching and verifying them.
 
 mod cdn;
 mod error;
@@ -13,35 +12,35 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use belljar_cache::{Cache, EntryKey, NewEntry};
-use belljar_core::progress::{NoProgress, Progress};
+use belljar_core::{NoProgress, Progress};
 
 pub use error::{FileProblem, RuntimeError, SourceError};
-pub use release::{Fingerprint, Release, RuntimeFile};
+pub use release::{FileDigest, Release, RuntimeFile};
 use verify::CopyError;
 pub use verify::Mismatch;
 
-/// Where runtime files may come from.
+/// Options for locating runtime files.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// A directory of the user's that holds the three files. When given, nothing else is looked at.
+    /// A directory of the user that holds the three files. If set, it is the only source.
     pub directory: Option<PathBuf>,
-    /// Whether nothing may be fetched: the files are in the cache, or it is an error.
+    /// True if nothing may be downloaded: a file that is not in the cache is an error.
     pub offline: bool,
 }
 
-/// What is fetched from, and how patiently.
-struct Upstream {
+/// The sources that files are downloaded from.
+struct DownloadSources {
     /// The base URL of Pyodide's CDN: `BASE/v314.0.7/full/python_stdlib.zip` is a file there.
     cdn: String,
-    /// The npm to run when the CDN does not deliver.
+    /// The npm program, used when the CDN fails.
     npm: OsString,
-    /// How long the CDN may send nothing before it is given up.
+    /// The maximum time without data from the CDN.
     stall_timeout: Duration,
 }
 
-impl Default for Upstream {
+impl Default for DownloadSources {
     fn default() -> Self {
-        Upstream {
+        DownloadSources {
             cdn: "https://cdn.jsdelivr.net/pyodide".to_owned(),
             npm: if cfg!(windows) { "npm.cmd" } else { "npm" }.into(),
             stall_timeout: Duration::from_secs(30),
@@ -52,13 +51,13 @@ impl Default for Upstream {
 /// The files of one release on this machine.
 #[derive(Debug, Clone)]
 pub struct RuntimeFiles {
-    /// The release that they belong to.
+    /// The release that the files belong to.
     pub release: &'static Release,
-    /// `pyodide.asm.wasm`
+    /// The path of `pyodide.asm.wasm`.
     pub wasm: PathBuf,
-    /// `python_stdlib.zip`
+    /// The path of `python_stdlib.zip`.
     pub stdlib: PathBuf,
-    /// `pyodide-lock.json`
+    /// The path of `pyodide-lock.json`.
     pub lock: PathBuf,
 }
 
@@ -73,7 +72,7 @@ impl RuntimeFiles {
         }
     }
 
-    /// Where a file lies.
+    /// Returns the path of a file.
     pub fn path(&self, file: RuntimeFile) -> &Path {
         match file {
             RuntimeFile::Wasm => &self.wasm,
@@ -82,7 +81,7 @@ impl RuntimeFiles {
         }
     }
 
-    /// A file's content, checked again while it is read: what is used is what was checked.
+    /// Reads a file and verifies it again at the same time, so that the used content is the verified content.
     pub fn read(&self, file: RuntimeFile) -> Result<Vec<u8>, RuntimeError> {
         let mut bytes = Vec::new();
         let path = self.path(file).to_path_buf();
@@ -91,62 +90,64 @@ impl RuntimeFiles {
     }
 }
 
-/// Finds a release's files: in the directory that the user gave; else in the cache; else fetches them from Pyodide's
-/// CDN; else with `npm pack`. Whatever the source, their sha256 is checked.
+/// Locates a release's files in the user's directory or in the cache, or fetches them from Pyodide's CDN or with `npm
+/// pack`. The SHA-256 of every file is verified, whatever its source.
 ///
-/// A given directory with a missing or wrong file is an error, never a reason to look elsewhere.
-pub fn obtain(
+/// If the user's directory lacks a file or holds a wrong one, this is an error: other sources are not tried.
+pub fn locate_or_fetch(
     release: &'static Release,
     options: &Options,
     cache: &Cache,
     progress: &dyn Progress,
 ) -> Result<RuntimeFiles, RuntimeError> {
-    obtain_from(&Upstream::default(), release, options, cache, progress)
+    locate_or_fetch_from(&DownloadSources::default(), release, options, cache, progress)
 }
 
-/// The lock alone, from where [`obtain`] finds the files: the others are not looked at.
-pub fn obtain_lock(
+/// Locates or fetches only the lock file, from the same sources as [`locate_or_fetch`].
+pub fn locate_or_fetch_lock(
     release: &'static Release,
     options: &Options,
     cache: &Cache,
     progress: &dyn Progress,
 ) -> Result<PathBuf, RuntimeError> {
-    let Some(directory) = &options.directory else { return Ok(obtain(release, options, cache, progress)?.lock) };
+    let Some(directory) = &options.directory else {
+        return Ok(locate_or_fetch(release, options, cache, progress)?.lock);
+    };
     let (file, path) = (RuntimeFile::Lock, directory.join(RuntimeFile::Lock.name()));
     match check(&path, release, file, &mut Vec::new()) {
         Ok(()) => Ok(path),
-        Err(problem) => Err(RuntimeError::Given { path, file, release, problem }),
+        Err(problem) => Err(RuntimeError::InvalidDirectory { path, file, release, problem }),
     }
 }
 
-fn obtain_from(
-    upstream: &Upstream,
+fn locate_or_fetch_from(
+    sources: &DownloadSources,
     release: &'static Release,
     options: &Options,
     cache: &Cache,
     progress: &dyn Progress,
 ) -> Result<RuntimeFiles, RuntimeError> {
     if let Some(directory) = &options.directory {
-        return given(release, directory);
+        return locate_in_directory(release, directory);
     }
     let mut key = EntryKey::new("runtime").part("release", release.version);
     for file in RuntimeFile::ALL {
-        key = key.part(file.name(), release.fingerprint(file).sha256);
+        key = key.part(file.name(), release.digest(file).sha256);
     }
     let entry = match cache.get(&key)? {
         Some(entry) => entry,
         None if options.offline => {
             return Err(RuntimeError::Offline { release, cache: cache.root().to_path_buf() });
         }
-        None => cache.get_or_make(&key, progress, |new| fetch(upstream, release, new, progress))?,
+        None => cache.get_or_create(&key, progress, |new| fetch(sources, release, new, progress))?,
     };
     Ok(RuntimeFiles::in_directory(release, entry.directory()))
 }
 
-fn given(release: &'static Release, directory: &Path) -> Result<RuntimeFiles, RuntimeError> {
+fn locate_in_directory(release: &'static Release, directory: &Path) -> Result<RuntimeFiles, RuntimeError> {
     for file in RuntimeFile::ALL {
         let path = directory.join(file.name());
-        check(&path, release, file, &mut Vec::new()).map_err(|problem| RuntimeError::Given {
+        check(&path, release, file, &mut Vec::new()).map_err(|problem| RuntimeError::InvalidDirectory {
             path,
             file,
             release,
@@ -158,7 +159,7 @@ fn given(release: &'static Release, directory: &Path) -> Result<RuntimeFiles, Ru
 
 fn check(path: &Path, release: &Release, file: RuntimeFile, bytes: &mut Vec<u8>) -> Result<(), FileProblem> {
     let mut reader = File::open(path)?;
-    let collected = verify::copy(&mut reader, release.fingerprint(file), &NoProgress, &mut |part| {
+    let collected = verify::copy(&mut reader, release.digest(file), &NoProgress, &mut |part| {
         bytes.extend_from_slice(part);
         Ok(())
     });
@@ -170,20 +171,20 @@ fn check(path: &Path, release: &Release, file: RuntimeFile, bytes: &mut Vec<u8>)
     })
 }
 
-/// The CDN first, then npm. A failure to write here ends it at once: both would fail alike.
+/// Fetches from the CDN, then from npm. A failure to write the cache is final: both sources would fail.
 fn fetch(
-    upstream: &Upstream,
+    sources: &DownloadSources,
     release: &'static Release,
     new: &NewEntry,
     progress: &dyn Progress,
 ) -> Result<(), RuntimeError> {
-    let cdn = match cdn::fetch(upstream, release, new, progress) {
+    let cdn = match cdn::fetch(sources, release, new, progress) {
         Ok(()) => return Ok(()),
         Err(SourceError::Cache(error)) => return Err(error.into()),
         Err(error) => error,
     };
-    tracing::info!(%cdn, "Pyodide's CDN did not deliver, trying npm");
-    match npm::fetch(&upstream.npm, release, new, progress) {
+    tracing::info!(%cdn, "failed to fetch from Pyodide's CDN, trying npm");
+    match npm::fetch(&sources.npm, release, new, progress) {
         Ok(()) => Ok(()),
         Err(SourceError::Cache(error)) => Err(error.into()),
         Err(npm) => Err(RuntimeError::Unobtainable { release, cdn: Box::new(cdn), npm: Box::new(npm) }),

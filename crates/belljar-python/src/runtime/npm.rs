@@ -1,7 +1,7 @@
-//! Runtime files from the npm package `pyodide`, by way of the user's own npm.
+//! Downloads of runtime files from the npm package `pyodide`, with the user's own npm.
 //!
-//! npm knows how this user gets at packages: registry, mirror, proxy and credentials are in its configuration. All
-//! that is asked of it is `npm pack`, which downloads a package without running anything of it.
+//! npm is configured for the user's network: registry, mirror, proxy and credentials. Only `npm pack` is run, which
+//! downloads a package without executing any of its code.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,84 +11,85 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use belljar_cache::{CacheError, NewEntry};
-use belljar_core::progress::{Progress, Step};
+use belljar_core::Progress;
+use belljar_core::progress::ProgressStep;
 use flate2::read::GzDecoder;
 
 use super::error::SourceError;
 use super::release::{Release, RuntimeFile};
 use super::verify::{self, CopyError};
 
-/// How long npm may take. It has timeouts of its own; this is for the case that it hangs.
-const TIME_LIMIT: Duration = Duration::from_secs(600);
+/// The time limit of npm. npm has timeouts of its own; this one handles a hang.
+const NPM_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How often to look whether npm has ended.
+/// The interval of checks for npm's exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The package unpacks to 14 MB. One that unpacks to more than this is not it.
+/// The maximum unpacked size of the package: the real one has 14 MB.
 const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 
-/// How much of npm's output goes into an error.
-const MAX_QUOTED_BYTES: u64 = 2000;
+/// The maximum length of npm's output in an error.
+const MAX_OUTPUT_BYTES: u64 = 2000;
 
-/// Gets a release's files into a new cache entry.
+/// Fetches a release's files into a new cache entry.
 pub(super) fn fetch(
     npm: &OsStr,
     release: &Release,
     new: &NewEntry,
     progress: &dyn Progress,
 ) -> Result<(), SourceError> {
-    // A directory of its own on the cache's disk, where the package is known to fit; it goes with the entry when
-    // this process is killed.
-    let workplace = tempfile::Builder::new()
+    // A directory on the cache's disk, where the package fits. If this process is killed, it is removed together with
+    // the entry.
+    let directory = tempfile::Builder::new()
         .prefix(".npm-")
         .tempdir_in(new.path())
         .map_err(|error| CacheError::writing(&new.path().join("npm"), None, error))?;
     let package = format!("pyodide@{}", release.version);
-    let step = progress.start(Step::unmeasured(format!("npm pack {package}")));
-    let tarball = pack(npm, &package, workplace.path())?;
+    let step = progress.start(ProgressStep::indeterminate(format!("npm pack {package}")));
+    let tarball = pack(npm, &package, directory.path())?;
     step.finish();
     unpack(&tarball, release, new, progress)
 }
 
-/// Runs `npm pack` and finds the tarball that it left.
-fn pack(npm: &OsStr, package: &str, workplace: &Path) -> Result<PathBuf, SourceError> {
-    let log_path = workplace.join("npm.log");
+/// Runs `npm pack` and returns the path of the resulting tarball.
+fn pack(npm: &OsStr, package: &str, directory: &Path) -> Result<PathBuf, SourceError> {
+    let log_path = directory.join("npm.log");
     let log = File::create_new(&log_path).map_err(|error| CacheError::writing(&log_path, None, error))?;
     let mut command = Command::new(npm);
     command
         .args(["pack", package, "--ignore-scripts", "--no-progress", "--loglevel=error", "--pack-destination"])
-        .arg(workplace)
-        .current_dir(workplace)
+        .arg(directory)
+        .current_dir(directory)
         .stdin(Stdio::null())
-        .stdout(log.try_clone().map_err(SourceError::NpmNotRun)?)
+        .stdout(log.try_clone().map_err(SourceError::NpmSpawn)?)
         .stderr(log);
     let child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => SourceError::NpmMissing { program: npm.to_string_lossy().into_owned() },
-        _ => SourceError::NpmNotRun(error),
+        _ => SourceError::NpmSpawn(error),
     })?;
-    let status = Running(child)
-        .wait_at_most(TIME_LIMIT)
-        .map_err(SourceError::NpmNotRun)?
-        .ok_or_else(|| SourceError::NpmTimedOut { package: package.to_owned(), limit: TIME_LIMIT })?;
+    let status = ChildGuard(child)
+        .wait_timeout(NPM_TIMEOUT)
+        .map_err(SourceError::NpmSpawn)?
+        .ok_or_else(|| SourceError::NpmTimedOut { package: package.to_owned(), limit: NPM_TIMEOUT })?;
     if !status.success() {
         let output = tail(&log_path).unwrap_or_default();
         return Err(SourceError::NpmFailed { package: package.to_owned(), status, output });
     }
     let listing =
-        fs::read_dir(workplace).map_err(|error| SourceError::NpmPackage(format!("cannot be found: {error}")))?;
+        fs::read_dir(directory).map_err(|error| SourceError::NpmPackage(format!("was not found: {error}")))?;
     listing
         .flatten()
         .map(|entry| entry.path())
         .find(|path| path.extension().is_some_and(|extension| extension == "tgz"))
-        .ok_or_else(|| SourceError::NpmPackage("cannot be found: there is no .tgz file".to_owned()))
+        .ok_or_else(|| SourceError::NpmPackage("was not found: no .tgz file".to_owned()))
 }
 
-/// A child process that does not outlive this value.
-struct Running(Child);
+/// A child process that is killed when this value is dropped.
+struct ChildGuard(Child);
 
-impl Running {
-    /// Waits for the end. `None` when it did not come in time.
-    fn wait_at_most(mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
+impl ChildGuard {
+    /// Waits for the exit. Returns `None` if the process is still running after `limit`.
+    fn wait_timeout(mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
         let start = Instant::now();
         while start.elapsed() < limit {
             if let Some(status) = self.0.try_wait()? {
@@ -100,27 +101,27 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // Neither does anything when the child has ended and been waited for.
+        // Both are no-ops if the process was already reaped.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The end of npm's output.
+/// Returns the end of npm's output.
 fn tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_QUOTED_BYTES)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_OUTPUT_BYTES)))?;
     let mut bytes = Vec::new();
-    file.take(MAX_QUOTED_BYTES).read_to_end(&mut bytes)?;
+    file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Takes the release's files out of the package, where they lie in the directory `package`, and nothing else.
+/// Extracts the release's files, which are in the package's directory `package`, and nothing else.
 fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Progress) -> Result<(), SourceError> {
-    let damaged = |error: io::Error| SourceError::NpmPackage(format!("cannot be unpacked: {error}"));
+    let damaged = |error: io::Error| SourceError::NpmPackage(format!("failed to unpack: {error}"));
     let file = File::open(tarball).map_err(damaged)?;
     let mut archive = tar::Archive::new(GzDecoder::new(file).take(MAX_UNPACKED_BYTES));
     let mut missing = RuntimeFile::ALL.to_vec();
@@ -131,8 +132,8 @@ fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Prog
         });
         let Some(found) = found else { continue };
         let file = missing.swap_remove(found);
-        let expected = release.fingerprint(file);
-        let step = progress.start(Step::bytes(format!("unpacking {file}"), expected.size));
+        let expected = release.digest(file);
+        let step = progress.start(ProgressStep::bytes(format!("unpacking {file}"), expected.size));
         verify::copy_to_file(&mut member, &new.path().join(file.name()), expected, step.as_ref()).map_err(|error| {
             let from = format!("`{file}` of the npm package");
             match error {
@@ -153,7 +154,7 @@ fn unpack(tarball: &Path, release: &Release, new: &NewEntry, progress: &dyn Prog
 #[cfg(test)]
 mod tests {
     use belljar_cache::{Cache, EntryKey};
-    use belljar_core::progress::NoProgress;
+    use belljar_core::NoProgress;
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
@@ -162,18 +163,18 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_hanging_npm_is_stopped() {
+    fn hanging_npm_is_killed() {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = child.id();
-        assert!(Running(child).wait_at_most(Duration::from_millis(30)).unwrap().is_none());
-        // It was waited for, so its entry in the process table is free.
+        assert!(ChildGuard(child).wait_timeout(Duration::from_millis(30)).unwrap().is_none());
+        // The process was reaped, so that its ID is no longer in use.
         let alive = Command::new("kill").args(["-0", &id.to_string()]).stderr(Stdio::null()).status().unwrap();
         assert!(!alive.success());
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_failing_npm_is_quoted() {
+    fn error_quotes_output_of_failing_npm() {
         let directory = tempfile::tempdir().unwrap();
         // `sh pack pyodide@0.0.1 …` runs this file.
         fs::write(directory.path().join("pack"), "echo 'npm error 404 no such package' >&2; exit 3").unwrap();
@@ -183,24 +184,24 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn an_npm_that_leaves_no_package_is_told() {
+    fn npm_without_a_package_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let error = pack(OsStr::new("true"), "pyodide@0.0.1", directory.path()).unwrap_err();
         assert!(matches!(error, SourceError::NpmPackage(_)), "{error}");
     }
 
-    /// Unpacks a package of [`TINY`] into a new cache entry; answers the names of the entry's files.
+    /// Unpacks a package of [`TINY`] into a new cache entry. Returns the names of the entry's files.
     fn unpacked(package: &[u8]) -> Result<Vec<String>, SourceError> {
         let directory = tempfile::tempdir().unwrap();
         let tarball = directory.path().join("pyodide-0.0.1.tgz");
         fs::write(&tarball, package).unwrap();
         let cache = Cache::open(Some(directory.path().join("cache"))).unwrap();
         let make = |new: &NewEntry| unpack(&tarball, &TINY, new, &NoProgress);
-        let entry = cache.get_or_make(&EntryKey::new("runtime"), &NoProgress, make)?;
+        let entry = cache.get_or_create(&EntryKey::new("runtime"), &NoProgress, make)?;
         Ok(entry.names().map(str::to_owned).collect())
     }
 
-    /// A package with these files, written without the checks that tar's own writer makes.
+    /// Returns a package with these files, written without the checks of tar's own writer.
     fn package(files: &[(&str, &[u8])]) -> Vec<u8> {
         let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
         for (name, content) in files {
@@ -218,7 +219,7 @@ mod tests {
     const LOCK: (&str, &[u8]) = ("package/pyodide-lock.json", b"lock");
 
     #[test]
-    fn of_a_package_only_the_wanted_files_are_unpacked() {
+    fn only_expected_files_of_a_package_are_unpacked() {
         let members = [
             ("package/README.md", &b"#"[..]),
             STDLIB,
@@ -233,13 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn a_package_that_lacks_a_file_is_told() {
+    fn package_without_a_file_is_an_error() {
         let error = unpacked(&package(&[WASM, LOCK])).unwrap_err();
         assert!(error.to_string().ends_with("lacks python_stdlib.zip"), "{error}");
     }
 
     #[test]
-    fn a_package_with_another_file_is_refused() {
+    fn package_with_a_modified_file_is_rejected() {
         for content in [&b"stdlob"[..], b"stdlib and more", b""] {
             let error = unpacked(&package(&[WASM, ("package/python_stdlib.zip", content), LOCK])).unwrap_err();
             assert!(matches!(error, SourceError::Mismatch { .. }), "{error}");
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_a_package_is_not_followed() {
+    fn link_in_a_package_is_not_followed() {
         let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
         let mut header = tar::Header::new_ustar();
         header.set_entry_type(tar::EntryType::Symlink);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_package_is_told() {
+    fn damaged_package_is_an_error() {
         let mut whole = package(&[WASM, STDLIB, LOCK]);
         whole.truncate(whole.len() / 2);
         for damaged in [&whole[..], b"no tarball", b""] {

@@ -1,43 +1,43 @@
-//! Copying a file while making sure that it is the right one.
+//! Copying of files with verification of size and SHA-256.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use belljar_cache::{CacheError, hex};
+use belljar_cache::CacheError;
 use belljar_core::progress::StepProgress;
 use sha2::{Digest, Sha256};
 
-use super::Fingerprint;
+use super::FileDigest;
 
-/// Why what was read is not the wanted file.
+/// The difference between a file and its expected content.
 #[derive(Debug, thiserror::Error)]
 pub enum Mismatch {
-    /// It is shorter.
-    #[error("it ends after {actual} of {expected} bytes")]
+    /// The file is too short.
+    #[error("the file has {actual} bytes, expected {expected}")]
     Short {
-        /// Bytes there were.
+        /// The number of bytes read.
         actual: u64,
-        /// Bytes there should have been.
+        /// The expected number of bytes.
         expected: u64,
     },
-    /// It is longer. How much longer was not looked at.
-    #[error("it is longer than the expected {expected} bytes")]
+    /// The file is too long. Its actual length is not determined.
+    #[error("the file has more than the expected {expected} bytes")]
     Long {
-        /// Bytes there should have been.
+        /// The expected number of bytes.
         expected: u64,
     },
-    /// It has the right size and other content.
-    #[error("its sha256 is {actual}, expected {expected}")]
+    /// The file has the expected size but different content.
+    #[error("the SHA-256 is {actual}, expected {expected}")]
     Hash {
-        /// The sha256 of what was read.
+        /// The actual SHA-256.
         actual: String,
-        /// What it should be.
+        /// The expected SHA-256.
         expected: &'static str,
     },
 }
 
-/// What ended a [`copy`].
+/// An error of [`copy`].
 #[derive(Debug)]
 pub(super) enum CopyError {
     Read(io::Error),
@@ -45,10 +45,10 @@ pub(super) enum CopyError {
     Mismatch(Mismatch),
 }
 
-/// Hands the bytes of `from` to `to`, never more than the expected size, and checks what went through.
+/// Copies the bytes of `from` to `to`, at most the expected size, and verifies them.
 pub(super) fn copy(
     from: &mut dyn Read,
-    expected: Fingerprint,
+    expected: FileDigest,
     progress: &dyn StepProgress,
     to: &mut dyn FnMut(&[u8]) -> Result<(), CacheError>,
 ) -> Result<(), CopyError> {
@@ -74,18 +74,18 @@ pub(super) fn copy(
     if copied < expected.size {
         return Err(CopyError::Mismatch(Mismatch::Short { actual: copied, expected: expected.size }));
     }
-    let actual = hex(&digest.finalize());
+    let actual = hex::encode(digest.finalize());
     if actual != expected.sha256 {
         return Err(CopyError::Mismatch(Mismatch::Hash { actual, expected: expected.sha256 }));
     }
     Ok(())
 }
 
-/// [`copy`] into a new file at `path`, in the place of whatever an earlier attempt left there.
+/// Does the same as [`copy`], into a file at `path` that replaces the file of an earlier attempt.
 pub(super) fn copy_to_file(
     from: &mut dyn Read,
     path: &Path,
-    expected: Fingerprint,
+    expected: FileDigest,
     progress: &dyn StepProgress,
 ) -> Result<(), CopyError> {
     let failed = |error| CacheError::writing(path, Some(expected.size), error);

@@ -1,18 +1,19 @@
-//! A server of the fixtures that the official conformance suite asks for, on Belljar's own transport. It has nothing to do
-//! with Python: what is tested is the way there.
+//! A server with the fixtures of the official conformance suite, on Belljar's own transport. It runs no Python: the
+//! suite tests the transport.
 //!
-//! `conformance` listens on a free port of this machine and prints the address.
+//! `conformance` listens on a free port of this machine and prints its address.
 
-#![expect(deprecated, reason = "what the modern era deprecates, the legacy era's suite still asks for")]
+#![expect(deprecated, reason = "the legacy era's suite tests features that the modern era deprecates")]
 
 mod rounds;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use belljar_server::{HttpOptions, HttpTransport, Served, serve_http};
+use belljar_server::{HttpOptions, HttpTransport, McpService, serve_http};
+use parking_lot::Mutex;
 use rmcp::model::*;
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -21,33 +22,33 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 
-/// What the suite wants to see: see `fixtures.json`.
+/// The suite's fixtures, from `fixtures.json`.
 static FIXTURES: LazyLock<Value> = LazyLock::new(|| {
     let text = include_str!("fixtures.json").replace("\"PNG\"", &format!("\"{PNG}\""));
     serde_json::from_str(&text.replace("\"WAV\"", "\"UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=\""))
         .unwrap_or_default()
 });
 
-/// One black pixel.
+/// An image of one black pixel.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==";
 
-/// The time between two notifications, as the suite asks for it.
+/// The time between two notifications, as required by the suite.
 const STEP: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 struct Fixtures {
     level: Arc<AtomicU8>,
     subscribed: Arc<Mutex<HashSet<String>>>,
-    /// Names of lists that have changed.
+    /// Sends the names of changed lists.
     changes: broadcast::Sender<&'static str>,
 }
 
-/// A protocol type made of JSON: the fixtures are written as the suite's descriptions are.
+/// Converts JSON into a protocol type: the fixtures have the form of the suite's descriptions.
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
-/// The same for a complete result. Which eras are told so is rmcp's business.
+/// Converts JSON into the type of a complete result. rmcp removes the marker in the legacy era.
 fn complete<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
     value["resultType"] = json!("complete");
     typed(value)
@@ -122,7 +123,7 @@ impl Fixtures {
             }
             "test_trigger_tool_change" | "test_trigger_prompt_change" => {
                 let list = if name.contains("tool_change") { "tools" } else { "prompts" };
-                // Nobody listens, perhaps.
+                // Sending fails when no client listens.
                 let _ = self.changes.send(list);
             }
             _ => {
@@ -136,7 +137,7 @@ impl Fixtures {
                 return Ok(text(format!("{kind}: action={action}, content={content}")));
             }
         }
-        Ok(text(format!("{name} has done what it does")))
+        Ok(text(format!("{name} has completed")))
     }
 }
 
@@ -191,7 +192,7 @@ impl ServerHandler for Fixtures {
             });
         }
         if !Self::names("active").iter().any(|active| active == name) {
-            return Err(ErrorData::invalid_params(format!("there is no tool {name}"), None));
+            return Err(ErrorData::invalid_params(format!("unknown tool {name}"), None));
         }
         Ok(self.active(name, request.arguments.unwrap_or_default(), &context).await?.into())
     }
@@ -247,7 +248,7 @@ impl ServerHandler for Fixtures {
     }
 
     async fn subscribe(&self, request: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner).insert(request.uri);
+        self.subscribed.lock().insert(request.uri);
         Ok(())
     }
 
@@ -256,7 +257,7 @@ impl ServerHandler for Fixtures {
         request: UnsubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.uri);
+        self.subscribed.lock().remove(&request.uri);
         Ok(())
     }
 
@@ -274,7 +275,7 @@ impl ServerHandler for Fixtures {
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let Some(messages) = FIXTURES["messages"].get(&request.name).and_then(Value::as_array) else {
-            return Err(ErrorData::invalid_params(format!("there is no prompt {}", request.name), None));
+            return Err(ErrorData::invalid_params(format!("unknown prompt {}", request.name), None));
         };
         let mut arguments = request.arguments.unwrap_or_default();
         if FIXTURES["rounds"].get(&request.name).is_some() {
@@ -305,19 +306,19 @@ impl ServerHandler for Fixtures {
                 () = context.cancelled() => return Ok(()),
                 changed = changes.recv() => changed,
             };
-            let told = match changed {
+            let sent = match changed {
                 Ok("tools") => context.sink().notify_tool_list_changed().await,
                 Ok(_) => context.sink().notify_prompt_list_changed().await,
                 Err(_) => return Ok(()),
             };
-            // The client did not ask for this one, perhaps.
-            drop(told);
+            // Sending fails when the client did not subscribe to this list.
+            drop(sent);
         }
     }
 }
 
-impl Served for Fixtures {
-    fn session(&self) -> Self {
+impl McpService for Fixtures {
+    fn for_client(&self) -> Self {
         Self { level: Arc::new(AtomicU8::new(LoggingLevel::Debug as u8)), ..self.clone() }
     }
 
@@ -331,7 +332,7 @@ impl Served for Fixtures {
 }
 
 #[tokio::main]
-#[expect(clippy::print_stdout, reason = "the address is for whoever started it")]
+#[expect(clippy::print_stdout, reason = "the starting process reads the address")]
 async fn main() -> std::io::Result<()> {
     let (changes, _) = broadcast::channel(16);
     let server = Fixtures { level: Arc::default(), subscribed: Arc::default(), changes };

@@ -1,4 +1,4 @@
-//! Tools and prompts that ask the client something before they answer, in rounds (SEP-2322).
+//! Tools and prompts that request input from the client before they answer, in rounds (SEP-2322).
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{FIXTURES, typed};
 
-/// Signs the state that clients carry from round to round.
+/// The secret that signs the state between two rounds.
 static SECRET: LazyLock<[u8; 32]> = LazyLock::new(|| {
     let mut secret = [0; 32];
     let filled = getrandom::fill(&mut secret);
@@ -18,21 +18,21 @@ static SECRET: LazyLock<[u8; 32]> = LazyLock::new(|| {
     secret
 });
 
-/// What comes next.
+/// The next step of a call.
 pub(crate) enum Next {
-    /// The client has to answer something first.
+    /// The client has to provide input first.
     Ask(Box<InputRequiredResult>),
-    /// It has answered everything: its answers, in words.
+    /// The client has provided all input; contains its answers as text.
     Done(String),
 }
 
-/// The state after `round`, signed.
+/// Returns the signed state after `round`.
 fn sealed(name: &str, round: usize) -> String {
     let digest = Sha256::new().chain_update(*SECRET).chain_update(name).chain_update([round as u8]).finalize();
     format!("{round}.{digest:x}")
 }
 
-/// The next round of the tool or prompt `name`.
+/// Returns the next step of the tool or prompt `name`.
 pub(crate) fn next(
     name: &str,
     answers: Option<InputResponses>,
@@ -66,7 +66,7 @@ pub(crate) fn next(
     Ok(Next::Done(words.join(" ")))
 }
 
-/// Whether this is an answer of the kind that the question asks for.
+/// Returns whether an answer has the kind that its question requires.
 fn is_answer(key: &str, answer: &Value) -> bool {
     let question = &FIXTURES["questions"][key];
     match question.get("elicitation") {
@@ -81,7 +81,7 @@ fn ask(name: &str, round: usize, keys: &[String], context: &RequestContext<RoleS
     let mut requests = Map::new();
     for key in keys {
         let (capability, request) = request(&FIXTURES["questions"][key]);
-        // Only this one is about what clients can do; the others are called by those that can do everything.
+        // Only this fixture tests missing capabilities; the clients of the others support all of them.
         if name.ends_with("_capabilities") && declared.get(capability).is_none() {
             continue;
         }
@@ -92,7 +92,7 @@ fn ask(name: &str, round: usize, keys: &[String], context: &RequestContext<RoleS
     Ok(Next::Ask(Box::new(typed(ask)?)))
 }
 
-/// A question as a request, and the capability that it needs.
+/// Returns a question as a request, with the capability that it requires.
 fn request(question: &Value) -> (&'static str, Value) {
     if let Some(message) = question.get("elicitation") {
         let asks = question["asks"].as_object().cloned().unwrap_or_default();

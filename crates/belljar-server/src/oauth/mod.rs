@@ -1,8 +1,8 @@
-//! OAuth: this server as a protected resource, whose tokens another server, the issuer, hands out.
+//! OAuth: this server as a protected resource. Another server, the issuer, issues the tokens.
 //!
-//! A token is a JWT (RFC 9068). It must be signed by one of the issuer's keys, made out by that issuer for this very
-//! audience, and be neither too old nor too young. A client that bears none is told where to get one: the answer 401
-//! names the metadata of this resource (RFC 9728), and that names the issuer.
+//! A token is a JWT (RFC 9068). It must be signed with one of the issuer's keys, name that issuer and the configured
+//! audience, and be within its time of validity. A client without a token can find the issuer: the response 401 names
+//! the metadata of this resource (RFC 9728), which names the issuer.
 
 mod keys;
 mod signatures;
@@ -21,14 +21,14 @@ use serde_json::json;
 
 use keys::IssuerKeys;
 
-/// Where clients look for the metadata of a resource: here, or here with the resource's own path behind it.
+/// The path of a resource's metadata; clients may append the resource's own path.
 pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-/// Longest token that is looked at, in bytes.
-const MAX_TOKEN: usize = 16 << 10;
-/// How far two clocks may disagree, in seconds.
-const LEEWAY: u64 = 60;
-/// Signatures that are taken: those that need no secret of ours.
+/// The maximum length of a token, in bytes.
+const MAX_TOKEN_BYTES: usize = 16 << 10;
+/// The accepted difference between two clocks, in seconds.
+const LEEWAY_SECS: u64 = 60;
+/// The accepted signature algorithms: those with public keys.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::ES256,
     Algorithm::ES384,
@@ -41,7 +41,7 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::PS512,
 ];
 
-/// What a token must be, and where to get one. Cheap to clone.
+/// The requirements for a token: its issuer, its audience and the issuer's keys. Cheap to clone.
 #[derive(Clone)]
 pub struct OAuth {
     issuer: Arc<str>,
@@ -55,32 +55,32 @@ impl fmt::Debug for OAuth {
     }
 }
 
-/// Why an issuer cannot be used.
+/// The reason why an OAuth configuration was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum OAuthError {
-    /// It is no address, or one that anybody on the way could answer for.
+    /// The issuer is not a URL, or one without TLS, for which an attacker on the network could answer.
     #[error("the issuer `{0}` must be an https:// address without query and fragment (http:// on this machine only)")]
     Issuer(String),
     /// The audience is empty.
-    #[error("the audience is empty: name what tokens for this server are made out for, usually its own address")]
+    #[error("the audience is empty: it is the `aud` claim of tokens for this server, usually the server's address")]
     Audience,
-    /// Nothing can be fetched.
-    #[error("cannot prepare to fetch the issuer's keys: {0}")]
+    /// The HTTP client could not be created.
+    #[error("failed to create an HTTP client for the issuer's keys: {0}")]
     Client(#[from] reqwest::Error),
 }
 
-/// Why a request is not let in.
+/// The reason why a request was not authenticated.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It bears no token.
+pub(crate) enum AuthError {
+    /// The request has no bearer token.
     Missing,
-    /// Its token is not good, for this reason.
+    /// The token is not valid, for this reason.
     Invalid(&'static str),
-    /// Whether it is good cannot be told.
+    /// The token could not be checked.
     Unavailable,
 }
 
-/// What is read of a token's claims, beside those that are checked.
+/// The claims that are read in addition to those that `jsonwebtoken` validates.
 #[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
@@ -88,10 +88,11 @@ struct Claims {
 }
 
 impl OAuth {
-    /// For tokens that `issuer` makes out for `audience`. Its keys are fetched when the first token comes.
+    /// Requires tokens that `issuer` issued for `audience`. The issuer's keys are fetched when the first token
+    /// arrives.
     ///
     /// # Errors
-    /// When the issuer is no address that can be trusted.
+    /// When the issuer is not a trustworthy address, or the audience is empty.
     pub fn new(issuer: &str, audience: &str) -> Result<Self, OAuthError> {
         let address = Url::parse(issuer).ok().filter(|url| keys::is_safe(url) && url.query().is_none());
         let address = address.filter(|url| url.fragment().is_none());
@@ -103,39 +104,40 @@ impl OAuth {
         Ok(Self { issuer: issuer.into(), audience: audience.into(), keys: Arc::new(IssuerKeys::new(issuer, address)?) })
     }
 
-    /// Who bears `token`: a word for it, which is the same for all tokens of one person.
-    pub(crate) async fn bearer(&self, token: &str) -> Result<String, Refusal> {
-        if token.len() > MAX_TOKEN {
-            return Err(Refusal::Invalid("it is too long"));
+    /// Returns the subject of `token`, which is the same in all tokens of one client.
+    pub(crate) async fn bearer(&self, token: &str) -> Result<String, AuthError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(AuthError::Invalid("it is too long"));
         }
-        let header = jsonwebtoken::decode_header(token).map_err(|_| Refusal::Invalid("it is no signed JWT"))?;
+        let header = jsonwebtoken::decode_header(token).map_err(|_| AuthError::Invalid("it is not a signed JWT"))?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err(Refusal::Invalid("its signature is of a kind that is not taken"));
+            return Err(AuthError::Invalid("its signature algorithm is not accepted"));
         }
         if header.crit.is_some() {
-            // Whoever does not understand what is critical must refuse it; nothing is known here.
-            return Err(Refusal::Invalid("its header asks for what is not supported"));
+            // A recipient must reject critical header parameters that it does not support; none are supported here.
+            return Err(AuthError::Invalid("its header has critical parameters that are not supported"));
         }
         let key = self.keys.find(header.kid.as_deref(), header.alg).await.map_err(|error| {
-            tracing::warn!(%error, "tokens cannot be checked");
-            Refusal::Unavailable
+            tracing::warn!(%error, "failed to check a token");
+            AuthError::Unavailable
         })?;
-        let key = key.ok_or(Refusal::Invalid("it is signed with a key that is not the issuer's"))?;
+        let key = key.ok_or(AuthError::Invalid("it is signed with a key that is not the issuer's"))?;
         let mut validation = Validation::new(header.alg);
-        validation.leeway = LEEWAY;
+        validation.leeway = LEEWAY_SECS;
         validation.validate_nbf = true;
         validation.set_audience(&[&self.audience]);
         validation.set_issuer(&[&self.issuer]);
-        // Without `sub` all clients of the issuer would be one person, who can end one another's sessions (RFC 9068, 2.2).
+        // Without `sub`, all clients of the issuer would have the same identity and could close one another's
+        // sessions (RFC 9068, section 2.2).
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         match jsonwebtoken::decode::<Claims>(token, &key, &validation) {
-            Ok(data) if data.claims.sub.is_empty() => Err(Refusal::Invalid("it does not say whose it is (sub)")),
+            Ok(data) if data.claims.sub.is_empty() => Err(AuthError::Invalid("its claim sub is empty")),
             Ok(data) => Ok(data.claims.sub),
-            Err(error) => Err(Refusal::Invalid(in_words(error.kind()))),
+            Err(error) => Err(AuthError::Invalid(describe_error(error.kind()))),
         }
     }
 
-    /// The metadata of this resource, reached at `address` (`https://example.org`).
+    /// Returns the metadata of this resource, which is reached at `address` (`https://example.org`).
     pub(crate) fn metadata(&self, address: &str, path: &str) -> Response {
         Json(json!({
             "resource": self.resource(address, path),
@@ -146,39 +148,40 @@ impl OAuth {
         .into_response()
     }
 
-    /// What clients name when they ask the issuer for a token.
+    /// Returns the resource identifier that clients send when they request a token from the issuer.
     fn resource(&self, address: &str, path: &str) -> String {
-        // Issuers make tokens out for the address that a client names; so the audience is that address, mostly.
+        // Issuers put the resource identifier that a client names into the token as its audience; so an audience that
+        // is an address is that identifier.
         if self.audience.contains("://") { self.audience.to_string() } else { format!("{address}{path}") }
     }
 
-    /// The challenge in an answer 401.
-    pub(crate) fn challenge(&self, refusal: &Refusal, address: &str, path: &str) -> HeaderValue {
+    /// Returns the challenge for a response 401.
+    pub(crate) fn challenge(&self, error: &AuthError, address: &str, path: &str) -> HeaderValue {
         let metadata = format!("Bearer resource_metadata=\"{address}{METADATA_PATH}{path}\"");
-        let text = match refusal {
-            Refusal::Invalid(reason) => {
+        let text = match error {
+            AuthError::Invalid(reason) => {
                 format!("{metadata}, error=\"invalid_token\", error_description=\"{reason}\"")
             }
-            Refusal::Missing | Refusal::Unavailable => metadata,
+            AuthError::Missing | AuthError::Unavailable => metadata,
         };
-        // The address is that of a request's own header, so it is fit for one.
+        // The address comes from a request header, so that it is a valid header value.
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"))
     }
 
-    /// This server's address as clients know it: that of the audience, where it is one.
+    /// Returns this server's address as clients know it, if the audience is an address.
     pub(crate) fn address(&self) -> Option<String> {
         let url = Url::parse(&self.audience).ok().filter(|url| url.has_host())?;
         Some(url.origin().ascii_serialization())
     }
 }
 
-fn in_words(kind: &ErrorKind) -> &'static str {
+fn describe_error(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ExpiredSignature => "it has expired",
         ErrorKind::ImmatureSignature => "it is not valid yet",
-        ErrorKind::InvalidIssuer => "it is another issuer's",
-        ErrorKind::InvalidAudience => "it is made out for another audience",
-        ErrorKind::InvalidSignature => "its signature is wrong",
+        ErrorKind::InvalidIssuer => "it is from another issuer",
+        ErrorKind::InvalidAudience => "it is for another audience",
+        ErrorKind::InvalidSignature => "its signature is not valid",
         ErrorKind::MissingRequiredClaim(_) => "it lacks one of the claims exp, iss, aud and sub",
         _ => "it is not valid",
     }
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn issuers_that_anybody_could_speak_for_are_refused() {
+    fn issuers_without_tls_are_rejected() {
         for issuer in
             ["http://issuer.example", "issuer.example", "ftp://x", "https://x.example/?a=b", "https://x/#a", ""]
         {
@@ -202,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn the_audience_says_under_which_address_the_server_is_known() {
-        let known = |audience| OAuth::new("https://issuer.example", audience).unwrap().address();
-        assert_eq!(known("https://mcp.example/mcp").as_deref(), Some("https://mcp.example"));
-        assert_eq!(known("https://mcp.example:8443/mcp").as_deref(), Some("https://mcp.example:8443"));
-        assert_eq!(known("belljar"), None);
-        assert_eq!(known("urn:belljar:server"), None);
+    fn an_audience_that_is_an_address_is_the_servers_address() {
+        let address = |audience| OAuth::new("https://issuer.example", audience).unwrap().address();
+        assert_eq!(address("https://mcp.example/mcp").as_deref(), Some("https://mcp.example"));
+        assert_eq!(address("https://mcp.example:8443/mcp").as_deref(), Some("https://mcp.example:8443"));
+        assert_eq!(address("belljar"), None);
+        assert_eq!(address("urn:belljar:server"), None);
     }
 }

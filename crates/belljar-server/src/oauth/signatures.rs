@@ -1,4 +1,5 @@
-//! Signatures of tokens, checked by AWS-LC, which TLS brings along. `jsonwebtoken` leaves the choice to its users.
+//! Checks of token signatures with AWS-LC, which the dependency tree already contains for TLS. `jsonwebtoken` lets
+//! its users choose the cryptography.
 
 use aws_lc_rs::signature as lc;
 use jsonwebtoken::crypto::{CryptoProvider, JwkUtils, JwtSigner, JwtVerifier};
@@ -9,13 +10,13 @@ use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, EncodingKey};
 static PROVIDER: CryptoProvider =
     CryptoProvider { signer_factory: no_signer, verifier_factory: verifier, jwk_utils: JwkUtils::new_unimplemented() };
 
-/// Has `jsonwebtoken` check signatures as it is done here.
+/// Installs this module as `jsonwebtoken`'s provider of cryptography.
 pub(super) fn install() {
-    // It is there already after the first time.
+    // Later calls fail because the provider is already installed.
     let _ = PROVIDER.install_default();
 }
 
-/// Tokens are checked here, and never made.
+/// Returns an error: this server only verifies tokens.
 fn no_signer(_: &Algorithm, _: &EncodingKey) -> Result<Box<dyn JwtSigner>, Error> {
     Err(ErrorKind::InvalidAlgorithm.into())
 }
@@ -46,7 +47,7 @@ fn scheme(algorithm: Algorithm) -> Option<Scheme> {
     })
 }
 
-/// Checks signatures of one kind with one key.
+/// A verifier for one algorithm and one key.
 struct Check {
     algorithm: Algorithm,
     scheme: Scheme,

@@ -1,18 +1,17 @@
-//! What the benchmarks share: samples, Markdown tables, interpreters to measure.
+//! Samples, Markdown tables and interpreters for the benchmarks.
 #![expect(dead_code, reason = "each benchmark is a program of its own and uses a part of this")]
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use belljar_core::progress::NoProgress;
-use belljar_core::{Execution, Limits, Outcome};
+use belljar_core::{Execution, Limits, NoProgress, Outcome};
 use belljar_emscripten::console::Capture;
 use belljar_python::{Interpreter, Options, Python, Streams};
 
-/// What a benchmark ends with: any error at all is shown and makes it fail.
+/// The result of a benchmark. Any error is shown and makes it fail.
 pub(crate) type Finding<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Measured values, all in one unit.
+/// Measured values in one unit.
 #[derive(Default)]
 pub(crate) struct Sample(Vec<f64>);
 
@@ -38,7 +37,7 @@ impl Sample {
         self.quantile(1.0)
     }
 
-    /// The value that the part `part` of all values does not exceed; NaN when there are none.
+    /// Returns the quantile `part` of the values, or NaN without values.
     pub(crate) fn quantile(&self, part: f64) -> f64 {
         let last = self.0.len().saturating_sub(1) as f64;
         self.0.get((last * part).round() as usize).copied().unwrap_or(f64::NAN)
@@ -53,14 +52,14 @@ pub(crate) fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// How long `work` takes, in milliseconds, and what it gives.
+/// Runs `work`. Returns its duration in milliseconds and its result.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let begin = Instant::now();
     let result = work();
     (milliseconds(begin.elapsed()), result)
 }
 
-/// A table in Markdown, printed when it is complete.
+/// A Markdown table that is printed when it is complete.
 pub(crate) struct Table {
     lines: Vec<String>,
 }
@@ -84,7 +83,7 @@ impl Table {
     }
 }
 
-/// CPython from the files that `belljar` itself uses (`BELLJAR_RUNTIME`, `BELLJAR_CACHE`), ready to run.
+/// Opens CPython with the files that `belljar` itself uses (`BELLJAR_RUNTIME`, `BELLJAR_CACHE`).
 pub(crate) fn python() -> Finding<Python> {
     let variable = |name| std::env::var_os(name).map(Into::into);
     let options =
@@ -92,13 +91,13 @@ pub(crate) fn python() -> Finding<Python> {
     Ok(Python::open(&options, &NoProgress)?)
 }
 
-/// A new interpreter whose output goes nowhere.
+/// Creates an interpreter whose output is discarded.
 pub(crate) fn interpreter(python: &Python, limits: Limits) -> Finding<Interpreter> {
     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
     Ok(python.interpreter(limits, streams)?)
 }
 
-/// The value of a cell, as JSON; an error when it has none.
+/// Returns the value of a cell as JSON, or an error without a value.
 pub(crate) fn value(execution: Execution) -> Finding<String> {
     match execution.outcome {
         Outcome::Success(Some(value)) => Ok(value.json),
@@ -106,7 +105,7 @@ pub(crate) fn value(execution: Execution) -> Finding<String> {
     }
 }
 
-/// Runs a benchmark on a thread that interpreters can run on.
+/// Runs a benchmark on a guest thread.
 pub(crate) fn main(benchmark: impl FnOnce() -> Finding<()> + Send) -> Finding<()> {
     belljar_python::on_guest_thread(benchmark)?
 }

@@ -1,6 +1,5 @@
-//! `belljar packages list` and `clean`: what the cache holds of packages.
+//! `belljar packages list` and `clean`: the packages in the cache.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use belljar_cache::Cache;
@@ -8,16 +7,16 @@ use belljar_packages::{cached_wheels, clean_wheels};
 use belljar_python::PACKAGE_ENTRIES;
 use indicatif::HumanBytes;
 
-use crate::cli::Global;
+use crate::command_error::CommandError;
 use crate::console::print_line;
-use crate::outcome::fail_with;
+use crate::global_options::GlobalOptions;
 
-pub(super) fn list(global: &Global) -> Result<ExitCode, ExitCode> {
+pub(super) fn list(global: &GlobalOptions) -> Result<(), CommandError> {
     let cache = open(global)?;
-    for wheel in cached_wheels(&cache).map_err(|error| fail_with(&error))? {
+    for wheel in cached_wheels(&cache)? {
         print_line(wheel.filename);
     }
-    let entries = cache.usage().map_err(|error| fail_with(&error))?;
+    let entries = cache.usage()?;
     for (kind, what) in [
         ("wheel", "wheels"),
         ("layer", "unpacked wheels with bytecode"),
@@ -27,22 +26,22 @@ pub(super) fn list(global: &Global) -> Result<ExitCode, ExitCode> {
         let sizes: Vec<u64> = entries.iter().filter(|entry| entry.kind() == kind).map(|entry| entry.bytes).collect();
         print_line(format_args!("{:>6} {what}, {}", sizes.len(), HumanBytes(sizes.iter().sum())));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-pub(super) fn clean(global: &Global, keep: u64) -> Result<ExitCode, ExitCode> {
+pub(super) fn clean(global: &GlobalOptions, keep: u64) -> Result<(), CommandError> {
     let cache = open(global)?;
-    let evicted = cache.evict(PACKAGE_ENTRIES, keep).map_err(|error| fail_with(&error))?;
+    let evicted = cache.evict(PACKAGE_ENTRIES, keep)?;
     if keep == 0 {
-        // What the indexes said goes with what came from them.
-        clean_wheels(&cache, Duration::ZERO).map_err(|error| fail_with(&error))?;
+        // The cached index pages are deleted together with the wheels.
+        clean_wheels(&cache, Duration::ZERO)?;
     }
     if !global.quiet {
         eprintln!("{} entries deleted, {}", evicted.entries, HumanBytes(evicted.bytes));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn open(global: &Global) -> Result<Cache, ExitCode> {
-    Cache::open(global.cache()).map_err(|error| fail_with(&error))
+fn open(global: &GlobalOptions) -> Result<Cache, CommandError> {
+    Ok(Cache::open(global.cache())?)
 }

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use belljar_core::parse_size;
-use belljar_core::progress::Progress;
+use belljar_core::{Progress, parse_size};
 use belljar_packages::{Installer, Resolution};
 use belljar_python::Python;
 use belljar_python::install::InstallerSource;
@@ -13,72 +12,76 @@ use clap::{Args, Subcommand};
 
 use super::cache::{clean, list};
 use super::{PackageOptions, Packages};
-use crate::cli::Global;
-use crate::outcome::{fail, fail_with};
+use crate::command_error::CommandError;
+use crate::global_options::GlobalOptions;
+use crate::outcome::fail;
 use crate::{console, progress};
 
-/// What can be done about packages without running code.
+/// A subcommand of `belljar packages`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PackagesCommand {
-    /// Print which files of which versions a program's packages come to, as a pylock.toml.
+    /// Resolve a program's packages and print the versions and files as a pylock.toml.
     #[command(after_help = "Example: belljar packages lock script.py > pylock.toml")]
     Lock(Program),
-    /// Fetch a program's packages into a directory, for machines without a network.
+    /// Download a program's packages into a directory, for use without a network.
     #[command(after_help = "\
 Example:
   belljar packages download wheels script.py
   belljar run --offline --find-links wheels script.py")]
     Download {
-        /// The directory; it is made if it is missing.
+        /// Directory, which is created if it does not exist.
         directory: PathBuf,
         #[command(flatten)]
         program: Program,
     },
-    /// Show what the cache holds of packages.
+    /// List the packages in the cache.
     List,
-    /// Delete what the cache holds of packages.
+    /// Delete packages from the cache.
     Clean {
-        /// Keep what was used last, up to this size.
+        /// Keep the most recently used entries, up to this size.
         #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "0")]
         keep: u64,
     },
 }
 
-/// Whose packages.
+/// The program whose packages are resolved.
 #[derive(Debug, Args)]
 pub(crate) struct Program {
-    /// Files of code; not needed with --deps or --requirements.
+    /// Source files; optional with --deps or --requirements.
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     options: PackageOptions,
 }
 
-/// Does what `command` says.
-pub(crate) fn packages(global: &Global, command: &PackagesCommand) -> ExitCode {
-    let done = match command {
+/// Runs a subcommand of `belljar packages`.
+pub(crate) fn packages(global: &GlobalOptions, command: &PackagesCommand) -> ExitCode {
+    let result = match command {
         PackagesCommand::Lock(program) => lock(global, program),
         PackagesCommand::Download { directory, program } => download(global, directory, program),
         PackagesCommand::List => list(global),
         PackagesCommand::Clean { keep } => clean(global, *keep),
     };
-    done.unwrap_or_else(|code| code)
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error),
+    }
 }
 
-fn lock(global: &Global, program: &Program) -> Result<ExitCode, ExitCode> {
+fn lock(global: &GlobalOptions, program: &Program) -> Result<(), CommandError> {
     let Resolved { installer, resolution, .. } = resolve(global, program)?;
-    let lock = resolution.to_pylock(installer.platform()).map_err(|error| fail_with(&error))?;
+    let lock = resolution.to_pylock(installer.platform())?;
     console::print(lock.as_bytes());
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn download(global: &Global, directory: &Path, program: &Program) -> Result<ExitCode, ExitCode> {
+fn download(global: &GlobalOptions, directory: &Path, program: &Program) -> Result<(), CommandError> {
     let Resolved { installer, resolution, progress } = resolve(global, program)?;
-    let written = installer.download(&resolution, directory, &*progress).map_err(|error| fail_with(&error))?;
+    let written = installer.download(&resolution, directory, &*progress)?;
     if !global.quiet {
         eprintln!("{} files are in {}", written.len(), directory.display());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 struct Resolved {
@@ -87,21 +90,19 @@ struct Resolved {
     progress: Arc<dyn Progress>,
 }
 
-/// What the program's packages come to.
-fn resolve(global: &Global, program: &Program) -> Result<Resolved, ExitCode> {
+/// Resolves the program's packages.
+fn resolve(global: &GlobalOptions, program: &Program) -> Result<Resolved, CommandError> {
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
-    let options = global.options().map_err(|message| fail(&message))?;
-    let python = Python::open(&options, &*progress).map_err(|error| fail_with(&error))?;
-    let packages = Packages::new(&python, &program.options, global.offline(), progress.clone())
-        .map_err(|message| fail(&message))?;
+    let options = global.options()?;
+    let python = Python::open(&options, &*progress)?;
+    let packages = Packages::new(&python, &program.options, global.offline(), progress.clone())?;
     let mut code = Vec::new();
     for file in &program.files {
         let text = std::fs::read_to_string(file);
-        code.push(text.map_err(|error| fail(&format!("cannot read {}: {error}", file.display())))?);
+        code.push(text.map_err(|error| format!("failed to read {}: {error}", file.display()))?);
     }
-    let request =
-        packages.python.request(&code, &packages.given, &*packages.source).map_err(|error| fail_with(&error))?;
-    let installer = packages.source.installer().map_err(|error| fail_with(&error))?;
-    let resolution = installer.resolve(&request, &*progress).map_err(|error| fail_with(&error))?;
+    let request = packages.python.request(&code, &packages.given, &*packages.source)?;
+    let installer = packages.source.installer()?;
+    let resolution = installer.resolve(&request, &*progress)?;
     Ok(Resolved { installer, resolution, progress })
 }

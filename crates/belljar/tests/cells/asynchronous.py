@@ -16,7 +16,7 @@ task.done()
 task.cancel()
 await asyncio.sleep(0)
 task.cancelled()
-# %% asyncio.run works beside it, but not inside
+# %% asyncio.run works next to it, but not inside
 asyncio.run(asyncio.sleep(0, 'ran'))
 # %%
 await asyncio.sleep(0)
@@ -42,7 +42,7 @@ async with asyncio.TaskGroup() as group:
     group.create_task(asyncio.sleep(10))
 # %% Errors show the program's frames alone
 await fail()
-# %% Deadlocks are told
+# %% Deadlocks are reported
 await asyncio.Event().wait()
 # %%
 async def hang():
@@ -52,7 +52,7 @@ try: await hang()
 finally: print('and here')
 # %%
 asyncio.run(hang())
-# %% What needs threads, processes or a network
+# %% Threads, processes and networks
 await asyncio.to_thread(print, 1)
 # %%
 await asyncio.get_running_loop().run_in_executor(None, print)
@@ -74,11 +74,11 @@ await asyncio.sleep(0); 'still there'
 asyncio.get_event_loop().close()
 # %%
 await asyncio.sleep(0, 'new loop')
-# %% A coroutine that nobody awaits
+# %% A coroutine that is not awaited
 fail()
 # %%
 fail();
-# %% Errors that nobody asks for
+# %% Errors that are not retrieved
 lost = asyncio.create_task(fail())
 await asyncio.sleep(0.001)
 del lost

@@ -1,6 +1,6 @@
-class Silent:
+class Unprintable:
     def __repr__(self): raise ValueError('no')
-[1, Silent(), {'a': Silent()}]
+[1, Unprintable(), {'a': Unprintable()}]
 # %% Structures that contain themselves
 a = [1]; a.append(a); d = {'a': a}; d['d'] = d
 [a, d]
@@ -19,7 +19,7 @@ len(str(itertools.count())) > 0
 10 ** 5000 % 10 ** 20, len(str(10 ** 4000))
 # %%
 [2 ** 1_000_000]
-# %% Bytes that are no text
+# %% Bytes that are not text
 [b'abc', b'\xff', {b'\xff': 1}]
 # %% A file is not read to its end by being the value
 open('/tmp/file', 'w').write('x')

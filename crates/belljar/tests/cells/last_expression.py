@@ -1,5 +1,5 @@
 1 + 1
-# %% A semicolon hides the value, wherever it stands
+# %% A semicolon hides the value, at any position
 1 + 1;
 # %%
 1 + 1 ;  # a comment
@@ -15,7 +15,7 @@
 x = 1; x
 # %%
 π = 'é'; π;
-# %% None is no value
+# %% None is not a value
 None
 # %%
 x = 5

@@ -10,7 +10,7 @@ sys.getrecursionlimit()
 # %%
 def r(n): return r(n + 1)
 r(0)
-# %% What calls itself in turns is cut in the middle
+# %% Mutual recursion is cut in the middle
 def a(n): return b(n + 1)
 def b(n): return a(n + 1)
 try: a(0)

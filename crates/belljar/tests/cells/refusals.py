@@ -45,6 +45,6 @@ import pyodide
 import _pyodide
 # %% Patched modules look like others
 multiprocessing.process.__spec__.loader is multiprocessing.context.__spec__.loader, multiprocessing.process.__loader__ is multiprocessing.process.__spec__.loader
-# %% Locks and events work, as nobody else holds them
+# %% Locks and events work without other threads
 with threading.Lock(): print('locked')
 threading.current_thread().name

@@ -13,7 +13,7 @@ os.write(1, b' descriptor');
 input('name? ')
 # %%
 sys.stdin.read()
-# %% What a cell does to the streams ends with it
+# %% A cell's changes to the streams end with it
 sys.stdout = open('/tmp/elsewhere', 'w')
 print('hidden')
 # %%
@@ -43,7 +43,7 @@ import contextlib, io
 with contextlib.redirect_stdout(io.StringIO()) as held:
     print('held')
 held.getvalue()
-# %% Text that UTF-8 cannot say
+# %% Text that UTF-8 cannot encode
 print('π ☃ 😀')
 print('\ud800')
 # %%

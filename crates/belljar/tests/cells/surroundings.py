@@ -18,7 +18,7 @@ f.__annotations__
 # %%
 def g(x: Undefined): pass
 g.__annotations__
-# %% Sources can be had
+# %% Sources can be read
 import inspect
 def h():
     return 1

@@ -1,18 +1,19 @@
-//! What cells do: each file of `tests/cells` is one session, its cells apart by `# %%` lines; what comes of them is
-//! held in `tests/it/snapshots`.
+//! Results of cells. Each file of `tests/cells` is one session, with `# %%` lines between its cells; the results are
+//! the snapshots in `tests/it/snapshots`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use belljar_core::{Execution, Limits, Mode, Outcome, Request};
+use belljar_core::kernel::InterruptHandle as _;
+use belljar_core::{Execution, ExitReason, Limits, Outcome, RunRequest, SourceMode};
 use belljar_emscripten::console::{Capture, Stream};
 use belljar_python::{Completeness, Interpreter, Streams, on_guest_thread};
 use serde_json::value::RawValue;
 
-use crate::harness::python;
+use crate::library::python;
 
-/// An interpreter and what it writes.
+/// An interpreter and its output.
 struct Session {
     interpreter: Interpreter,
     output: Capture,
@@ -29,7 +30,7 @@ impl Session {
         Self { interpreter: python().interpreter(limits, streams).unwrap(), output }
     }
 
-    /// Runs `code`; answers the value as JSON, or "" for none.
+    /// Runs `code` and returns its value as JSON, or "" without a value.
     fn value(&mut self, code: &str) -> String {
         match self.run(code).outcome {
             Outcome::Success(value) => value.map(|value| value.json).unwrap_or_default(),
@@ -38,10 +39,10 @@ impl Session {
     }
 
     fn run(&mut self, code: &str) -> Execution {
-        self.interpreter.run(&Request::cell(code))
+        self.interpreter.run(&RunRequest::for_cell(code))
     }
 
-    /// The error that `code` ends with.
+    /// Returns the error that `code` ends with.
     fn error(&mut self, code: &str) -> belljar_core::PythonError {
         match self.run(code).outcome {
             Outcome::Error(error) => error,
@@ -55,21 +56,21 @@ impl Session {
     }
 }
 
-/// Runs `test` where interpreters can run.
+/// Runs `test` on a thread that interpreters can use.
 fn guest(test: impl FnOnce() + Send) {
     python();
     on_guest_thread(test).unwrap();
 }
 
-/// The session of a file, cell by cell, with what came of each.
+/// Runs the session of a file and returns its cells with their results.
 fn transcript(file: &Path) -> String {
     let text = std::fs::read_to_string(file).unwrap();
-    let mode = if text.starts_with("# mode: interactive\n") { Mode::Interactive } else { Mode::Cell };
+    let mode = if text.starts_with("# mode: interactive\n") { SourceMode::Interactive } else { SourceMode::Cell };
     let mut session = Session::new();
     let mut transcript = String::new();
     for cell in text.split_inclusive('\n').collect::<Vec<_>>().chunk_by(|_, next| !next.starts_with("# %%")) {
         let code = cell.concat();
-        let request = Request { code: code.clone(), mode, ..Request::default() };
+        let request = RunRequest { code: code.clone(), mode, ..RunRequest::default() };
         let execution = session.interpreter.run(&request);
         for line in code.lines() {
             writeln!(transcript, ">>> {line}").unwrap();
@@ -85,18 +86,18 @@ fn transcript(file: &Path) -> String {
             Outcome::Success(None) => {}
             Outcome::Success(Some(value)) => {
                 writeln!(transcript, "= {}", value.json).unwrap();
-                if let Some(strict) = value.strict {
+                if let Some(strict) = value.strict_json {
                     writeln!(transcript, "= strictly {strict}").unwrap();
                 }
             }
             Outcome::Error(error) => {
                 write!(transcript, "{}", error.traceback).unwrap();
-                // The last line says both, unless the exception's own code has its say in it.
+                // The last line contains both, unless the exception's own code formats it.
                 if !error.traceback.contains(&error.kind) || !error.traceback.contains(&error.message) {
                     writeln!(transcript, "{}: {}", error.kind, error.message).unwrap();
                 }
             }
-            Outcome::Exit(status) => writeln!(transcript, "exit {status}").unwrap(),
+            Outcome::Exited(ExitReason::Exit(status)) => writeln!(transcript, "exit {status}").unwrap(),
             other => writeln!(transcript, "{other:?}").unwrap(),
         }
     }
@@ -104,13 +105,13 @@ fn transcript(file: &Path) -> String {
 }
 
 #[test]
-fn sessions_go_as_recorded() {
+fn sessions_match_their_snapshots() {
     guest(|| {
         let mut settings = insta::Settings::clone_current();
         settings.set_omit_expression(true);
         settings.add_filter("0x[0-9a-f]+", "0x…");
         settings.add_filter(r"Task-\d+", "Task-N");
-        // How the standard library does it is another matter, and differs between releases.
+        // Frames of the standard library differ between releases.
         settings.add_filter(
             r#"File "/lib/python\d+\.zip/([^"]+)", line \d+, in (\w+)\n(?:[ |]*    .*\n)*"#,
             "File \"…/$1\", in $2\n",
@@ -160,7 +161,7 @@ fn variables_keep_their_types() {
         let text = r#"{"i": 1, "f": 1.0, "b": true, "n": null, "big": 12345678901234567890, "l": [1, {"k": "é"}]}"#;
         let globals = Some(RawValue::from_string(text.into()).unwrap());
         let code = "[type(x).__name__ for x in (i, f, b, n, big, l)], big, l[1]['k']".to_owned();
-        let execution = session.interpreter.run(&Request { code, globals, ..Request::default() });
+        let execution = session.interpreter.run(&RunRequest { code, globals, ..RunRequest::default() });
         let Outcome::Success(Some(value)) = execution.outcome else { panic!("{:?}", execution.outcome) };
         let value: serde_json::Value = serde_json::from_str(&value.json).unwrap();
         let names = ["int", "float", "bool", "NoneType", "int", "list"];
@@ -170,14 +171,14 @@ fn variables_keep_their_types() {
 }
 
 #[test]
-fn arguments_and_environment_are_the_requests() {
+fn arguments_and_environment_come_from_the_request() {
     guest(|| {
         let mut session = Session::new();
-        let request = Request {
+        let request = RunRequest {
             code: "import sys, os; [sys.argv, os.environ['COLOUR']]".into(),
             argv: Some(vec!["script.py".into(), "one".into()]),
             env: [("COLOUR".into(), "blue".into())].into(),
-            ..Request::default()
+            ..RunRequest::default()
         };
         let Outcome::Success(Some(value)) = session.interpreter.run(&request).outcome else { panic!() };
         let value: serde_json::Value = serde_json::from_str(&value.json).unwrap();
@@ -201,7 +202,7 @@ fn copies_of_an_image_draw_different_random_values() {
             let values: Vec<String> = (0..3).map(|_| Session::new().value(code)).collect();
             assert!(values[0] != values[1] && values[1] != values[2] && values[0] != values[2], "{code}: {values:?}");
         }
-        // What the program itself seeds stays as it is.
+        // A generator that the program seeds gives the same numbers.
         let mut session = Session::new();
         session.run("import random; random.seed(1)");
         let first = session.value("random.random()");
@@ -241,7 +242,7 @@ fn long_messages_and_tracebacks_are_cut() {
 
 /// Runs `code` and interrupts it as Ctrl-C does once it has written something.
 fn interrupted(session: &mut Session, code: &str) -> Execution {
-    let interrupter = session.interpreter.interrupter();
+    let interrupter = session.interpreter.interrupt_handle();
     let output = session.output.clone();
     std::thread::scope(|scope| {
         let (done, wait) = std::sync::mpsc::channel::<()>();
@@ -261,7 +262,7 @@ fn interrupted(session: &mut Session, code: &str) -> Execution {
 }
 
 #[test]
-fn an_interrupt_is_a_keyboard_interrupt_wherever_it_finds_the_code() {
+fn interrupt_raises_keyboard_interrupt_anywhere_in_code() {
     let codes = [
         "while True: pass",
         "import time; time.sleep(60)",
@@ -336,7 +337,7 @@ fn a_memory_error_is_an_ordinary_exception() {
 }
 
 #[test]
-fn the_end_of_a_program_is_as_in_cpython() {
+fn exit_behaves_as_in_cpython() {
     guest(|| {
         let mut session = Session::new();
         session.run(
@@ -363,7 +364,7 @@ fn the_end_of_a_program_is_as_in_cpython() {
 }
 
 #[test]
-fn the_prompt_knows_whole_input() {
+fn prompt_recognizes_complete_input() {
     use Completeness::{Complete, Incomplete, Invalid};
     guest(|| {
         let mut session = Session::new();
@@ -392,7 +393,7 @@ fn the_prompt_knows_whole_input() {
 }
 
 #[test]
-fn what_a_program_prints_arrives_in_few_pieces() {
+fn output_arrives_in_few_pieces() {
     #[derive(Clone, Default)]
     struct Pieces(std::sync::Arc<std::sync::Mutex<Vec<Vec<u8>>>>);
     impl belljar_emscripten::console::OutputSink for Pieces {
@@ -404,9 +405,9 @@ fn what_a_program_prints_arrives_in_few_pieces() {
         let pieces = Pieces::default();
         let streams = Streams { output: Box::new(pieces.clone()), input: Box::new(std::io::empty()) };
         let mut interpreter = python().interpreter(Limits::default(), streams).unwrap();
-        interpreter.run(&Request::cell("print('x' * 100_000)"));
+        interpreter.run(&RunRequest::for_cell("print('x' * 100_000)"));
         let written = std::mem::take(&mut *pieces.0.lock().unwrap());
-        // The text and its newline, as they are written: nothing waits in a buffer that a stop would lose.
+        // The text and its newline arrive as they are written: a buffer would be lost when the code is stopped.
         assert_eq!(written.iter().map(Vec::len).collect::<Vec<_>>(), [100_000, 1]);
     });
 }

@@ -1,16 +1,36 @@
 //! Tests of the whole program from outside, and of the library as a server uses it.
 //!
-//! One binary, so that it is linked once and CPython is compiled once: see [`harness`].
+//! All tests are in one binary, so that it is linked once and CPython is compiled once; see [`harness`]. Tests that
+//! need a capability of the machine are in `tests/capabilities`.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cells;
 mod command_line;
-mod harness;
 mod hostile;
 mod kernel;
-mod native_serving;
+mod library;
 mod native_setup;
 mod packages;
 mod runtime_files;
 mod serve;
 mod sessions;
+
+#[path = "../support/harness.rs"]
+#[allow(dead_code, reason = "shared with the tests in `capabilities`")]
+mod harness;
+#[path = "../support/jupyter.rs"]
+mod jupyter;
+#[path = "../support/wheels.rs"]
+mod wheels;
+#[path = "../support/wire.rs"]
+mod wire;
+
+use harness::Belljar;
+
+#[test]
+fn harness_runs_the_program() {
+    let run = Belljar::run_with(["-c", "print(6 * 7)"]);
+    assert_eq!((run.status, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "42\n", ""));
+    let (json, status) = Belljar::new().args(["run", "--json", "-c", "6 * 7"]).json();
+    assert_eq!((json["value"].as_i64(), status), (Some(42), Some(0)));
+}

@@ -1,10 +1,9 @@
-//! `belljar native setup`: real environments, made by real tools.
+//! `belljar native setup` with real tools.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Belljar, Run};
-use crate::serve::fetched;
+use crate::harness::{Belljar, Run, python_with};
 
 struct Machine {
     folder: tempfile::TempDir,
@@ -12,7 +11,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// One without uv, whatever is installed where the tests run.
+    /// Returns a machine without uv, even if the real machine has it.
     fn without_uv() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("bin");
@@ -22,7 +21,7 @@ impl Machine {
     }
 
     fn with_uv() -> Self {
-        let uv = fetched::python("uv", &["uv"]).parent().unwrap().to_owned();
+        let uv = python_with("uv", &["uv"]).parent().unwrap().to_owned();
         let machine = Self::without_uv();
         let path = std::env::join_paths([uv, PathBuf::from(&machine.path)]).unwrap();
         Self { path, ..machine }
@@ -30,7 +29,7 @@ impl Machine {
 
     fn native(&self, args: &[&str]) -> Run {
         let belljar = Belljar::without_cache().arg("native").args(args).env("PATH", &self.path);
-        // Without the harness's limit of time: an installation takes as long as the network does.
+        // Without the harness's timeout, since an installation depends on the network.
         let output = belljar.env("BELLJAR_NATIVE", self.root()).into_command().output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -40,7 +39,7 @@ impl Machine {
         self.folder.path().join("native")
     }
 
-    /// The environment that kernels use.
+    /// Returns the environment that kernels use.
     fn current(&self) -> PathBuf {
         let status = self.native(&["status"]);
         assert_eq!(status.status, Some(0), "{status:?}");
@@ -49,7 +48,7 @@ impl Machine {
     }
 }
 
-/// The Python behind what may be a version manager's own program.
+/// Returns the path of Python itself, since `python3` may be a version manager's program.
 fn real_python() -> PathBuf {
     let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable, end='')"]).output().unwrap();
     String::from_utf8(asked.stdout).unwrap().into()
@@ -63,19 +62,23 @@ fn imports(environment: &Path, modules: &str) -> bool {
 fn makes_once(machine: &Machine) {
     let before = machine.native(&["status"]);
     assert!(before.stderr.contains("belljar native setup"), "{before:?}");
-    let words = ["sandbox      stands (--sandbox native)", "sandbox      the weak one alone", "sandbox      none: "];
+    let words = [
+        "sandbox      available (--sandbox native)",
+        "sandbox      only the weak sandbox",
+        "sandbox      unavailable: ",
+    ];
     assert!(words.iter().any(|words| before.stdout.starts_with(words)), "{before:?}");
     let setup = ["setup", "--packages", "ipykernel"];
     let made = machine.native(&setup);
     assert_eq!(made.status, Some(0), "{made:?}");
     let environment = machine.current();
     assert!(imports(&environment, "ipykernel"));
-    // Again: nothing is made, and so no tool is needed.
+    // The second time nothing is created, so no tool is needed.
     let again =
         Belljar::without_cache().arg("native").args(setup).env("PATH", "").env("BELLJAR_NATIVE", machine.root());
     let again = again.run();
     assert!(again.status == Some(0) && !again.stderr.contains("installing"), "{again:?}");
-    // One that was begun and not ended is not taken for whole.
+    // An unfinished environment is not used.
     std::fs::remove_file(environment.join("belljar.json")).unwrap();
     std::fs::remove_file(environment.join("bin/python")).unwrap();
     let repaired = machine.native(&setup);
@@ -84,12 +87,12 @@ fn makes_once(machine: &Machine) {
 }
 
 #[test]
-fn pip_makes_an_environment_once() {
+fn pip_creates_an_environment_once() {
     makes_once(&Machine::without_uv());
 }
 
 #[test]
-fn uv_makes_an_environment_once() {
+fn uv_creates_an_environment_once() {
     makes_once(&Machine::with_uv());
 }
 
@@ -102,11 +105,11 @@ fn the_usual_packages_work_together() {
 }
 
 #[test]
-fn an_environment_of_ones_own_is_used_as_it_is() {
+fn existing_environment_is_adopted_unchanged() {
     let machine = Machine::without_uv();
     let own = machine.folder.path().join("own");
     let own_text = own.to_str().unwrap();
-    // It has no kernel.
+    // The environment has no kernel.
     let made = Command::new(real_python()).args(["-m", "venv"]).arg(&own).status().unwrap();
     assert!(made.success());
     let refused = machine.native(&["setup", "--venv", own_text]);
@@ -121,7 +124,7 @@ fn an_environment_of_ones_own_is_used_as_it_is() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_tools_and_packages_are_named() {
     for machine in [Machine::without_uv(), Machine::with_uv()] {
         let no_python = machine.native(&["setup", "--python", "python9.99"]);
         assert!(no_python.status == Some(2) && no_python.stderr.contains("there is no python9.99"), "{no_python:?}");
@@ -129,12 +132,12 @@ fn what_is_missing_is_named() {
     }
     let machine = Machine::without_uv();
     let setup = ["native", "setup", "--packages", "ipykernel"];
-    // Nobody listens on this port.
+    // No server listens on this port.
     let belljar = Belljar::without_cache().args(setup).env("PATH", &machine.path).env("BELLJAR_NATIVE", machine.root());
     let belljar = belljar.env("PIP_INDEX_URL", "http://127.0.0.1:9/simple").env("PIP_RETRIES", "0");
     let no_network = belljar.run();
-    assert!(no_network.status == Some(2) && no_network.stderr.contains("is there a network"), "{no_network:?}");
+    assert!(no_network.status == Some(2) && no_network.stderr.contains("hint: check the network"), "{no_network:?}");
     let option = machine.native(&["setup", "--packages=--pre"]);
-    assert!(option.status == Some(2) && option.stderr.contains("is no package"), "{option:?}");
+    assert!(option.status == Some(2) && option.stderr.contains("is not a package"), "{option:?}");
     assert!(machine.native(&["status"]).status == Some(2));
 }

@@ -1,4 +1,4 @@
-"""What a frontend does with the kernel `belljar`, over the transport that is named: prints nothing if all is well."""
+"""Uses the kernel `belljar` as a frontend does, over the given transport. Prints nothing if all checks pass."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from queue import Empty
 
 from jupyter_client.manager import KernelManager
 
-PATIENCE = 60
+REPLY_TIMEOUT = 60
 
 
 def start(transport="tcp"):
@@ -14,19 +14,19 @@ def start(transport="tcp"):
     manager.start_kernel()
     client = manager.client()
     client.start_channels()
-    client.wait_for_ready(timeout=PATIENCE)
+    client.wait_for_ready(timeout=REPLY_TIMEOUT)
     return manager, client
 
 
 def run(client, code, **options):
-    """The reply to a cell, and its messages on iopub between busy and idle."""
+    """Runs a cell and returns its reply and its iopub messages between busy and idle."""
     name = client.execute(code, **options)
     return reply_to(client, name), outputs(client, name)
 
 
 def reply_to(client, name):
     while True:
-        reply = client.get_shell_msg(timeout=PATIENCE)
+        reply = client.get_shell_msg(timeout=REPLY_TIMEOUT)
         if reply["parent_header"].get("msg_id") == name:
             return reply["content"]
 
@@ -34,7 +34,7 @@ def reply_to(client, name):
 def outputs(client, name):
     found, busy = [], False
     while True:
-        message = client.get_iopub_msg(timeout=PATIENCE)
+        message = client.get_iopub_msg(timeout=REPLY_TIMEOUT)
         if message["parent_header"].get("msg_id") != name:
             continue
         state = message["content"].get("execution_state") if message["msg_type"] == "status" else None
@@ -46,7 +46,7 @@ def outputs(client, name):
             continue
         kind, content = message["msg_type"], message["content"]
         if kind == "stream" and found and found[-1][0] == "stream" and found[-1][1]["name"] == content["name"]:
-            # On a busy machine a line may come in two messages.
+            # On a busy machine a line may arrive in two messages.
             found[-1][1]["text"] += content["text"]
             continue
         found.append((kind, content))
@@ -67,7 +67,7 @@ def check_cells(client):
     assert found[2][1]["data"] == {"text/plain": "42"} and found[2][1]["execution_count"] == 1
     expressions = reply["user_expressions"]
     assert expressions["y"]["data"]["text/plain"] == "7" and expressions["z"]["ename"] == "ZeroDivisionError"
-    # Neither numbered nor in the history.
+    # The cell is neither numbered nor in the history.
     reply, found = run(client, "print('quiet')\n1", silent=True)
     assert reply["status"] == "ok" and kinds(found) == ["stream"], (reply, found)
     reply, found = run(client, "2", store_history=False)
@@ -78,7 +78,7 @@ def check_cells(client):
     assert reply["status"] == "error" and reply["ename"] == "ZeroDivisionError", reply
     assert reply["evalue"] == "division by zero" and any("----> " in line for line in reply["traceback"]), reply
     assert kinds(found)[-1] == "error", found
-    # Characters that come in pieces are whole again, and much output is all there.
+    # Characters in several pieces are joined, and long output is complete.
     _, found = run(client, "import sys\nfor byte in '€😀'.encode(): sys.stdout.buffer.write(bytes([byte]))")
     assert text(found) == "€😀", found
     _, found = run(client, "for n in range(20000): print(n)\nprint('end', file=sys.stderr)")
@@ -114,7 +114,7 @@ def check_questions(client):
     reply = reply_to(client, client.inspect("thing.colour + 1", 3))
     assert reply["found"] and "What it is for." in reply["data"]["text/plain"], reply
     assert not reply_to(client, client.inspect("nothing_of_this_name"))["found"]
-    # What answers a question may be the session's own code.
+    # The session's own code may answer a request.
     run(client, "class Odd:\n    def __dir__(self): raise SystemExit\n    __getattr__ = lambda self, name: 1 / 0\nodd = Odd()")
     assert reply_to(client, client.complete("odd."))["status"] in ("ok", "error")
     run(client, "class Slow:\n    def __dir__(self):\n        while True: pass\nslow = Slow()")
@@ -129,10 +129,10 @@ def check_questions(client):
 
 def check_input(client):
     name = client.execute("from getpass import getpass\nprint(input('name? ') + getpass('word? '))", allow_stdin=True)
-    asked = client.get_stdin_msg(timeout=PATIENCE)["content"]
+    asked = client.get_stdin_msg(timeout=REPLY_TIMEOUT)["content"]
     assert asked == {"prompt": "name? ", "password": False}, asked
     client.input("Ada ")
-    asked = client.get_stdin_msg(timeout=PATIENCE)["content"]
+    asked = client.get_stdin_msg(timeout=REPLY_TIMEOUT)["content"]
     assert asked == {"prompt": "word? ", "password": True}, asked
     client.input("secret")
     assert reply_to(client, name)["status"] == "ok"
@@ -143,16 +143,16 @@ def check_input(client):
 
 def check_interrupts(manager, client):
     for code in ("while True: pass", "import time\ntime.sleep(1000)", "input('never answered')"):
-        # After an interrupt's own message nothing may be left for the next cell.
+        # An interrupt must not affect the next cell.
         name = client.execute(code, allow_stdin=True)
-        while client.get_iopub_msg(timeout=PATIENCE)["msg_type"] != "execute_input":
+        while client.get_iopub_msg(timeout=REPLY_TIMEOUT)["msg_type"] != "execute_input":
             pass
         time.sleep(0.5)
         manager.interrupt_kernel()
         reply = reply_to(client, name)
         assert reply["status"] == "error" and reply["ename"] == "KeyboardInterrupt", (code, reply)
         manager.interrupt_kernel()
-        # It is sent on a channel of its own, and nothing tells when the kernel has it.
+        # The interrupt has a channel of its own, and no message confirms its arrival.
         time.sleep(0.5)
         reply, _ = run(client, "1 + 1")
         assert reply["status"] == "ok", reply
@@ -195,10 +195,10 @@ def main():
         time.sleep(1.5)
         assert client.hb_channel.is_beating()
         manager.restart_kernel()
-        client.wait_for_ready(timeout=PATIENCE)
+        client.wait_for_ready(timeout=REPLY_TIMEOUT)
         reply, _ = run(client, "x")
         assert reply["ename"] == "NameError", reply
-        # A kernel that is at work is shut down too, and in no time.
+        # A busy kernel shuts down, too.
         client.execute("while True: pass")
         time.sleep(0.5)
         begin = time.monotonic()

@@ -15,7 +15,7 @@ CELLS = [
 ]
 
 notebook = new_notebook(cells=[new_markdown_cell("# Title"), *map(new_code_cell, CELLS)])
-# On a busy machine a line may come in two messages.
+# On a busy machine a line may arrive in two messages.
 NotebookClient(notebook, kernel_name="belljar", timeout=60, coalesce_streams=True).execute()
 nbformat.validate(notebook)
 cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -23,7 +23,7 @@ assert [cell.execution_count for cell in cells] == list(range(1, len(CELLS) + 1)
 assert cells[0].outputs == [{"output_type": "stream", "name": "stdout", "text": "six\n"}], cells[0].outputs
 assert cells[1].outputs[0].data == {"text/plain": "42"} and cells[1].outputs[0].execution_count == 2, cells[1].outputs
 assert cells[2].outputs[0].text == "seen\n" and cells[2].outputs[1].data["text/html"] == "<b>bold</b>", cells[2].outputs
-# What another cell updates is shown where it was displayed.
+# A display that another cell updates changes where it was displayed.
 assert cells[3].outputs[0].data == {"text/plain": "'100 %'"} and cells[4].outputs == [], cells[3:5]
 assert cells[5].outputs[0].data == {"text/plain": "['x']"}, cells[5].outputs
 assert notebook.metadata.language_info.name == "python" and notebook.metadata.language_info.file_extension == ".py"

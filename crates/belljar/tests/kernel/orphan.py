@@ -1,4 +1,4 @@
-"""A kernel whose frontend dies without a word ends by itself, also while a cell runs."""
+"""A kernel whose frontend is killed exits, also while a cell runs."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ os._exit(1)
 
 def lives(pid):
     try:
-        # The state stands behind the program's name in brackets; nobody may be there to bury it.
+        # The state follows the program's name in parentheses. A zombie counts as ended: its parent may not reap it.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

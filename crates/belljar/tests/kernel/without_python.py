@@ -1,4 +1,4 @@
-"""A kernel that cannot have Python answers all the same, and says in each cell why it runs nothing."""
+"""A kernel without Python replies to requests, and reports in each cell why it cannot run code."""
 
 from jupyter_client.manager import KernelManager
 

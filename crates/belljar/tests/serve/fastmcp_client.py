@@ -1,4 +1,7 @@
-"""Drives a Belljar server with fastmcp's client: `fastmcp_client.py stdio COMMAND ARGS…`, or `http URL`, or `sse URL`."""
+"""Drives a Belljar server with fastmcp's client.
+
+Arguments: `stdio COMMAND ARGS…`, `http URL` or `sse URL`.
+"""
 
 import asyncio
 import sys

@@ -24,7 +24,7 @@ CALLS = [
 
 
 def model(messages, info):
-    """Makes one call after the other, whatever is answered, and says what came."""
+    """Makes one call after the other, regardless of the answers, and lists the answers."""
     parts = [part for message in messages for part in message.parts]
     answers = [part for part in parts if part.part_kind in ("tool-return", "retry-prompt")]
     assert TOOL in [tool.name for tool in info.function_tools], info.function_tools

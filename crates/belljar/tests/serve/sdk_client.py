@@ -1,4 +1,7 @@
-"""Drives a Belljar server with the Python MCP SDK, 1.x or 2.x: `sdk_client.py stdio COMMAND ARGS…`, or `http URL`, `sse URL`."""
+"""Drives a Belljar server with the Python MCP SDK, 1.x or 2.x.
+
+Arguments: `stdio COMMAND ARGS…`, `http URL` or `sse URL`.
+"""
 
 import asyncio
 import sys

@@ -1,5 +1,7 @@
-"""Drives Belljar's sessions with the Python MCP SDK 2.x in the protocol's modern era: `modern_client.py stdio COMMAND ARGS…`
-or `http URL`."""
+"""Drives Belljar's sessions with the Python MCP SDK 2.x in the protocol's modern era.
+
+Arguments: `stdio COMMAND ARGS…` or `http URL`.
+"""
 
 import asyncio
 import json

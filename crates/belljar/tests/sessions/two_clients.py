@@ -1,4 +1,4 @@
-"""Two clients of one server: each is shown its own sessions' files, and none of the other's. Arguments: the server's URL."""
+"""Two clients of one server: each lists the files of its own sessions only. Argument: the server's URL."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-//! Builders of servers behind URLs.
+//! Builders of servers over HTTP.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::transport::endpoint::{HeaderProvider, HttpEndpoint};
 use crate::transport::http::StreamableHttp;
 use crate::transport::sse::Sse;
 
-/// A server behind a URL that speaks streamable HTTP.
+/// The builder of a server that uses streamable HTTP.
 ///
 /// ```
 /// use belljar_client::McpServerStreamableHttp;
@@ -27,7 +27,7 @@ use crate::transport::sse::Sse;
 /// ```
 pub type McpServerStreamableHttp = ServerBuilder<StreamableHttp>;
 
-/// A server behind a URL that speaks HTTP with server-sent events, the transport of 2024.
+/// The builder of a server that uses HTTP with server-sent events, the transport of 2024.
 ///
 /// ```
 /// use belljar_client::McpServerSse;
@@ -39,39 +39,39 @@ pub type McpServerStreamableHttp = ServerBuilder<StreamableHttp>;
 /// ```
 pub type McpServerSse = ServerBuilder<Sse>;
 
-/// What [`McpServerStreamableHttp`] and [`McpServerSse`] share.
+/// The transports over HTTP: [`McpServerStreamableHttp`] and [`McpServerSse`].
 ///
 /// ```
-/// use belljar_client::{McpError, McpServerSse, OverHttp, ServerBuilder};
+/// use belljar_client::{HttpServerBuilderExt, McpError, McpServerSse, ServerBuilder};
 ///
-/// fn ours<T: OverHttp>(server: ServerBuilder<T>) -> Result<ServerBuilder<T>, McpError> {
+/// fn with_defaults<T: HttpServerBuilderExt>(server: ServerBuilder<T>) -> Result<ServerBuilder<T>, McpError> {
 ///     server.bearer_token("secret").header("x-team", "blue")
 /// }
 ///
 /// # fn main() -> Result<(), McpError> {
-/// let server = ours(McpServerSse::new("http://localhost:8000/sse")?)?.build();
+/// let server = with_defaults(McpServerSse::new("http://localhost:8000/sse")?)?.build();
 /// # Ok(())
 /// # }
 /// ```
-pub trait OverHttp {
+pub trait HttpServerBuilderExt {
     #[doc(hidden)]
     fn endpoint(&mut self) -> &mut HttpEndpoint;
 }
 
-impl OverHttp for StreamableHttp {
+impl HttpServerBuilderExt for StreamableHttp {
     fn endpoint(&mut self) -> &mut HttpEndpoint {
         &mut self.endpoint
     }
 }
 
-impl OverHttp for Sse {
+impl HttpServerBuilderExt for Sse {
     fn endpoint(&mut self) -> &mut HttpEndpoint {
         &mut self.endpoint
     }
 }
 
 impl ServerBuilder<StreamableHttp> {
-    /// A server behind this URL.
+    /// Creates the builder of a server at this URL.
     ///
     /// ```
     /// # use belljar_client::McpServerStreamableHttp;
@@ -84,7 +84,7 @@ impl ServerBuilder<StreamableHttp> {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if this is no `http` or `https` URL.
+    /// [`McpError::Config`] if this is not an `http` or `https` URL.
     pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
         let endpoint = HttpEndpoint::new(url.as_ref())?;
         Ok(Self { transport: StreamableHttp { endpoint }, settings: Settings::default() })
@@ -92,7 +92,7 @@ impl ServerBuilder<StreamableHttp> {
 }
 
 impl ServerBuilder<Sse> {
-    /// A server behind this URL, whose path by custom ends in `/sse`.
+    /// Creates the builder of a server at this URL, whose path usually ends in `/sse`.
     ///
     /// ```
     /// # use belljar_client::McpServerSse;
@@ -104,13 +104,13 @@ impl ServerBuilder<Sse> {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if this is no `http` or `https` URL.
+    /// [`McpError::Config`] if this is not an `http` or `https` URL.
     pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
         Ok(Self { transport: Sse { endpoint: HttpEndpoint::new(url.as_ref())? }, settings: Settings::default() })
     }
 }
 
-impl<T: OverHttp> ServerBuilder<T> {
+impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// Adds a header to every request.
     ///
     /// ```
@@ -123,8 +123,8 @@ impl<T: OverHttp> ServerBuilder<T> {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if the name or value is none of HTTP, or the name is the protocol's own (`accept`,
-    /// `mcp-session-id`, …).
+    /// [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the protocol
+    /// (`accept`, `mcp-session-id`, …).
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
         let (name, value) = crate::transport::endpoint::header(name, value)?;
         self.transport.endpoint().add_header(name, value)?;
@@ -146,7 +146,7 @@ impl<T: OverHttp> ServerBuilder<T> {
     ///
     /// # Errors
     ///
-    /// As [`header`](Self::header).
+    /// The same as [`header`](Self::header).
     pub fn headers(mut self, headers: &HeaderMap) -> Result<Self, McpError> {
         for (name, value) in headers {
             self.transport.endpoint().add_header(name.clone(), value.clone())?;
@@ -168,7 +168,7 @@ impl<T: OverHttp> ServerBuilder<T> {
         self
     }
 
-    /// Gets tokens by OAuth 2.1 when the server asks for them.
+    /// Obtains tokens by OAuth 2.1 if the server requires authorization.
     ///
     /// ```
     /// use belljar_client::McpServerStreamableHttp;
@@ -178,7 +178,7 @@ impl<T: OverHttp> ServerBuilder<T> {
     /// let oauth = OAuth::new("http://127.0.0.1:8765/callback", async |url: String| {
     ///     println!("visit {url} and paste where you were sent:");
     ///     let mut answer = String::new();
-    ///     std::io::stdin().read_line(&mut answer).map_err(|error| error.to_string())?;
+    ///     std::io::stdin().read_line(&mut answer)?;
     ///     Ok(answer.trim().to_owned())
     /// });
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.oauth(oauth).build();
@@ -190,7 +190,7 @@ impl<T: OverHttp> ServerBuilder<T> {
         self
     }
 
-    /// Asks for further headers before each request: tokens that grow old, for one.
+    /// Sets a provider of additional headers that is called before each request, for example for short-lived tokens.
     ///
     /// ```
     /// use belljar_client::McpServerStreamableHttp;
@@ -208,10 +208,10 @@ impl<T: OverHttp> ServerBuilder<T> {
         self
     }
 
-    /// Uses this HTTP client: for proxies, certificates, timeouts of your own.
+    /// Sets the HTTP client, for custom proxies, certificates or timeouts.
     ///
-    /// The crate's own client follows redirects within the same origin only, so that headers reach no other host; a client
-    /// of yours should do so too.
+    /// The default client follows redirects within the same origin only, so that headers do not reach another host; a
+    /// custom client should do the same.
     ///
     /// ```
     /// # use belljar_client::McpServerStreamableHttp;

@@ -1,4 +1,4 @@
-//! Builders of servers: what all of them can be told. What each transport needs is in the files beside this one.
+//! Builders of servers: the settings common to all transports. The submodules add those of each transport.
 
 mod http;
 mod stdio;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rmcp::model::{Implementation, ServerNotification};
 
-pub use self::http::{McpServerSse, McpServerStreamableHttp, OverHttp};
+pub use self::http::{HttpServerBuilderExt, McpServerSse, McpServerStreamableHttp};
 pub use stdio::McpServerStdio;
 
 use super::hook::ProcessToolCall;
@@ -20,19 +20,19 @@ use crate::transport::http::StreamableHttp;
 use crate::transport::sse::Sse;
 use crate::transport::stdio::ChildProcess;
 
-/// Builds a server of the transport `T`. Its names are [`McpServerStdio`], [`McpServerStreamableHttp`] and
+/// A builder of a server with the transport `T`. Its aliases are [`McpServerStdio`], [`McpServerStreamableHttp`] and
 /// [`McpServerSse`].
 ///
 /// ```
 /// use belljar_client::{McpServer, McpServerStdio, ServerBuilder};
 /// use std::time::Duration;
 ///
-/// /// What is the same for all servers of a program.
-/// fn ours<T>(server: ServerBuilder<T>) -> ServerBuilder<T> {
+/// /// Applies the settings that all servers of a program share.
+/// fn with_defaults<T>(server: ServerBuilder<T>) -> ServerBuilder<T> {
 ///     server.timeout(Duration::from_secs(30)).client_info("my agent", "1.0")
 /// }
 ///
-/// let server: McpServer = ours(McpServerStdio::new("server")).build();
+/// let server: McpServer = with_defaults(McpServerStdio::new("server")).build();
 /// ```
 #[must_use = "a builder makes nothing until `build` is called"]
 #[derive(Clone)]
@@ -52,13 +52,13 @@ impl ServerBuilder<CustomTransport> {
         Self { transport, settings: Settings::default() }
     }
 
-    /// The server.
+    /// Builds the server.
     ///
     /// ```
     /// use belljar_client::{McpServer, transport::Connector};
     ///
-    /// fn over(way: impl Connector) -> McpServer {
-    ///     McpServer::custom(way).id("mine").build()
+    /// fn over(connector: impl Connector) -> McpServer {
+    ///     McpServer::custom(connector).id("mine").build()
     /// }
     /// ```
     pub fn build(self) -> McpServer {
@@ -69,7 +69,7 @@ impl ServerBuilder<CustomTransport> {
 macro_rules! build {
     ($($transport:ty),*) => {$(
         impl ServerBuilder<$transport> {
-            /// The server. Nothing is started or connected yet.
+            /// Builds the server. Nothing is started or connected yet.
             ///
             /// ```
             /// # use belljar_client::McpServerStdio;
@@ -85,7 +85,8 @@ macro_rules! build {
 build!(ChildProcess, StreamableHttp, Sse);
 
 impl<T> ServerBuilder<T> {
-    /// A name for this server, for errors and comparisons. Without [`tool_prefix`](Self::tool_prefix) it prefixes nothing.
+    /// Sets the ID of this server, for error messages and comparisons. Without [`tool_prefix`](Self::tool_prefix) it
+    /// does not prefix tools.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -97,7 +98,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Names the server's tools `{prefix}_{name}`. Hooks see the bare name.
+    /// Prefixes the names of the server's tools: `{prefix}_{name}`. Hooks receive the bare name.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -109,7 +110,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Which era of the protocol to speak. [`ProtocolEra::Auto`] unless told.
+    /// Sets the era of the protocol. Defaults to [`ProtocolEra::Auto`].
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -121,8 +122,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Which log messages the server should send. Unless told, a server of the legacy era sends what it likes, one of the
-    /// modern era none.
+    /// Sets the level of log messages to request. By default a server of the legacy era chooses the level, and one of
+    /// the modern era sends none.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -134,7 +135,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Gets the server's log messages, in order, each before the result of the call that it belongs to. It must not block.
+    /// Sets the handler of the server's log messages. Messages arrive in order, each before the result of its call. It
+    /// must not block.
     ///
     /// ```
     /// use belljar_client::McpServerStdio;
@@ -146,7 +148,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Gets the progress of every call that has no handler of its own. It must not block.
+    /// Sets the handler of progress for calls without a handler of their own. It must not block.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -157,7 +159,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Gets every notification as the protocol has it, before the other handlers. It must not block.
+    /// Sets a handler of all notifications in the protocol's types, called before the other handlers. It must not
+    /// block.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -168,7 +171,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// How long the server may take to start and to answer the first request. 5 s unless told.
+    /// Sets the time within which the server must start and respond to the first request. Defaults to 5 s.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -180,8 +183,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// The longest silence of a call: without an answer, a step of its progress, a log message or a question of the server
-    /// for this long it is given up, and the server is told. 300 s unless told.
+    /// Sets the idle timeout of a call: without a response, progress, a log message or a request of the server for this
+    /// long, the call is cancelled. Defaults to 300 s.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -193,8 +196,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// How often a model may try a failed tool again. 1 unless told. The agent's loop keeps the count, see
-    /// [`ToolDefinition::max_retries`](crate::ToolDefinition::max_retries).
+    /// Sets the number of times that a model may retry a failed tool. Defaults to 1. The agent's loop counts the
+    /// retries, see [`ToolDefinition::max_retries`](crate::ToolDefinition::max_retries).
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -205,7 +208,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Keeps the list of tools until the server says that it changed, or the connection closes. On unless told.
+    /// Enables caching the list of tools until the server announces a change or the connection closes. Defaults to
+    /// true.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -216,7 +220,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// As [`cache_tools`](Self::cache_tools), for resources and their templates.
+    /// Enables caching of resources and their templates, as [`cache_tools`](Self::cache_tools) does of tools.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -227,7 +231,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// As [`cache_tools`](Self::cache_tools), for prompts.
+    /// Enables caching of prompts, as [`cache_tools`](Self::cache_tools) does of tools.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -238,8 +242,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Whether [`Toolset::instructions`](crate::Toolset::instructions) hands on what the server says about its use. Off
-    /// unless told: it is text of the server in the model's instructions.
+    /// Includes the server's instructions in [`Toolset::instructions`](crate::Toolset::instructions). Defaults to
+    /// false, because they are untrusted text in the model's instructions.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -250,7 +254,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Whether the model should be told the tools' output schemas; handed on in
+    /// Sets whether to show the tools' output schemas to the model; copied to
     /// [`ToolDefinition::include_return_schema`](crate::ToolDefinition::include_return_schema).
     ///
     /// ```
@@ -262,8 +266,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Checks arguments against a tool's schema before they are sent; what does not fit is a
-    /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry). Off unless told: servers check themselves.
+    /// Validates arguments against a tool's schema before sending them; invalid arguments are a
+    /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry). Defaults to false, because servers validate as well.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -274,8 +278,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Shows these tools to models, by their bare names, and no others; nor can a model call others. The program still can,
-    /// with [`direct_call_tool`](McpServer::direct_call_tool). All of them unless told.
+    /// Shows only these tools to models, by their bare names; models cannot call other tools. The program can, with
+    /// [`direct_call_tool`](McpServer::direct_call_tool). Defaults to all tools.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -286,7 +290,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Hides these tools from models, as [`enabled_tools`](Self::enabled_tools) does all others.
+    /// Hides these tools from models, as [`enabled_tools`](Self::enabled_tools) hides all others.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -297,7 +301,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// What becomes of a tool that says it failed. A retry unless told.
+    /// Sets the treatment of a tool that reports failure. Defaults to a retry.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -309,7 +313,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Who the server is told it speaks to. `belljar` and this crate's version unless told.
+    /// Sets the client's name and version, which servers see. Defaults to `belljar` and this crate's version.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -320,8 +324,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// A hook around every call of a tool. It sees the bare name, and may change the call, add metadata, repeat it, or
-    /// answer itself.
+    /// Sets a hook around every tool call. It receives the bare name, and may change the call, add metadata, repeat it,
+    /// or return an outcome of its own.
     ///
     /// ```
     /// # use belljar_client::{McpServerStdio, ProcessToolCall};
@@ -334,7 +338,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// The model that the server may use.
+    /// Sets the model that the server may use.
     ///
     /// ```
     /// # use belljar_client::{McpServerStdio, Model};
@@ -347,7 +351,7 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Whether the server may use the model at all. On unless told; without a model it changes nothing.
+    /// Sets whether the server may use the model. Defaults to true; has no effect without a model.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -358,19 +362,19 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Puts the server's questions to the user.
+    /// Sets the handler of the server's requests to the user.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
     /// # use belljar_client::ElicitationResponse;
-    /// let server = McpServerStdio::new("server").elicitation_handler(async |_question| Ok(ElicitationResponse::Decline));
+    /// let server = McpServerStdio::new("server").elicitation_handler(async |_form| Ok(ElicitationResponse::Decline));
     /// ```
     pub fn elicitation_handler(mut self, handler: impl ElicitationHandler) -> Self {
         self.settings.handlers.elicitation = Some(Arc::new(handler));
         self
     }
 
-    /// The directories that the server is told it works on, as `file://` URIs.
+    /// Sets the directories that the server may work on, as `file://` URIs.
     ///
     /// ```
     /// use belljar_client::{McpServerStdio, Root};
@@ -382,8 +386,8 @@ impl<T> ServerBuilder<T> {
         self.roots_handler(move || std::future::ready(Ok(roots.clone())))
     }
 
-    /// As [`roots`](Self::roots), asked for anew whenever the server wants to know. Call
-    /// [`notify_roots_changed`](McpServer::notify_roots_changed) when the answer would be another.
+    /// Sets a handler that provides the [`roots`](Self::roots) each time the server requests them. Call
+    /// [`notify_roots_changed`](McpServer::notify_roots_changed) after a change.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -395,20 +399,20 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Tells the server that the program shows pages of [MCP Apps](https://modelcontextprotocol.io/extensions/apps/overview),
-    /// without which some servers offer none. Off unless told.
+    /// Announces that the program shows pages of [MCP Apps](https://modelcontextprotocol.io/extensions/apps/overview);
+    /// some servers offer pages only then. Defaults to false.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
-    /// let server = McpServerStdio::new("server").shows_apps(true);
+    /// let server = McpServerStdio::new("server").supports_apps(true);
     /// ```
-    pub fn shows_apps(mut self, shows: bool) -> Self {
-        self.settings.handlers.shows_apps = shows;
+    pub fn supports_apps(mut self, shows: bool) -> Self {
+        self.settings.handlers.supports_apps = shows;
         self
     }
 
-    /// How to connect anew when a connection over HTTP is lost while it is in use. A call that was under way fails all the
-    /// same: only the program knows whether it may be repeated.
+    /// Sets the policy for reconnecting when an HTTP connection in use is lost. A call in progress fails in any case:
+    /// only the program knows whether it may be repeated.
     ///
     /// ```
     /// # use belljar_client::{McpServerStreamableHttp, ReconnectPolicy};

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use super::{ServerBuilder, Settings};
 use crate::transport::stdio::ChildProcess;
 
-/// A server that is a child process and speaks on its standard streams.
+/// The builder of a server that is a child process and communicates over its standard streams.
 ///
-/// The child does not inherit the environment, but for `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER` (on Windows
-/// what programs cannot do without); [`env`](ServerBuilder::env) adds to these. It is ended together with what it started: its standard
-/// input is closed, after two seconds it gets SIGTERM, after one more SIGKILL.
+/// The child inherits only `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and `USER` from the environment (on Windows the
+/// variables that programs require); [`env`](ServerBuilder::env) adds others. Closing the connection ends the child and
+/// its descendants: its standard input is closed, after two seconds it gets SIGTERM, after one more SIGKILL.
 ///
 /// ```
 /// use belljar_client::McpServerStdio;
@@ -24,7 +24,7 @@ use crate::transport::stdio::ChildProcess;
 pub type McpServerStdio = ServerBuilder<ChildProcess>;
 
 impl ServerBuilder<ChildProcess> {
-    /// A server that is started by this command: a program on `PATH`, or a path.
+    /// Creates the builder of a server that this command starts: a program on `PATH`, or a path.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -84,7 +84,7 @@ impl ServerBuilder<ChildProcess> {
         self
     }
 
-    /// The directory to start the child in; else that of the program.
+    /// Sets the directory to start the child in. Defaults to that of the program.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;

@@ -1,4 +1,4 @@
-"""An endpoint of chat completions that answers with the request that it got."""
+"""An endpoint of chat completions that responds with the request that it received."""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Calls a server's `echo` with the Python SDK's client and prints medians in seconds: one by one, processor time, many at once."""
+"""Calls a server's `echo` with the Python SDK's client and prints medians in seconds.
+
+The numbers are the time of sequential calls, their processor time, and the time of concurrent calls.
+"""
 
 import asyncio
 import sys
@@ -20,7 +23,7 @@ async def call(session: ClientSession, number: int) -> None:
 
 async def measure() -> tuple[float, float, float]:
     if TARGET.startswith("http"):
-        # As many connections as calls, and time to get one: with the defaults a thousand calls at once fail.
+        # One connection per call and no pool timeout: with the defaults a thousand concurrent calls fail.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         streams = streamable_http_client(TARGET, http_client=httpx.AsyncClient(timeout=None, limits=limits))
     else:

@@ -1,6 +1,6 @@
-"""A server over HTTP that misbehaves, in the way that the path names. It uses nothing but the standard library.
+"""A server over HTTP with a fault that the path selects. It uses only the standard library.
 
-`/acts/FAULT` is a server of streamable HTTP that is well until its tool is called; the other paths are none.
+`/acts/FAULT` is a server of streamable HTTP that works until its tool is called; the other paths are not MCP servers.
 """
 
 import json
@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
             case "tools/call":
                 self.act(fault, message)
             case None if self.command == "GET" and (last := self.headers.get("last-event-id")):
-                # The answer to the request whose stream broke: its id is in that of the event.
+                # The response to the request whose stream broke: the event ID contains the request ID.
                 self.start_events()
                 self.event(json.dumps(response({"id": int(last.split("-")[1])}, "resumed")), f"{last}-2")
             case None:

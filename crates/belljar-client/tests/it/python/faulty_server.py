@@ -1,4 +1,4 @@
-"""An MCP server that misbehaves, in the way that its argument names. It uses nothing but the standard library."""
+"""An MCP server with a fault that its argument selects. It uses only the standard library."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def act(request: dict) -> None:
         case "hangs":
             pass
         case "talks":
-            # Silent for less than the reader's patience each time, longer than it in sum.
+            # Each pause is shorter than the client's read timeout; their sum is longer.
             token = request["params"]["_meta"]["progressToken"]
             for step in range(8):
                 time.sleep(0.25)
@@ -64,7 +64,7 @@ def act(request: dict) -> None:
         case "wrong_ids":
             send({"jsonrpc": "2.0", "id": 4711, "result": text("for another")})
             send({"jsonrpc": "2.0", "id": "no such", "result": text("for another")})
-            send({"jsonrpc": "2.0", "id": None, "result": text("for nobody")})
+            send({"jsonrpc": "2.0", "id": None, "result": text("unrequested")})
             answer(request, text("done"))
             answer(request, text("again"))
         case "string_ids":
@@ -98,7 +98,7 @@ for line in sys.stdin:
         case "server/discover" if FAULT == "ignores_discover":
             continue
         case "server/discover" if FAULT == "slow_modern" and not os.path.getsize(os.environ["NOTES"]):
-            # Slow the first time it is started, so that the client gives up and tries what is no longer possible.
+            # Slow at the first start, so that the client falls back to `initialize`, which this server rejects.
             with open(os.environ["NOTES"], "a") as notes:
                 notes.write("was slow\n")
             continue

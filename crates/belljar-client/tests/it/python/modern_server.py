@@ -1,4 +1,4 @@
-"""A server of the modern era (and of the legacy one), with the Python SDK 2: everything that the two eras do differently."""
+"""A server of both eras with the Python SDK 2, for the features in which the eras differ."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ async def talk(ctx: Context) -> str:
 
 @server.tool()
 async def ask(ctx: Context) -> types.CallToolResult | types.InputRequiredResult:
-    """Asks for a name, for a model's opinion of it and for the roots; the name comes first."""
+    """Asks for a name; then for a model's opinion of it and for the roots."""
     answers = ctx.input_responses or {}
     state = ctx.request_state
     if state is None:
@@ -52,6 +52,7 @@ def header(name: str, ctx: Context) -> str:
 
 @server.tool()
 async def sleep(ctx: Context) -> str:
+    await ctx.report_progress(0, 1, "started")
     try:
         await anyio.sleep(60)
     except BaseException:

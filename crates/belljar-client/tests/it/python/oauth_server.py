@@ -1,7 +1,7 @@
-"""A server that wants a token, and the authorization server that gives it: OAuth 2.1 with registration, PKCE and refresh.
+"""A server that requires a token, and its authorization server: OAuth 2.1 with registration, PKCE and refresh.
 
-It uses nothing but the standard library. `/mcp` speaks streamable HTTP and `/sse` the transport before it. `/seen` lists what was
-asked of the authorization server, and `/expire` makes every access token one that is no longer taken.
+It uses only the standard library. `/mcp` uses streamable HTTP and `/sse` the transport before it. `/seen` lists the
+requests to the authorization server, and `/expire` invalidates every access token.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Calls every tool of the results server through pydantic-ai and prints what came of it, as JSON."""
+"""Calls every tool of the results server through pydantic-ai and prints the outcomes as JSON."""
 
 import asyncio
 import base64

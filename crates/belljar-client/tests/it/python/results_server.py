@@ -1,4 +1,4 @@
-"""An MCP server whose tools answer with the results in `results.json`, as they stand there."""
+"""An MCP server whose tools return the results in `results.json` unchanged."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ async def list_resources() -> list[types.Resource]:
     return [types.Resource(uri=uri, name=uri) for uri in DATA["resources"]]
 
 
-# The decorators would wrap errors and results; these handlers answer as they are told.
+# The decorators would wrap errors and results; these handlers return them unchanged.
 server.request_handlers[types.CallToolRequest] = call_tool
 server.request_handlers[types.ReadResourceRequest] = read_resource
 

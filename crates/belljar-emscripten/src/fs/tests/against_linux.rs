@@ -1,4 +1,4 @@
-//! Random operations, here and on the host's own filesystem: same results, same errors, same trees.
+//! Differential test: random operations here and on the host's own filesystem have the same results, errors and trees.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A small generator of random numbers (SplitMix64).
+/// A small random number generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -25,7 +25,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// A path of few names, so that operations meet each other.
+    /// Returns a path made of few names, so that operations affect each other.
     fn path(&mut self) -> String {
         let names = ["a", "b", "c", "a", "b", ".", ".."];
         let count = 1 + self.below(3);
@@ -69,7 +69,7 @@ fn operation(random: &mut Random) -> Operation {
     }
 }
 
-/// The host's side: a directory of its own, and the working directory in it.
+/// The host's side: a temporary directory, and the working directory in it.
 struct Linux {
     root: PathBuf,
     working_directory: File,
@@ -80,19 +80,19 @@ impl Linux {
         Self { root: root.into(), working_directory: File::open(root).unwrap() }
     }
 
-    /// The path by which the kernel walks from the working directory.
+    /// Returns the path by which the kernel resolves `path` from the working directory.
     fn at(&self, path: &str) -> PathBuf {
         format!("/proc/self/fd/{}/{path}", self.working_directory.as_raw_fd()).into()
     }
 
-    /// Whether `..` could lead above the root, as it cannot in the guest.
+    /// Returns whether `..` could lead above the root, which is impossible in the guest.
     fn would_escape(&self, operation: &Operation) -> bool {
         let here = fs::read_link(format!("/proc/self/fd/{}", self.working_directory.as_raw_fd())).unwrap();
         let depth = here.strip_prefix(&self.root).map_or(0, |path| path.components().count());
         let ups = |path: &String| path.split('/').filter(|name| *name == "..").count();
         let most = match operation {
             Operation::Rename(one, other) => ups(one).max(ups(other)),
-            // Of a link it cannot be said where it will be followed from.
+            // The directory from which a link will be followed is not known.
             Operation::Symlink(target, _) if ups(target) > 0 => usize::MAX,
             Operation::Symlink(_, path)
             | Operation::Mkdir(path)
@@ -175,7 +175,7 @@ fn run(files: &mut Filesystem, operation: &Operation) -> Result<String, Errno> {
     Ok(String::new())
 }
 
-/// The name of one of the host's error numbers.
+/// Returns the name of one of the host's error numbers.
 fn name(error: io::Error) -> &'static str {
     match error.raw_os_error().unwrap() {
         libc::EBUSY => "EBUSY",
@@ -190,7 +190,7 @@ fn name(error: io::Error) -> &'static str {
     }
 }
 
-/// Every path under `directory`, with what is there.
+/// Returns every path under `directory`, with a description of the file.
 fn tree(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut pending = vec![directory.to_path_buf()];
@@ -231,7 +231,7 @@ fn guest_tree(files: &mut Filesystem) -> Vec<(String, String)> {
 }
 
 #[test]
-fn random_operations_do_what_they_do_on_linux() {
+fn random_operations_behave_as_on_linux() {
     for seed in 0..150 {
         let host = tempfile::tempdir().unwrap();
         let root = host.path().canonicalize().unwrap().join("root");
@@ -249,7 +249,7 @@ fn random_operations_do_what_they_do_on_linux() {
             let ours = run(&mut files, &operation).map_err(Errno::name);
             log.push(format!("{operation:?}"));
             assert_eq!(ours, theirs, "seed {seed}: {}", log.join(", "));
-            // In a directory that was removed, `..` still leads somewhere on Linux.
+            // In a removed directory, `..` still works on Linux.
             if files.cwd() == Err(Errno::ENOENT) {
                 files.change_directory("/home").unwrap();
                 linux = Linux::new(&root);

@@ -1,4 +1,4 @@
-//! What open files do.
+//! Tests of open files.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn opening_honours_its_flags() {
 }
 
 #[test]
-fn opening_through_links_makes_what_they_point_to_unless_told_not_to() {
+fn open_creates_link_targets_unless_no_follow_is_set() {
     let mut files = files();
     files.symlink("made", "link").unwrap();
     assert_eq!(files.open("link", NEW.with(OpenFlags::EXCLUSIVE)), Err(Errno::EEXIST));
@@ -51,7 +51,7 @@ fn permission_bits_decide_what_can_be_opened() {
     assert_eq!(files.access_at(AT_FDCWD, "f", access(true, true, false), true), Err(Errno::EACCES));
     assert_eq!(files.access_at(AT_FDCWD, "f", access(false, false, true), true), Err(Errno::EACCES));
     assert_eq!(files.access_at(AT_FDCWD, "absent", Access::default(), true), Err(Errno::ENOENT));
-    // A file is as writable as it was when it was opened and made.
+    // The mode of a new file does not restrict the descriptor that created it.
     let fd = files.open_at(AT_FDCWD, "new", NEW, 0).unwrap();
     assert_eq!(files.write(fd, b"ok"), Ok(2));
 }
@@ -76,13 +76,13 @@ fn duplicates_share_offset_and_flags_but_not_close_on_exec() {
     assert_eq!(files.close(fd), Err(Errno::EBADF));
     assert_eq!(files.write(twin, b"!"), Ok(1));
     assert_eq!(files.get("f").unwrap(), "abcdef!");
-    // Opening the file again starts a description of its own.
+    // Opening the file again creates another description.
     let other = files.open("f", OpenFlags::READ_ONLY).unwrap();
     assert_eq!(files.seek(other, 0, Whence::Current), Ok(0));
 }
 
 #[test]
-fn duplicating_to_a_number_closes_what_was_there() {
+fn dup3_closes_the_previous_descriptor() {
     let mut files = files();
     let [reader, writer] = files.pipe(OpenFlags::default()).unwrap();
     assert_eq!(files.duplicate_to(1, writer, false), Ok(writer));
@@ -100,7 +100,7 @@ fn duplicating_to_a_number_closes_what_was_there() {
 }
 
 #[test]
-fn appending_writes_at_the_end_wherever_the_offset_is() {
+fn append_writes_at_the_end_whatever_the_offset() {
     let mut files = files();
     files.put("f", "start");
     let fd = files.open("f", OpenFlags::READ_WRITE.with(OpenFlags::APPEND)).unwrap();
@@ -112,7 +112,7 @@ fn appending_writes_at_the_end_wherever_the_offset_is() {
 }
 
 #[test]
-fn seeking_stays_within_what_an_offset_can_be() {
+fn seek_refuses_offsets_out_of_range() {
     let mut files = files();
     files.put("f", "12345");
     let fd = files.open("f", OpenFlags::READ_WRITE).unwrap();
@@ -133,7 +133,7 @@ fn seeking_stays_within_what_an_offset_can_be() {
 }
 
 #[test]
-fn a_removed_file_lives_until_it_is_closed() {
+fn removed_file_is_freed_when_closed() {
     let mut files = files();
     let fd = files.open("f", NEW).unwrap();
     files.write(fd, &[1; 5000]).unwrap();
@@ -153,7 +153,7 @@ fn a_removed_file_lives_until_it_is_closed() {
 }
 
 #[test]
-fn a_file_replaced_by_a_rename_lives_until_it_is_closed() {
+fn file_replaced_by_rename_is_freed_when_closed() {
     let mut files = files();
     files.put("old", "old");
     files.put("new", "new");
@@ -167,7 +167,7 @@ fn a_file_replaced_by_a_rename_lives_until_it_is_closed() {
 }
 
 #[test]
-fn truncating_cuts_and_extends() {
+fn truncate_shortens_and_extends() {
     let mut files = files();
     files.put("f", "123456");
     files.truncate_at("f", 3).unwrap();
@@ -185,7 +185,7 @@ fn truncating_cuts_and_extends() {
 }
 
 #[test]
-fn devices_do_what_their_names_say() {
+fn devices_behave_as_on_linux() {
     let mut files = files();
     let mut bytes = [7; 64];
     let null = files.open("/dev/null", OpenFlags::READ_WRITE.with(OpenFlags::TRUNCATE)).unwrap();
@@ -237,7 +237,7 @@ fn a_pipe_passes_bytes_until_one_end_is_closed() {
 }
 
 #[test]
-fn a_full_pipe_takes_no_more() {
+fn full_pipe_refuses_writes() {
     let mut files = files();
     let [reader, writer] = files.pipe(OpenFlags::default()).unwrap();
     assert_eq!(files.write(writer, &[1; 65_000]), Ok(65_000));
@@ -251,7 +251,7 @@ fn a_full_pipe_takes_no_more() {
 }
 
 #[test]
-fn listing_goes_on_where_it_stopped_whatever_happens_meanwhile() {
+fn listing_continues_after_concurrent_changes() {
     let mut files = files();
     for name in ["a", "b", "c", "d", "e"] {
         files.put(&format!("/d/{name}"), "");

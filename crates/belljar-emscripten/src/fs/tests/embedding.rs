@@ -1,4 +1,4 @@
-//! What the host does with the guest's files.
+//! Tests of the host's operations on the guest's files.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn a_write_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn permissions_do_not_stop_the_host_and_still_stop_the_guest() {
+fn permission_bits_apply_to_the_guest_but_not_the_host() {
     let mut files = files();
     files.put("/d/f", "secret");
     files.chmod("/d/f", 0).unwrap();
@@ -72,7 +72,7 @@ fn listing_is_recursive_and_bounded() {
 }
 
 #[test]
-fn directories_are_made_all_the_way_and_may_be_there_already() {
+fn create_dir_all_creates_parents_and_accepts_existing() {
     let mut files = files();
     files.create_dir_all("/x/y/z").unwrap();
     files.create_dir_all("/x/y/z/").unwrap();
@@ -85,7 +85,7 @@ fn directories_are_made_all_the_way_and_may_be_there_already() {
 }
 
 #[test]
-fn copies_go_their_own_ways() {
+fn copies_of_a_filesystem_are_independent() {
     let mut one = files();
     one.put("f", "shared");
     let fd = one.open("f", OpenFlags::READ_WRITE).unwrap();

@@ -1,4 +1,4 @@
-//! Read-only layers under the private files.
+//! Tests of read-only layers below the private files.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn layered() -> Filesystem {
 }
 
 #[test]
-fn layers_merge_and_later_ones_lie_on_top() {
+fn layers_merge_and_later_ones_take_precedence() {
     let mut files = layered();
     assert_eq!(files.names("/lib").unwrap(), ["a.py", "pkg", "z"]);
     assert_eq!(files.names("/lib/pkg").unwrap(), ["x.py", "y.py"]);
@@ -41,7 +41,7 @@ fn listing_does_not_change_inode_numbers() {
 }
 
 #[test]
-fn writing_copies_and_the_layer_stays_as_it_was() {
+fn writing_copies_without_changing_the_layer() {
     let mut files = layered();
     let mut other = layered();
     let before = files.stat("/lib/a.py").unwrap().ino;
@@ -57,7 +57,7 @@ fn writing_copies_and_the_layer_stays_as_it_was() {
 }
 
 #[test]
-fn what_is_removed_from_a_layer_stays_away() {
+fn entries_removed_from_a_layer_stay_removed() {
     let mut files = layered();
     files.unlink("/lib/z").unwrap();
     assert_eq!(files.stat("/lib/z"), Err(Errno::ENOENT));
@@ -69,7 +69,7 @@ fn what_is_removed_from_a_layer_stays_away() {
     files.unlink("/lib/pkg/x.py").unwrap();
     files.unlink("/lib/pkg/y.py").unwrap();
     files.rmdir("/lib/pkg").unwrap();
-    // A directory made anew shows nothing of what was there before.
+    // A directory that was removed and created again contains none of its previous entries.
     files.mkdir("/lib/pkg").unwrap();
     assert!(files.names("/lib/pkg").unwrap().is_empty());
     files.remove("/lib").unwrap();
@@ -92,7 +92,7 @@ fn files_and_directories_of_layers_can_be_renamed() {
 }
 
 #[test]
-fn a_layer_added_later_shows_in_directories_already_seen() {
+fn layer_added_later_appears_in_known_directories() {
     let mut files = layered();
     files.names("/lib/pkg").unwrap();
     let before = files.stat("/lib/pkg").unwrap().times()[1];
@@ -133,35 +133,35 @@ fn links_in_layers_are_followed_in_the_whole_tree() {
 }
 
 #[test]
-fn only_what_the_guest_never_wrote_is_pristine() {
+fn only_files_never_written_count_as_unmodified() {
     let mut files = layered();
-    let original = files.pristine("/lib/pkg/x.py").unwrap();
+    let original = files.unmodified("/lib/pkg/x.py").unwrap();
     assert_eq!(&*original, b"x");
     files.symlink("/lib/pkg/x.py", "/link").unwrap();
-    assert!(files.pristine("/link").is_some());
+    assert!(files.unmodified("/link").is_some());
     files.rename("/lib/pkg/x.py", "/moved").unwrap();
-    assert!(files.pristine("/moved").is_some());
-    // Even the same contents, once written, are the guest's.
+    assert!(files.unmodified("/moved").is_some());
+    // Writing makes a file the guest's, even if the contents are the same.
     let fd = files.open("/moved", OpenFlags::WRITE_ONLY).unwrap();
-    assert!(files.pristine("/moved").is_some());
+    assert!(files.unmodified("/moved").is_some());
     files.write(fd, b"x").unwrap();
-    assert!(files.pristine("/moved").is_none());
+    assert!(files.unmodified("/moved").is_none());
     let fd = files.open("/lib/z", OpenFlags::WRITE_ONLY.with(OpenFlags::TRUNCATE)).unwrap();
-    assert!(files.pristine("/lib/z").is_none());
+    assert!(files.unmodified("/lib/z").is_none());
     files.truncate_fd(fd, 1).unwrap();
-    assert!(files.pristine("/lib/z").is_none());
+    assert!(files.unmodified("/lib/z").is_none());
     files.truncate_at("/lib/a.py", 5).unwrap();
     files.truncate_at("/lib/a.py", 6).unwrap();
-    assert!(files.pristine("/lib/a.py").is_none());
+    assert!(files.unmodified("/lib/a.py").is_none());
     files.put("/own", "own");
-    assert!(files.pristine("/own").is_none());
-    assert!(files.pristine("/lib").is_none());
-    assert!(files.pristine("/absent").is_none());
-    assert!(files.pristine("/dev/zero").is_none());
+    assert!(files.unmodified("/own").is_none());
+    assert!(files.unmodified("/lib").is_none());
+    assert!(files.unmodified("/absent").is_none());
+    assert!(files.unmodified("/dev/zero").is_none());
 }
 
 #[test]
-fn a_layer_that_is_taken_away_leaves_what_the_guest_wrote() {
+fn removing_a_layer_keeps_files_that_the_guest_wrote() {
     let mut files = layered();
     for path in ["/lib/a.py", "/lib/pkg/x.py", "/lib/pkg/y.py", "/opt/o"] {
         files.get(path).unwrap();
@@ -180,7 +180,7 @@ fn a_layer_that_is_taken_away_leaves_what_the_guest_wrote() {
 }
 
 #[test]
-fn an_open_file_of_a_layer_that_is_taken_away_can_still_be_read() {
+fn open_file_of_a_removed_layer_can_still_be_read() {
     let mut files = layered();
     let fd = files.open("/opt/o", OpenFlags::READ_ONLY).unwrap();
     files.remove_layer("site");
@@ -191,7 +191,7 @@ fn an_open_file_of_a_layer_that_is_taken_away_can_still_be_read() {
 }
 
 #[test]
-fn files_are_saved_and_loaded_without_a_layer_that_was_taken_away() {
+fn files_round_trip_without_a_removed_layer() {
     let mut files = layered();
     files.get("/opt/o").unwrap();
     files.remove_layer("site");

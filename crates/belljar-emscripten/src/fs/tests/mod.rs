@@ -1,4 +1,4 @@
-//! Behaviour of the whole filesystem, by subject.
+//! Tests of the whole filesystem, by subject.
 
 mod against_linux;
 mod descriptors;
@@ -12,7 +12,7 @@ mod saving;
 
 use super::*;
 
-/// An empty filesystem that works in `/home`.
+/// Creates an empty filesystem whose working directory is `/home`.
 fn files() -> Filesystem {
     Filesystem::new(Quota::default())
 }
@@ -59,7 +59,7 @@ impl Filesystem {
         self.working_directory(PATH_MAX)
     }
 
-    /// Writes a file as the host does; panics when that fails.
+    /// Writes a file as the host does; panics if that fails.
     fn put(&mut self, path: &str, contents: &str) {
         self.write_file(path, contents.as_bytes()).unwrap();
     }
@@ -70,7 +70,7 @@ impl Filesystem {
         Ok(String::from_utf8(bytes).unwrap())
     }
 
-    /// The names in a directory, without `.` and `..`, as the guest lists them.
+    /// Returns the names in a directory, without `.` and `..`, as the guest lists them.
     fn names(&mut self, path: &str) -> Result<Vec<String>, Errno> {
         let fd = self.open(path, OpenFlags::DIRECTORY)?;
         let mut names = Vec::new();
@@ -87,5 +87,5 @@ impl Filesystem {
     }
 }
 
-/// Opens for reading and writing, making the file when it is missing.
+/// Opens for reading and writing, and creates the file if it is missing.
 const NEW: OpenFlags = OpenFlags::READ_WRITE.with(OpenFlags::CREATE);

@@ -1,11 +1,11 @@
-//! Directories of the host.
+//! Tests of mounted host directories.
 
 use std::fs;
 use std::path::Path;
 
 use super::*;
 
-/// Files with `directory` mounted at `/mnt`.
+/// Creates files with `directory` mounted at `/mnt`.
 fn mounted(directory: &Path, writable: bool) -> Filesystem {
     let mut files = files();
     files.mount("/mnt", HostDirectory::open(directory, writable).unwrap()).unwrap();
@@ -44,7 +44,7 @@ fn a_read_only_mount_shows_everything_and_changes_nothing() {
 }
 
 #[test]
-fn a_writable_mount_reaches_the_host_at_once() {
+fn writes_to_a_mount_reach_the_host_at_once() {
     let host = tempfile::tempdir().unwrap();
     let mut files = mounted(host.path(), true);
     let fd = files.open("/mnt/f", NEW).unwrap();
@@ -76,7 +76,7 @@ fn a_writable_mount_reaches_the_host_at_once() {
 }
 
 #[test]
-fn nothing_leads_out_of_a_mount() {
+fn no_path_leads_out_of_a_mount() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), "secret").unwrap();
     let host = outside.path().join("shared");
@@ -104,7 +104,7 @@ fn nothing_leads_out_of_a_mount() {
 }
 
 #[test]
-fn the_mount_point_stays_where_it_is() {
+fn mount_point_cannot_be_moved_or_removed() {
     let host = tempfile::tempdir().unwrap();
     let mut files = mounted(host.path(), true);
     files.put("/home/f", "");
@@ -144,7 +144,7 @@ fn the_working_directory_can_be_in_a_mount() {
 }
 
 #[test]
-fn what_is_no_file_is_listed_but_not_opened() {
+fn special_host_files_are_listed_but_not_opened() {
     let host = tempfile::tempdir().unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(host.path().join("socket")).unwrap();
     let pipe = std::ffi::CString::new(host.path().join("pipe").to_str().unwrap()).unwrap();
@@ -161,9 +161,9 @@ fn what_is_no_file_is_listed_but_not_opened() {
 }
 
 #[test]
-fn nothing_of_a_mount_is_pristine() {
+fn files_of_a_mount_are_never_unmodified_layer_files() {
     let host = tempfile::tempdir().unwrap();
     fs::write(host.path().join("lib.so"), "x").unwrap();
     let mut files = mounted(host.path(), false);
-    assert!(files.pristine("/mnt/lib.so").is_none());
+    assert!(files.unmodified("/mnt/lib.so").is_none());
 }

@@ -1,4 +1,4 @@
-//! Making, removing and renaming.
+//! Tests of creating, removing and renaming.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn directories_are_made_once_and_removed_when_empty() {
 }
 
 #[test]
-fn the_mask_takes_bits_from_new_files_and_directories() {
+fn umask_clears_bits_of_new_files_and_directories() {
     let mut files = files();
     assert_eq!(files.set_umask(0o077), 0o022);
     let fd = files.open("f", NEW).unwrap();
@@ -37,7 +37,7 @@ fn the_mask_takes_bits_from_new_files_and_directories() {
 }
 
 #[test]
-fn a_rename_replaces_what_may_be_replaced() {
+fn rename_replaces_files_and_empty_directories() {
     let mut files = files();
     files.put("a", "a");
     files.put("b", "b");
@@ -76,7 +76,7 @@ fn a_directory_cannot_be_moved_into_itself() {
 }
 
 #[test]
-fn renames_and_removals_are_of_links_not_of_their_targets() {
+fn rename_and_unlink_act_on_links_not_targets() {
     let mut files = files();
     files.put("target", "t");
     files.symlink("target", "link").unwrap();
@@ -126,7 +126,7 @@ fn times_are_set_omitted_and_taken_from_the_clock() {
 }
 
 #[test]
-fn making_device_files_is_not_for_the_guest() {
+fn mknod_creates_regular_files() {
     let mut files = files();
     files.make_file_at(AT_FDCWD, "plain", 0o600).unwrap();
     assert_eq!(files.stat("plain").unwrap().mode, 0o600);

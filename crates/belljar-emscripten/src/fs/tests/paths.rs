@@ -1,9 +1,9 @@
-//! From paths to files.
+//! Tests of path resolution.
 
 use super::*;
 
 #[test]
-fn dot_dot_is_the_parent_of_where_a_link_led() {
+fn dot_dot_is_the_parent_of_the_link_target() {
     let mut files = files();
     files.mkdir("/a").unwrap();
     files.mkdir("/a/b").unwrap();
@@ -17,7 +17,7 @@ fn dot_dot_is_the_parent_of_where_a_link_led() {
 }
 
 #[test]
-fn relative_paths_start_where_the_directory_descriptor_is_even_after_a_rename() {
+fn relative_paths_follow_a_renamed_directory_descriptor() {
     let mut files = files();
     files.put("/a/x", "x");
     let fd = files.open("/a", OpenFlags::DIRECTORY).unwrap();
@@ -80,7 +80,7 @@ fn names_and_paths_have_a_longest_length() {
 }
 
 #[test]
-fn a_tree_deeper_than_any_path_is_made_listed_copied_and_dropped() {
+fn tree_deeper_than_the_longest_path_is_supported() {
     let mut files = files();
     files.change_directory("/tmp").unwrap();
     for _ in 0..20_000 {
@@ -99,7 +99,7 @@ fn a_tree_deeper_than_any_path_is_made_listed_copied_and_dropped() {
 }
 
 #[test]
-fn the_working_directory_can_be_removed_but_not_used_then() {
+fn removed_working_directory_cannot_be_used() {
     let mut files = files();
     files.mkdir("/tmp/gone").unwrap();
     files.change_directory("/tmp/gone").unwrap();
@@ -123,7 +123,7 @@ fn directories_without_execute_bits_are_not_searched() {
     assert_eq!(files.stat("/d/absent"), Err(Errno::EACCES));
     assert_eq!(files.change_directory("/d"), Err(Errno::EACCES));
     assert_eq!(files.names("/d").unwrap(), ["f"]);
-    // Any of the three bits does, whoever they are for.
+    // Any of the three bits suffices, whichever class it is for.
     files.chmod("/d", 0o001).unwrap();
     assert!(files.stat("/d/f").is_ok());
     assert_eq!(files.open("/d", OpenFlags::READ_ONLY), Err(Errno::EACCES));

@@ -1,4 +1,4 @@
-//! What happens when there is no more room.
+//! Tests of quotas.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn tight(bytes: u64, inodes: u32, open_files: u32) -> Filesystem {
 }
 
 #[test]
-fn a_full_filesystem_takes_what_fits_and_then_nothing() {
+fn full_filesystem_accepts_a_partial_write_and_then_none() {
     let mut files = tight(4096, 10, 10);
     let fd = files.open("f", NEW).unwrap();
     assert_eq!(files.write(fd, &[1; 5000]), Ok(4096));
@@ -24,7 +24,7 @@ fn a_full_filesystem_takes_what_fits_and_then_nothing() {
 }
 
 #[test]
-fn holes_cost_nothing_until_they_are_filled() {
+fn holes_do_not_count_against_the_quota() {
     let mut files = tight(8192, 10, 10);
     let fd = files.open("f", NEW).unwrap();
     files.truncate_fd(fd, 1 << 40).unwrap();
@@ -35,7 +35,7 @@ fn holes_cost_nothing_until_they_are_filled() {
 }
 
 #[test]
-fn the_number_of_inodes_is_bounded_and_they_are_given_back() {
+fn number_of_inodes_is_limited_and_freed_ones_are_reusable() {
     let mut files = tight(1 << 20, 3, 10);
     files.put("f", "");
     files.mkdir("d").unwrap();
@@ -51,7 +51,7 @@ fn the_number_of_inodes_is_bounded_and_they_are_given_back() {
 }
 
 #[test]
-fn the_number_of_descriptors_is_bounded_and_nothing_is_made_for_one_too_many() {
+fn open_beyond_the_descriptor_limit_creates_no_file() {
     let mut files = tight(1 << 20, 100, 5);
     files.open("a", NEW).unwrap();
     let fd = files.open("b", NEW).unwrap();
@@ -66,7 +66,7 @@ fn the_number_of_descriptors_is_bounded_and_nothing_is_made_for_one_too_many() {
 }
 
 #[test]
-fn a_smaller_quota_leaves_what_is_there_and_lets_it_shrink() {
+fn smaller_quota_keeps_files_and_lets_them_shrink() {
     let mut files = files();
     files.put("f", &"x".repeat(10_000));
     files.set_quota(Quota { bytes: 1000, inodes: 0, open_files: 1 });
@@ -77,7 +77,7 @@ fn a_smaller_quota_leaves_what_is_there_and_lets_it_shrink() {
 }
 
 #[test]
-fn the_initial_layout_is_free() {
+fn initial_files_do_not_count_against_the_quota() {
     assert_eq!(tight(0, 0, 3).usage(), Usage { bytes: 0, inodes: 0, open_files: 3 });
     let mut files = tight(0, 0, 3);
     files.unlink("/dev/null").unwrap();

@@ -1,10 +1,10 @@
-//! Files in snapshots.
+//! Tests of files in snapshots.
 
 use super::*;
 
 fn round_trip(files: &Filesystem, layers: &[Arc<Layer>]) -> Result<Filesystem, LoadError> {
     let bytes = postcard::to_stdvec(&files.save()).unwrap();
-    postcard::from_bytes::<SavedFiles>(&bytes).unwrap().load(layers, files.quota())
+    postcard::from_bytes::<FilesystemSnapshot>(&bytes).unwrap().load(layers, files.quota())
 }
 
 fn layer() -> Arc<Layer> {
@@ -15,7 +15,7 @@ fn layer() -> Arc<Layer> {
 }
 
 #[test]
-fn everything_comes_back() {
+fn all_files_and_descriptors_round_trip() {
     let mut files = files();
     files.add_layer(layer());
     files.put("/home/own", &"own ".repeat(50_000));
@@ -42,8 +42,8 @@ fn everything_comes_back() {
     assert_eq!(loaded.names("/lib").unwrap(), ["b", "moved"]);
     assert_eq!(loaded.get("/lib/b").unwrap(), "LAYER b");
     assert_eq!(loaded.get("/lib/moved/c").unwrap(), "c");
-    assert!(loaded.pristine("/lib/moved/c").is_some());
-    assert!(loaded.pristine("/lib/b").is_none());
+    assert!(loaded.unmodified("/lib/moved/c").is_some());
+    assert!(loaded.unmodified("/lib/b").is_none());
     assert_eq!(loaded.seek(twin, 0, Whence::Current), Ok(5));
     assert_eq!(loaded.close_on_exec(twin), Ok(true));
     let mut bytes = [0; 32];
@@ -54,7 +54,7 @@ fn everything_comes_back() {
     assert_eq!(loaded.device(2), Ok(Some(Device::Stderr)));
     assert_eq!(loaded.set_umask(0), 0o27);
     assert_eq!(loaded.cwd().unwrap(), "/home");
-    // New inodes do not get the number of one that is there.
+    // New inodes do not get the number of an existing one.
     loaded.put("/home/new", "");
     let new = loaded.stat("/home/new").unwrap().ino;
     assert!(["/home/own", "/lib/b", "/tmp", "/dev/null"].iter().all(|path| loaded.stat(path).unwrap().ino != new));
@@ -104,7 +104,7 @@ fn mounts_are_left_out_and_their_descriptors_closed() {
 }
 
 #[test]
-fn damage_is_refused_or_harmless_but_never_a_panic() {
+fn damaged_saved_files_never_cause_a_panic() {
     let mut files = files();
     files.add_layer(layer());
     files.put("/home/d/f", "contents");
@@ -117,7 +117,7 @@ fn damage_is_refused_or_harmless_but_never_a_panic() {
         for change in [1, 0x7f, 0xff] {
             let mut bytes = bytes.clone();
             bytes[at] ^= change;
-            let Ok(saved) = postcard::from_bytes::<SavedFiles>(&bytes) else { continue };
+            let Ok(saved) = postcard::from_bytes::<FilesystemSnapshot>(&bytes) else { continue };
             match saved.load(&[layer()], Quota::default()) {
                 Err(_) => refused += 1,
                 Ok(mut loaded) => {

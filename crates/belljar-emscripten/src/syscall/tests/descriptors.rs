@@ -1,9 +1,9 @@
-//! Calls on descriptors: control, waiting, the console, mappings.
+//! Tests of calls on descriptors: control, waiting, the console, mappings.
 
 use super::*;
 
 #[test]
-fn output_reaches_the_console_until_its_limit() {
+fn output_is_written_up_to_the_console_limit() {
     let mut machine = Machine::new();
     machine.memory().write(BUFFER, &[b'x'; 60]).unwrap();
     machine.buffers(64, &[(BUFFER, 60)]);
@@ -17,7 +17,7 @@ fn output_reaches_the_console_until_its_limit() {
 }
 
 #[test]
-fn input_comes_from_the_console_and_ends() {
+fn console_input_is_read_up_to_its_end() {
     let mut machine = Machine::with_input("line\n");
     machine.buffers(64, &[(BUFFER, 3), (BUFFER + 3, 100)]);
     assert_eq!(machine.wasi("fd_read", &[0, 64, 2, 8]), 0);
@@ -35,7 +35,7 @@ fn input_comes_from_the_console_and_ends() {
 }
 
 #[test]
-fn fcntl_and_ioctl_answer_what_programs_ask() {
+fn fcntl_and_ioctl_support_common_commands() {
     let mut machine = Machine::new();
     let fd = machine.open("f");
     let varargs = 64;
@@ -74,7 +74,7 @@ fn fcntl_and_ioctl_answer_what_programs_ask() {
 }
 
 #[test]
-fn polling_finds_what_is_ready_and_sleeps_otherwise() {
+fn poll_returns_ready_descriptors_or_sleeps() {
     let mut machine = Machine::new();
     assert_eq!(machine.syscall("pipe", &[0]), refused(Errno::EFAULT));
     assert_eq!(machine.syscall("pipe", &[64]), Ok(0));
@@ -103,7 +103,7 @@ fn polling_finds_what_is_ready_and_sleeps_otherwise() {
 }
 
 #[test]
-fn a_mapping_is_written_back_to_its_file_when_its_descriptor_is_open_on_another() {
+fn mapping_is_written_back_to_its_file_after_descriptor_reuse() {
     let mut machine = Machine::new();
     machine.files().write_file("mapped", b"0123456789").unwrap();
     machine.files().write_file("other", b"untouched!").unwrap();
@@ -124,7 +124,7 @@ fn a_mapping_is_written_back_to_its_file_when_its_descriptor_is_open_on_another(
 }
 
 #[test]
-fn a_mapping_is_a_copy_that_is_written_back() {
+fn mapping_is_a_copy_that_is_written_back() {
     let mut machine = Machine::new();
     machine.files().write_file("f", b"0123456789").unwrap();
     let fd = machine.open("f");

@@ -1,9 +1,9 @@
-//! Calls on files and directories.
+//! Tests of calls on files and directories.
 
 use super::*;
 
 #[test]
-fn a_file_is_written_found_and_read_through_lists_of_buffers() {
+fn file_is_written_and_read_through_buffer_lists() {
     let mut machine = Machine::new();
     let fd = machine.open("f");
     machine.memory().write(BUFFER, b"hello, world").unwrap();
@@ -27,7 +27,7 @@ fn a_file_is_written_found_and_read_through_lists_of_buffers() {
 }
 
 #[test]
-fn stat_is_laid_out_as_emscripten_does_it() {
+fn stat_has_emscriptens_layout() {
     let mut machine = Machine::new();
     machine.files().write_file("f", b"12345").unwrap();
     let path = machine.path("f");
@@ -90,7 +90,7 @@ fn directories_are_listed_in_records_of_280_bytes() {
 }
 
 #[test]
-fn names_are_made_moved_and_removed() {
+fn paths_are_created_renamed_and_removed() {
     let mut machine = Machine::new();
     let path = machine.path("d");
     assert_eq!(machine.syscall("mkdirat", &[CWD, path, 0o755]), Ok(0));
@@ -122,7 +122,7 @@ fn names_are_made_moved_and_removed() {
 }
 
 #[test]
-fn permissions_are_changed_and_asked_for() {
+fn chmod_and_faccessat_follow_permission_bits() {
     let mut machine = Machine::new();
     machine.files().write_file("f", b"").unwrap();
     let path = machine.path("f");

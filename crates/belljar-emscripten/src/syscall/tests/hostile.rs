@@ -1,9 +1,9 @@
-//! Calls that no honest program makes.
+//! Tests of hostile calls.
 
 use super::*;
 
 #[test]
-fn wild_arguments_are_answered_and_never_crash_the_host() {
+fn arbitrary_arguments_never_crash_the_host() {
     let nasty = [
         0,
         1,
@@ -39,7 +39,7 @@ fn wild_arguments_are_answered_and_never_crash_the_host() {
         let mut machine = Machine::new();
         let mut seed = 1_usize;
         for round in 0..400 {
-            // So that waiting ends at once.
+            // A pending signal ends waiting at once.
             machine.store.data().stop.interrupt(2);
             machine.path("/dev/zero");
             let arguments: Vec<i64> = (0..count)
@@ -58,7 +58,7 @@ fn wild_arguments_are_answered_and_never_crash_the_host() {
 }
 
 #[test]
-fn a_bad_buffer_spoils_the_whole_call_before_anything_is_moved() {
+fn invalid_buffer_fails_the_call_before_any_transfer() {
     let mut machine = Machine::new();
     machine.files().write_file("f", b"12345678").unwrap();
     let fd = machine.open("f");

@@ -1,4 +1,4 @@
-//! System calls as a guest makes them: by name, with numbers, in its memory.
+//! Tests of system calls as a guest makes them: by name, with numbers, in its memory.
 
 mod descriptors;
 mod files;
@@ -11,17 +11,18 @@ use wasmtime::{Engine, Extern, ExternType, Linker, Module, Store, Val, ValType};
 use crate::Errno;
 use crate::console::{Capture, Console, Stream};
 use crate::fs::{AT_FDCWD, Filesystem, LayerBuilder, Quota};
-use crate::guest::{GuestMemory, Ptr};
-use crate::host::{Host, MainModule, Termination};
+use crate::guest_memory::{GuestMemory, Ptr};
+use crate::host::{Host, MainModule};
 use crate::stop::StopReason;
+use crate::termination::Termination;
 
 const WASI: &str = "wasi_snapshot_preview1";
 
-/// Where the tests put paths and buffers.
+/// The addresses where the tests put paths and buffers.
 const PATH: Ptr = 1024;
 const OTHER_PATH: Ptr = 8192;
 const BUFFER: Ptr = 16_384;
-/// Where the module's allocator puts a mapping.
+/// The address where the module's allocator puts a mapping.
 const MAPPING: Ptr = 131_072;
 
 /// A module with memory and an allocator that has room for one mapping.
@@ -72,7 +73,7 @@ impl Machine {
         GuestMemory::new(self.main.memory.data_mut(&mut self.store))
     }
 
-    /// Calls an import; numbers are converted to what it takes.
+    /// Calls an import; numbers are converted to its parameter types.
     fn call(&mut self, module: &str, name: &str, arguments: &[i64]) -> wasmtime::Result<Option<i64>> {
         let Ok(Extern::Func(function)) = self.linker.get(&mut self.store, module, name) else {
             panic!("there is no {name}")
@@ -110,7 +111,7 @@ impl Machine {
         i64::from(at)
     }
 
-    /// Opens a file for reading and writing, making it.
+    /// Creates a file and opens it for reading and writing.
     fn open(&mut self, path: &str) -> i64 {
         let path = self.path(path);
         self.memory().write_u32(512, 0o666).unwrap();

@@ -1,11 +1,11 @@
-//! Legacy exceptions keep their meaning.
+//! Tests that translated legacy exceptions behave as the original instructions.
 
 use wasmtime::{Extern, FuncType, Store, Tag, TagType, ValType};
 
 use super::super::Options;
 use super::{Guest, engine, instantiate, translated};
 
-/// Two tags, and a function that throws the one that its argument names: 0 none, 1 `$number` (with 10), else `$other`.
+/// Two tags, and a function that throws according to its argument: 0 nothing, 1 `$number` (with 10), else `$other`.
 const THROWER: &str = r"
   (tag $number (param i32)) (tag $other)
   (func $throw (param i32)
@@ -61,7 +61,7 @@ fn the_first_handler_that_fits_is_chosen() {
 }
 
 #[test]
-fn a_handler_is_not_guarded_by_its_own_try() {
+fn handler_is_not_guarded_by_its_own_try() {
     let mut guest = guest(
         r#"(func (export "f") (result i32)
              try (result i32)
@@ -95,8 +95,8 @@ fn a_try_without_handlers_lets_everything_pass() {
 }
 
 #[test]
-fn rethrow_throws_what_the_handler_it_names_caught() {
-    // The inner handler has `$other` in hand, the outer one `$number`; each is thrown again in turn.
+fn rethrow_throws_the_exception_of_the_named_handler() {
+    // The inner handler caught `$other`, the outer one `$number`; each is thrown again in turn.
     let mut guest = guest(
         r#"(func (export "f") (param $outer i32) (result i32)
              try (result i32)
@@ -121,7 +121,7 @@ fn rethrow_throws_what_the_handler_it_names_caught() {
 }
 
 #[test]
-fn a_rethrown_exception_keeps_its_values_for_the_handler_too() {
+fn rethrown_exception_keeps_its_values() {
     let mut guest = guest(
         r#"(global $seen (export "seen") (mut i32) (i32.const 0))
            (func (export "f") (result i32)
@@ -225,7 +225,7 @@ fn delegate_chains_through_a_try_that_delegates() {
 }
 
 #[test]
-fn branches_out_of_tries_lead_where_they_led() {
+fn branches_out_of_tries_keep_their_targets() {
     let mut guest = guest(
         r#"(func (export "f") (param i32) (result i32)
              block $a (result i32)
@@ -352,7 +352,7 @@ fn an_exception_crosses_modules_by_an_imported_tag() {
 }
 
 #[test]
-fn standard_exceptions_keep_their_meaning_around_added_blocks() {
+fn standard_exceptions_work_inside_added_blocks() {
     let text = format!(
         r#"(module {THROWER} (global (export "__stack_pointer") (mut i32) (i32.const 1024))
              (func (export "f") (param i32) (result i32)
@@ -363,7 +363,7 @@ fn standard_exceptions_keep_their_meaning_around_added_blocks() {
                  i32.const 1
                end))"#
     );
-    let options = Options { ballast: vec![("f".to_owned(), 16)], ..Options::default() };
+    let options = Options { stack_padding: vec![("f".to_owned(), 16)], ..Options::default() };
     let mut guest = Guest::with(&text, &options);
     assert_eq!([0, 1].map(|which| guest.call("f", which)), [Ok(1), Ok(10)]);
     assert_eq!(guest.global("__stack_pointer"), 1024);

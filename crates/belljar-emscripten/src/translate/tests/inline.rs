@@ -1,4 +1,4 @@
-//! A small function in place of a call does what the call did.
+//! Tests of inlining: a function behaves the same when inlined.
 
 use wasmparser::{Operator, Parser, Payload};
 
@@ -9,7 +9,7 @@ fn inlining() -> Options {
     Options { inline: 200, ..Options::default() }
 }
 
-/// How many calls each function has.
+/// Returns the number of calls in each function.
 fn calls(wasm: &[u8]) -> Vec<usize> {
     let mut calls = vec![];
     for payload in Parser::new(0).parse_all(wasm) {
@@ -21,7 +21,7 @@ fn calls(wasm: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn arguments_and_results_arrive() {
+fn inlined_function_receives_arguments_and_returns_results() {
     let text = r#"(module (memory 1)
       (func $minus (param i32 i32) (result i32) (i32.sub (local.get 0) (local.get 1)))
       (func $both (param i32 i64) (result i64 i32) (local.get 1) (local.get 0))
@@ -35,7 +35,7 @@ fn arguments_and_results_arrive() {
 }
 
 #[test]
-fn locals_begin_as_zero_each_time() {
+fn locals_of_inlined_functions_start_as_zero() {
     let text = r#"(module (memory 1)
       (func $next (result i32) (local $n i32)
         (local.set $n (i32.add (local.get $n) (i32.const 1)))
@@ -53,7 +53,7 @@ fn locals_begin_as_zero_each_time() {
 }
 
 #[test]
-fn a_return_leaves_the_function_alone() {
+fn return_in_an_inlined_function_does_not_leave_the_caller() {
     let text = r#"(module (memory 1)
       (func $clamp (param i32) (result i32)
         (block
@@ -87,7 +87,7 @@ fn recursion_stays_a_call() {
 }
 
 #[test]
-fn an_exception_of_what_was_inlined_is_caught_by_the_caller() {
+fn exception_from_an_inlined_function_is_caught_by_the_caller() {
     let text = r#"(module (memory 1) (tag $t (param i32))
       (func $thrower (param i32) (throw $t (i32.add (local.get 0) (i32.const 1))))
       (func (export "f") (param i32) (result i32)
@@ -101,7 +101,7 @@ fn an_exception_of_what_was_inlined_is_caught_by_the_caller() {
 }
 
 #[test]
-fn what_is_large_or_would_make_the_caller_so_is_called() {
+fn large_functions_and_growing_callers_are_not_inlined() {
     let large = "(drop (i32.const 1000000))".repeat(100);
     let many = "(call $small)".repeat(500);
     let text = format!(
@@ -119,7 +119,7 @@ fn what_is_large_or_would_make_the_caller_so_is_called() {
 }
 
 #[test]
-fn nothing_is_inlined_unless_asked_for() {
+fn inlining_is_off_by_default() {
     let guest = Guest::new(r#"(module (func $f) (func (export "g") (call $f)))"#);
     assert_eq!(calls(&guest.translated.wasm), [0, 1]);
 }

@@ -1,4 +1,4 @@
-//! Symbols and their slots, segments, the start function, and what a dynamic linker has to know.
+//! Tests of symbols and their slots, segments, the start function, and the data for the dynamic linker.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use wasmtime::{
 use super::super::{Dylink, GLOBAL_EXPORT, Options, START_EXPORT, Segment, Symbol, Translated, parse_dylink};
 use super::{Guest, engine, function_slot, translated};
 
-/// Functions 1 to 4; the second and third are in the table already.
+/// A main module with functions 1 to 4; the second and third are in the table already.
 const MAIN: &str = r#"(module
   (memory (export "memory") 1)
   (table (export "__indirect_function_table") 4 4 funcref)
@@ -38,7 +38,7 @@ fn a_function_keeps_its_slot_and_has_only_one() {
 }
 
 #[test]
-fn the_slot_that_counts_is_the_one_not_overwritten() {
+fn overwritten_element_slots_are_not_assigned() {
     let mut guest = Guest::new(
         r#"(module (table (export "__indirect_function_table") 3 funcref)
              (elem (i32.const 1) func $a $a) (elem (i32.const 1) funcref (ref.func $b))
@@ -71,7 +71,7 @@ fn reserved_slots_are_empty_and_last() {
 }
 
 #[test]
-fn a_main_module_without_a_table_gets_one_that_leaves_null_empty() {
+fn main_module_without_a_table_gets_one_with_empty_slot_zero() {
     let mut guest = Guest::new(r#"(module (func (export "f") (result i32) i32.const 8))"#);
     assert_eq!(function_slot(&guest.translated, "f"), 1);
     assert_eq!(guest.call_symbol::<(), i32>("f", ()), 8);
@@ -104,21 +104,21 @@ fn data_and_start_are_taken_out_of_a_main_module() {
 }
 
 #[test]
-fn mutable_globals_that_no_export_shows_are_exported() {
+fn unexported_mutable_globals_are_exported() {
     let text = r#"(module (global i32 (i32.const 1)) (global (mut i32) (i32.const 2)) (global (mut i64) (i64.const 3))
       (global (export "shown") (mut i32) (i32.const 4)))"#;
     let mut guest = Guest::new(text);
     let hidden = [1, 2].map(|index| format!("{GLOBAL_EXPORT}{index}"));
     assert_eq!(guest.exports(), ["shown", &hidden[0], &hidden[1]]);
     assert_eq!(guest.global(&hidden[0]), 2);
-    // An export that is dropped leaves its global hidden.
+    // A global is also added if its own export is dropped.
     let mut guest = Guest::with(text, &Options { keep_exports: Some(BTreeSet::new()), ..Options::default() });
     assert_eq!(guest.exports().len(), 3);
     assert_eq!(guest.global(&format!("{GLOBAL_EXPORT}3")), 4);
 }
 
 #[test]
-fn a_main_modules_offset_table_entries_become_null_and_need_no_import() {
+fn got_imports_of_a_main_module_become_null_globals() {
     let mut guest = Guest::new(
         r#"(module (import "GOT.func" "a" (global $a (mut i32))) (import "GOT.mem" "b" (global $b (mut i32)))
              (global $c i32 (i32.const 6))
@@ -134,7 +134,7 @@ fn custom_sections_are_dropped() {
     assert!(sections.into_iter().all(|section| !matches!(section.unwrap(), wasmparser::Payload::CustomSection(_))));
 }
 
-/// A library that offers a function which is in its table, one which is not, and data.
+/// A library that exports a function that is in its table, one that is not, and data.
 const SIDE: &str = r#"(module
   (@dylink.0 (mem-info (memory 64 4) (table 1 0)) (needed "libone.so" "libtwo.so")
     (export-info "tls_variable" tls) (export-info "plain" undefined)
@@ -181,7 +181,7 @@ fn link_and_call(side: &Translated, name: &str) -> i32 {
 }
 
 #[test]
-fn a_side_modules_symbols_and_segments_are_relative_to_its_bases() {
+fn side_module_symbols_and_segments_are_relative() {
     let side = translated(SIDE, &Options { reserved_slots: 5, ..Options::default() });
     assert_eq!(side.symbols.0["data"], Symbol::Data(5));
     assert_eq!((function_slot(&side, "in"), function_slot(&side, "out")), (0, 1));
@@ -192,7 +192,7 @@ fn a_side_modules_symbols_and_segments_are_relative_to_its_bases() {
 }
 
 #[test]
-fn dylink_tells_everything_that_the_section_holds() {
+fn dylink_section_is_read_completely() {
     let original = Dylink {
         memory_size: 64,
         memory_align: 16,
@@ -227,8 +227,8 @@ fn a_main_module_may_have_a_dylink_section_too() {
 }
 
 #[test]
-fn a_side_module_without_function_pointers_is_given_the_imports_it_needs() {
-    // The import that is added comes before the module's own globals, which move up by one.
+fn side_module_without_function_pointers_gets_missing_imports() {
+    // The added import comes before the module's own globals, which move up by one.
     let side = translated(
         r#"(module (@dylink.0 (mem-info)) (import "env" "memory" (memory 1))
              (import "env" "__memory_base" (global $memory_base i32))

@@ -1,17 +1,17 @@
-//! Translated modules, run: the text of a module goes in, and what it computes is looked at.
+//! Tests that run translated modules, given as text.
 
-mod ballast;
 mod exceptions;
 mod inline;
 mod linking;
 mod refusals;
 mod safepoints;
+mod stack_padding;
 
 use wasmtime::{Engine, Extern, Instance, Module, Store, ThrownException, WasmParams, WasmResults};
 
 use super::{Options, Symbol, Translated, translate};
 
-/// The translation of a module given as text.
+/// Translates a module given as text.
 fn translated(text: &str, options: &Options) -> Translated {
     let wasm = wat::parse_str(text).unwrap();
     translate(&wasm, options).unwrap()
@@ -38,7 +38,7 @@ impl Guest {
         Self { translated, store, instance }
     }
 
-    /// Calls an export. An exception that leaves it is `Err("thrown")`, anything else that ends it is `Err("trapped")`.
+    /// Calls an export. An exception that leaves it is `Err("thrown")`, any other error is `Err("trapped")`.
     fn call<P: WasmParams, R: WasmResults>(&mut self, name: &str, params: P) -> Result<R, &'static str> {
         let function = self.instance.get_typed_func::<P, R>(&mut self.store, name).unwrap();
         let result = function.call(&mut self.store, params);
@@ -71,7 +71,7 @@ fn function_slot(translated: &Translated, name: &str) -> u32 {
 }
 
 fn engine() -> Engine {
-    crate::Engine::new(crate::HardStop::Safepoint).unwrap().wasmtime().clone()
+    crate::Engine::new(crate::InterruptMode::Safepoint).unwrap().wasmtime().clone()
 }
 
 /// Instantiates a module with these imports, in order.

@@ -1,4 +1,4 @@
-//! What cannot be carried over is refused, whatever it is, and never with a panic.
+//! Tests that modules without a faithful translation are refused without a panic.
 
 use wasmparser::{Validator, WasmFeatures};
 
@@ -16,7 +16,7 @@ fn assert_refused(text: &str, because: &str) {
 }
 
 #[test]
-fn bytes_that_are_no_module_are_refused() {
+fn invalid_module_bytes_are_refused() {
     for bytes in [&b""[..], b"\0asm", b"\x7fELF", b"\0asm\x0d\0\x01\0", b"\0asm\x01\0\0\0\x01"] {
         assert!(matches!(translate(bytes, &Options::default()), Err(TranslateError::Invalid(_))), "{bytes:?}");
     }
@@ -28,14 +28,14 @@ fn invalid_code_is_refused() {
 }
 
 #[test]
-fn memories_that_are_not_one_plain_memory_are_refused() {
+fn unsupported_memories_are_refused() {
     assert_refused("(module (memory 1) (memory 1))", "multiple memories");
     assert_refused("(module (memory i64 1))", "memory64");
     assert_refused("(module (memory 1 2 shared))", "threads");
 }
 
 #[test]
-fn data_without_a_known_place_is_refused() {
+fn data_segments_without_a_known_offset_are_refused() {
     assert_refused(r#"(module (memory 1) (data "x"))"#, "data segment 0 cannot be placed: it is passive");
     assert_refused(r#"(module (memory 1) (data (i32.const 65535) "xy"))"#, "beyond the end of memory");
     assert_refused(r#"(module (memory 1) (data (i32.const -1) "xy"))"#, "beyond the end of memory");
@@ -78,7 +78,7 @@ fn tables_that_are_not_the_programs_function_table_are_refused() {
 }
 
 #[test]
-fn reserving_more_slots_than_there_are_is_refused() {
+fn reserving_too_many_slots_is_refused() {
     let options = Options { reserved_slots: u32::MAX, ..Options::default() };
     let refusal = refusal_with(r#"(module (table 1 funcref) (func (export "f")))"#, &options);
     assert!(refusal.contains("it is full"), "{refusal}");
@@ -103,13 +103,13 @@ fn exports_that_collide_with_the_translations_own_are_refused() {
 fn safepoints_without_a_memory_are_refused() {
     let options = Options { safepoints: true, ..Options::default() };
     let refusal = refusal_with("(module (func loop end))", &options);
-    assert!(refusal.contains("no place for safepoints"), "{refusal}");
+    assert!(refusal.contains("no memory for safepoints"), "{refusal}");
 }
 
 #[test]
-fn ballast_that_cannot_be_carried_is_refused() {
+fn invalid_stack_padding_is_refused() {
     let refused = |text: &str, bytes| {
-        refusal_with(text, &Options { ballast: vec![("f".to_owned(), bytes)], ..Options::default() })
+        refusal_with(text, &Options { stack_padding: vec![("f".to_owned(), bytes)], ..Options::default() })
     };
     let function = r#"(func (export "f"))"#;
     let stack_pointer = r#"(global (export "__stack_pointer") (mut i32) (i32.const 0))"#;
@@ -123,7 +123,7 @@ fn ballast_that_cannot_be_carried_is_refused() {
     assert!(refused(&format!("(module {imported} {stack_pointer})"), 16).contains("imported"));
 }
 
-/// A module of each kind, with a bit of everything that is rewritten.
+/// Returns a module of each kind, with an instance of every construct that is rewritten.
 fn samples() -> Vec<Vec<u8>> {
     let body = r#"
       (tag $t (param i32)) (tag $u)
@@ -163,14 +163,14 @@ fn a_damaged_module_is_refused_or_translated_to_a_valid_one() {
     let options = Options {
         safepoints: true,
         reserved_slots: 4,
-        ballast: vec![("f".to_owned(), 32)],
+        stack_padding: vec![("f".to_owned(), 32)],
         keep_exports: None,
         inline: 100,
     };
     let mut translations = 0;
     for sample in samples() {
         translate(&sample, &options).unwrap();
-        // Every byte in turn becomes each of a few values; and the module is cut off at every place.
+        // Replaces every byte by each of a few values, and truncates the module at every position.
         for position in 8..sample.len() {
             let _ = translate(&sample[..position], &options);
             let original = sample[position];

@@ -1,4 +1,4 @@
-//! Everything that can run for ever passes a safepoint.
+//! Tests of safepoints: all code that can run forever passes one.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn options() -> Options {
     Options { safepoints: true, ..Options::default() }
 }
 
-/// The place in the safepoint page of each load from it, with the instruction that stands two before it.
+/// Returns the offset in the safepoint page of each load from it, with the instruction two before it.
 fn loads(wasm: &[u8]) -> Vec<(u64, String)> {
     let page = format!("I32Const {{ value: {} }}", SAFEPOINT_ADDRESS.cast_signed());
     let mut loads = vec![];
@@ -60,7 +60,7 @@ fn every_loop_begins_with_a_load_from_an_address_of_its_own() {
 }
 
 #[test]
-fn the_page_reads_as_zero_and_cannot_be_written_or_grown_into() {
+fn safepoint_page_is_zero_read_only_and_beyond_growth() {
     let text = format!(
         r#"(module (memory (export "memory") 2)
           (func (export "read") (result i32) (i32.load (i32.const {SAFEPOINT_ADDRESS})))
@@ -103,7 +103,7 @@ fn more_loops_than_words_in_a_page_share_addresses() {
 }
 
 #[test]
-fn without_the_option_nothing_is_loaded() {
+fn safepoints_are_off_by_default() {
     let guest = Guest::new(r#"(module (memory 1) (func (export "f") loop end))"#);
     assert_eq!(loads(&guest.translated.wasm), vec![]);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::harness::{Belljar, Run};
 
-/// A command line that starts a server.
+/// Returns a command line that starts a server.
 fn server() -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../belljar-client/tests/it/python/faulty_server.py");
     format!("python3 -u '{}' none", script.display())
@@ -32,7 +32,7 @@ fn a_tool_is_called_and_its_result_printed() {
 }
 
 #[test]
-fn images_become_files_that_replace_none() {
+fn images_become_files_that_replace_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let save = directory.path().join("out").display().to_string();
     for number in 1..=2 {
@@ -56,19 +56,19 @@ fn a_server_of_a_configuration_file_is_named_after_a_hash() {
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "fine\n"), "{}", run.stderr);
     let run = call(&[&format!("{}#other", path.display())]);
     assert_eq!(run.status, Some(2));
-    assert!(run.stderr.contains("no server `other`; it has: it"), "{}", run.stderr);
+    assert!(run.stderr.contains("server `other` is not defined in"), "{}", run.stderr);
 }
 
 #[test]
-fn what_goes_wrong_is_said_with_a_status() {
+fn call_errors_have_messages_and_statuses() {
     let run = call(&[&server(), "fails"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(1), ""));
-    // Without the control character that the server put in.
+    // The server's control character is removed.
     assert_eq!(run.stderr, "it [31mwent wrong\n");
     let run = call(&["no-such-program-at-all"]);
-    assert!(run.status == Some(2) && run.stderr.contains("check that it is installed"), "{}", run.stderr);
+    assert!(run.status == Some(2) && run.stderr.contains("check that the program is installed"), "{}", run.stderr);
     let run = call(&[&server(), "fine", "[1]"]);
-    assert!(run.status == Some(2) && run.stderr.contains("no JSON object"), "{}", run.stderr);
+    assert!(run.status == Some(2) && run.stderr.contains("are not a JSON object"), "{}", run.stderr);
     let run = call(&["http://127.0.0.1:1/mcp", "--start-timeout", "3"]);
     assert_eq!(run.status, Some(2), "{}", run.stderr);
 }

@@ -1,12 +1,12 @@
-//! The texts that tell people what there is.
+//! Help, version and completions.
 
 use crate::harness::Belljar;
 
 #[test]
-fn help_says_what_there_is() {
+fn help_lists_commands_and_options() {
     let mut texts = String::new();
     for args in [&["--help"][..], &["run", "--help"], &["warmup", "--help"], &["completions", "--help"]] {
-        // Where the cache is would change how the lines are filled.
+        // The cache's path would change the line breaks.
         let run = Belljar::without_cache().args(args).run();
         assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{args:?}");
         texts += &format!("$ belljar {}\n{}\n", args.join(" "), run.stdout);
@@ -22,7 +22,7 @@ fn without_arguments_help_comes_on_standard_error() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn version_is_printed() {
     let run = Belljar::new().arg("--version").run();
     assert_eq!(run.stdout, format!("belljar {}\n", env!("CARGO_PKG_VERSION")));
 }
@@ -38,7 +38,7 @@ fn completions_exist_for_every_shell() {
 }
 
 #[test]
-fn warmup_tells_where_its_files_are() {
+fn warmup_prints_the_paths_of_its_files() {
     let run = Belljar::new().arg("warmup").run();
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), ""));
     assert!(run.stderr.starts_with("ready: Python 3."), "{run:?}");

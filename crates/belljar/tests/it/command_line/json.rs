@@ -1,8 +1,8 @@
-//! `--json`: one object, of a shape for each status.
+//! `--json`: one object, whose shape depends on the status.
 
 use crate::harness::Belljar;
 
-/// The object without what differs from run to run, and the exit status.
+/// Returns the object, without the fields that differ from run to run, and the exit status.
 fn outcome(options: &[&str], code: &str) -> (serde_json::Value, Option<i32>) {
     let (mut json, status) = Belljar::new().args(["run", "--json"]).args(options).args(["-c", code]).json();
     let stats = json.as_object_mut().unwrap().remove("stats").unwrap();

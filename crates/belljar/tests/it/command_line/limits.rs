@@ -11,7 +11,7 @@ fn sleeping_takes_time_but_no_processor_time() {
 }
 
 #[test]
-fn with_grace_the_code_is_interrupted_before_it_is_ended() {
+fn grace_interrupts_code_before_it_is_stopped() {
     let code = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('cleaned up')";
     let run = Belljar::run_with(["--timeout", "0.2", "--grace", "60", "-c", code]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "cleaned up\n"), "{run:?}");
@@ -28,7 +28,7 @@ fn memory_is_bounded_and_the_code_can_go_on() {
 }
 
 #[test]
-fn more_memory_than_an_interpreter_needs_must_be_given() {
+fn memory_limit_below_the_interpreters_need_is_refused() {
     let run = Belljar::run_with(["--memory", "1MB", "-c", "print(1)"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
     assert!(run.stderr.starts_with("belljar: "), "{run:?}");
@@ -44,7 +44,7 @@ fn files_are_bounded() {
 }
 
 #[test]
-fn no_time_at_all_is_an_outcome_too() {
+fn zero_timeout_is_a_time_limit() {
     let run = Belljar::run_with(["--timeout", "0", "-c", "while True: pass"]);
     assert_eq!(run.status, Some(124), "{run:?}");
     let run = Belljar::run_with(["--timeout", "1e18", "--cpu", "1e18", "-c", "print(1)"]);

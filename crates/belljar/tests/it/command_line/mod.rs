@@ -1,4 +1,4 @@
-//! `belljar run` and its neighbours as people and programs meet them: statuses, streams, options, texts.
+//! `belljar run` and other commands from outside: statuses, streams, options, texts.
 
 mod calls;
 mod help;

@@ -1,4 +1,4 @@
-//! `--mount`: a directory of the host inside, and nothing but that.
+//! `--mount`: a directory of the host in the sandbox, and nothing else of the host.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::harness::{Belljar, Run};
 
-/// A directory to mount, beside a secret that lies outside of it.
+/// Creates a directory to mount, next to a secret outside of it.
 fn directories() -> tempfile::TempDir {
     let outer = tempfile::tempdir().unwrap();
     fs::create_dir_all(outer.path().join("data/sub")).unwrap();
@@ -31,7 +31,7 @@ fn files_are_read_and_listed() {
 }
 
 #[test]
-fn nothing_is_written_unless_that_was_asked_for() {
+fn mounts_are_read_only_by_default() {
     for code in [
         "open('/data/new', 'w')",
         "open('/data/file', 'a')",
@@ -61,7 +61,7 @@ fn nothing_is_written_unless_that_was_asked_for() {
 }
 
 #[test]
-fn what_is_written_arrives_on_the_host_when_asked_for() {
+fn writable_mounts_write_to_the_host() {
     let outer = directories();
     let code = "import os\nopen('/data/new', 'w').write('n' * 100_000)\nopen('/data/file', 'a').write('!')\n\
                 os.mkdir('/data/d'); os.rename('/data/sub/deep', '/data/d/moved'); os.rmdir('/data/sub')";
@@ -75,7 +75,7 @@ fn what_is_written_arrives_on_the_host_when_asked_for() {
 }
 
 #[test]
-fn no_path_leads_out() {
+fn no_path_leads_out_of_a_mount() {
     let outer = directories();
     let data = outer.path().join("data");
     symlink("../secret", data.join("relative")).unwrap();
@@ -103,7 +103,7 @@ fn no_path_leads_out() {
         }
     }
     assert_eq!(fs::read_to_string(outer.path().join("secret")).unwrap(), "secret");
-    // A link that the code makes itself leads no further.
+    // A link that the code creates does not lead out either.
     let code = "import os\nos.symlink('/etc/passwd', '/data/mine')\nos.symlink('../secret', '/data/mine2')\n\
                 for p in '/data/mine', '/data/mine2':\n  try: print(open(p).read())\n  except OSError: print('no')";
     let run = run(outer.path(), ":rw", code);
@@ -111,7 +111,7 @@ fn no_path_leads_out() {
 }
 
 #[test]
-fn links_within_are_followed() {
+fn links_within_a_mount_are_followed() {
     let outer = directories();
     symlink("sub/deep", outer.path().join("data/link")).unwrap();
     symlink("sub", outer.path().join("data/directory")).unwrap();
@@ -124,13 +124,13 @@ fn special_files_are_not_opened() {
     let outer = directories();
     let fifo = outer.path().join("data/fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    // Opening it would wait for a writer, for ever.
+    // Opening the FIFO would block until a writer opens it.
     let run = run(outer.path(), "", "open('/data/fifo').read()");
     assert_eq!(run.status, Some(1), "{run:?}");
 }
 
 #[test]
-fn several_directories_are_mounted_where_they_are_told() {
+fn several_directories_are_mounted_at_given_paths() {
     let outer = directories();
     let path = outer.path().display();
     let run = Belljar::new()

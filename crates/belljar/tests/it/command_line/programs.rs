@@ -1,4 +1,4 @@
-//! Where the code comes from, and what it is given.
+//! Sources of the code, its arguments and its environment.
 
 use crate::harness::Belljar;
 
@@ -26,7 +26,7 @@ fn arguments_arrive_as_python_gives_them() {
 }
 
 #[test]
-fn the_environment_holds_what_is_given_and_nothing_else() {
+fn environment_contains_only_given_variables() {
     let show = "import os; print(sorted(os.environ.items() - {('HOME', os.environ['HOME'])}))";
     let run = Belljar::new()
         .env("SECRET", "1")
@@ -38,7 +38,7 @@ fn the_environment_holds_what_is_given_and_nothing_else() {
 }
 
 #[test]
-fn the_name_and_the_file_are_those_of_a_program() {
+fn name_and_file_are_those_of_a_script() {
     let run = Belljar::run_with(["-c", "print(__name__)\ndef f(): pass\nprint(f.__module__)"]);
     assert_eq!(run.stdout, "__main__\n__main__\n");
 }
@@ -58,7 +58,7 @@ fn an_empty_program_runs() {
 }
 
 #[test]
-fn the_last_value_is_printed_when_that_is_asked_for() {
+fn last_value_is_printed_on_request() {
     for (code, printed) in [("6 * 7", "42\n"), ("'text'", "text\n"), ("x = 1", ""), ("None", ""), ("1;", "")] {
         let run = Belljar::run_with(["-p", "-c", code]);
         assert_eq!((run.status, run.stdout.as_str()), (Some(0), printed), "{code}: {run:?}");
@@ -66,7 +66,7 @@ fn the_last_value_is_printed_when_that_is_asked_for() {
 }
 
 #[test]
-fn statistics_are_told_on_standard_error() {
+fn statistics_are_written_to_standard_error() {
     let run = Belljar::run_with(["--stats", "-c", "print(1)"]);
     assert_eq!(run.stdout, "1\n");
     assert!(run.stderr.starts_with("start ") && run.stderr.contains("peak memory"), "{run:?}");

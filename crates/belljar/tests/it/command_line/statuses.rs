@@ -1,8 +1,8 @@
-//! What the shell is told.
+//! Exit statuses and error messages.
 
 use crate::harness::Belljar;
 
-/// Runs `code` with `options`; answers the exit status and what stands on standard error.
+/// Runs `code` with `options` and returns the exit status and standard error.
 fn run(options: &[&str], code: &str) -> (Option<i32>, String) {
     let run = Belljar::new().arg("run").args(options).args(["-c", code]).run();
     (run.status, run.stderr)
@@ -64,7 +64,7 @@ fn limits_have_statuses_of_their_own() {
 }
 
 #[test]
-fn a_crash_is_told_and_ends_with_134() {
+fn crash_is_reported_with_status_134() {
     for (code, words) in [
         ("import os; os.abort()", "aborted"),
         ("import ctypes; ctypes.string_at(0xffffffff, 9)", "memory"),
@@ -77,7 +77,7 @@ fn a_crash_is_told_and_ends_with_134() {
 }
 
 #[test]
-fn what_belljar_itself_cannot_do_ends_with_2() {
+fn errors_of_belljar_have_status_2() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("latin.py"), b"print('\xe9')").unwrap();
     let arguments: [&[&str]; 15] = [
@@ -107,7 +107,7 @@ fn what_belljar_itself_cannot_do_ends_with_2() {
 }
 
 #[test]
-fn an_error_at_the_very_end_is_shown_and_does_not_change_the_status() {
+fn error_at_shutdown_is_printed_without_changing_the_status() {
     let (status, stderr) = run(&[], "import atexit, sys\natexit.register(lambda: 1 / 0)\nsys.exit(3)");
     assert_eq!(status, Some(3), "{stderr}");
     assert!(stderr.contains("ZeroDivisionError"), "{stderr}");

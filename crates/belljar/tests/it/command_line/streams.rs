@@ -16,23 +16,23 @@ fn input_at_the_end_of_standard_input_raises() {
     let run = Belljar::run_with(["-c", "input()"]);
     assert_eq!(run.status, Some(1));
     assert!(run.stderr.ends_with("EOFError: EOF when reading a line\n"), "{run:?}");
-    // Standard input held the program: nothing of it is left.
+    // The program was read from standard input, to its end.
     let run = Belljar::new().args(["run", "-"]).input("input()\nprint(1)\n").run();
     assert!(run.stderr.ends_with("EOFError: EOF when reading a line\n"), "{run:?}");
 }
 
 #[test]
-fn input_that_is_no_text_can_be_read_as_bytes() {
+fn binary_input_is_read_as_bytes() {
     let run =
         Belljar::new().args(["run", "-c", "import sys; print(sys.stdin.buffer.read())"]).input(*b"\xff\0\xfe").run();
     assert_eq!(run.stdout, "b'\\xff\\x00\\xfe'\n");
 }
 
 #[test]
-fn a_last_line_without_its_end_arrives() {
+fn output_without_a_final_newline_is_printed() {
     let run = Belljar::run_with(["-c", "import sys; print('out', end=''); sys.stderr.write('err')"]);
     assert_eq!((run.stdout.as_str(), run.stderr.as_str()), ("out", "err"));
-    // Even where the code ends in a way that no destructor sees.
+    // The same holds if the code ends without running destructors.
     let run = Belljar::run_with(["-c", "import os; print('out', end=''); os._exit(0)"]);
     assert_eq!(run.stdout, "out");
 }
@@ -43,7 +43,7 @@ fn output_arrives_while_the_code_runs() {
     let mut running = Belljar::new().args(["run", "-c", code]).start();
     let mut stdout = BufReader::new(running.child.stdout.take().unwrap());
     let mut line = String::new();
-    // The code waits for an answer: if its first line came only at its end, neither would ever come.
+    // The code waits for a reply: if its first line were held back until its end, the test would hang.
     stdout.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     running.child.stdin.take().unwrap().write_all(b"yes\n").unwrap();
@@ -54,7 +54,7 @@ fn output_arrives_while_the_code_runs() {
 }
 
 #[test]
-fn output_and_errors_keep_their_order_where_they_share_a_stream() {
+fn output_and_errors_on_one_stream_keep_their_order() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("both");
     let code = "import sys\nfor i in range(50): print(i); print('e', file=sys.stderr)\nprint('end', end='')\n1/0";
@@ -68,18 +68,18 @@ fn output_and_errors_keep_their_order_where_they_share_a_stream() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_run() {
+fn closed_output_pipe_ends_the_run() {
     let mut running = Belljar::new().args(["run", "-c", "while True: print('x' * 100)"]).start();
     let mut stdout = running.child.stdout.take().unwrap();
     stdout.read_exact(&mut [0; 1000]).unwrap();
     drop(stdout);
     let run = running.wait();
-    // As a shell shows a program that SIGPIPE ended.
+    // The status that a shell shows for a program that SIGPIPE ended.
     assert_eq!((run.status, run.stderr.as_str()), (Some(141), ""));
 }
 
 #[test]
-fn an_answer_that_nobody_reads_ends_the_program_quietly() {
+fn closed_pipe_ends_commands_quietly() {
     let nowhere = tempfile::tempdir().unwrap();
     for args in [
         &["completions", "bash"][..],
@@ -102,13 +102,13 @@ fn an_answer_that_nobody_reads_ends_the_program_quietly() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn an_answer_that_finds_no_room_is_an_error() {
+fn full_disk_on_standard_output_is_an_error() {
     for args in [&["completions", "bash"][..], &["config", "zed"], &["run", "-p", "-c", "1"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let output = Belljar::new().args(args).into_command().stdout(full).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains("belljar: cannot write to standard output: No space left"), "{args:?}: {stderr}");
+        assert!(stderr.contains("belljar: failed to write to standard output: No space left"), "{args:?}: {stderr}");
     }
 }
 

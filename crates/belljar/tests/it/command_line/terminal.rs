@@ -1,4 +1,4 @@
-//! `belljar run -i` on a terminal: what a person at the keyboard meets.
+//! `belljar run -i` on a terminal: editing, history and Ctrl-C.
 
 use rexpect::session::{PtySession, spawn_command};
 
@@ -7,7 +7,7 @@ use crate::harness::Belljar;
 const ENTER: &str = "\r";
 const UP: &str = "\x1b[A";
 
-/// A prompt on a terminal of its own, once it asks for input.
+/// Starts a prompt on a new terminal and waits until it reads input.
 fn prompt(args: &[&str]) -> PtySession {
     let mut command = Belljar::new().args(["run", "-i", "-q"]).args(args).into_command();
     command.env("TERM", "xterm");
@@ -22,9 +22,9 @@ fn type_in(session: &mut PtySession, keys: &str) {
 }
 
 #[test]
-fn lines_are_edited_blocks_continued_and_history_brought_back() {
+fn terminal_prompt_has_editing_blocks_and_history() {
     let mut session = prompt(&[]);
-    // The cursor goes left over the 1, and a 2 comes before it.
+    // The cursor moves left over the 1, and a 2 is inserted before it.
     type_in(&mut session, &format!("x = 1\x1b[D2{ENTER}"));
     session.exp_string(">>> ").unwrap();
     type_in(&mut session, &format!("for i in range(2):{ENTER}    print('item', x + i){ENTER}{ENTER}"));
@@ -39,7 +39,7 @@ fn lines_are_edited_blocks_continued_and_history_brought_back() {
 }
 
 #[test]
-fn control_c_ends_what_runs_and_clears_what_is_typed_but_not_the_prompt() {
+fn control_c_stops_code_and_clears_input_but_keeps_the_prompt() {
     let mut session = prompt(&["-c", "kept = 'still here'"]);
     type_in(&mut session, &format!("import time; print('begun'); time.sleep(1000){ENTER}"));
     session.exp_string("begun\r\n").unwrap();

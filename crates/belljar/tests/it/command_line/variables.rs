@@ -1,9 +1,10 @@
-//! Options that the environment sets: they may be set for good, so that they must not stand in the way of what they do not concern.
+//! Options that environment variables set. Variables may be set permanently, so they must not affect commands that do
+//! not use them.
 
 use crate::harness::Belljar;
 
 #[test]
-fn offline_work_is_asked_for_in_the_words_that_people_use() {
+fn offline_variable_accepts_common_boolean_words() {
     let install = ["run", "--deps", "belljar-has-no-such-package-anywhere", "-c", "1"];
     for (value, is_offline) in [
         ("1", true),
@@ -23,7 +24,7 @@ fn offline_work_is_asked_for_in_the_words_that_people_use() {
 }
 
 #[test]
-fn variables_of_native_kernels_do_not_concern_servers_in_webassembly() {
+fn wasm_servers_ignore_variables_of_native_kernels() {
     let example = ["example", "--toolset", "all", "--no-install"];
     let set = |belljar: Belljar| belljar.env("BELLJAR_VENV", "/nonexistent").env("BELLJAR_NATIVE", "/nonexistent");
     let run = set(Belljar::new().args(example)).run();
@@ -31,13 +32,14 @@ fn variables_of_native_kernels_do_not_concern_servers_in_webassembly() {
 }
 
 #[test]
-fn options_of_native_kernels_are_refused_by_name_in_webassembly() {
+fn wasm_servers_refuse_options_of_native_kernels() {
     for options in [&["--venv", "/nonexistent"][..], &["--allow-unsandboxed"]] {
         let name = options[0];
         for command in [&["stdio"][..], &["streamable-http", "--port", "0"], &["example"]] {
             let run = Belljar::without_cache().args(command).args(options).run();
             assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
-            let wanted = format!("belljar: {name} is for native kernels\nhint: `--sandbox native`");
+            let wanted =
+                format!("belljar: {name} applies to native kernels only\nhint: select them with --sandbox native");
             assert!(run.stderr.contains(&wanted), "{run:?}");
         }
     }
@@ -45,21 +47,21 @@ fn options_of_native_kernels_are_refused_by_name_in_webassembly() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_environment_of_native_kernels_may_be_named_by_a_variable() {
+fn native_environment_can_be_set_by_a_variable() {
     let nowhere = tempfile::tempdir().unwrap();
     let native = ["stdio", "--sandbox", "native"];
     let named = Belljar::without_cache().args(native).env("BELLJAR_VENV", "/nonexistent/environment").run();
     assert!(named.status == Some(2) && named.stderr.contains("/nonexistent/environment"), "{named:?}");
     let none = Belljar::without_cache().args(native).env("BELLJAR_NATIVE", nowhere.path()).run();
     assert!(none.status == Some(2) && none.stderr.contains("belljar native setup"), "{none:?}");
-    // What is said on the command line comes before it.
+    // An option on the command line overrides the variable.
     let said = Belljar::without_cache().args(native).arg("--native-dir").arg(nowhere.path());
     let said = said.env("BELLJAR_VENV", "/nonexistent/environment").run();
     assert!(said.status == Some(2) && !said.stderr.contains("/nonexistent"), "{said:?}");
 }
 
 #[test]
-fn a_usage_line_does_not_demand_what_a_variable_sets() {
+fn usage_line_omits_options_that_variables_set() {
     let nowhere = tempfile::tempdir().unwrap();
     let told = |args: &[&str]| {
         let belljar = Belljar::with_cache(nowhere.path()).args(args).env("BELLJAR_MAX_SESSIONS", "5");
@@ -74,7 +76,7 @@ fn a_usage_line_does_not_demand_what_a_variable_sets() {
     for name in ["--cache", "--offline", "--max-sessions"] {
         assert!(!half.contains(name), "{half}");
     }
-    // What has to be given may be given by a variable.
+    // A variable can set a required option.
     let listed = Belljar::without_cache().args(["sessions", "list"]).env("BELLJAR_DATA_DIR", nowhere.path()).run();
     assert_eq!((listed.status, listed.stdout.as_str()), (Some(0), ""), "{listed:?}");
 }

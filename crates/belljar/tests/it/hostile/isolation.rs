@@ -1,12 +1,12 @@
-//! Nothing that one interpreter does is seen by another, whether it lives at the same time or comes after.
+//! Isolation between interpreters that run at the same time or one after the other.
 
-use belljar_core::{Limits, Request};
+use belljar_core::{Limits, RunRequest};
 use belljar_python::on_guest_thread;
 
 use super::{describe, interpreter};
-use crate::harness::python;
+use crate::library::python;
 
-/// Pieces of code that leave something behind, and what asks whether it is there.
+/// Pairs of code: the first leaves a trace, the second checks for it.
 const TRACES: &[(&str, &str, &str)] = &[
     ("a variable", "leak = 1", "'leak' in globals()"),
     ("a file", "open('/tmp/leak', 'w').write('x')", "__import__('os').path.exists('/tmp/leak')"),
@@ -29,26 +29,30 @@ const TRACES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Runs `test` where interpreters can run.
+/// Runs `test` on a thread that interpreters can use.
 fn guest(test: impl FnOnce() + Send) {
     python();
     on_guest_thread(test).unwrap();
 }
 
 #[test]
-fn what_one_leaves_no_other_finds() {
+fn traces_of_one_interpreter_are_invisible_to_others() {
     guest(|| {
         let mut before = interpreter(Limits::default());
         for (what, leave, find) in TRACES {
             let mut one = interpreter(Limits::default());
-            one.run(&Request::cell(*leave));
-            // Each question can be answered with yes: where the trace was left, it is found.
+            one.run(&RunRequest::for_cell(*leave));
+            // The check works: the interpreter with the trace finds it.
             if *what != "a random seed" {
-                assert_eq!(describe(&one.run(&Request::cell(*find))), "value true", "{what} leaves no trace at all");
+                assert_eq!(
+                    describe(&one.run(&RunRequest::for_cell(*find))),
+                    "value true",
+                    "{what} leaves no trace at all"
+                );
             }
             let mut after = interpreter(Limits::default());
-            assert_eq!(describe(&after.run(&Request::cell(*find))), "value false", "{what}, later");
-            assert_eq!(describe(&before.run(&Request::cell(*find))), "value false", "{what}, earlier");
+            assert_eq!(describe(&after.run(&RunRequest::for_cell(*find))), "value false", "{what}, later");
+            assert_eq!(describe(&before.run(&RunRequest::for_cell(*find))), "value false", "{what}, earlier");
         }
     });
 }
@@ -63,7 +67,7 @@ fn copies_of_an_image_draw_different_random_numbers() {
             "import secrets; secrets.token_hex(8)",
             "import tempfile; tempfile.mkstemp()[1]",
         ] {
-            let numbers = [(); 2].map(|()| describe(&interpreter(Limits::default()).run(&Request::cell(draw))));
+            let numbers = [(); 2].map(|()| describe(&interpreter(Limits::default()).run(&RunRequest::for_cell(draw))));
             assert!(numbers[0].starts_with("value "), "{draw}: {}", numbers[0]);
             assert_ne!(numbers[0], numbers[1], "{draw}");
         }
@@ -71,10 +75,10 @@ fn copies_of_an_image_draw_different_random_numbers() {
 }
 
 #[test]
-fn one_that_crashes_or_is_stopped_leaves_those_beside_it_alive() {
+fn crash_or_stop_leaves_other_interpreters_running() {
     guest(|| {
         let mut beside = interpreter(Limits::default());
-        beside.run(&Request::cell("x = 41"));
+        beside.run(&RunRequest::for_cell("x = 41"));
         let short = Limits { wall_time: Some(std::time::Duration::from_millis(100)), ..Limits::default() };
         for (code, limits) in [
             ("import os; os.abort()", Limits::default()),
@@ -83,15 +87,15 @@ fn one_that_crashes_or_is_stopped_leaves_those_beside_it_alive() {
             ("import os; os._exit(3)", Limits::default()),
         ] {
             let mut other = interpreter(limits);
-            other.run(&Request::cell(code));
+            other.run(&RunRequest::for_cell(code));
             assert!(other.is_dead(), "{code}");
-            assert_eq!(describe(&beside.run(&Request::cell("x + 1"))), "value 42", "{code}");
+            assert_eq!(describe(&beside.run(&RunRequest::for_cell("x + 1"))), "value 42", "{code}");
         }
     });
 }
 
 #[test]
-fn several_run_at_once_and_are_stopped_one_by_one() {
+fn concurrent_interpreters_are_stopped_one_by_one() {
     python();
     let answers: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -106,7 +110,7 @@ fn several_run_at_once_and_are_stopped_one_by_one() {
                         } else {
                             format!("sum(range(10**6)) * 0 + {number}")
                         };
-                        describe(&interpreter.run(&Request::cell(code)))
+                        describe(&interpreter.run(&RunRequest::for_cell(code)))
                     })
                     .unwrap()
                 })

@@ -1,16 +1,16 @@
-//! Code that does its worst: each piece ends in the outcome that it should, and the next runs as if nothing had been.
+//! Hostile code: each case ends in an expected outcome, and the next case is unaffected.
 //!
-//! The pieces are in `cases/*.py`, apart by lines that say what they do and how they end:
+//! The cases are in `cases/*.py`, separated by lines with their names and outcomes:
 //!
 //! ```text
-//! # limits: time=5 memory=256MB             of all pieces of the file
-//! # %% what it does => error RecursionError
-//! # %% what it does => limit time, time=0.5, spoiled
+//! # limits: time=5 memory=256MB             of all cases of the file
+//! # %% name of the case => error RecursionError
+//! # %% name of the case => limit time, time=0.5, spoiled
 //! ```
 //!
-//! An outcome is `none`, `value TEXT`, `error TYPE`, `exit STATUS`, `limit NAME` or `crash WORDS`, or one of the words
-//! alone; several are apart by ` | `. Each piece gets an interpreter of its own. That interpreter, if it lives on, and then another are asked to
-//! compute something; `spoiled` says that the piece's own interpreter cannot be expected to.
+//! An outcome is `none`, `value TEXT`, `error TYPE`, `exit STATUS`, `limit NAME` or `crash MESSAGE`, or its first word
+//! alone; ` | ` separates alternatives. Each case runs in a new interpreter. That interpreter, if it still runs, and
+//! then another one must compute something; `spoiled` exempts the case's own interpreter from this.
 
 mod isolation;
 
@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use belljar_core::{Execution, Limits, Outcome, Request, parse_size};
+use belljar_core::{Execution, ExitReason, Limits, Outcome, RunRequest, parse_size};
 use belljar_emscripten::console::Capture;
 use belljar_python::{Interpreter, Streams, on_guest_thread};
 
-use crate::harness::python;
+use crate::library::python;
 
-/// Longer than any piece may take, whatever else the machine does.
+/// The time after which a case counts as hung, on a busy machine too.
 const HUNG: Duration = Duration::from_secs(240);
 
-/// A piece of code and what is to come of it.
+/// A case: code and its expected outcomes.
 #[derive(Debug, Clone)]
 struct Case {
     name: String,
@@ -37,7 +37,7 @@ struct Case {
     spoiled: bool,
 }
 
-/// The pieces of a file.
+/// Returns the cases of a file.
 fn cases(file: &Path) -> Vec<Case> {
     let text = std::fs::read_to_string(file).unwrap();
     let mut limits = Limits { output: 1 << 20, memory: 512 << 20, disk: 16 << 20, files: 1000, ..Limits::default() };
@@ -76,32 +76,34 @@ fn set(limits: &mut Limits, setting: &str) {
     }
 }
 
-/// A new interpreter whose output is dropped.
+/// Creates an interpreter whose output is dropped.
 fn interpreter(limits: Limits) -> Interpreter {
     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
     python().interpreter(limits, streams).unwrap()
 }
 
-/// An outcome in the words of the case files.
+/// Returns an outcome in the notation of the case files.
 fn describe(execution: &Execution) -> String {
     match &execution.outcome {
         Outcome::Success(None) => "none".into(),
         Outcome::Success(Some(value)) => format!("value {}", value.text),
         Outcome::Error(error) => format!("error {}", error.kind),
-        Outcome::Exit(status) => format!("exit {status}"),
-        Outcome::Limit(limit) => format!("limit {}", limit.name()),
+        Outcome::Exited(ExitReason::Exit(status)) => format!("exit {status}"),
+        Outcome::Exited(ExitReason::Limit(limit)) => format!("limit {}", limit.name()),
+        Outcome::Exited(ExitReason::Signal(signal)) => format!("signal {signal}"),
+        Outcome::Exited(ExitReason::Cancelled) => "cancelled".into(),
         Outcome::InstallError(reason) => format!("install-error {reason}"),
-        Outcome::Crash(reason) => format!("crash {reason}"),
+        Outcome::Exited(ExitReason::Crash(reason)) => format!("crash {reason}"),
     }
 }
 
-/// Runs a case; says what is wrong with how it went.
+/// Runs a case and returns a description of the failure, if it fails.
 fn complaint(case: &Case) -> Option<String> {
     let mut own = interpreter(case.limits);
-    let execution = own.run(&Request::cell(&case.code));
+    let execution = own.run(&RunRequest::for_cell(&case.code));
     let came = describe(&execution);
     let expected = |outcome: &String| {
-        // A kind alone stands for all of its kind; of a crash's words the first suffice.
+        // A kind alone matches all outcomes of the kind; a crash's message is matched by its beginning.
         let open = !outcome.contains(' ') || outcome.starts_with("crash");
         if open { came.starts_with(outcome.as_str()) } else { came == *outcome }
     };
@@ -113,33 +115,34 @@ fn complaint(case: &Case) -> Option<String> {
         return Some(format!("ended in `{came}` after {:?}\n{traceback}", execution.statistics.run));
     }
     if own.is_dead() {
-        let again = own.run(&Request::cell("6 * 7"));
-        if !matches!(again.outcome, Outcome::Crash(_)) {
+        let again = own.run(&RunRequest::for_cell("6 * 7"));
+        if !matches!(again.outcome, Outcome::Exited(ExitReason::Crash(_))) {
             return Some(format!("a dead interpreter answered {}", describe(&again)));
         }
     } else if !case.spoiled {
-        let again = describe(&own.run(&Request::cell("6 * 7")));
+        let again = describe(&own.run(&RunRequest::for_cell("6 * 7")));
         if again != "value 42" {
             return Some(format!("its interpreter then answered {again}"));
         }
         let ending = own.finish();
-        if matches!(ending.outcome, Outcome::Crash(_)) {
+        if matches!(ending.outcome, Outcome::Exited(ExitReason::Crash(_))) {
             return Some(format!("its ending was {}", describe(&ending)));
         }
     }
     drop(own);
-    let next = describe(&interpreter(Limits::default()).run(&Request::cell("import json; json.loads('[6]')[0] * 7")));
+    let next =
+        describe(&interpreter(Limits::default()).run(&RunRequest::for_cell("import json; json.loads('[6]')[0] * 7")));
     (next != "value 42").then(|| format!("the next interpreter answered {next}"))
 }
 
-/// Runs all cases of a file in this process, one after the other, and reports all that went wrong.
+/// Runs all cases of a file one after the other and reports all failures.
 fn check(name: &str) {
     let file: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/hostile/cases").join(name);
     let cases = cases(&file);
     python();
     let (sender, receiver) = mpsc::channel();
     let names: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
-    // Not scoped: a thread that hangs must not be waited for.
+    // Not a scoped thread, since the test must not wait for one that hangs.
     std::thread::spawn(move || {
         on_guest_thread(|| {
             for case in &cases {
@@ -176,12 +179,12 @@ fn too_much_memory_is_an_error() {
 }
 
 #[test]
-fn what_never_ends_is_stopped() {
+fn endless_code_is_stopped() {
     check("endless.py");
 }
 
 #[test]
-fn floods_are_dammed() {
+fn floods_of_output_and_files_are_limited() {
     check("floods.py");
 }
 
@@ -191,17 +194,17 @@ fn wild_pointers_end_one_interpreter() {
 }
 
 #[test]
-fn there_is_no_way_out() {
+fn escapes_fail() {
     check("escapes.py");
 }
 
 #[test]
-fn endings_of_all_kinds_are_told() {
+fn every_kind_of_exit_is_reported() {
     check("endings.py");
 }
 
 #[test]
-fn our_own_part_is_not_confused() {
+fn guest_runtime_survives_sabotage() {
     check("confusion.py");
 }
 

@@ -1,11 +1,11 @@
-//! `belljar kernel install`, and what it refuses.
+//! `belljar kernel install` and its errors.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Belljar, program};
 
 #[test]
-fn a_kernelspec_says_how_the_kernel_is_started() {
+fn kernelspec_contains_the_start_command() {
     let prefix = tempfile::tempdir().unwrap();
     let install = ["kernel", "install", "--name", "science", "--display-name", "Science", "--prefix"];
     let run = Belljar::without_cache().args(install).arg(prefix.path()).args(["--", "--memory", "4GB"]).run();
@@ -32,11 +32,11 @@ fn kernels_of_a_user_are_listed_and_removed() {
     assert_eq!(belljar(&["kernel", "uninstall"]).status, Some(0));
     assert_eq!(belljar(&["kernel", "list"]).stdout, "");
     let again = belljar(&["kernel", "uninstall"]);
-    assert!(again.status == Some(2) && again.stderr.contains("there is no kernel"), "{again:?}");
+    assert!(again.status == Some(2) && again.stderr.contains("does not exist"), "{again:?}");
 }
 
 #[test]
-fn options_that_a_kernel_does_not_have_are_refused() {
+fn unknown_kernel_options_are_refused() {
     let prefix = tempfile::tempdir().unwrap();
     let run = Belljar::without_cache().args(["kernel", "install", "--prefix"]).arg(prefix.path());
     let run = run.args(["--", "--memroy", "4GB"]).run();
@@ -45,7 +45,7 @@ fn options_that_a_kernel_does_not_have_are_refused() {
 }
 
 #[test]
-fn a_connection_file_that_is_none_is_refused() {
+fn invalid_connection_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("connection.json");
     std::fs::write(&file, "{}").unwrap();

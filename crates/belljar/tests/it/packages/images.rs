@@ -1,46 +1,46 @@
-//! Images with packages: what is imported beforehand, and that nobody can tell.
+//! Images with packages: modules imported beforehand, without a visible difference.
 
-use super::Wheels;
 use crate::harness::Belljar;
+use crate::wheels::Wheels;
 
 #[test]
-fn modules_that_are_named_are_imported_beforehand() {
+fn named_modules_are_imported_into_the_image() {
     let wheels = Wheels::new().with("ready", "1.0", &[("ready/__init__.py", ""), ("ready/part.py", "")]);
     let code = "import sys; print([name in sys.modules for name in ('wave', 'ready.part')])";
     assert_eq!(wheels.run(&[], code).stdout, "[False, False]\n");
     assert_eq!(wheels.run(&["--preload", "wave,ready.part"], code).stdout, "[True, True]\n");
     assert_eq!(wheels.run(&["--preload", "wave"], code).stdout, "[True, False]\n");
-    // They might have looked at it.
+    // The modules may have read it.
     assert_eq!(wheels.run(&["--preload", "wave,ready.part", "--env", "A=1"], code).stdout, "[False, False]\n");
     let with_more = "import six, sys; print(six.__name__, 'ready.part' in sys.modules)";
     let run =
         Belljar::new().args(["run", "--find-links", wheels.path(), "--preload", "ready.part", "-c", with_more]).run();
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "six True\n"), "{run:?}");
     let run = wheels.run(&["--preload", "a;import os"], code);
-    assert!(run.status == Some(2) && run.stderr.contains("--preload: `a;import os` is no module's name"), "{run:?}");
-}
-
-#[test]
-fn what_cannot_be_imported_beforehand_is_said_when_everything_is_made_ready() {
-    let wheels = Wheels::new().with("raises", "1.0", &[("raises.py", "raise ValueError('not here')")]);
-    let arguments = ["warmup", "--quiet", "--find-links", wheels.path(), "--preload", "json,raises"];
-    let run = Belljar::new().env("UV_NO_INDEX", "1").args(arguments).run();
-    assert_eq!(run.status, Some(2), "{run:?}");
     assert!(
-        run.stderr.contains("`raises` cannot be imported beforehand") && run.stderr.contains("not here"),
+        run.status == Some(2) && run.stderr.contains("--preload: `a;import os` is not the name of a module"),
         "{run:?}"
     );
 }
 
 #[test]
-fn a_module_that_raises_when_it_is_imported_raises_in_the_code() {
+fn warmup_reports_modules_that_fail_to_import() {
+    let wheels = Wheels::new().with("raises", "1.0", &[("raises.py", "raise ValueError('not here')")]);
+    let arguments = ["warmup", "--quiet", "--find-links", wheels.path(), "--preload", "json,raises"];
+    let run = Belljar::new().env("UV_NO_INDEX", "1").args(arguments).run();
+    assert_eq!(run.status, Some(2), "{run:?}");
+    assert!(run.stderr.contains("failed to import `raises`") && run.stderr.contains("not here"), "{run:?}");
+}
+
+#[test]
+fn module_error_at_import_is_raised_in_the_code() {
     let wheels = Wheels::new().with("raises", "1.0", &[("raises.py", "raise ValueError('not here')")]);
     let run = wheels.run(&[], "try:\n import raises\nexcept ValueError as error: print(error)\nimport raises");
     assert_eq!((run.status, run.stdout.as_str()), (Some(1), "not here\n"), "{run:?}");
 }
 
 #[test]
-fn a_module_that_writes_when_it_is_imported_writes_when_the_code_imports_it() {
+fn module_output_at_import_appears_in_the_code() {
     let wheels = Wheels::new().with("talks", "1.0", &[("talks.py", "print('hello')")]);
     for _ in 0..2 {
         let run = wheels.run(&[], "print('first')\nimport talks\nimport talks");
@@ -49,7 +49,7 @@ fn a_module_that_writes_when_it_is_imported_writes_when_the_code_imports_it() {
 }
 
 #[test]
-fn a_module_that_exits_or_crashes_when_it_is_imported_takes_nothing_with_it() {
+fn module_exit_or_crash_at_import_spares_the_image() {
     for (name, source) in [("exits", "import os; os._exit(3)"), ("leaves", "import sys; sys.exit(4)")] {
         let wheels = Wheels::new().with(name, "1.0", &[(&format!("{name}.py"), source)]);
         let run = wheels.run(&[], &format!("print('first', flush=True)\nimport {name}"));
@@ -59,14 +59,14 @@ fn a_module_that_exits_or_crashes_when_it_is_imported_takes_nothing_with_it() {
 }
 
 #[test]
-fn a_module_that_never_ends_importing_is_the_codes_own_to_wait_for() {
+fn endless_import_is_left_to_the_code() {
     let wheels = Wheels::new().with("hangs", "1.0", &[("hangs.py", "while True: pass")]);
     let run = wheels.run(&["--timeout", "1"], "print('first', flush=True)\nimport hangs");
     assert_eq!((run.status, run.stdout.as_str()), (Some(124), "first\n"), "{run:?}");
 }
 
 #[test]
-fn modules_see_the_environment_that_the_code_is_given() {
+fn modules_see_the_environment_of_the_code() {
     let source = "import os; level = os.environ.get('LEVEL', 'none')";
     let wheels = Wheels::new().with("looks", "1.0", &[("looks.py", source)]);
     let code = "import looks; print(looks.level)";
@@ -84,7 +84,7 @@ fn copies_of_an_image_share_nothing() {
 }
 
 #[test]
-fn little_memory_still_suffices_for_what_the_code_does() {
+fn memory_limit_during_import_is_raised_in_the_code() {
     let filler = "data = [bytearray(1 << 20) for _ in range(40)]";
     let wheels = Wheels::new().with("heavy", "1.0", &[("heavy/__init__.py", ""), ("heavy/data.py", filler)]);
     let code = "print('begun')\nimport heavy.data";
@@ -95,7 +95,7 @@ fn little_memory_still_suffices_for_what_the_code_does() {
 }
 
 #[test]
-fn files_of_packages_are_read_only_for_others_and_writable_for_oneself() {
+fn package_files_are_writable_copies_per_interpreter() {
     let wheels = Wheels::new().with("mine", "1.0", &[("mine.py", "x = 1")]);
     let code = "import mine; print(open(mine.__file__).read()); open(mine.__file__, 'w').write('x = 2')";
     for _ in 0..2 {
@@ -104,7 +104,7 @@ fn files_of_packages_are_read_only_for_others_and_writable_for_oneself() {
 }
 
 #[test]
-fn a_library_that_the_guest_wrote_is_refused() {
+fn library_written_by_the_guest_is_refused() {
     let code = "import glob, importlib.machinery, os, shutil, sys
 import jiter
 path = glob.glob(os.path.dirname(jiter.__file__) + '/*.so')[0]
@@ -119,7 +119,7 @@ for name, where in [('jiter', '/tmp/jiter.so'), ('jiter.again', path)]:
         print('not installed by the host' in str(error))
 print(jiter.from_json(b'1'))";
     let run = Belljar::new().args(["run", "-c", code]).run();
-    // The second path names a library that is loaded already: it is not read again, and has no `PyInit_again`.
+    // The library at the second path is loaded already, so it is not read again, and it has no `PyInit_again`.
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "True\nFalse\n1\n"), "{run:?}");
 }
 
@@ -134,10 +134,10 @@ fn two_processes_install_the_same_set_at_once() {
 }
 
 #[test]
-fn what_is_kept_of_packages_can_be_listed_and_deleted() {
+fn cached_packages_can_be_listed_and_deleted() {
     let cache = tempfile::tempdir().unwrap();
     let wheels = Wheels::new().with("kept", "1.0", &[("kept.py", "x = 1")]);
-    // A copy of the warm cache: compiling CPython again would take a while.
+    // A copy of the warm cache, so that CPython is not compiled again.
     super::copy_warm_cache(crate::harness::cache(), cache.path());
     let belljar = || Belljar::with_cache(cache.path()).env("UV_NO_INDEX", "1");
     let run = || {

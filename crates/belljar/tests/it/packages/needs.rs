@@ -1,7 +1,7 @@
-//! What is installed: what the code says, what it imports, what the command line adds.
+//! Installed packages: declared by the code, imported by it, added by the command line.
 
-use super::Wheels;
 use crate::harness::Belljar;
+use crate::wheels::Wheels;
 
 fn wheels() -> Wheels {
     Wheels::new()
@@ -23,7 +23,7 @@ fn imported_packages_are_installed_and_others_are_added_by_options() {
 fn files_name_requirements_and_constraints() {
     let wheels = wheels();
     let file = |name: &str, text: &str| {
-        let path = wheels.0.path().join(name);
+        let path = std::path::Path::new(wheels.path()).join(name);
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
@@ -35,14 +35,14 @@ fn files_name_requirements_and_constraints() {
 }
 
 #[test]
-fn a_script_block_says_what_is_needed() {
+fn script_block_declares_requirements() {
     let code = "# /// script\n# dependencies = ['alpha==1.0']\n# ///\nimport alpha\nprint(alpha.version)";
     let run = wheels().run(&[], code);
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1\n"), "{run:?}");
 }
 
 #[test]
-fn a_script_for_another_python_is_not_begun() {
+fn script_for_another_python_is_refused() {
     let code = "# /// script\n# requires-python = '<3.10'\n# ///\nprint('begun')";
     let (json, status) = Belljar::new().args(["run", "--json", "-c", code]).json();
     assert_eq!((json["status"].as_str(), status), (Some("install-error"), Some(126)), "{json}");
@@ -50,8 +50,8 @@ fn a_script_for_another_python_is_not_begun() {
 }
 
 #[test]
-fn code_without_packages_asks_nobody() {
-    // There is no such address, and no such directory.
+fn code_without_packages_makes_no_requests() {
+    // The address and the directory do not exist.
     let options = ["--index-url", "http://192.0.2.1/simple", "--find-links", "/nowhere"];
     let run = Belljar::new().args(["run"]).args(options).args(["-c", "import json, sys; print(json.dumps(1))"]).run();
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1\n"), "{run:?}");

@@ -1,4 +1,4 @@
-//! Where CPython's files come from, and what happens when they, or what was built of them, are not as they should be.
+//! Sources of CPython's files, and damage to them or to the cache entries built from them.
 
 mod cache;
 mod sources;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::harness::{Belljar, Run, cache as warm_cache, python};
+use crate::harness::{Belljar, Run};
 
-/// A warm cache to copy from. The one that all tests share does not serve: packages come and go in it meanwhile.
+/// Returns a warm cache to copy from. In the shared cache other tests add and remove packages meanwhile.
 fn whole() -> &'static Path {
     static WHOLE: OnceLock<PathBuf> = OnceLock::new();
     WHOLE.get_or_init(|| {
@@ -20,7 +20,7 @@ fn whole() -> &'static Path {
     })
 }
 
-/// A copy of a whole cache that a test may damage. Nothing but its files' stamps differs.
+/// Returns a copy of a warm cache that a test may damage. Only the files' inode times differ.
 fn copy() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("cache");
@@ -28,29 +28,7 @@ fn copy() -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// The entries of a cache whose names begin with `kind`.
-fn entries(cache: &Path, kind: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(cache.join("entries")).unwrap();
-    let mut entries: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    entries.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with(kind));
-    entries.sort();
-    assert!(!entries.is_empty(), "no entry of kind {kind}");
-    entries
-}
-
-/// The warm cache's downloads of the release that the tests run with: it may hold those of another besides.
-fn downloads() -> PathBuf {
-    let description = python().description();
-    let version = description.split(' ').nth(1).unwrap();
-    let is_of_release = |directory: &PathBuf| {
-        let lock = std::fs::read(directory.join("pyodide-lock.json")).unwrap();
-        let lock: serde_json::Value = serde_json::from_slice(&lock).unwrap();
-        lock["info"]["python"].as_str().unwrap().starts_with(version)
-    };
-    entries(warm_cache(), "runtime").into_iter().find(is_of_release).unwrap()
-}
-
-/// Runs a small program with a cache; nothing may be fetched.
+/// Runs a small program with a cache, without downloads.
 fn answer(cache: &Path) -> Run {
     Belljar::with_cache(cache)
         .args(["run", "--offline", "-q", "-p", "-c", "import wave, json; json.dumps([6 * 7])"])

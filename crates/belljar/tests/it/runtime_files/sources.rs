@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::downloads;
+use crate::harness::downloads;
 use crate::harness::{Belljar, Run};
 
 /// Warms up an empty cache with `--runtime`.
@@ -13,7 +13,7 @@ fn warmup(runtime: &Path) -> Run {
 }
 
 #[test]
-fn a_directory_without_the_files_is_told() {
+fn runtime_directory_without_files_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     for path in [directory.path().to_owned(), directory.path().join("absent")] {
         let run = warmup(&path);
@@ -23,18 +23,18 @@ fn a_directory_without_the_files_is_told() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_told_though_the_cache_has_everything() {
+fn missing_runtime_directory_is_reported_despite_a_warm_cache() {
     let directory = tempfile::tempdir().unwrap();
     let absent = directory.path().join("absent");
     for args in [&["run", "-c", "1"][..], &["stdio"], &["warmup"], &["packages", "lock", "--deps", "rich"]] {
         let run = Belljar::new().args(args).env("BELLJAR_RUNTIME", &absent).run();
         assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{args:?}: {run:?}");
-        assert!(run.stderr.contains("absent is no directory\nhint: "), "{args:?}: {run:?}");
+        assert!(run.stderr.contains("absent is not a directory\nhint: "), "{args:?}: {run:?}");
     }
 }
 
 #[test]
-fn files_that_are_not_those_of_the_release_are_refused() {
+fn files_of_another_release_are_refused() {
     let files = ["pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"];
     let directory = tempfile::tempdir().unwrap();
     for wrong in files {
@@ -55,7 +55,7 @@ fn files_that_are_not_those_of_the_release_are_refused() {
 }
 
 #[test]
-fn a_release_that_is_not_known_is_told_with_those_that_are() {
+fn unknown_release_error_lists_known_releases() {
     let run = Belljar::new().args(["run", "--pyodide", "0.1", "-c", "1"]).run();
     assert_eq!(run.status, Some(2));
     assert!(run.stderr.contains("314.0.7") && run.stderr.contains("315.0.0-alpha.2"), "{run:?}");

@@ -1,10 +1,12 @@
-//! Clients that others wrote: the Python SDK in both its generations, agents of pydantic-ai in both of its own, fastmcp.
+//! Clients that others wrote: versions 1 and 2 of the Python SDK and of pydantic-ai's agents, and fastmcp.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::fetched::{python, run};
+use belljar_testing::install::run;
+
 use super::http::Listening;
+use crate::harness::python_with as python;
 use crate::harness::{cache, release};
 
 fn generation_1() -> PathBuf {
@@ -19,7 +21,7 @@ pub(super) fn newest() -> PathBuf {
     python("newest", &["pydantic-ai-slim[mcp]==2.68.0", "fastmcp==4.1.2"])
 }
 
-/// The Python SDK, to be run against a server that listens.
+/// Returns the Python SDK, for a server that listens.
 pub(super) fn sdk(url: &str) -> Command {
     let mut command = Command::new(generation_1());
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/sdk_client.py")).arg("http").arg(url);
@@ -34,7 +36,7 @@ fn on_all_transports(python: &Path, script: &str) {
         command
     };
     let mut stdio = client();
-    // The SDKs give a server next to nothing of the environment.
+    // The SDKs pass few environment variables to a server.
     stdio.arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).args(["stdio", "--cache"]).arg(cache());
     if let Some(release) = release() {
         stdio.args(["--pyodide", &release]);
@@ -47,7 +49,7 @@ fn on_all_transports(python: &Path, script: &str) {
 }
 
 #[test]
-fn the_python_sdk_of_the_first_generation_works() {
+fn python_sdk_1_works() {
     on_all_transports(&generation_1(), "sdk_client.py");
     let server = Listening::start("streamable-http-stateless", []);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/sdk_client.py");
@@ -55,7 +57,7 @@ fn the_python_sdk_of_the_first_generation_works() {
 }
 
 #[test]
-fn the_python_sdk_of_the_second_generation_works() {
+fn python_sdk_2_works() {
     on_all_transports(&generation_2(), "sdk_client.py");
 }
 
@@ -74,12 +76,12 @@ fn fastmcp_works() {
     on_all_transports(&newest(), "fastmcp_client.py");
 }
 
-/// Runs a script with the SDK of the first generation, which finds `argument` in `sys.argv`.
+/// Runs a script with version 1 of the SDK and `argument` in `sys.argv`.
 pub(crate) fn run_script(script: &str, argument: &str) {
     run(Command::new(generation_1()).arg(script).arg(argument));
 }
 
-/// Runs a script with the SDK of the second generation, over standard streams and HTTP, against a server with these options.
+/// Runs a script with version 2 of the SDK, over standard streams and HTTP, against a server with these options.
 pub(crate) fn modern_client(script: &str, options: &[&str]) {
     let client = || {
         let mut command = Command::new(generation_2());

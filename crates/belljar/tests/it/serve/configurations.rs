@@ -1,4 +1,4 @@
-//! What `belljar config` prints, read as each client reads it.
+//! The output of `belljar config`, parsed as each client parses it.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ fn printed(client: &str) -> String {
     run.stdout
 }
 
-/// What a program makes of a configuration.
+/// Returns the output of a program that parses a configuration.
 fn read_by(command: &mut Command, configuration: &str) -> String {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(configuration.as_bytes()).unwrap();
@@ -25,7 +25,7 @@ fn read_by(command: &mut Command, configuration: &str) -> String {
 }
 
 #[test]
-fn the_formats_of_json_have_the_entry_in_its_place() {
+fn json_formats_have_the_entry_in_the_right_place() {
     for (client, place) in [
         ("claude-desktop", "/mcpServers/belljar"),
         ("cursor", "/mcpServers/belljar"),
@@ -55,7 +55,7 @@ fn codex_reads_toml_and_goose_reads_yaml() {
 }
 
 #[test]
-fn claude_code_is_told_by_a_command_line() {
+fn claude_code_is_configured_by_a_command_line() {
     let script = format!("claude() {{ printf '%s\\n' \"$@\"; }}\n{}", printed("claude-code"));
     let words = read_by(Command::new("sh").arg("-c").arg(script), "");
     assert_eq!(words.lines().collect::<Vec<_>>(), ["mcp", "add", "belljar", "--", &program(), "stdio"]);
@@ -63,7 +63,7 @@ fn claude_code_is_told_by_a_command_line() {
 
 #[test]
 fn pydantic_ai_runs_the_code_that_is_printed() {
-    // The model is one that needs no account.
+    // The model needs no account.
     let code = printed("pydantic-ai").replace("openai:gpt-5", "test");
     let code = format!("{code}\nprint(server.client.transport.command, *server.client.transport.args)");
     let words = read_by(Command::new(newest()).args(["-W", "ignore", "-"]), &code);

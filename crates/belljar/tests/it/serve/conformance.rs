@@ -1,13 +1,15 @@
-//! The official conformance suite for servers: both sets of requirements, every check that is scored, against a server of
-//! the suite's own fixtures on our transports; and what fits of it against `belljar` itself.
+//! The official conformance suite for servers: every scored check of both revisions against a server with the suite's
+//! fixtures on Belljar's transports, and the checks without fixtures against `belljar` itself.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use super::fetched::{conformance_suite, run};
+use belljar_testing::install::run;
+
+use super::fetched::conformance_suite;
 use super::http::Listening;
 
-/// The server of fixtures; killed when dropped.
+/// The server with the suite's fixtures. It is killed when dropped.
 struct Fixtures {
     child: Child,
     url: String,
@@ -15,7 +17,7 @@ struct Fixtures {
 
 impl Fixtures {
     fn start() -> Self {
-        // Cargo builds the examples along with the tests, next to their directory.
+        // Cargo builds the examples with the tests, next to their directory.
         let tests = std::env::current_exe().unwrap();
         let server = tests.ancestors().nth(2).unwrap().join("examples/conformance_server");
         assert!(server.exists(), "{} is not there: run `cargo test --workspace`", server.display());
@@ -32,7 +34,7 @@ impl Drop for Fixtures {
     }
 }
 
-/// Runs the suite with these arguments; what it says in the end.
+/// Runs the suite with these arguments and returns its summary.
 fn suite(url: &str, arguments: &[&str]) -> String {
     let suite = conformance_suite();
     let results = tempfile::tempdir().unwrap();
@@ -44,7 +46,7 @@ fn suite(url: &str, arguments: &[&str]) -> String {
         .arg(results.path()))
 }
 
-/// How many checks passed.
+/// Returns the number of checks that passed.
 fn passed(text: &str) -> usize {
     let line = text.lines().rev().find_map(|line| line.strip_prefix("Total: "));
     let number = line.and_then(|line| line.split(' ').next()?.parse().ok());
@@ -53,7 +55,7 @@ fn passed(text: &str) -> usize {
 
 fn requirements(revision: &str, least: usize) {
     let server = Fixtures::start();
-    // The status is that of what is scored. Extensions, and scenarios younger than the revision, are run beside it.
+    // The status depends on scored checks only. Extensions, and scenarios newer than the revision, run as well.
     let text = suite(&server.url, &["--requirements", revision]);
     assert!(passed(&text) >= least, "{text}");
 }
@@ -69,7 +71,7 @@ fn the_requirements_of_2026_07_28_are_met() {
 }
 
 #[test]
-fn what_needs_no_fixtures_holds_for_belljar_itself() {
+fn conformance_checks_without_fixtures_pass_for_belljar() {
     let server = Listening::start("streamable-http", ["--no-install"]);
     for (revision, scenarios) in [
         (

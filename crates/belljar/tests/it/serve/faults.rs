@@ -1,4 +1,4 @@
-//! Clients that do wrong, and servers that are killed.
+//! Faulty clients, and servers that are killed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::http::{Listening, call, hello};
-use super::wire::Wire;
 use crate::harness::{Belljar, cache};
+use crate::wire::Wire;
 
 #[test]
-fn what_is_no_message_is_answered_and_the_next_message_is_heard() {
+fn invalid_message_gets_an_error_and_the_next_is_handled() {
     let mut wire = Wire::start(["--no-install"]);
     for line in [&b"{\"jsonrpc\": \"2.0\", \"id\": 1, \"meth\n"[..], b"\xff\xfe not UTF-8\n", b"[]\n", b"\n", b"42\n"] {
         wire.write(line);
@@ -44,9 +44,9 @@ fn a_killed_server_leaves_the_cache_whole() {
 }
 
 #[test]
-fn a_server_that_was_killed_while_it_installed_is_none_the_worse() {
+fn server_killed_during_installation_recovers() {
     let own = tempfile::tempdir().unwrap();
-    // A copy of the warm cache: compiling CPython again would take a while.
+    // A copy of the warm cache, so that CPython is not compiled again.
     crate::packages::copy_warm_cache(cache(), own.path());
     let start = || Wire::spawn(Belljar::with_cache(own.path()).arg("stdio").into_command());
     let code = "import six\nsix.PY3";
@@ -64,7 +64,7 @@ fn a_server_that_was_killed_while_it_installed_is_none_the_worse() {
 }
 
 #[test]
-fn half_a_message_and_then_nothing_is_the_end() {
+fn incomplete_message_at_end_of_input_ends_the_server() {
     let mut wire = Wire::start(["--no-install"]);
     wire.write(b"{\"jsonrpc\": \"2.0\", \"id\": 5, \"method\": \"tools/ca");
     wire.end_input();
@@ -73,7 +73,7 @@ fn half_a_message_and_then_nothing_is_the_end() {
 }
 
 #[test]
-fn requests_that_break_off_or_are_no_messages_leave_the_server_alive() {
+fn broken_http_requests_leave_the_server_running() {
     for (command, path) in [("streamable-http", "/mcp"), ("streamable-http-stateless", "/mcp"), ("sse", "/messages/")] {
         let server = Listening::start(command, ["--no-install"]);
         let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
@@ -90,7 +90,7 @@ fn requests_that_break_off_or_are_no_messages_leave_the_server_alive() {
 }
 
 #[test]
-fn code_ends_with_the_stream_of_its_client() {
+fn code_stops_when_the_client_disconnects() {
     let server = Listening::start("sse", ["--no-install"]);
     let mut stream = server.open("GET", "/sse", &[], "");
     let mut heard = String::new();
@@ -121,7 +121,7 @@ fn code_ends_with_the_stream_of_its_client() {
     drop(stream);
     let begin = Instant::now();
     while !server.send("GET", "/metrics", &[], "").1.contains("belljar_live_interpreters 0") {
-        // Seen at the next keep-alive, at the latest.
+        // The server notices at the next keep-alive, at the latest.
         assert!(begin.elapsed() < Duration::from_secs(40), "the code still runs");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -134,7 +134,7 @@ fn resident_kilobytes(process: u32) -> u64 {
 }
 
 #[test]
-fn who_connects_and_asks_nothing_is_not_kept() {
+fn idle_connections_are_closed() {
     const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let server = Listening::start("streamable-http", []);
     let connect = |said: &[u8]| {
@@ -151,7 +151,7 @@ fn who_connects_and_asks_nothing_is_not_kept() {
     let mut answers = [0; 1000];
     let read = ask_again.read(&mut answers).unwrap();
     assert!(answers[..read].starts_with(b"HTTP/1.1 200"));
-    // Who has asked is still there, and so is the server for others.
+    // A connection with requests stays open, and the server accepts others.
     ask_again.write_all(REQUEST).unwrap();
     let read = ask_again.read(&mut answers).unwrap();
     assert!(answers[..read].starts_with(b"HTTP/1.1 200"));

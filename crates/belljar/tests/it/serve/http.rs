@@ -1,4 +1,4 @@
-//! The transports over HTTP: who is let in, how much, and how they end.
+//! The transports over HTTP: access, limits and shutdown.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Belljar, Run};
 
-/// A server process that listens; killed when dropped.
+/// A server process that listens. It is killed when dropped.
 pub(crate) struct Listening {
     pub(crate) child: Child,
     /// `http://127.0.0.1:PORT/mcp`, or `/sse`.
@@ -23,14 +23,14 @@ impl Listening {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.next().unwrap().unwrap();
-        // Read on, or the server would fill the pipe.
+        // Reads on, or the server would fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
         let address = url.split('/').nth(2).unwrap().to_owned();
         Self { child, url, address }
     }
 
-    /// Sends one request with these headers beside the usual ones; the status and the rest.
+    /// Sends one request with these additional headers and returns the status and the rest of the response.
     pub(super) fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         self.send_bytes(method, path, headers, body.as_bytes())
     }
@@ -43,12 +43,12 @@ impl Listening {
         (status.unwrap_or_else(|| panic!("{text}")), text)
     }
 
-    /// Sends a request and leaves its answer to be read.
+    /// Sends a request and returns the stream of its response.
     pub(super) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         self.open_for(method, path, headers, body.as_bytes(), body.len())
     }
 
-    /// The same with a body that is to be so many bytes long.
+    /// Sends a request whose header announces a body of `length` bytes.
     pub(super) fn open_for(
         &self,
         method: &str,
@@ -66,7 +66,7 @@ impl Listening {
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        // A server that refuses a long body does not read it to its end.
+        // A server that refuses a long body does not read all of it.
         let _ = stream.write_all(&[head.as_bytes(), b"\r\n", body].concat());
         stream
     }
@@ -76,7 +76,7 @@ impl Listening {
         self.send("POST", "/mcp", &[&usual[..], headers].concat(), &message.to_string())
     }
 
-    /// Asks it to end, as a service manager does.
+    /// Sends SIGTERM, as a service manager does.
     pub(super) fn terminate(&self) {
         let status = std::process::Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         assert!(status.success());
@@ -85,7 +85,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Fails where it has ended already.
+        // Fails if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -118,7 +118,7 @@ fn web_pages_and_other_names_are_refused_on_every_transport() {
 }
 
 #[test]
-fn a_token_is_needed_where_one_is_set() {
+fn configured_token_is_required() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
     std::fs::write(&file, "one\ntwo\n").unwrap();
@@ -130,7 +130,7 @@ fn a_token_is_needed_where_one_is_set() {
 }
 
 #[test]
-fn beyond_this_machine_it_does_not_listen_without_saying_who_may_come() {
+fn non_loopback_address_requires_authentication() {
     let refused = |arguments: &[&str]| -> Run {
         Belljar::new().arg("sse").args(["--host", "0.0.0.0", "--port", "0"]).args(arguments).run()
     };
@@ -138,7 +138,7 @@ fn beyond_this_machine_it_does_not_listen_without_saying_who_may_come() {
     assert_eq!(run.status, Some(2), "{run:?}");
     assert!(run.stderr.contains("--auth-token-file") && run.stderr.contains("--insecure-no-auth"), "{run:?}");
     let run = refused(&["--auth-token-file", "/nonexistent"]);
-    assert!(run.stderr.contains("cannot read /nonexistent"), "{run:?}");
+    assert!(run.stderr.contains("failed to read /nonexistent"), "{run:?}");
     let server = Listening::start("streamable-http", ["--host", "0.0.0.0", "--insecure-no-auth", "--no-install"]);
     assert!(server.address.starts_with("0.0.0.0:"), "{}", server.address);
 }
@@ -164,7 +164,7 @@ fn more_sessions_than_allowed_are_refused() {
     first.read_exact(&mut start).unwrap();
     assert_eq!(server.send("GET", "/sse", &[], "").0, 503);
     drop(first);
-    // The place is free when the server has seen that the client is gone: at its next keep-alive, at the latest.
+    // The server notices the disconnection at its next keep-alive, at the latest, and then admits another session.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(40) {
         let mut next = server.open("GET", "/sse", &[], "");
@@ -192,7 +192,7 @@ fn calls_are_counted() {
 }
 
 #[test]
-fn told_to_end_it_answers_what_it_was_asked_first() {
+fn termination_answers_running_requests_first() {
     let mut server = Listening::start("streamable-http-stateless", ["--no-install"]);
     assert_eq!(server.post(&[], &call("1")).0, 200);
     let (status, text) = std::thread::scope(|scope| {
@@ -206,7 +206,7 @@ fn told_to_end_it_answers_what_it_was_asked_first() {
 }
 
 #[test]
-fn code_whose_client_is_gone_is_stopped() {
+fn http_server_stops_code_of_disconnected_clients() {
     let server = Listening::start("streamable-http", ["--no-install"]);
     assert_eq!(server.post(&[], &hello()).0, 200);
     let mut message = call("while True: pass");
@@ -241,7 +241,7 @@ fn code_whose_client_is_gone_is_stopped() {
 }
 
 #[test]
-fn a_thousand_sessions_that_are_left_behind_end_by_themselves() {
+fn thousand_abandoned_sessions_expire() {
     let server = Listening::start("streamable-http", ["--no-install", "--idle", "1", "--max-sessions", "1000"]);
     let resident = || {
         let (_, text) = server.send("GET", "/metrics", &[], "");
@@ -255,7 +255,7 @@ fn a_thousand_sessions_that_are_left_behind_end_by_themselves() {
         std::thread::sleep(Duration::from_secs(4));
         resident()
     };
-    // The allocator keeps what the first ones took, and gives it to the next: it grows less each time.
+    // The allocator reuses the memory of earlier sessions: usage grows less each time.
     let [_, second, third] = [(), (), ()].map(|()| thousand());
     assert!(third < second + (20 << 20), "{second} bytes after two thousand, {third} after three");
 }

@@ -1,14 +1,16 @@
-//! The Inspector's command line, in each of its eras, over pipes and over HTTP.
+//! The Inspector's command line in both protocol eras, over pipes and over HTTP.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::fetched::{inspector, run};
+use belljar_testing::install::run;
+
+use super::fetched::inspector;
 use super::http::Listening;
 use crate::harness::{cache, release};
 
-/// Runs one method and reads the answer. `server` is an entry of a client's configuration.
+/// Runs one method and returns the result. `server` is an entry of a client's configuration.
 fn ask(server: &Value, era: &str, method: &[&str]) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let configuration = directory.path().join("servers.json");
@@ -19,7 +21,7 @@ fn ask(server: &Value, era: &str, method: &[&str]) -> Value {
     command.arg("--config").arg(configuration).args(["--server", "belljar", "--protocol-era", era]).args(method);
     let text = run(command.env("MCP_INSPECTOR_SECRET_STORE", "memory"));
     let start = text.find('{').unwrap_or_else(|| panic!("no JSON: {text}"));
-    // What it says on standard error comes after that.
+    // Its standard error follows the JSON.
     let answer = serde_json::Deserializer::from_str(&text[start..]).into_iter().next();
     answer.unwrap().unwrap_or_else(|error| panic!("{error}: {text}"))
 }
@@ -43,13 +45,13 @@ fn works(server: &Value) {
 }
 
 #[test]
-fn it_works_over_http() {
+fn inspector_works_over_http() {
     let server = Listening::start("streamable-http", ["--no-install"]);
     works(&json!({ "type": "streamable-http", "url": server.url }));
 }
 
 #[test]
-fn it_works_over_pipes() {
+fn inspector_works_over_pipes() {
     let mut arguments =
         vec!["stdio".to_owned(), "--no-install".into(), "--cache".into(), cache().display().to_string()];
     arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));

@@ -1,8 +1,8 @@
-//! Nothing of one call is seen by another.
+//! Isolation between calls.
 
 use serde_json::json;
 
-use super::wire::{Wire, text};
+use crate::wire::{Wire, text};
 
 #[test]
 fn calls_share_no_state() {
@@ -36,7 +36,7 @@ fn concurrent_calls_keep_their_output_apart() {
 }
 
 #[test]
-fn random_numbers_are_each_calls_own() {
+fn calls_have_independent_random_numbers() {
     let mut wire = Wire::start(["--no-install"]);
     let [one, other] = [(), ()].map(|()| wire.run("import random, uuid\n[random.random(), str(uuid.uuid4())]"));
     assert_ne!(one, other);

@@ -1,27 +1,20 @@
-//! What a server leaves behind when it ends: nothing.
+//! Removal of all temporary files at the end of a server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::wire::{Wire, text};
-use crate::harness::Belljar;
-
-/// What is in a folder for temporary things.
-pub(crate) fn left(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-    entries.map(|name| name.to_string_lossy().into_owned()).collect()
-}
+use crate::harness::{Belljar, names_in};
+use crate::wire::{Wire, text};
 
 fn told_to_end(child: &Child) {
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
 }
 
-/// A server of sessions with one in it, and the folder of its temporary things.
+/// Starts a server with one session, and returns it with the folder of its temporary files.
 fn server() -> (Wire, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let belljar = Belljar::new().args(["stdio", "--toolset", "interpreter"]);
@@ -31,7 +24,10 @@ fn server() -> (Wire, tempfile::TempDir) {
     wire.greet();
     let answer = text(&wire.tool("execute_code", json!({ "code": "open('secret.txt', 'w').write('x'); 6 * 7" })));
     assert!(answer.contains("42"), "{answer}");
-    assert!(!left(folder.path()).is_empty(), "sessions have their folder elsewhere, so that this test sees nothing");
+    assert!(
+        !names_in(folder.path()).is_empty(),
+        "sessions have their folder elsewhere, so that this test sees nothing"
+    );
     (wire, folder)
 }
 
@@ -40,25 +36,25 @@ fn a_server_whose_input_ends_leaves_no_files() {
     let (mut wire, folder) = server();
     wire.end_input();
     assert!(wire.child.wait().unwrap().success());
-    assert_eq!(left(folder.path()), [""; 0]);
+    assert_eq!(names_in(folder.path()), [""; 0]);
 }
 
 #[test]
-fn a_server_that_is_told_to_end_leaves_no_files() {
+fn terminated_server_leaves_no_files() {
     let (mut wire, folder) = server();
     told_to_end(&wire.child);
     assert!(wire.child.wait().unwrap().success());
-    assert_eq!(left(folder.path()), [""; 0]);
+    assert_eq!(names_in(folder.path()), [""; 0]);
 }
 
 #[test]
-fn a_cell_that_runs_to_the_end_leaves_no_files() {
+fn server_terminated_during_a_cell_leaves_no_files() {
     let (mut wire, folder) = server();
     wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": "while True: pass" } }));
     std::thread::sleep(Duration::from_secs(1));
     told_to_end(&wire.child);
     assert!(wire.child.wait().unwrap().success());
-    assert_eq!(left(folder.path()), [""; 0]);
+    assert_eq!(names_in(folder.path()), [""; 0]);
 }
 
 #[test]
@@ -70,8 +66,8 @@ fn a_server_over_http_leaves_no_files() {
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
     assert!(line.starts_with("listening on "), "{line}");
-    assert!(!left(folder.path()).is_empty());
-    // Who answers has its ears open for signals.
+    assert!(!names_in(folder.path()).is_empty());
+    // A server that responds handles signals.
     let address = line.split('/').nth(2).unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream
@@ -82,5 +78,5 @@ fn a_server_over_http_leaves_no_files() {
     assert!(answer.ends_with("ok\n"), "{answer}");
     told_to_end(&running.child);
     assert_eq!(running.wait().status, Some(0));
-    assert_eq!(left(folder.path()), [""; 0]);
+    assert_eq!(names_in(folder.path()), [""; 0]);
 }

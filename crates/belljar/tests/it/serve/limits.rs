@@ -1,8 +1,8 @@
-//! Limits are answers with a name, and keep what was written before.
+//! Limits are reported by name, with the output written before.
 
 use serde_json::json;
 
-use super::wire::{Wire, text};
+use crate::wire::{Wire, text};
 
 #[test]
 fn time_is_limited_by_the_call_and_by_the_server() {
@@ -30,7 +30,7 @@ fn output_and_memory_are_limited() {
 }
 
 #[test]
-fn code_that_ends_its_process_ends_only_itself() {
+fn exit_of_code_leaves_the_server_running() {
     let mut wire = Wire::start(["--no-install"]);
     for (code, wanted) in [
         ("import sys; sys.exit(3)", "SystemExit: 3"),
@@ -52,7 +52,7 @@ fn code_that_ends_its_process_ends_only_itself() {
 }
 
 #[test]
-fn who_comes_when_all_are_busy_is_told_so() {
+fn call_beyond_the_limit_gets_a_busy_error() {
     let mut wire = Wire::start(["--no-install", "--max-concurrency", "1", "--max-queue", "1"]);
     wire.run("1");
     let ids: Vec<_> =

@@ -1,15 +1,15 @@
-//! The MCP server, spoken to as clients do: raw messages, and clients that others wrote.
+//! The MCP server, used by raw messages and by clients that others wrote.
 
 mod answers;
 pub(crate) mod clients;
 mod configurations;
 mod conformance;
 mod faults;
-pub(crate) mod fetched;
+mod fetched;
 pub(crate) mod http;
 mod inspector;
 mod isolation;
-pub(crate) mod leavings;
+mod leavings;
 mod limits;
 mod notifications;
 mod oauth;
@@ -19,4 +19,3 @@ mod pages;
 mod resuming;
 mod stdio;
 mod tls;
-pub(crate) mod wire;

@@ -1,23 +1,23 @@
-//! What clients hear while code runs, and that they can end it.
+//! Notifications while code runs, and cancellation.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::wire::{Wire, text};
+use crate::wire::{Wire, text};
 
 const LOG: &str = "notifications/message";
 const PROGRESS: &str = "notifications/progress";
 
 #[test]
-fn nothing_is_logged_until_a_level_is_set() {
+fn no_log_messages_before_a_level_is_set() {
     let mut wire = Wire::start(["--no-install"]);
     wire.run("print('hi')");
     assert!(wire.heard.is_empty(), "{:?}", wire.heard);
 }
 
 #[test]
-fn lines_come_while_the_code_runs() {
+fn output_lines_are_sent_while_code_runs() {
     let mut wire = Wire::start(["--no-install"]);
     wire.ask("logging/setLevel", json!({ "level": "info" }));
     let id = wire.send_call(json!({ "python_code": "
@@ -36,7 +36,7 @@ time.sleep(30)
 }
 
 #[test]
-fn levels_below_the_one_that_was_set_are_silent() {
+fn messages_below_the_set_level_are_not_sent() {
     let mut wire = Wire::start(["--no-install"]);
     wire.ask("logging/setLevel", json!({ "level": "warning" }));
     wire.run("import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c', end='', file=sys.stderr)\n1 / 0");
@@ -67,8 +67,8 @@ for done in range(0, 11):
 }
 
 #[test]
-fn cancelling_ends_the_code_at_once() {
-    // One at a time: the next call begins only when the first has let go of its thread.
+fn cancellation_stops_code() {
+    // With one thread, the next call starts only when the first has released it.
     let mut wire = Wire::start(["--no-install", "--max-concurrency", "1"]);
     wire.ask("logging/setLevel", json!({ "level": "info" }));
     let id = wire.send_call(json!({ "python_code": "print('go', flush=True)\nwhile True: pass" }));

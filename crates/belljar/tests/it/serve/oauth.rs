@@ -1,4 +1,4 @@
-//! Tokens of an OAuth issuer. The issuer is a small server of the test's own, its keys and signatures are real.
+//! Tokens of an OAuth issuer. The issuer is a small server in the test; its keys and signatures are real.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -43,7 +43,7 @@ impl Key {
         Self::Ed(Ed25519KeyPair::generate().unwrap())
     }
 
-    /// What is published of it.
+    /// Returns the public key as a JWK.
     fn public(&self, id: &str) -> Value {
         match self {
             Self::Rsa(key) => {
@@ -75,7 +75,7 @@ impl Key {
         }
     }
 
-    /// A token with this header and these claims.
+    /// Returns a token with this header and these claims.
     fn token(&self, id: &str, algorithm: &str, claims: &Value) -> String {
         let header = json!({ "alg": algorithm, "kid": id, "typ": "at+jwt" });
         let message = format!("{}.{}", base64(header.to_string()), base64(claims.to_string()));
@@ -83,7 +83,7 @@ impl Key {
     }
 }
 
-/// An issuer that listens on this machine until the tests end.
+/// An issuer that listens on a loopback address until the tests end.
 struct Issuer {
     url: String,
     keys: Arc<Mutex<Vec<Value>>>,
@@ -95,7 +95,7 @@ impl Issuer {
         Self::start_as(keys, None)
     }
 
-    /// One that says of itself to be `name`.
+    /// Starts an issuer whose metadata name `name` as the issuer.
     fn start_as(keys: Vec<Value>, name: Option<&str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -119,7 +119,7 @@ impl Issuer {
                 let status = if answer.is_some() { "200 OK" } else { "404 Not Found" };
                 let body = answer.unwrap_or_default().to_string();
                 let length = body.len();
-                // Who asked may be gone.
+                // The client may have disconnected.
                 let _ = write!(
                     stream,
                     "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -129,7 +129,7 @@ impl Issuer {
         issuer
     }
 
-    /// Claims that are good for half an hour.
+    /// Returns claims that are valid for half an hour.
     fn claims(&self) -> Value {
         json!({ "iss": self.url, "aud": "belljar", "sub": "alice", "iat": now(), "exp": now() + 1800 })
     }
@@ -163,9 +163,9 @@ fn ask(server: &Listening, token: &str) -> (u16, String) {
 }
 
 #[test]
-fn every_kind_of_key_is_taken() {
+fn every_key_type_is_accepted() {
     let (rsa, ec, ed) = (Key::rsa(), Key::ec(), Key::ed());
-    // Keys of kinds that nobody knows are passed over.
+    // Keys of unknown types are ignored.
     let strange = json!({ "kty": "ABC", "kid": "strange" });
     let issuer = Issuer::start(vec![strange, rsa.public("r"), ec.public("e"), ed.public("d")]);
     let server = issuer.server();
@@ -182,7 +182,7 @@ fn every_kind_of_key_is_taken() {
 }
 
 #[test]
-fn who_bears_no_token_is_told_where_to_get_one() {
+fn missing_token_response_names_the_issuer() {
     let issuer = Issuer::start(Vec::new());
     for (command, path) in [("streamable-http", "/mcp"), ("streamable-http-stateless", "/mcp"), ("sse", "/sse")] {
         let server = issuer.server_of(command);
@@ -204,7 +204,7 @@ fn who_bears_no_token_is_told_where_to_get_one() {
 }
 
 #[test]
-fn an_audience_that_is_an_address_is_the_resource() {
+fn audience_that_is_a_url_is_the_resource() {
     let arguments =
         ["--oauth-issuer", "https://issuer.example", "--oauth-audience", "https://mcp.example/mcp", "--no-install"];
     let server = Listening::start("streamable-http", arguments);
@@ -215,7 +215,7 @@ fn an_audience_that_is_an_address_is_the_resource() {
 }
 
 #[test]
-fn tokens_that_are_not_good_are_refused_with_the_reason() {
+fn invalid_tokens_are_refused_with_the_reason() {
     let (rsa, ec, other) = (Key::rsa(), Key::ec(), Key::ec());
     let secret = {
         let mut key = ec.public("secret");
@@ -231,34 +231,34 @@ fn tokens_that_are_not_good_are_refused_with_the_reason() {
     let with = |changes| ec.token("e", "ES256", &issuer.claims_with(changes));
     let admin = base64(issuer.claims_with(json!({ "sub": "admin" })).to_string());
     for (token, reason) in [
-        (with(json!({ "aud": "another" })), "it is made out for another audience"),
+        (with(json!({ "aud": "another" })), "it is for another audience"),
         (with(json!({ "aud": null })), "it lacks one of the claims"),
-        (with(json!({ "iss": "https://issuer.example" })), "it is another issuer's"),
+        (with(json!({ "iss": "https://issuer.example" })), "it is from another issuer"),
         (with(json!({ "iss": null })), "it lacks one of the claims"),
         (with(json!({ "exp": now() - 120 })), "it has expired"),
         (with(json!({ "exp": null })), "it lacks one of the claims"),
         (with(json!({ "sub": null })), "it lacks one of the claims"),
-        (with(json!({ "sub": "" })), "it does not say whose it is"),
+        (with(json!({ "sub": "" })), "its claim sub is empty"),
         (with(json!({ "nbf": now() + 600 })), "it is not valid yet"),
-        (other.token("e", "ES256", &issuer.claims()), "its signature is wrong"),
-        (format!("{header}.{admin}.{signature}"), "its signature is wrong"),
-        (format!("{header}.{claims}."), "its signature is wrong"),
-        (format!("{none}.{claims}."), "it is no signed JWT"),
-        (format!("{none}.{claims}.{signature}"), "it is no signed JWT"),
-        (ec.token("e", "HS256", &issuer.claims()), "of a kind that is not taken"),
+        (other.token("e", "ES256", &issuer.claims()), "its signature is not valid"),
+        (format!("{header}.{admin}.{signature}"), "its signature is not valid"),
+        (format!("{header}.{claims}."), "its signature is not valid"),
+        (format!("{none}.{claims}."), "it is not a signed JWT"),
+        (format!("{none}.{claims}.{signature}"), "it is not a signed JWT"),
+        (ec.token("e", "HS256", &issuer.claims()), "its signature algorithm is not accepted"),
         (rsa.token("e", "RS256", &issuer.claims()), "a key that is not the issuer's"),
         (ec.token("r", "ES256", &issuer.claims()), "a key that is not the issuer's"),
         (ec.token("unknown", "ES256", &issuer.claims()), "a key that is not the issuer's"),
         (ec.token("secret", "ES256", &issuer.claims()), "a key that is not the issuer's"),
-        ("nonsense".into(), "it is no signed JWT"),
-        ("a.b.c".into(), "it is no signed JWT"),
+        ("nonsense".into(), "it is not a signed JWT"),
+        ("a.b.c".into(), "it is not a signed JWT"),
         ("x".repeat(20_000), "it is too long"),
     ] {
         let (status, text) = ask(&server, &token);
         assert_eq!(status, 401, "{token}: {text}");
         assert!(text.contains("error=\"invalid_token\"") && text.contains(reason), "{reason}: {text}");
     }
-    // Whoever sends nonsense does not make the server ask the issuer each time.
+    // Invalid tokens do not make the server ask the issuer each time.
     assert!(issuer.asked.load(Ordering::Relaxed) <= 8, "{}", issuer.asked.load(Ordering::Relaxed));
 }
 
@@ -280,7 +280,7 @@ fn a_new_key_is_found_and_an_old_one_ends() {
 }
 
 #[test]
-fn an_issuer_that_cannot_be_asked_lets_nobody_in() {
+fn unreachable_issuer_refuses_all_tokens() {
     let key = Key::ec();
     let impostor = Issuer::start_as(vec![key.public("1")], Some("https://issuer.example"));
     let server = impostor.server();
@@ -292,7 +292,7 @@ fn an_issuer_that_cannot_be_asked_lets_nobody_in() {
 }
 
 #[test]
-fn a_session_belongs_to_whoever_opened_it() {
+fn session_belongs_to_the_subject_that_opened_it() {
     let key = Key::ec();
     let issuer = Issuer::start(vec![key.public("1")]);
     let server = issuer.server();
@@ -309,7 +309,7 @@ fn a_session_belongs_to_whoever_opened_it() {
 }
 
 #[test]
-fn a_session_of_server_sent_events_belongs_to_whoever_opened_it() {
+fn sse_session_belongs_to_the_subject_that_opened_it() {
     let key = Key::ec();
     let issuer = Issuer::start(vec![key.public("1")]);
     let server = issuer.server_of("sse");
@@ -327,7 +327,7 @@ fn a_session_of_server_sent_events_belongs_to_whoever_opened_it() {
 }
 
 #[test]
-fn options_that_cannot_be_safe_are_refused() {
+fn unsafe_oauth_options_are_refused() {
     for (arguments, wanted) in [
         (&["--oauth-issuer", "https://issuer.example"][..], "--oauth-audience"),
         (&["--oauth-issuer", "http://issuer.example", "--oauth-audience", "x"], "must be an https:// address"),

@@ -1,4 +1,4 @@
-//! The client library, and `belljar call`, against Belljar itself: each transport, both eras.
+//! The client library and `belljar call` against Belljar itself, on each transport and in both protocol eras.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use serde_json::json;
 use super::http::Listening;
 use crate::harness::{Belljar, cache, release};
 
-const PATIENT: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The arguments of `belljar stdio`, whose child gets next to nothing of the environment.
+/// Returns the arguments of `belljar stdio`, whose process gets few environment variables.
 fn stdio_arguments() -> Vec<String> {
     let mut arguments = vec!["stdio".to_owned(), "--cache".to_owned(), cache().display().to_string()];
     if let Some(release) = release() {
@@ -23,12 +23,12 @@ fn stdio_arguments() -> Vec<String> {
     arguments
 }
 
-/// Runs code over one connection: what it prints, what it gives, what it does wrong, and what becomes of code that is given up.
+/// Runs code over one connection and checks output, values, errors and cancellation.
 fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServer) {
     let log = Arc::<Mutex<Vec<String>>>::default();
     let lines = log.clone();
     let server = server
-        .timeout(PATIENT)
+        .timeout(START_TIMEOUT)
         .log_level(LogLevel::Info)
         .log_handler(move |message| lines.lock().unwrap().push(message.text()));
     let server = build(server);
@@ -49,11 +49,11 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
         assert_eq!(*log.lock().unwrap(), ["hi"]);
         assert!(*steps.lock().unwrap() > 0);
 
-        // Code that goes wrong is something that a model can mend.
+        // An error in the code is an error that a model can correct.
         let outcome = server.direct_call_tool("run_python_code", json!({"python_code": "1 / 0"})).await.unwrap();
         assert!(outcome.to_text().contains("ZeroDivisionError"), "{outcome:?}");
 
-        // Given up, it is stopped, and the connection serves on.
+        // A call that is dropped is stopped, and the connection stays usable.
         let endless = server.direct_call_tool("run_python_code", json!({"python_code": "while True: pass"}));
         tokio::time::timeout(Duration::from_secs(1), endless).await.unwrap_err();
         let calls = (0..8).map(|number| {
@@ -92,7 +92,7 @@ fn the_library_runs_code_over_server_sent_events() {
 }
 
 #[test]
-fn belljar_calls_belljar_and_shows_what_it_hears() {
+fn belljar_call_shows_output_of_a_belljar_server() {
     let stdio = format!("'{}' {}", env!("CARGO_BIN_EXE_belljar"), stdio_arguments().join(" "));
     let (http, sse) = (Listening::start("streamable-http", []), Listening::start("sse", []));
     for target in [stdio.as_str(), &http.url, &sse.url] {

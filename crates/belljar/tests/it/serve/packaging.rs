@@ -1,4 +1,4 @@
-//! What tells others how to install the server: accepted by those who read it.
+//! Packaging metadata, checked by the tools that read it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ fn read(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(packaging(name)).unwrap()).unwrap()
 }
 
-/// Has a checker look at a file of this name with this content.
+/// Runs a checker on a file with this name and content.
 fn check(name: &str, content: &Value, checker: impl FnOnce(&PathBuf) -> Command) -> (bool, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(name);
@@ -59,7 +59,7 @@ fn the_registrys_entry_is_valid() {
 }
 
 #[test]
-fn everything_says_the_same_version_and_name() {
+fn packaging_files_agree_on_version_and_name() {
     let version = env!("CARGO_PKG_VERSION");
     let (manifest, entry) = (read("manifest.json"), read("server.json"));
     assert_eq!([&manifest["version"], &entry["version"], &entry["packages"][0]["version"]], [version; 3]);
@@ -70,7 +70,7 @@ fn everything_says_the_same_version_and_name() {
 }
 
 #[test]
-fn the_containers_command_serves_whoever_bears_a_token() {
+fn container_command_serves_clients_with_a_token() {
     let dockerfile = std::fs::read_to_string(packaging("../Dockerfile")).unwrap();
     let line = dockerfile.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
     let words: Vec<String> = serde_json::from_str(line).unwrap();

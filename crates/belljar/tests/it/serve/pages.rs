@@ -1,4 +1,4 @@
-//! Web pages that talk to the server: what browsers ask first, and what they are told.
+//! Web pages that use the server: preflight requests and CORS headers.
 
 use super::http::{Listening, hello};
 
@@ -10,7 +10,7 @@ fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn an_allowed_page_may_ask_send_and_read() {
+fn allowed_origin_may_preflight_send_and_read() {
     for (command, path) in [("streamable-http", "/mcp"), ("streamable-http-stateless", "/mcp"), ("sse", "/sse")] {
         let server = Listening::start(command, ["--no-install", "--allow-origin", "https://app.example"]);
         let asked = [
@@ -36,7 +36,7 @@ fn an_allowed_page_may_ask_send_and_read() {
 }
 
 #[test]
-fn other_pages_are_told_nothing() {
+fn other_origins_get_no_cors_headers() {
     let server = Listening::start("streamable-http", ["--no-install", "--allow-origin", "https://app.example"]);
     for origin in ["https://evil.example", "https://app.example.evil.example", "null", "*"] {
         let asked = [("Origin", origin), ("Access-Control-Request-Method", "POST")];
@@ -46,7 +46,7 @@ fn other_pages_are_told_nothing() {
 }
 
 #[test]
-fn a_page_asks_without_a_token_and_learns_that_one_is_needed() {
+fn preflight_needs_no_token_but_requests_do() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
     std::fs::write(&file, "secret\n").unwrap();
@@ -57,6 +57,6 @@ fn a_page_asks_without_a_token_and_learns_that_one_is_needed() {
     assert_eq!(status, 204);
     let (status, text) = server.post(&[PAGE], &hello());
     assert_eq!((status, header(&text, "access-control-allow-origin")), (401, Some("https://app.example")), "{text}");
-    // What only looks like a browser's question is none, and needs a token.
+    // A request that only resembles a preflight needs a token.
     assert_eq!(server.send("OPTIONS", "/mcp", &[PAGE], "").0, 401);
 }

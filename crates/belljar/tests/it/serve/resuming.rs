@@ -1,4 +1,4 @@
-//! Streams that clients come back to after their connection broke (`Last-Event-ID`).
+//! Resumption of streams after a broken connection (`Last-Event-ID`).
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::http::{Listening, call, hello};
 
-/// A client's session, and its requests' headers.
+/// A client's session and the headers of its requests.
 struct Session {
     server: Listening,
     id: String,
@@ -29,7 +29,7 @@ impl Session {
         session
     }
 
-    /// Sends a request and leaves its stream open.
+    /// Sends a request and returns its open stream.
     fn begin(&self, message: &Value) -> Events {
         let headers = [
             ("Content-Type", "application/json"),
@@ -39,14 +39,14 @@ impl Session {
         Events::new(self.server.open("POST", "/mcp", &headers, &message.to_string()))
     }
 
-    /// Comes back for what was sent after an event.
+    /// Requests the events after the event `last`.
     fn resume(&self, last: &str) -> Events {
         let headers = [("Accept", "text/event-stream"), ("Mcp-Session-Id", &self.id), ("Last-Event-ID", last)];
         Events::new(self.server.open("GET", "/mcp", &headers, ""))
     }
 }
 
-/// Events of one stream, as they come.
+/// The events of one stream, as they arrive.
 struct Events {
     stream: TcpStream,
     text: String,
@@ -69,11 +69,11 @@ impl Events {
         count > 0
     }
 
-    /// Waits until the stream has said this.
+    /// Waits until the stream contains this text.
     fn wait_for(&mut self, text: &str) {
         let mut looked_at = 0;
         while !self.text[looked_at..].contains(text) {
-            // What is long is not looked through again and again.
+            // Does not search a long stream from its beginning each time.
             looked_at = self.text.floor_char_boundary(self.text.len().saturating_sub(text.len()));
             assert!(self.read(), "the stream ended without {text:?}: {}", self.text);
         }
@@ -84,7 +84,7 @@ impl Events {
         self.text
     }
 
-    /// The id of the last event so far.
+    /// Returns the ID of the last event so far.
     fn last_id(&mut self) -> String {
         let ids = |text: &str| {
             text.lines().filter_map(|line| line.strip_prefix("id:")).next_back().map(|id| id.trim().to_owned())
@@ -105,19 +105,19 @@ fn slow_call() -> Value {
 }
 
 #[test]
-fn an_answer_is_had_by_whoever_comes_back_for_it() {
+fn reconnecting_client_gets_the_answer() {
     let session = Session::open(&[]);
     let mut stream = session.begin(&slow_call());
     let first = stream.last_id();
     stream.wait_for("running");
     drop(stream);
-    // While the code still runs.
+    // Resumes while the code still runs.
     let text = session.resume(&first).rest();
     assert!(text.contains("running") && text.contains("the answer"), "{text}");
-    // And after the answer was sent to somebody: it may not have arrived.
+    // Resumes after the answer was sent, since it may not have arrived.
     let text = session.resume(&first).rest();
     assert!(text.contains("running") && text.contains("the answer"), "{text}");
-    // What was seen does not come again.
+    // Events before the given one are not repeated.
     let mut again = session.resume(&first);
     again.wait_for("the answer");
     let last = again.last_id();
@@ -126,14 +126,14 @@ fn an_answer_is_had_by_whoever_comes_back_for_it() {
 }
 
 #[test]
-fn the_stream_of_a_session_is_come_back_to() {
+fn session_stream_can_be_resumed() {
     let session = Session::open(&[]);
     let level = json!({ "jsonrpc": "2.0", "id": 7, "method": "logging/setLevel", "params": { "level": "info" } });
     session.begin(&level).wait_for("\"id\":7");
-    session.begin(&call("print('nobody listens')")).wait_for("\"id\":2");
-    // "0" is where the stream begins.
+    session.begin(&call("print('no stream is open')")).wait_for("\"id\":2");
+    // "0" is the beginning of the stream.
     let mut stream = session.resume("0");
-    stream.wait_for("nobody listens");
+    stream.wait_for("no stream is open");
     let last = stream.last_id();
     session.begin(&call("print('while it is open')")).wait_for("\"id\":2");
     stream.wait_for("while it is open");
@@ -141,11 +141,11 @@ fn the_stream_of_a_session_is_come_back_to() {
     session.begin(&call("print('gone again')")).wait_for("\"id\":2");
     let mut stream = session.resume(&last);
     stream.wait_for("gone again");
-    assert!(!stream.text.contains("nobody listens") && stream.text.contains("while it is open"), "{}", stream.text);
+    assert!(!stream.text.contains("no stream is open") && stream.text.contains("while it is open"), "{}", stream.text);
 }
 
 #[test]
-fn what_is_another_sessions_or_unknown_is_an_empty_stream() {
+fn foreign_or_unknown_event_resumes_an_empty_stream() {
     let session = Session::open(&[]);
     let mut stream = session.begin(&call("'mine'"));
     stream.wait_for("mine");
@@ -157,7 +157,7 @@ fn what_is_another_sessions_or_unknown_is_an_empty_stream() {
 }
 
 #[test]
-fn what_is_kept_for_clients_that_do_not_come_back_is_bounded() {
+fn stored_events_of_absent_clients_are_bounded() {
     let session = Session::open(&["--max-output", "8MB"]);
     let resident = || {
         let (_, text) = session.server.send("GET", "/metrics", &[], "");
@@ -181,7 +181,7 @@ fn what_is_kept_for_clients_that_do_not_come_back_is_bounded() {
 #[test]
 fn a_session_does_not_end_while_a_call_runs_in_it() {
     let session = Session::open(&["--idle", "1"]);
-    // The first call waits for Python; none of them says anything for longer than a session may be idle.
+    // The first call waits for Python. Each call is silent for longer than a session may be idle.
     let (_, text) =
         session.server.post(&[("Mcp-Session-Id", &session.id)], &call("import time\ntime.sleep(3)\n'the answer'"));
     assert!(text.contains("the answer"), "{text}");

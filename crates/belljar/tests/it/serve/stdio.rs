@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::wire::{Wire, text};
+use crate::wire::{Wire, text};
 
-/// The `_meta` of a request of the modern era.
+/// Returns the `_meta` of a request of the modern era.
 fn modern(extra: serde_json::Value) -> serde_json::Value {
     let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -28,7 +28,7 @@ fn the_end_of_input_ends_the_server_after_the_answers() {
 }
 
 #[test]
-fn the_end_of_input_does_not_wait_for_ever() {
+fn end_of_input_waits_a_limited_time() {
     let mut wire = Wire::start(["--no-install"]);
     wire.send_call(json!({ "python_code": "while True: pass" }));
     std::thread::sleep(Duration::from_millis(300));
@@ -40,7 +40,7 @@ fn the_end_of_input_does_not_wait_for_ever() {
 }
 
 #[test]
-fn code_writes_nothing_onto_the_wire() {
+fn code_output_stays_off_the_stdio_transport() {
     let mut wire = Wire::start(["--no-install"]);
     let forged = r#"{"jsonrpc":"2.0","id":99,"result":{"forged":true}}"#;
     let code = format!(
@@ -54,7 +54,7 @@ fn code_writes_nothing_onto_the_wire() {
 }
 
 #[test]
-fn the_modern_era_needs_no_handshake() {
+fn modern_era_works_without_a_handshake() {
     let mut wire = Wire::silent(["--no-install"]);
     let discovered = wire.ask("server/discover", json!({ "_meta": modern(json!({})) }));
     assert!(discovered["result"]["supportedVersions"].to_string().contains("2026-07-28"), "{discovered}");

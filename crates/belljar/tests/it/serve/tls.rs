@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use super::clients;
-use super::fetched::run;
 use super::http::Listening;
 use crate::harness::Belljar;
+use belljar_testing::install::run;
 
-/// A certificate for this machine, and its key.
+/// A certificate for the loopback address, and its key.
 struct Certificate(tempfile::TempDir);
 
 impl Certificate {
@@ -37,11 +37,11 @@ impl Certificate {
 }
 
 #[test]
-fn clients_reach_it_over_tls_with_both_versions_of_http() {
+fn node_and_curl_connect_over_tls_with_http_1_and_2() {
     let certificate = Certificate::new();
     let server = certificate.server();
     assert!(server.url.starts_with("https://"), "{}", server.url);
-    // One that connects and says nothing is not waited for.
+    // A silent connection does not block others.
     let _silent = TcpStream::connect(&server.address).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/tls_client.mjs");
     run(Command::new("node").arg(script).arg(&server.url).arg(certificate.path("cert.pem")));
@@ -49,11 +49,11 @@ fn clients_reach_it_over_tls_with_both_versions_of_http() {
         let output = Command::new("curl").args(["--silent", "--max-time", "20"]).arg(&server.url).output().unwrap();
         (output.status.code(), output.stdout)
     };
-    assert_eq!(status, Some(60), "curl trusts a certificate that nobody signed");
+    assert_eq!(status, Some(60), "curl trusts an unsigned certificate");
 }
 
 #[test]
-fn the_python_sdk_reaches_it_over_tls() {
+fn python_sdk_connects_over_tls() {
     let certificate = Certificate::new();
     let server = certificate.server();
     let mut client = clients::sdk(&server.url);
@@ -61,14 +61,14 @@ fn the_python_sdk_reaches_it_over_tls() {
 }
 
 #[test]
-fn what_is_wrong_with_certificates_is_said_at_the_start() {
+fn certificate_errors_are_reported_at_startup() {
     let (one, other) = (Certificate::new(), Certificate::new());
     std::fs::write(one.path("empty.pem"), "nothing\n").unwrap();
     for (certificate, key, wanted) in [
-        ("/nonexistent".to_owned(), one.path("key.pem"), "cannot read /nonexistent"),
-        (one.path("empty.pem"), one.path("key.pem"), "empty.pem holds no certificate"),
-        (one.path("cert.pem"), one.path("cert.pem"), "cert.pem holds no private key"),
-        (one.path("cert.pem"), other.path("key.pem"), "the certificate and the key cannot be used"),
+        ("/nonexistent".to_owned(), one.path("key.pem"), "failed to read /nonexistent"),
+        (one.path("empty.pem"), one.path("key.pem"), "empty.pem does not contain a certificate"),
+        (one.path("cert.pem"), one.path("cert.pem"), "cert.pem does not contain a private key"),
+        (one.path("cert.pem"), other.path("key.pem"), "failed to use the certificate and its key"),
     ] {
         let arguments = ["sse", "--port", "0", "--tls-cert", &certificate, "--tls-key", &key];
         let run = Belljar::new().args(arguments).run();

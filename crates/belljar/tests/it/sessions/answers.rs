@@ -1,10 +1,10 @@
-//! The shapes of answers, held against those of the server that these tools take the place of.
+//! The shapes of answers, compared with those of the server that these tools replace.
 
 use serde_json::{Value, json};
 
 use super::{Session, fields, serve};
 
-/// What IPython's colours make of a traceback, without them.
+/// Returns a traceback without IPython's colours.
 fn plain(traceback: &Value) -> String {
     let text: Vec<&str> = traceback.as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let mut plain = String::new();
@@ -17,7 +17,7 @@ fn plain(traceback: &Value) -> String {
 }
 
 #[test]
-fn a_new_session_is_told_of_and_later_calls_go_on_in_it() {
+fn answer_names_the_new_session_for_later_calls() {
     let mut wire = serve([]);
     for new in [json!(""), json!("0"), Value::Null] {
         let first =
@@ -71,7 +71,7 @@ fn tracebacks_can_be_plain() {
 }
 
 #[test]
-fn a_session_whose_first_cell_fails_is_told_of_all_the_same() {
+fn session_is_named_even_if_its_first_cell_fails() {
     let mut wire = serve([]);
     let first = fields(&wire.tool("execute_code", json!({ "code": "x = 7\n1/0" })));
     assert_eq!(first["error"], "ZeroDivisionError: division by zero");
@@ -80,7 +80,7 @@ fn a_session_whose_first_cell_fails_is_told_of_all_the_same() {
 }
 
 #[test]
-fn an_unknown_session_is_an_error_in_words() {
+fn unknown_session_is_a_readable_error() {
     let mut wire = serve([]);
     let answer = fields(&wire.tool("execute_code", json!({ "code": "1", "session_id": "nope" })));
     let error = "SessionExpiredError: Session nope not found or has expired. Sessions expire after 30 minutes of \
@@ -98,14 +98,14 @@ fn an_unknown_session_is_an_error_in_words() {
 }
 
 #[test]
-fn what_is_wrong_with_arguments_is_said() {
+fn argument_errors_name_the_problem() {
     let mut wire = serve([]);
     for (tool, arguments, wanted) in [
-        ("execute_code", json!({}), "code: it is missing"),
-        ("execute_code", json!({ "code": 1 }), "code: expected a string, got the number 1"),
+        ("execute_code", json!({}), "missing field `code`"),
+        ("execute_code", json!({ "code": 1 }), "code: invalid type: integer `1`, expected a string"),
         ("execute_code", json!({ "code": "1", "timeout": -1 }), "timeout: expected a number of seconds above 0"),
-        ("clear_session", json!({}), "session_id: it is missing"),
-        ("upload_file", json!({ "session_id": "a", "name": "x" }), "content: give the file's text"),
+        ("clear_session", json!({}), "missing field `session_id`"),
+        ("upload_file", json!({ "session_id": "a", "name": "x" }), "content: it is missing; pass the file's text"),
         ("upload_file", json!({ "session_id": "a", "name": "x", "base64": "&" }), "base64: it cannot be decoded"),
     ] {
         let result = wire.tool(tool, arguments);
@@ -117,7 +117,7 @@ fn what_is_wrong_with_arguments_is_said() {
 #[test]
 fn each_toolset_has_its_tools() {
     let names = |toolset| {
-        let mut wire = crate::serve::wire::Wire::start(["--toolset", toolset, "--no-install"]);
+        let mut wire = crate::wire::Wire::start(["--toolset", toolset, "--no-install"]);
         let listed = wire.ask("tools/list", json!({}));
         let tools = listed["result"]["tools"].as_array().unwrap().clone();
         let names: Vec<String> = tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
@@ -131,7 +131,7 @@ fn each_toolset_has_its_tools() {
 }
 
 #[test]
-fn what_is_too_long_to_be_read_is_cut_and_kept_in_a_file() {
+fn long_output_is_truncated_and_kept_in_a_file() {
     let mut session = Session::start([]);
     let answer = session.run("for n in range(100_000): print('line', n)\n'x' * 200_000");
     let output = super::joined(&answer["output"]);

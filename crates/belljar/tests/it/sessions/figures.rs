@@ -1,13 +1,13 @@
-//! Figures: of libraries where they can be had, and of objects that have their hooks where they cannot.
+//! Figures of plotly, and of objects that imitate matplotlib's hooks. `tests/capabilities` has a test with matplotlib.
 
 use serde_json::{Value, json};
 
-use super::{Session, fields, joined};
+use super::{Session, fields};
 
 /// A PNG file of one pixel.
 const PNG: &str = "import struct, zlib\ndef chunk(kind, data):\n    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))\nPNG = b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', 1, 1, 8, 0, 0, 0, 0)) + chunk(b'IDAT', zlib.compress(b'\\0\\0')) + chunk(b'IEND', b'')";
 
-/// The hooks by which figures of matplotlib are found and drawn.
+/// An imitation of the parts of matplotlib by which figures are found and drawn.
 const MATPLOTLIB: &str = "
 import sys, types
 matplotlib, figure, pyplot = (types.ModuleType(name) for name in ('matplotlib', 'matplotlib.figure', 'matplotlib.pyplot'))
@@ -88,7 +88,7 @@ fn a_figure_of_plotly_is_a_page_and_its_data() {
 #[test]
 fn a_figure_of_plotly_is_an_image_where_an_engine_is_installed() {
     let mut session = Session::start([]);
-    // As `pip` would leave it, in a directory where Python looks for packages.
+    // The files that `pip` would install, in a directory on Python's path.
     let install = "import os\nos.makedirs('kaleido')\nos.makedirs('kaleido-1.0.0.dist-info')\n\
         open('kaleido-1.0.0.dist-info/METADATA', 'w').write('Name: kaleido\\nVersion: 1.0.0\\n')\n\
         open('kaleido/errors.py', 'w').write('class ChromeNotFoundError(Exception): pass')";
@@ -103,24 +103,8 @@ fn a_figure_of_plotly_is_an_image_where_an_engine_is_installed() {
     assert_eq!(kept, ["inline_4_1.png"], "{answer:#}");
     let size = "import struct; struct.unpack('>II', open('inline_4_1.png', 'rb').read()[16:24])";
     assert_eq!(session.value(size), "(30, 20)");
-    // An engine that fails takes nothing away.
+    // An engine that fails leaves the page and the data.
     let broken = "import kaleido; kaleido.calc_fig_sync = None\ngo.Figure(go.Scatter(y=[1, 2]))";
     let answer = session.run(broken);
     assert_eq!((&answer["success"], answer["files"].as_array().unwrap().len()), (&json!(true), 2), "{answer:#}");
-}
-
-#[test]
-fn matplotlib_itself_where_it_can_be_had() {
-    let mut session = Session::start([]);
-    let answer = session.run("import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])");
-    if answer["success"] == false {
-        // Its wheels for WebAssembly are on Pyodide's CDN alone, which not every machine reaches.
-        let (error, output) = (answer["error"].as_str().unwrap(), joined(&answer["output"]));
-        assert!(error.starts_with("ModuleNotFoundError") && output.contains("[not installed: "), "{answer:#}");
-        return;
-    }
-    let result = call(&mut session, "plt.plot([3, 1, 2]); plt.savefig('saved.png'); plt.show()");
-    assert!(!images(&result).is_empty(), "{result:#}");
-    let result = call(&mut session, "%matplotlib inline\nplt.plot([1, 2])");
-    assert_eq!(images(&result).len(), 1, "{result:#}");
 }

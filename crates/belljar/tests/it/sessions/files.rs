@@ -1,9 +1,9 @@
-//! A session's files: reported after cells, uploaded, read as resources, and closed to everybody else.
+//! A session's files: reported after cells, uploaded, read as resources, and hidden from other clients.
 
 use serde_json::{Value, json};
 
 use super::{Session, fields, joined, open, run, serve};
-use crate::serve::wire::Wire;
+use crate::wire::Wire;
 
 fn read(wire: &mut Wire, uri: &str) -> Value {
     wire.ask("resources/read", json!({ "uri": uri }))
@@ -63,7 +63,7 @@ fn resources_are_text_or_base64_and_long_ones_are_read_in_parts() {
 }
 
 #[test]
-fn nothing_leaves_a_sessions_own_files() {
+fn resources_are_confined_to_the_sessions_files() {
     let mut session = Session::start([]);
     session.run("import os\nos.symlink('/lib', 'lib')\nos.symlink('/etc/made', 'link')\nos.makedirs('/etc', exist_ok=True)\nopen('/etc/made', 'w').write('outside')\nos.makedirs('d')\nopen('d/x', 'w').write('in')");
     let other = open(&mut session.wire);
@@ -103,7 +103,7 @@ fn nothing_leaves_a_sessions_own_files() {
 }
 
 #[test]
-fn another_client_is_shown_none_of_them() {
+fn other_clients_cannot_list_session_files() {
     use crate::serve::http::Listening;
     let server = Listening::start("streamable-http", ["--toolset", "interpreter"]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sessions/two_clients.py");
@@ -111,7 +111,7 @@ fn another_client_is_shown_none_of_them() {
 }
 
 #[test]
-fn an_uploaded_file_is_there_for_the_next_cell() {
+fn uploaded_file_is_visible_to_the_next_cell() {
     let mut session = Session::start([]);
     let answer = session.tool("upload_file", json!({ "name": "data.csv", "content": "a,b\n1,2\n" }));
     assert_eq!((&answer["success"], &answer["file"]["mime_type"]), (&json!(true), &json!("text/csv")));
@@ -123,7 +123,7 @@ fn an_uploaded_file_is_there_for_the_next_cell() {
 }
 
 #[test]
-fn a_client_hears_of_new_files_and_of_changes_that_it_subscribed_to() {
+fn client_is_notified_of_new_and_subscribed_files() {
     let mut session = Session::start([]);
     session.run("open('a.txt', 'w').write('1')");
     assert_eq!(session.wire.notifications("notifications/resources/list_changed").len(), 1);

@@ -1,12 +1,12 @@
-//! `input()`: put to the client where it lets itself be asked, refused in words where it does not.
+//! `input()`: requested from clients that support elicitation, an error for others.
 
 use serde_json::json;
 
 use super::{Session, fields, open};
-use crate::serve::wire::Wire;
+use crate::wire::Wire;
 
 #[test]
-fn a_client_that_can_be_asked_is_asked() {
+fn input_is_requested_by_elicitation() {
     let mut wire = Wire::start_with(["--toolset", "interpreter"], json!({ "elicitation": {} }));
     let id = open(&mut wire);
     let call = json!({ "name": "execute_code", "arguments": { "session_id": id, "code": "name = input('Who? ')\nname.upper()" } });
@@ -28,10 +28,10 @@ fn a_client_that_can_be_asked_is_asked() {
 }
 
 #[test]
-fn a_client_that_cannot_be_asked_gets_an_error_that_says_so() {
+fn input_without_elicitation_raises_an_error() {
     let mut session = Session::start([]);
     let error = session.error("input('Who? ')");
-    assert!(error.starts_with("StdinNotImplementedError: input() has nobody to ask"), "{error}");
+    assert!(error.starts_with("StdinNotImplementedError: input() is not available"), "{error}");
     assert!(session.error("import getpass; getpass.getpass()").starts_with("StdinNotImplementedError"));
     assert_eq!(session.value("1 + 1"), "2");
 }
@@ -45,7 +45,7 @@ fn a_cell_that_waits_for_an_answer_can_be_interrupted() {
     assert_eq!(wire.next().unwrap()["method"], "elicitation/create");
     assert_eq!(
         fields(&wire.tool("interrupt_session", json!({ "session_id": id })))["message"],
-        "What was running was interrupted"
+        "The running code was interrupted"
     );
     let answer = fields(&wire.answer(asked)["result"]);
     assert!(answer["error"].as_str().unwrap().starts_with("KeyboardInterrupt"), "{answer:#}");

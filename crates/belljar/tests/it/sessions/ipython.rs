@@ -1,8 +1,8 @@
-//! Cells run in IPython itself: what its users count on.
+//! Features of IPython that cells can use.
 
 use super::Session;
 
-/// Runs cells one after the other in one session; each is held against what its output and value must contain.
+/// Runs cells one after the other in one session. Each pair is a cell and a text that its output or value contains.
 fn check(session: &mut Session, cells: &[(&str, &str)]) {
     for (code, wanted) in cells {
         let answer = session.run(code);
@@ -117,7 +117,7 @@ fn rich_representations_are_shown() {
 }
 
 #[test]
-fn commands_are_done_inside() {
+fn shell_commands_run_inside_the_sandbox() {
     let mut session = Session::start([]);
     check(
         &mut session,
@@ -160,7 +160,7 @@ fn commands_are_done_inside() {
 }
 
 #[test]
-fn figures_can_be_asked_for_before_there_is_matplotlib() {
+fn matplotlib_magic_works_before_matplotlib_is_installed() {
     let mut session = Session::start(["--no-install"]);
     check(&mut session, &[("%matplotlib inline", ""), ("%matplotlib inline\n6 * 7", "42")]);
 }
@@ -183,7 +183,7 @@ fn packages_that_cells_import_are_installed() {
 fn exit_leaves_the_session_alive() {
     let mut session = Session::start([]);
     session.run("x = 3");
-    assert!(session.output("exit()").contains("clear_session"));
+    assert!(session.output("exit()").contains("exit() does not end the session"));
     assert_eq!(session.error("import sys; sys.exit(4)"), "SystemExit: 4");
     assert_eq!(session.value("x"), "3");
 }

@@ -1,44 +1,46 @@
-//! How sessions begin, wait, stop, restart, fork and expire.
+//! The life cycle of sessions: creation, queueing, interrupts, restarts, forks and expiry.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::Limits;
-use belljar_python::install::Given;
-use belljar_server::Capacity;
+use belljar_core::kernel::{Backend, CellRequest, NullObserver};
+use belljar_core::{CellStatus, Limits, Output};
+use belljar_python::install::PrepareOptions;
+use belljar_python::{PythonRuntime, RuntimeLoader, WasmBackend};
 use belljar_sessions::{
-    Backend, CellRequest, End, ManualClock, Options, Output, Pool, SessionError, SessionId, Sessions, Silent, Store,
-    Wasm, Workplace,
+    GuestThreadPool, ManualClock, PoolLimits, SessionError, SessionId, SessionOptions, Sessions, Store,
 };
 use serde_json::json;
 
 use super::{Session, fields, installer, run};
-use crate::harness::python;
+use crate::library::python;
 
-/// The backend that the server has, over the tests' cache.
+/// Returns the server's backend, with the tests' cache.
 pub(super) fn backend() -> Arc<dyn Backend> {
-    let open = |_: &dyn belljar_core::Progress| {
-        Ok(Workplace { python: python().clone(), given: Given::default(), source: installer() })
-    };
-    Arc::new(Wasm::new(Limits { wall_time: Some(Duration::from_secs(60)), ..Limits::default() }, false, open))
+    let runtime =
+        PythonRuntime { python: python().clone(), options: PrepareOptions::default(), installer: installer() };
+    let limits = Limits { wall_time: Some(Duration::from_secs(60)), ..Limits::default() };
+    Arc::new(WasmBackend::new(Arc::new(RuntimeLoader::from(runtime)), limits, false))
 }
 
-/// Sessions whose clock stands still.
-pub(super) fn sessions(store: Option<Store>, options: Options) -> (Sessions, Arc<ManualClock>) {
+/// Returns sessions whose clock only the test advances.
+pub(super) fn sessions(store: Option<Store>, options: SessionOptions) -> (Sessions, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
-    let pool = Arc::new(Pool::new(Capacity { running: 4, waiting: 1000 }));
+    let pool = Arc::new(GuestThreadPool::new(PoolLimits { max_running: 4, max_queued: 1000 }, |work| {
+        belljar_python::on_guest_thread(work)
+    }));
     (Sessions::with_clock(backend(), store, pool, options, clock.clone()), clock)
 }
 
-/// The text of a cell's value.
+/// Returns the text of a cell's value.
 pub(super) async fn value(sessions: &Sessions, id: &SessionId, code: &str) -> Result<String, SessionError> {
     let cell = CellRequest { code: code.into(), ..CellRequest::default() };
-    let report = sessions.execute(id, cell, Arc::new(Silent)).await?;
+    let report = sessions.execute(id, cell, Arc::new(NullObserver)).await?;
     let text = report.outputs.iter().find_map(|output| match output {
-        Output::Value(bundle) => bundle["text/plain"].as_str().map(str::to_owned),
+        Output::ExecuteResult(bundle) => bundle["text/plain"].as_str().map(str::to_owned),
         _ => None,
     });
-    Ok(text.unwrap_or_else(|| format!("{:?}", report.end)))
+    Ok(text.unwrap_or_else(|| format!("{:?}", report.status)))
 }
 
 pub(super) fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -46,19 +48,20 @@ pub(super) fn wait<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_session_expires_when_it_is_idle_for_long_and_not_before() {
+fn session_expires_after_the_idle_limit_only() {
     wait(async {
         for store in [None, Some(Store::temporary().unwrap())] {
-            let (sessions, clock) = sessions(store, Options { sleep_after: Duration::MAX, ..Options::default() });
+            let (sessions, clock) =
+                sessions(store, SessionOptions { sleep_after: Duration::MAX, ..SessionOptions::default() });
             let id = sessions.create().unwrap();
             assert_eq!(value(&sessions, &id, "x = 1; x").await.unwrap(), "1");
             for _ in 0..3 {
                 clock.advance(Duration::from_secs(29 * 60));
-                sessions.sweep().await;
+                sessions.evict_idle().await;
                 assert_eq!(value(&sessions, &id, "x").await.unwrap(), "1");
             }
             clock.advance(Duration::from_secs(30 * 60 + 1));
-            // Before any sweep.
+            // No sweep has run.
             let error = value(&sessions, &id, "x").await.unwrap_err().to_string();
             assert!(error.starts_with("SessionExpiredError") && error.contains("after 30 minutes of"), "{error}");
             assert_eq!(sessions.count(), (0, 0));
@@ -67,35 +70,35 @@ fn a_session_expires_when_it_is_idle_for_long_and_not_before() {
 }
 
 #[test]
-fn a_sweep_removes_what_expired_awake_or_asleep_and_its_files() {
+fn sweep_removes_expired_sessions_and_their_files() {
     wait(async {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        let options = Options { sleep_after: Duration::from_secs(60), ..Options::default() };
+        let options = SessionOptions { sleep_after: Duration::from_secs(60), ..SessionOptions::default() };
         let (sessions, clock) = sessions(Some(store), options);
         let (one, two) = (sessions.create().unwrap(), sessions.create().unwrap());
         value(&sessions, &one, "1").await.unwrap();
         clock.advance(Duration::from_secs(61));
         value(&sessions, &two, "2").await.unwrap();
-        sessions.sweep().await;
+        sessions.evict_idle().await;
         assert_eq!(sessions.count(), (1, 2), "one of them sleeps");
         clock.advance(Duration::from_secs(31 * 60));
-        sessions.sweep().await;
+        sessions.evict_idle().await;
         assert_eq!(sessions.count(), (0, 0));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "files are left");
     });
 }
 
 #[test]
-fn a_sleeping_session_takes_no_place_in_memory_and_wakes_with_all_it_had() {
+fn sleeping_session_frees_memory_and_wakes_intact() {
     wait(async {
-        let options = Options { sleep_after: Duration::from_secs(60), ..Options::default() };
+        let options = SessionOptions { sleep_after: Duration::from_secs(60), ..SessionOptions::default() };
         let (sessions, clock) = sessions(Some(Store::temporary().unwrap()), options);
         let id = sessions.create().unwrap();
         value(&sessions, &id, "import json, random\nrandom.seed(5)\nclass C: pass\nc = C(); c.x = [1]\nopen('f', 'w').write('file')\nopened = open('f')\nopened.read(2)").await.unwrap();
         for round in 0..3 {
             clock.advance(Duration::from_secs(61));
-            sessions.sweep().await;
+            sessions.evict_idle().await;
             assert_eq!(sessions.count(), (0, 1));
             let got =
                 value(&sessions, &id, "c.x.append(1); (len(c.x), opened.read(), json.dumps(c.x), _)").await.unwrap();
@@ -106,9 +109,9 @@ fn a_sleeping_session_takes_no_place_in_memory_and_wakes_with_all_it_had() {
 }
 
 #[test]
-fn calls_to_one_session_run_in_their_order_and_the_queue_has_an_end() {
+fn calls_to_a_session_are_ordered_and_the_queue_is_bounded() {
     wait(async {
-        let (sessions, _) = sessions(None, Options { queue: 3, ..Options::default() });
+        let (sessions, _) = sessions(None, SessionOptions { max_queued: 3, ..SessionOptions::default() });
         let id = sessions.create().unwrap();
         value(&sessions, &id, "seen = []").await.unwrap();
         let calls = (0..8).map(|n| {
@@ -126,7 +129,7 @@ fn calls_to_one_session_run_in_their_order_and_the_queue_has_an_end() {
     });
 }
 
-/// Runs them at the same time, begun in their order.
+/// Runs futures concurrently, started in their order.
 async fn futures<T: Send + 'static>(work: Vec<impl Future<Output = T> + Send + 'static>) -> Vec<T> {
     let tasks: Vec<_> = work.into_iter().map(tokio::spawn).collect();
     let mut results = Vec::new();
@@ -137,9 +140,9 @@ async fn futures<T: Send + 'static>(work: Vec<impl Future<Output = T> + Send + '
 }
 
 #[test]
-fn a_call_that_is_given_up_is_interrupted_and_the_session_goes_on() {
+fn abandoned_call_is_interrupted_and_the_session_continues() {
     wait(async {
-        let (sessions, _) = sessions(None, Options::default());
+        let (sessions, _) = sessions(None, SessionOptions::default());
         let id = sessions.create().unwrap();
         value(&sessions, &id, "x = 1").await.unwrap();
         let endless = value(&sessions, &id, "while True: pass");
@@ -149,13 +152,13 @@ fn a_call_that_is_given_up_is_interrupted_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_death_is_in_the_report() {
+fn interpreter_crash_is_in_the_report() {
     wait(async {
-        let (sessions, _) = sessions(None, Options::default());
+        let (sessions, _) = sessions(None, SessionOptions::default());
         let id = sessions.create().unwrap();
         let cell = CellRequest { code: "import os; os._exit(1)".into(), ..CellRequest::default() };
-        let report = sessions.execute(&id, cell, Arc::new(Silent)).await.unwrap();
-        assert!(matches!(report.end, End::Died(_)), "{report:?}");
+        let report = sessions.execute(&id, cell, Arc::new(NullObserver)).await.unwrap();
+        assert!(matches!(report.status, CellStatus::KernelDied(_)), "{report:?}");
     });
 }
 
@@ -170,7 +173,7 @@ fn interrupting_keeps_variables_and_restarting_keeps_files() {
     let asked = session.wire.send("tools/call", call);
     // The interrupt must not come before the cell has begun.
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(session.tool("interrupt_session", json!({}))["message"], "What was running was interrupted");
+    assert_eq!(session.tool("interrupt_session", json!({}))["message"], "The running code was interrupted");
     let answer = fields(&session.wire.answer(asked)["result"]);
     assert_eq!((&answer["error"], &answer["output"]), (&json!("KeyboardInterrupt"), &json!(["begun\n"])));
     assert_eq!(session.value("x"), "1");
@@ -182,7 +185,7 @@ fn interrupting_keeps_variables_and_restarting_keeps_files() {
 }
 
 #[test]
-fn a_fork_goes_its_own_way() {
+fn fork_is_independent_of_its_original() {
     let mut session = Session::start([]);
     session.run("x = [1]\nopen('f.txt', 'w').write('one')\ndef f(): return x");
     let forked = session.tool("fork_session", json!({}))["session_id"].as_str().unwrap().to_owned();

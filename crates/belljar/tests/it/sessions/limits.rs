@@ -1,10 +1,10 @@
-//! What a session may not do: it is told, and goes on with its files.
+//! Limits of a session: reported, and survived with the session's files.
 
 use serde_json::json;
 
 use super::{Session, fields, serve};
 
-/// The session lost its variables, kept its files, and works.
+/// Asserts that the session lost its variables, kept its files, and works.
 fn lost(session: &mut Session, error: &str) {
     assert!(error.contains("variables are lost; its files are kept"), "{error}");
     let answer = session.run("(open('kept.txt').read(), 'x' in globals())");
@@ -19,7 +19,7 @@ fn with_state(options: &[&str]) -> Session {
 }
 
 #[test]
-fn an_endless_loop_is_interrupted_and_the_variables_stay() {
+fn endless_loop_is_interrupted_and_variables_stay() {
     let mut session = with_state(&[]);
     let arguments = json!({ "code": "y = 2\nwhile True: pass", "session_id": session.id, "timeout": 0.5 });
     let answer = fields(&session.wire.tool("execute_code", arguments));
@@ -28,7 +28,7 @@ fn an_endless_loop_is_interrupted_and_the_variables_stay() {
 }
 
 #[test]
-fn a_loop_that_will_not_be_interrupted_is_ended() {
+fn uninterruptible_loop_restarts_the_interpreter() {
     let mut session = with_state(&["--timeout", "0.5"]);
     let error = session.error("while True:\n    try:\n        while True: pass\n    except BaseException: pass");
     assert!(error.starts_with("TimeLimit: "), "{error}");
@@ -36,7 +36,7 @@ fn a_loop_that_will_not_be_interrupted_is_ended() {
 }
 
 #[test]
-fn memory_has_an_end_and_the_session_goes_on() {
+fn session_continues_after_its_memory_limit() {
     let mut session = with_state(&["--session-memory", "128MB"]);
     let error = session.error("hoard = []\nwhile True: hoard.append(bytearray(1 << 20))");
     assert!(error.starts_with("MemoryError"), "{error}");
@@ -45,7 +45,7 @@ fn memory_has_an_end_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_crash_is_told_and_files_are_kept() {
+fn crash_is_reported_and_files_are_kept() {
     let mut session = with_state(&[]);
     for code in ["import os; os.abort()", "import ctypes; ctypes.string_at(0xfffffff0, 100)", "import os; os._exit(3)"]
     {
@@ -55,21 +55,21 @@ fn a_crash_is_told_and_files_are_kept() {
     }
 }
 
-/// What the guest answers is read into the server's memory, in which each value takes more than its text does.
+/// The server parses the guest's answer; a parsed value takes more memory than its text.
 #[test]
-fn an_answer_of_millions_of_values_costs_the_session_and_not_the_server() {
+fn huge_answer_ends_the_session_but_not_the_server() {
     let mut session = with_state(&[]);
     session.run(
         "import sys\ndef flood(request):\n    return '{\"kind\":\"cell\",\"count\":1,\"error\":null,\"traceback\":[' \
          + '\"\",' * 30_000_000 + '\"\"]}'\nsys.modules['_belljar'].execute.__code__ = flood.__code__",
     );
     let error = session.error("1");
-    assert!(error.contains("an answer that is not JSON as agreed"), "{error}");
+    assert!(error.contains("the interpreter returned JSON of an unexpected shape"), "{error}");
     lost(&mut session, &error);
 }
 
 #[test]
-fn a_flood_of_output_ends_the_cell_only() {
+fn output_limit_ends_only_the_cell() {
     let mut session = with_state(&[]);
     let error = session.error("while True: print('x' * 100_000)");
     assert!(error.starts_with("OutputLimit: "), "{error}");
@@ -77,7 +77,7 @@ fn a_flood_of_output_ends_the_cell_only() {
 }
 
 #[test]
-fn a_flood_of_files_meets_the_quota() {
+fn disk_quota_stops_a_flood_of_files() {
     let mut session = with_state(&["--session-disk", "4MB"]);
     let error = session.error(
         "for n in range(1000): 
@@ -87,7 +87,7 @@ fn a_flood_of_files_meets_the_quota() {
     let answer = session.run("import glob, os\nfor path in glob.glob('flood*'): os.remove(path)\nx");
     assert_eq!(answer["result"], "1", "{answer:#}");
     let upload = session.tool("upload_file", json!({ "name": "large", "content": "x".repeat(5 << 20) }));
-    assert!(upload["error"].as_str().unwrap().contains("--session-disk"), "{upload:#}");
+    assert!(upload["error"].as_str().unwrap().contains("does not fit into the session's space"), "{upload:#}");
     let many = session.run("for n in range(5000): open(f'n{n}', 'w').close()");
     assert_eq!(many["files"].as_array().unwrap().len(), 200);
     assert!(many["output"].to_string().contains("4800 more files"), "{}", many["output"]);
@@ -104,8 +104,8 @@ fn more_sessions_than_allowed_are_refused() {
 }
 
 #[test]
-fn too_little_memory_for_any_session_is_said() {
+fn too_little_memory_for_a_session_is_reported() {
     let mut wire = serve(["--session-memory", "8MB"]);
     let refused = fields(&wire.tool("execute_code", json!({ "code": "1" })));
-    assert!(refused["error"].as_str().unwrap().contains("--session-memory"), "{refused:#}");
+    assert!(refused["error"].as_str().unwrap().contains("a session needs at least"), "{refused:#}");
 }

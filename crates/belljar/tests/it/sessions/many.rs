@@ -9,7 +9,7 @@ use super::{fields, serve};
 const MANY: usize = 200;
 
 #[test]
-fn two_hundred_sessions_at_once_keep_their_state_apart() {
+fn two_hundred_concurrent_sessions_stay_isolated() {
     let mut wire = serve(["--max-queue", "1000"]);
     let asked: Vec<u64> = (0..MANY)
         .map(|n| {

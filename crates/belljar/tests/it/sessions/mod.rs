@@ -1,4 +1,4 @@
-//! Sessions: the stateful interpreter, as clients of the server meet it, and as the library has it.
+//! Sessions, through the server and through the library.
 
 mod answers;
 mod figures;
@@ -19,29 +19,29 @@ use belljar_packages::{InstallError, Installer, Settings};
 use belljar_python::install::InstallerSource;
 use serde_json::{Value, json};
 
-use crate::harness::python;
-use crate::serve::wire::{Wire, text};
+use crate::library::python;
+use crate::wire::{Wire, text};
 
-/// One session over a server of its own.
+/// A session with a server of its own.
 struct Session {
     wire: Wire,
     id: String,
 }
 
 impl Session {
-    /// A server with these options and a session in it.
+    /// Starts a server with these options and opens a session.
     fn start<'a>(options: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wire = serve(options);
         let id = open(&mut wire);
         Self { wire, id }
     }
 
-    /// The answer to a cell.
+    /// Runs a cell and returns the answer.
     fn run(&mut self, code: &str) -> Value {
         run(&mut self.wire, &self.id, code)
     }
 
-    /// The value of a cell's last line, which must be there.
+    /// Runs a cell and returns the value of its last line, which must have one.
     fn value(&mut self, code: &str) -> String {
         let answer = self.run(code);
         match answer["result"].as_str() {
@@ -50,14 +50,14 @@ impl Session {
         }
     }
 
-    /// All that a cell wrote.
+    /// Runs a cell, which must succeed, and returns its output.
     fn output(&mut self, code: &str) -> String {
         let answer = self.run(code);
         assert_eq!(answer["success"], true, "{code:?}: {answer:#}");
         joined(&answer["output"])
     }
 
-    /// Why a cell failed, which it must.
+    /// Runs a cell, which must fail, and returns its error.
     fn error(&mut self, code: &str) -> String {
         let answer = self.run(code);
         match answer["error"].as_str() {
@@ -73,12 +73,12 @@ impl Session {
     }
 }
 
-/// `belljar stdio --toolset interpreter`, where nothing is installed but IPython.
+/// Starts `belljar stdio --toolset interpreter`, with no package but IPython.
 fn serve<'a>(options: impl IntoIterator<Item = &'a str>) -> Wire {
     Wire::start(["--toolset", "interpreter"].into_iter().chain(options))
 }
 
-/// A new session's name.
+/// Opens a session and returns its ID.
 fn open(wire: &mut Wire) -> String {
     let answer = fields(&wire.tool("execute_code", json!({ "code": "pass" })));
     match answer["session_info"]["session_id"].as_str() {
@@ -91,7 +91,7 @@ fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
     fields(&wire.tool("execute_code", json!({ "code": code, "session_id": id })))
 }
 
-/// A tool's answer: the JSON in its text. Structured content, where there is some, says the same.
+/// Returns a tool's answer: the JSON in its text. Structured content, if present, must equal it.
 fn fields(result: &Value) -> Value {
     let fields: Value = serde_json::from_str(&text(result)).unwrap_or_else(|error| panic!("{error}: {result:#}"));
     if let Some(structured) = result.get("structuredContent") {
@@ -104,7 +104,7 @@ fn joined(lines: &Value) -> String {
     lines.as_array().map(|lines| lines.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
 
-/// Where the library's sessions get IPython from: the same places as the server's.
+/// Returns the installer that the library's sessions get IPython from, with the server's settings.
 fn installer() -> Arc<dyn InstallerSource> {
     struct Source(OnceLock<Arc<Installer>>);
 

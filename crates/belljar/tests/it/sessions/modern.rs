@@ -1,21 +1,22 @@
-//! Sessions for clients of the protocol's modern era: questions between two calls, and news for who listens.
+//! Sessions with clients of the protocol's modern era: elicitation between two calls, and notifications to listeners.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use belljar_client::{
-    Elicitation, ElicitationResponse, McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra, ServerBuilder,
+    BoxError, Elicitation, ElicitationResponse, McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
+    ServerBuilder,
 };
 use serde_json::{Map, Value, json};
 
 use crate::harness::{cache, release};
 use crate::serve::clients::modern_client;
 use crate::serve::http::Listening;
-use crate::serve::wire::{Wire, text};
+use crate::wire::{Wire, text};
 
 const PATIENT: Duration = Duration::from_secs(120);
 
-/// A request's parameters, from a client that can be asked.
+/// Returns a request's parameters, from a client that supports elicitation.
 fn modern(mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -33,7 +34,7 @@ fn call(code: &str) -> Value {
     modern(json!({ "name": "execute_code", "arguments": { "code": code } }))
 }
 
-/// The same call with an answer to what `asked` asks.
+/// Returns the same call with an answer to the elicitation in `asked`.
 fn answered(code: &str, asked: &Value, answer: Value) -> Value {
     let mut params = call(code);
     params["inputResponses"] = json!({ "input": answer });
@@ -55,7 +56,7 @@ fn accept(line: &str) -> Value {
 }
 
 #[test]
-fn a_question_ends_a_call_and_its_answer_comes_with_the_next() {
+fn elicitation_ends_a_call_and_the_next_brings_the_answer() {
     let mut wire = wire();
     let code = "print('before')\none = input('One? ')\ntwo = input('Two? ')\none + two";
     let asked = ask(&mut wire, call(code));
@@ -67,20 +68,20 @@ fn a_question_ends_a_call_and_its_answer_comes_with_the_next() {
     assert_ne!(again["requestState"], asked["requestState"]);
     let done = fields(&ask(&mut wire, answered(code, &again, accept("b"))));
     assert_eq!((&done["result"], &done["output"]), (&json!("'ab'"), &json!(["before\n"])));
-    // The session is known from the last answer alone, and is like any other.
+    // Only the last answer names the session, which is like any other.
     let id = done["session_info"]["session_id"].as_str().unwrap().to_owned();
     let next = modern(json!({ "name": "execute_code", "arguments": { "code": "two", "session_id": id } }));
     assert_eq!(fields(&ask(&mut wire, next))["result"], "'b'");
 }
 
 #[test]
-fn an_answer_is_taken_once_and_only_with_its_call() {
+fn elicitation_answer_is_accepted_once_with_its_call() {
     let mut wire = wire();
     let code = "input('Who? ')";
     let asked = ask(&mut wire, call(code));
     let other = ask(&mut wire, answered("print('other')", &asked, accept("ada")));
-    assert!(text(&other).contains("the call is another one"), "{other:#}");
-    // A call without an answer is asked again, and the state of before is worth nothing from then on.
+    assert!(text(&other).contains("arguments differ from the original call"), "{other:#}");
+    // A call without an answer gets a new elicitation, which invalidates the previous state.
     let mut empty = answered(code, &asked, Value::Null);
     empty.as_object_mut().unwrap().remove("inputResponses");
     let again = ask(&mut wire, empty);
@@ -94,7 +95,7 @@ fn an_answer_is_taken_once_and_only_with_its_call() {
 }
 
 #[test]
-fn a_cell_that_waits_between_calls_can_be_interrupted_and_only_so_many_wait() {
+fn waiting_cells_are_interruptible_and_limited() {
     let mut wire = wire();
     let id = fields(&ask(&mut wire, call("pass")))["session_info"]["session_id"].as_str().unwrap().to_owned();
     let code = "input('Who? ')";
@@ -102,7 +103,7 @@ fn a_cell_that_waits_between_calls_can_be_interrupted_and_only_so_many_wait() {
     params["arguments"]["session_id"] = id.as_str().into();
     let asked = ask(&mut wire, params);
     let interrupt = modern(json!({ "name": "interrupt_session", "arguments": { "session_id": id } }));
-    assert_eq!(fields(&ask(&mut wire, interrupt))["message"], "What was running was interrupted");
+    assert_eq!(fields(&ask(&mut wire, interrupt))["message"], "The running code was interrupted");
     let mut late = answered(code, &asked, accept("ada"));
     late["arguments"]["session_id"] = id.as_str().into();
     let late = fields(&ask(&mut wire, late));
@@ -114,16 +115,16 @@ fn a_cell_that_waits_between_calls_can_be_interrupted_and_only_so_many_wait() {
 }
 
 #[test]
-fn a_client_of_the_modern_era_that_cannot_be_asked_gets_an_error_that_says_so() {
+fn modern_client_without_elicitation_gets_an_error() {
     let mut wire = wire();
     let mut params = call("input('Who? ')");
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
     let error = fields(&ask(&mut wire, params))["error"].as_str().unwrap().to_owned();
-    assert!(error.starts_with("StdinNotImplementedError: input() has nobody to ask"), "{error}");
+    assert!(error.starts_with("StdinNotImplementedError: input() is not available"), "{error}");
 }
 
 #[test]
-fn who_listens_hears_of_files_and_of_the_list() {
+fn listening_client_is_notified_of_file_changes() {
     let mut wire = wire();
     let done = fields(&ask(&mut wire, call("open('a.txt', 'w').write('1')")));
     let (id, uri) = (&done["session_info"]["session_id"], &done["files"][0]["uri"]);
@@ -150,13 +151,13 @@ fn who_listens_hears_of_files_and_of_the_list() {
     assert_eq!(wire.notifications("notifications/resources/list_changed").len(), 0);
 }
 
-/// Answers what it is asked with the question's last word.
-async fn echo(question: Elicitation) -> Result<ElicitationResponse, String> {
+/// Answers an elicitation with the last word of its message.
+async fn echo(question: Elicitation) -> Result<ElicitationResponse, BoxError> {
     let word = question.message().split_whitespace().last().unwrap_or_default().to_owned();
     Ok(ElicitationResponse::Accept(Some(Map::from_iter([("value".to_owned(), json!(word))]))))
 }
 
-/// Goes through questions and news with our own client.
+/// Checks elicitation and notifications with Belljar's client.
 fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServer, lists: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -190,7 +191,7 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
         assert_eq!(*changes.lock().unwrap(), 1);
         counting.abort();
         if lists {
-            // The client keeps the list until it hears that it is another one.
+            // The client caches the list until it is notified of a change.
             assert_eq!(server.list_resources().await.unwrap().len(), 1);
             call("open('b.txt', 'w').write('1')", &id).await;
             let mut there = 0;
@@ -208,17 +209,17 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
 }
 
 #[test]
-fn our_own_client_is_asked_and_hears_of_changes() {
+fn belljar_client_handles_elicitation_and_notifications() {
     let mut arguments = ["stdio", "--toolset", "interpreter", "--cache"].map(str::to_owned).to_vec();
     arguments.push(cache().display().to_string());
     arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));
     exercise(McpServerStdio::new(env!("CARGO_BIN_EXE_belljar")).args(arguments), |server| server.build(), true);
     let listening = Listening::start("streamable-http", ["--toolset", "interpreter"]);
-    // Calls over HTTP have no connection in this era, so that nobody's list is known.
+    // Calls over HTTP have no connection in this era, so the server does not know any client's list.
     exercise(McpServerStreamableHttp::new(&listening.url).unwrap(), |server| server.build(), false);
 }
 
 #[test]
-fn the_python_sdk_of_the_second_generation_is_asked_and_hears_of_changes() {
+fn python_sdk_2_handles_elicitation_and_notifications() {
     modern_client("tests/sessions/modern_client.py", &["--toolset", "interpreter"]);
 }

@@ -36,7 +36,7 @@ fn a_notebook_is_run_and_its_outputs_written() {
 }
 
 #[test]
-fn a_cell_that_fails_ends_the_run_and_its_outputs_are_kept() {
+fn failing_cell_ends_the_run_and_keeps_outputs() {
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("in.ipynb");
     std::fs::write(&input, notebook(&["print('before')", "1/0", "print('after')"])).unwrap();
@@ -50,10 +50,10 @@ fn a_cell_that_fails_ends_the_run_and_its_outputs_are_kept() {
 }
 
 #[test]
-fn what_is_no_notebook_is_refused() {
+fn invalid_notebook_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("in.ipynb");
     std::fs::write(&input, "{}").unwrap();
     let run = Belljar::new().arg("run").arg(&input).run();
-    assert!(run.status == Some(2) && run.stderr.contains("no notebook of format 4"), "{run:?}");
+    assert!(run.status == Some(2) && run.stderr.contains("not a notebook of format 4"), "{run:?}");
 }

@@ -1,10 +1,10 @@
-//! Fifty cells as a model works through data: a table in, a mistake, a mending, figures and files out.
+//! Fifty cells of a data analysis by a model: a table, a mistake and its correction, figures and files.
 
 use serde_json::{Value, json};
 
 use super::Session;
 
-/// Cells, and what each must answer: a value, a part of the output (`~`), an error (`!`), or files (`+`).
+/// The cells, each with its expected value, part of its output (`~`), error (`!`) or files (`+`).
 const CELLS: &[(&str, &str)] = &[
     ("import csv, io, json, math, statistics, collections, datetime, re, os", ""),
     ("os.listdir()", "['sales.csv']"),
@@ -106,7 +106,7 @@ const CELLS: &[(&str, &str)] = &[
     ("print(f'{len(In) - 1} cells'); len(Out) > 20", "True"),
 ];
 
-/// A day and a city a row; amounts grow by one a day.
+/// Returns a table with a row for each day and city; amounts grow by one a day.
 fn sales() -> String {
     let mut text = String::from("day,city,amount,items\n");
     let months = [(1, 31), (2, 29), (3, 31), (4, 29)];

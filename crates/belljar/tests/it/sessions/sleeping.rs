@@ -1,15 +1,16 @@
-//! Sessions that survive: on disk, over the end of a server however it comes, and with two servers on one directory.
+//! Sessions on disk: they survive the end of a server, also a sudden one, and two servers share one directory.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belljar_sessions::{KernelError, Options, SessionError, SessionId, Store};
+use belljar_core::kernel::{KernelError, KernelSnapshot};
+use belljar_sessions::{SessionError, SessionId, SessionOptions, Store};
 use serde_json::{Value, json};
 
 use super::life::{backend, sessions, value, wait};
 use super::{fields, open, run, serve};
 use crate::harness::Belljar;
-use crate::serve::wire::Wire;
+use crate::wire::Wire;
 
 struct DataDir(tempfile::TempDir);
 
@@ -43,7 +44,7 @@ fn end(mut wire: Wire) {
 }
 
 #[test]
-fn a_session_goes_on_in_the_next_server() {
+fn session_continues_in_the_next_server() {
     let data = DataDir::new();
     let mut wire = data.serve();
     let id = open(&mut wire);
@@ -63,7 +64,7 @@ fn a_session_goes_on_in_the_next_server() {
 }
 
 #[test]
-fn a_server_that_is_killed_between_cells_loses_nothing() {
+fn server_killed_between_cells_loses_no_state() {
     let data = DataDir::new();
     let mut wire = data.serve();
     let id = open(&mut wire);
@@ -78,7 +79,7 @@ fn a_server_that_is_killed_between_cells_loses_nothing() {
 }
 
 #[test]
-fn a_server_that_is_killed_during_a_cell_loses_that_cell_alone() {
+fn server_killed_during_a_cell_loses_only_that_cell() {
     let data = DataDir::new();
     let mut wire = data.serve();
     let id = open(&mut wire);
@@ -107,7 +108,7 @@ fn a_session_has_one_owner_at_a_time() {
 }
 
 #[test]
-fn an_idle_session_is_given_up_to_another_server() {
+fn idle_session_is_released_to_another_server() {
     let data = DataDir::new();
     let mut one = serve(["--data-dir", data.path(), "--sleep-after", "0.2"]);
     let mut two = data.serve();
@@ -127,26 +128,26 @@ fn an_idle_session_is_given_up_to_another_server() {
     assert_eq!(run(&mut one, &id, "x")["result"], "6");
 }
 
-/// Changes a state so that it says that it was made on another image.
+/// Changes a state so that it names another image.
 fn of_another_build(store: &Store, id: &SessionId) {
     let mut stored = store.read(id).unwrap();
-    stored.saved.about["image"] = "0".repeat(32).into();
-    store.write(id, &stored.saved, stored.used).unwrap();
+    stored.snapshot.metadata["image"] = "0".repeat(32).into();
+    store.write(id, &stored.snapshot, stored.last_used).unwrap();
 }
 
 #[test]
-fn a_state_of_another_build_is_refused_in_words_and_its_files_can_be_read() {
+fn state_of_another_build_is_refused_but_files_are_readable() {
     wait(async {
         let directory = tempfile::tempdir().unwrap();
-        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), SessionOptions::default());
         let id = first.create().unwrap();
         value(&first, &id, "x = 1\nimport os; os.makedirs('d'); open('d/f.txt', 'w').write('kept')").await.unwrap();
-        first.sleep_all().await;
+        first.hibernate_all().await;
         of_another_build(&Store::open(directory.path()).unwrap(), &id);
-        let (second, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let (second, _) = sessions(Some(Store::open(directory.path()).unwrap()), SessionOptions::default());
         let error = value(&second, &id, "x").await.unwrap_err();
-        assert!(matches!(&error, SessionError::Refused(reason) if reason.contains("another build")), "{error}");
-        assert!(error.to_string().contains("restart_session"), "{error}");
+        assert!(matches!(&error, SessionError::Unrestorable(reason) if reason.contains("another build")), "{error}");
+        assert!(error.to_string().contains("Its files can be listed and read"), "{error}");
         let files = second.list(&id).await.unwrap();
         assert_eq!((files.len(), files[0].path.as_str()), (1, "d/f.txt"));
         let uri = format!("kernel://{}/d/f.txt", id.as_str());
@@ -161,18 +162,18 @@ fn a_state_of_another_build_is_refused_in_words_and_its_files_can_be_read() {
 fn a_damaged_state_is_an_error_and_other_sessions_work() {
     wait(async {
         let directory = tempfile::tempdir().unwrap();
-        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), SessionOptions::default());
         let (one, two) = (first.create().unwrap(), first.create().unwrap());
         for id in [&one, &two] {
             value(&first, id, "x = 1").await.unwrap();
         }
-        first.sleep_all().await;
+        first.hibernate_all().await;
         let path = directory.path().join(one.as_str()).join("state");
         let mut bytes = std::fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        let (second, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let (second, _) = sessions(Some(Store::open(directory.path()).unwrap()), SessionOptions::default());
         let error = value(&second, &one, "x").await.unwrap_err().to_string();
         assert!(error.contains("does not match its checksum"), "{error}");
         assert_eq!(value(&second, &two, "x").await.unwrap(), "1");
@@ -180,35 +181,35 @@ fn a_damaged_state_is_an_error_and_other_sessions_work() {
 }
 
 #[test]
-fn a_state_that_lies_is_refused_and_harms_nobody() {
+fn forged_state_is_refused_without_harm() {
     wait(async {
         let directory = tempfile::tempdir().unwrap();
-        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), Options::default());
+        let (first, _) = sessions(Some(Store::open(directory.path()).unwrap()), SessionOptions::default());
         let id = first.create().unwrap();
         value(&first, &id, "x = 1").await.unwrap();
-        first.sleep_all().await;
+        first.hibernate_all().await;
         let store = Store::open(directory.path()).unwrap();
-        let whole = store.read(&id).unwrap().saved;
+        let whole = store.read(&id).unwrap().snapshot;
         let backend = backend();
         let (mut refused, mut woken) = (0, 0);
-        // Bytes of the head and of the description, then of the numbers and contents of pages.
-        for at in (0..200).chain((200..whole.body.len()).step_by(whole.body.len() / 150)) {
+        // Bytes of the header and the description, then of page numbers and page contents.
+        for at in (0..200).chain((200..whole.data.len()).step_by(whole.data.len() / 150)) {
             let mut lie = whole.clone();
-            lie.body[at] ^= 0x55;
+            lie.data[at] ^= 0x55;
             let result =
-                belljar_python::on_guest_thread(|| backend.wake(&lie, &belljar_core::NoProgress).map(drop)).unwrap();
+                belljar_python::on_guest_thread(|| backend.restore(&lie, &belljar_core::NoProgress).map(drop)).unwrap();
             match result {
                 Ok(()) => woken += 1,
-                Err(KernelError::Refused(_)) => refused += 1,
+                Err(KernelError::IncompatibleSnapshot(_)) => refused += 1,
                 Err(other) => panic!("byte {at}: {other}"),
             }
         }
         assert!(refused > 20 && woken > 0, "{refused} refused, {woken} woken");
-        for length in [0, 10, 24, 100, whole.body.len() - 1] {
-            let cut = belljar_sessions::Saved { body: whole.body[..length].to_vec(), about: whole.about.clone() };
+        for length in [0, 10, 24, 100, whole.data.len() - 1] {
+            let cut = KernelSnapshot { data: whole.data[..length].to_vec(), metadata: whole.metadata.clone() };
             let result =
-                belljar_python::on_guest_thread(|| backend.wake(&cut, &belljar_core::NoProgress).map(drop)).unwrap();
-            assert!(matches!(result, Err(KernelError::Refused(_))), "{length} bytes");
+                belljar_python::on_guest_thread(|| backend.restore(&cut, &belljar_core::NoProgress).map(drop)).unwrap();
+            assert!(matches!(result, Err(KernelError::IncompatibleSnapshot(_))), "{length} bytes");
         }
     });
 }
@@ -242,15 +243,15 @@ fn sessions_are_listed_moved_and_removed_on_the_command_line() {
     assert_eq!(data.belljar(&["rm", &id]).status, Some(0));
     assert!(!Path::new(data.path()).join(&id).exists());
     let gone = data.belljar(&["rm", &id]);
-    assert!(gone.status == Some(2) && gone.stderr.contains("no session"), "{gone:?}");
+    assert!(gone.status == Some(2) && gone.stderr.contains("does not exist"), "{gone:?}");
     let garbage = data.0.path().join("garbage");
     std::fs::write(&garbage, "garbage").unwrap();
     let refused = data.belljar(&["import", garbage.to_str().unwrap()]);
-    assert!(refused.status == Some(2) && refused.stderr.contains("no exported session"), "{refused:?}");
+    assert!(refused.status == Some(2) && refused.stderr.contains("is not an exported session"), "{refused:?}");
 }
 
 #[test]
-fn names_of_sessions_stand_in_no_log() {
+fn session_ids_are_never_logged() {
     let data = DataDir::new();
     let mut command = Belljar::new()
         .args(["stdio", "--toolset", "interpreter", "--data-dir", data.path()])

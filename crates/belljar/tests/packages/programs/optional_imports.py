@@ -1,7 +1,7 @@
 try:
-    import a_package_that_nobody_ever_published
+    import a_package_that_was_never_published
 except ImportError:
-    a_package_that_nobody_ever_published = None
+    a_package_that_was_never_published = None
 import tomllib
 
-assert a_package_that_nobody_ever_published is None
+assert a_package_that_was_never_published is None

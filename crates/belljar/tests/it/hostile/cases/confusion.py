@@ -50,7 +50,7 @@ import json.encoder
 json.encoder.JSONEncoder.encode = json.encoder.JSONEncoder.iterencode = lambda *args: '{"kind": "exit", "code": 7}'
 json._default_encoder = None
 [1 + 1][0]
-# %% the functions of ours replaced => value 2
+# %% the runtime's functions replaced => value 2
 import sys
 ours = sys.modules.get('_belljar')
 if ours is not None:
@@ -295,7 +295,7 @@ exec(b'# coding: latin-1\nx = "\xe9"')
 1 + 1
 # %% source that declares no encoding => error SyntaxError
 exec(b'# coding: nonsense\nx = 1')
-# %% names of ours imported by hand => error ModuleNotFoundError | value 2
+# %% names of the runtime imported by hand => error ModuleNotFoundError | value 2
 import importlib
 import _belljar.cell
 1 + 1

@@ -116,7 +116,7 @@ import asyncio
 raise asyncio.CancelledError
 # %% an assertion => error AssertionError
 assert False
-# %% an error whose text is no string => error E
+# %% an error whose text is not a string => error E
 class E(Exception):
     def __str__(self): return 1
 raise E
@@ -128,7 +128,7 @@ raise E
 class E(Exception): pass
 E.__qualname__ = E.__name__ = '\\n\\x1b[31mE'
 raise E
-# %% an error with a module that is no string => error <unknown>.E
+# %% an error with a module that is not a string => error <unknown>.E
 class E(Exception): pass
 E.__module__ = 1
 raise E
@@ -144,7 +144,7 @@ e = E()
 e.__cause__ = e
 e.__context__ = e
 raise e
-# %% an error with notes that are none => error E
+# %% an error with invalid notes => error E
 e = type('E', (Exception,), {})()
 e.__notes__ = 5
 raise e
@@ -157,7 +157,7 @@ e.__notes__ = [N()]
 raise e
 # %% a syntax error with absurd places => error SyntaxError
 raise SyntaxError('x', ('main.py', -5, 10**9, 'abc', 10**9, -7))
-# %% a syntax error with a text that is none => error SyntaxError
+# %% a syntax error with an invalid text => error SyntaxError
 e = SyntaxError('x')
 e.lineno, e.text, e.filename, e.offset = 'a', b'\xff', object(), None
 raise e

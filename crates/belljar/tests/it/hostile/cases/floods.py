@@ -43,7 +43,7 @@ raise e
 raise ExceptionGroup('x', [ValueError(i) for i in range(100_000)])
 # %% an error from a line of enormous length => error ZeroDivisionError
 exec('x = "' + 'a' * 10_000_000 + '"; 1/0')
-# %% an enormous line that is no Python => error SyntaxError
+# %% an enormous line that is not Python => error SyntaxError
 exec('x = "' + 'a' * 10_000_000 + '" 1')
 # %% an exit with an enormous message => limit output | exit 1
 import sys

@@ -83,7 +83,7 @@ raise AttributeError
 # %% a fatal error => crash, spoiled
 import ctypes
 ctypes.pythonapi.Py_FatalError(b'so long')
-# %% bytecode that is none => crash | limit | error | none | value, spoiled
+# %% invalid bytecode => crash | limit | error | none | value, spoiled
 f = lambda: 1
 f.__code__ = f.__code__.replace(co_code=bytes(range(256)) * 4)
 f()

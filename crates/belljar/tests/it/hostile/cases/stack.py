@@ -230,7 +230,7 @@ kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
 def f(n): return f(n + 1)
 f(0)
 raise RecursionError
-# %% an import that imports itself anew => error RecursionError
+# %% an import that imports itself again => error RecursionError
 import sys, os
 os.chdir('/tmp')
 open('again.py', 'w').write('import sys; del sys.modules["again"]; import again')

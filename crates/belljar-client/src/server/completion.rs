@@ -1,0 +1,94 @@
+//! Completion of arguments of prompts and resource templates.
+
+use rmcp::model::{
+    ArgumentInfo, ClientRequest, CompleteRequest, CompleteRequestParams, CompletionContext, CompletionInfo, Reference,
+    ServerResult,
+};
+
+use super::McpServer;
+use crate::error::McpError;
+
+/// An argument to complete.
+///
+/// ```
+/// use belljar_client::CompletionArgument;
+///
+/// let city = CompletionArgument::for_prompt("weather", "city", "Par");
+/// let path = CompletionArgument::for_resource_template("file:///{path}", "path", "src/");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompletionArgument {
+    reference: Reference,
+    name: String,
+    value: String,
+    context: Vec<(String, String)>,
+}
+
+impl CompletionArgument {
+    /// Creates an argument of a prompt with the text typed so far.
+    ///
+    /// ```
+    /// let city = belljar_client::CompletionArgument::for_prompt("weather", "city", "Par");
+    /// ```
+    pub fn for_prompt(prompt: impl Into<String>, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let reference = Reference::for_prompt(prompt);
+        Self { reference, name: name.into(), value: value.into(), context: Vec::new() }
+    }
+
+    /// Creates a variable of a resource template with the text typed so far.
+    ///
+    /// ```
+    /// let path = belljar_client::CompletionArgument::for_resource_template("file:///{path}", "path", "src/");
+    /// ```
+    pub fn for_resource_template(
+        template: impl Into<String>,
+        name: impl Into<String>,
+        value: impl Into<String>,
+    ) -> Self {
+        let reference = Reference::for_resource(template);
+        Self { reference, name: name.into(), value: value.into(), context: Vec::new() }
+    }
+
+    /// Adds another argument whose value is already known.
+    ///
+    /// ```
+    /// # use belljar_client::CompletionArgument;
+    /// let city = CompletionArgument::for_prompt("weather", "city", "Par").with_context("country", "France");
+    /// ```
+    pub fn with_context(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.context.push((name.into(), value.into()));
+        self
+    }
+}
+
+impl McpServer {
+    /// Completes an argument of a prompt or of a resource template.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// use belljar_client::CompletionArgument;
+    ///
+    /// let city = CompletionArgument::for_prompt("weather", "city", "Par").with_context("country", "France");
+    /// let cities = server.complete(city).await?;
+    /// println!("{:?}", cities.values);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of the connection, and [`McpError::Protocol`].
+    pub async fn complete(&self, argument: CompletionArgument) -> Result<CompletionInfo, McpError> {
+        let connection = self.session().await?.connection().await?;
+        let info = ArgumentInfo::new(argument.name, argument.value);
+        let mut params = CompleteRequestParams::new(argument.reference, info);
+        if !argument.context.is_empty() {
+            params.context = Some(CompletionContext::with_arguments(argument.context.into_iter().collect()));
+        }
+        let request = ClientRequest::CompleteRequest(CompleteRequest::new(params));
+        match connection.request(request, self.plain_options()).await? {
+            ServerResult::CompleteResult(result) => Ok(result.completion),
+            _ => Err(connection.unexpected("completion/complete")),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The causes of a transport's error, and their text.
+
+use std::error::Error;
+
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+
+/// Returns an error and its causes.
+pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
+        match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            // This error displays its cause but does not return it from `source()`, which hides further causes such as
+            // "connection refused".
+            Some(StreamableHttpError::Client(cause)) => Some(cause),
+            _ => error.source(),
+        }
+    })
+}
+
+/// Formats an error with its causes. A cause whose text another error repeats is not printed twice.
+pub(crate) fn text(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for cause in causes(error).skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}

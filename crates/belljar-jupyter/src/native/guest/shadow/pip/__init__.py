@@ -1,1 +1,0 @@
-"""Stands before pip in the programs that a session starts: see `belljar_kernel.pip`."""

@@ -1,0 +1,333 @@
+//! The backend of native kernels. A prestarted kernel is available at once; a kernel that is forked from a zygote with
+//! its imports done takes a moment; until neither exists, kernels start from nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use belljar_core::kernel::{
+    Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
+};
+use belljar_core::progress::ProgressStep;
+use belljar_core::{CallCancellation, Limits, Progress};
+use belljar_sandbox::{self as sandbox, Policy, ProbeResult};
+use parking_lot::Mutex;
+
+use crate::guest;
+use crate::install_broker::InstallHint;
+use crate::kernel::NativeKernel;
+use crate::kernel_connection::KernelConnection;
+use crate::kernel_starter::KernelStarter;
+use crate::one_shot;
+use crate::pip_installer::{PackagePolicy, PipInstaller};
+use crate::session_sandbox::{NativeConfig, SessionSandbox, allocate_uid, set_mode};
+use crate::start_error::StartError;
+
+/// The time after the start of a session at which the next kernel is prestarted, so that the session's first cell has
+/// the processor to itself.
+const PRESTART_DELAY: Duration = Duration::from_millis(300);
+
+/// The default of [`NativeOptions::package_bytes`]: enough for torch, but not with all of CUDA.
+pub const DEFAULT_PACKAGE_BYTES: u64 = 4 << 30;
+
+/// The options of a backend of native kernels.
+#[derive(Clone)]
+pub struct NativeOptions {
+    /// The Python of an environment with ipykernel: `bin/python` of a virtual environment.
+    pub python: PathBuf,
+    /// The version of that Python, such as `3.13.1`, for which [`Backend::run_once`] determines the packages that code
+    /// needs. Empty if only sessions are used.
+    pub python_version: String,
+    /// The limits of each session.
+    pub limits: Limits,
+    /// Set to color tracebacks.
+    pub color: bool,
+    /// The sandbox that sessions must have.
+    pub policy: Policy,
+    /// The modules that the zygote imports. Those that the environment does not have are skipped.
+    pub modules: Vec<String>,
+    /// The number of kernels that are prestarted.
+    pub prestart: usize,
+    /// The devices of the host that sessions may use, by their paths below `/dev`, such as a GPU's. The host's
+    /// permissions apply; if this process is root, sessions run as other users, so a device must be open to all users.
+    pub devices: Vec<PathBuf>,
+    /// The limit of the size of all packages that a session installs, in bytes.
+    pub package_bytes: u64,
+    /// A directory for data that takes long to create and outlasts the backend; `None` for a temporary one.
+    pub cache: Option<PathBuf>,
+    /// The installation of packages for sessions; `None` to refuse it.
+    pub packages: Option<NativePackages>,
+}
+
+/// The options of installing packages for sessions.
+#[derive(Clone)]
+pub struct NativePackages {
+    /// The path of uv; `None` for the environment's pip.
+    pub uv: Option<PathBuf>,
+    /// The policy, which is asked about each package, including dependencies.
+    pub policy: Option<Arc<PackagePolicy>>,
+    /// Returns the advice that follows an error in the output of a session's pip, and in the result of
+    /// [`Backend::run_once`].
+    pub hint: Option<Arc<InstallHint>>,
+    /// The time limit of one installation. It does not count towards the time limit of the cell that requests it.
+    pub timeout: Duration,
+}
+
+impl Default for NativePackages {
+    /// Uses the environment's pip, allows all packages, and ten minutes.
+    fn default() -> Self {
+        Self { uv: None, policy: None, hint: None, timeout: Duration::from_secs(600) }
+    }
+}
+
+impl NativeOptions {
+    /// Returns options with the full sandbox, without devices, with [`DEFAULT_PACKAGE_BYTES`] of packages, imports of
+    /// numpy, pandas, matplotlib and plotly, one prestarted kernel, and packages by the environment's pip.
+    pub fn new(python: impl Into<PathBuf>) -> Self {
+        let modules =
+            ["numpy", "pandas", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "plotly.basedatatypes"];
+        Self {
+            python: python.into(),
+            python_version: String::new(),
+            limits: Limits::default(),
+            color: false,
+            policy: Policy::Full,
+            modules: modules.map(str::to_owned).into(),
+            prestart: 1,
+            devices: Vec::new(),
+            package_bytes: DEFAULT_PACKAGE_BYTES,
+            cache: None,
+            packages: Some(NativePackages::default()),
+        }
+    }
+}
+
+/// The backend of native kernels. Cheap to clone.
+#[derive(Clone)]
+pub struct NativeBackend {
+    state: Arc<BackendState>,
+    _shutdown: Arc<ShutdownGuard>,
+}
+
+/// A guard that all clones of a backend share. Dropping it waits a moment for kernels that are being prestarted, whose
+/// directories would be left on the disk otherwise.
+struct ShutdownGuard {
+    state: Arc<BackendState>,
+}
+
+impl Drop for ShutdownGuard {
+    fn drop(&mut self) {
+        self.state.is_closing.store(true, Ordering::Relaxed);
+        drop(self.state.prestart_lock.lock());
+    }
+}
+
+/// The state that all clones of a backend share.
+struct BackendState {
+    // Before the starter: processes must be killed before the starter deletes their directories.
+    prestarted: Mutex<Vec<(KernelConnection, SessionSandbox)>>,
+    /// Locked while kernels are prestarted, until the thread that does it has released the state.
+    prestart_lock: Arc<Mutex<()>>,
+    /// Set when kernels need not be prestarted any more.
+    is_closing: AtomicBool,
+    starter: Arc<KernelStarter>,
+    python_version: String,
+    /// The number of kernels to prestart.
+    prestart: usize,
+}
+
+impl NativeBackend {
+    /// Creates a backend. Probes the sandbox, but does not start a kernel. The program must call
+    /// [`run_fork_server_if_child`](sandbox::run_fork_server_if_child) first in `main`.
+    ///
+    /// # Errors
+    /// Returns an error if the Python does not exist, or the sandbox cannot be set up: see [`StartError`].
+    pub fn new(options: NativeOptions) -> Result<Self, StartError> {
+        let NativeOptions { python, python_version, limits, color, policy, modules, prestart, .. } = options;
+        let NativeOptions { devices, package_bytes, cache, packages, .. } = options;
+        if !python.is_file() {
+            return Err(StartError::MissingPython(python));
+        }
+        // Links are not resolved: Python finds its environment by the path that it was started with.
+        let python = std::path::absolute(python)?;
+        if policy != Policy::Unsandboxed {
+            Self::probe_sandbox().and_then(|result| result.check(policy))?;
+        }
+        sandbox::check_devices(&devices)?;
+        let root = tempfile::Builder::new().prefix("belljar-").tempdir()?;
+        set_mode(root.path(), 0o711)?;
+        let code = root.path().join("code");
+        guest::write(&code)?;
+        let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
+        std::fs::create_dir_all(&fonts)?;
+        let install_hint = packages.as_ref().and_then(|packages| packages.hint.clone());
+        let installer = packages.map(|NativePackages { uv, policy, timeout, hint: _ }| PipInstaller {
+            python: python.clone(),
+            uv,
+            policy,
+            timeout,
+            max_bytes: package_bytes,
+        });
+        let config = NativeConfig {
+            root,
+            code,
+            fonts,
+            python,
+            policy,
+            limits,
+            color,
+            control_groups: sandbox::delegated_control_groups(),
+            devices,
+            installer,
+            install_hint,
+        };
+        let state = Arc::new(BackendState {
+            prestarted: Mutex::default(),
+            prestart_lock: Arc::default(),
+            is_closing: AtomicBool::new(false),
+            starter: Arc::new(KernelStarter::new(config, modules)),
+            python_version,
+            prestart,
+        });
+        Ok(Self { _shutdown: Arc::new(ShutdownGuard { state: state.clone() }), state })
+    }
+
+    /// Determines, by setting up a sandbox, which isolation this machine supports.
+    ///
+    /// # Errors
+    /// Returns an error if the probe itself cannot be run.
+    pub fn probe_sandbox() -> Result<ProbeResult, sandbox::Error> {
+        sandbox::probe(allocate_uid())
+    }
+
+    /// Starts the zygote and prestarts kernels, which takes seconds. Without this call the first session starts the
+    /// zygote in the background.
+    ///
+    /// # Errors
+    /// Returns an error if the zygote does not start.
+    pub fn warm_up(&self) -> Result<(), StartError> {
+        if KernelStarter::warm_up(&Arc::downgrade(&self.state.starter))? {
+            BackendState::prestart_kernels(self.state.clone());
+        }
+        Ok(())
+    }
+}
+
+impl BackendState {
+    /// Starts kernels until [`NativeOptions::prestart`] are ready.
+    fn prestart_kernels(state: Arc<Self>) {
+        let prestart_lock = state.prestart_lock.clone();
+        let Some(guard) = prestart_lock.try_lock() else { return };
+        while !state.is_closing.load(Ordering::Relaxed) && state.prestarted.lock().len() < state.prestart {
+            let started = state.starter.start_session().and_then(|(mut connection, mut sandbox)| {
+                connection.warm_up(&mut sandbox)?;
+                Ok((connection, sandbox))
+            });
+            match started {
+                Ok(started) => state.prestarted.lock().push(started),
+                Err(error) => {
+                    tracing::warn!(%error, "failed to prestart a kernel");
+                    break;
+                }
+            }
+        }
+        // In this order: a thread that waits for the lock in `ShutdownGuard` then deletes the directories.
+        drop(state);
+        drop(guard);
+    }
+
+    /// Takes a prestarted kernel whose process still runs.
+    fn take_prestarted(&self) -> Option<(KernelConnection, SessionSandbox)> {
+        loop {
+            let (connection, sandbox) = self.prestarted.lock().pop()?;
+            if connection.is_alive() {
+                return Some((connection, sandbox));
+            }
+        }
+    }
+}
+
+/// Starts the zygote and prestarts kernels for the next session, in the background.
+fn schedule_prestart(state: &Arc<BackendState>) {
+    // Weak references: a server that ends meanwhile does not wait for this thread.
+    let starter = Arc::downgrade(&state.starter);
+    let state: Weak<BackendState> = Arc::downgrade(state);
+    let spawned = std::thread::Builder::new().name("kernels".into()).spawn(move || {
+        std::thread::sleep(PRESTART_DELAY);
+        match KernelStarter::warm_up(&starter) {
+            Ok(true) => {
+                if let Some(state) = state.upgrade() {
+                    BackendState::prestart_kernels(state);
+                }
+            }
+            // Another thread starts the zygote, and prestarts kernels after that.
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "failed to start the zygote: kernels start without it"),
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "failed to prestart kernels");
+    }
+}
+
+impl Backend for NativeBackend {
+    fn limits(&self) -> &Limits {
+        &self.state.starter.config().limits
+    }
+
+    fn run_once(
+        &self,
+        request: OneShotRequest,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+    ) -> Result<CompletedRun, KernelError> {
+        let version = &self.state.python_version;
+        if version.is_empty() {
+            return Err(KernelError::Unsupported("the version of the kernels' Python is not known"));
+        }
+        let mut kernel = self.start(&*observer)?;
+        let hint = self.state.starter.config().install_hint.as_deref();
+        one_shot::run(&mut *kernel, version, *self.limits(), request, observer, cancellation, hint)
+    }
+
+    fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+        let (connection, sandbox) = match self.state.take_prestarted() {
+            Some(prestarted) => prestarted,
+            None => {
+                let step = progress.start(ProgressStep::indeterminate("starting a kernel"));
+                let started = self.state.starter.start_session().map_err(|error| KernelError::Start(error.into()))?;
+                step.finish();
+                started
+            }
+        };
+        // Only now, since imports would compete with this start for the processors.
+        schedule_prestart(&self.state);
+        Ok(Box::new(NativeKernel::new(self.state.starter.clone(), connection, sandbox)))
+    }
+
+    fn restore(&self, _: &KernelSnapshot, _: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+        let reason = "it was saved by the WebAssembly sandbox, and this server runs native kernels";
+        Err(KernelError::IncompatibleSnapshot(reason.into()))
+    }
+
+    fn snapshot_files(&self, _: &KernelSnapshot) -> Vec<(String, Vec<u8>)> {
+        Vec::new()
+    }
+
+    fn thread_runner(&self) -> RunOnThread {
+        |work| {
+            std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().name("kernel".into()).spawn_scoped(scope, work)?;
+                thread.join().or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        }
+    }
+}
+
+impl std::fmt::Debug for NativeBackend {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let python: &Path = &self.state.starter.config().python;
+        formatter.debug_struct("NativeBackend").field("python", &python).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+"""The helper cells of the host in a kernel that runs one piece of code: missing packages, variables, the value.
+
+The host runs each function as a cell that is not recorded, and reads the result from the display data of the MIME type
+`_RESULT_TYPE`. The host does not trust the result, since the code can change it.
+"""
+
+import json
+from collections.abc import Iterable
+from importlib import metadata, util
+from typing import Any
+
+from IPython import get_ipython
+from IPython.display import display
+
+from . import value_json
+
+_RESULT_TYPE = "application/vnd.belljar.result+json"
+
+
+def missing_packages(pairs: Iterable[tuple[str, str]]) -> None:
+    """Displays the packages of ``(package, module)`` pairs that are not installed."""
+    _display({"missing": [package for package, module in pairs if _is_missing(package, module)]})
+
+
+def _is_missing(package: str, module: str) -> bool:
+    try:
+        spec = util.find_spec(module.partition(".")[0])
+        # The parts of a namespace package are separate packages, so the namespace alone does not suffice.
+        if spec is not None and spec.origin is None:
+            metadata.version(package)
+    except (ImportError, ValueError):
+        return True
+    return spec is None
+
+
+def set_globals(text: str) -> None:
+    """Sets the variables of a JSON object."""
+    get_ipython().user_ns.update(json.loads(text))
+
+
+def render_value(execution_count: int, max_bytes: int) -> None:
+    """Displays the value of a cell as JSON: see `value_json.render`."""
+    _display(value_json.render(get_ipython().user_ns["Out"][execution_count], max_bytes))
+
+
+def _display(result: dict[str, Any]) -> None:
+    display({_RESULT_TYPE: result}, raw=True)

@@ -1,0 +1,159 @@
+//! The kernel of a session, as sessions use it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_core::files::{FileError, FileInfo, Range};
+use belljar_core::kernel::{
+    CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError, ShellRequest,
+};
+use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Progress};
+use serde_json::{Value, json};
+
+use crate::cell::{self, CellLimits, KernelLost};
+use crate::interrupt::InterruptRequest;
+use crate::kernel_connection::KernelConnection;
+use crate::kernel_starter::KernelStarter;
+use crate::session_sandbox::SessionSandbox;
+use crate::shell_request::{self, SHELL_REPLY_TIMEOUT, ShellRequestError};
+use crate::zygote::KernelExitStatus;
+
+/// The time that a killed process has to exit.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The least time between the interrupt of a cell that has reached its time limit, and the end of its interpreter. A
+/// cell that handles the interrupt keeps its variables.
+const MIN_INTERRUPT_GRACE: Duration = Duration::from_secs(3);
+
+/// A session's kernel.
+pub(crate) struct NativeKernel {
+    starter: Arc<KernelStarter>,
+    // Before the sandbox: the process must be killed before its directories are deleted.
+    connection: KernelConnection,
+    sandbox: SessionSandbox,
+    /// The number of the last cell.
+    execution_count: u64,
+    /// The payloads that the last cell has left for a frontend.
+    payloads: Vec<Value>,
+}
+
+impl NativeKernel {
+    pub(crate) fn new(starter: Arc<KernelStarter>, connection: KernelConnection, sandbox: SessionSandbox) -> Self {
+        Self { starter, connection, sandbox, execution_count: 0, payloads: Vec::new() }
+    }
+
+    /// Returns the reason why the kernel's process ended by itself.
+    fn exit_reason(&mut self) -> ExitReason {
+        let process = &self.connection.process;
+        process.wait_until(Instant::now() + KILL_TIMEOUT);
+        match process.status() {
+            KernelExitStatus::OverMemory => ExitReason::Limit(LimitKind::Memory),
+            KernelExitStatus::Signalled(_) | KernelExitStatus::Unknown if self.sandbox.exceeded_memory() => {
+                ExitReason::Limit(LimitKind::Memory)
+            }
+            KernelExitStatus::Exited(status) => ExitReason::Exit(status),
+            KernelExitStatus::Signalled(signal) => ExitReason::Signal(signal),
+            KernelExitStatus::Unknown => ExitReason::Crash("it ended without an exit status".into()),
+        }
+    }
+}
+
+impl Kernel for NativeKernel {
+    fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+        let limits = self.starter.config().limits.with_timeout(cell.timeout);
+        let limits = CellLimits {
+            wall_time: limits.wall_time,
+            cpu_time: limits.cpu_time,
+            grace: limits.grace.max(MIN_INTERRUPT_GRACE),
+            output: limits.output,
+            silent: false,
+        };
+        self.payloads.clear();
+        let handles = self.connection.handles(&mut self.sandbox);
+        match cell::run(handles, cell, &observer, limits, self.execution_count) {
+            Ok((result, payloads)) => {
+                self.execution_count = result.execution_count;
+                self.payloads = payloads;
+                result
+            }
+            Err((lost, outputs)) => {
+                let reason = match lost {
+                    KernelLost::Killed(reason) => reason,
+                    KernelLost::Exited => self.exit_reason(),
+                };
+                self.execution_count = self.execution_count.saturating_add(1);
+                let execution_count = self.execution_count;
+                CellResult { execution_count, status: CellStatus::KernelDied(reason), outputs }
+            }
+        }
+    }
+
+    fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
+        let payloads = match request {
+            ShellRequest::UserExpressions { expressions } => {
+                let payloads = std::mem::take(&mut self.payloads);
+                if expressions.is_empty() {
+                    return Ok(json!({ "payload": payloads, "user_expressions": {} }));
+                }
+                Some(payloads)
+            }
+            _ => None,
+        };
+        let KernelConnection { process, client, interrupt, .. } = &mut self.connection;
+        let reply = shell_request::send(client, process, interrupt, request, SHELL_REPLY_TIMEOUT);
+        let mut reply = reply.map_err(|error| {
+            KernelError::Shell(match error {
+                ShellRequestError::Failed(error) => error,
+                ShellRequestError::Exited => ShellError::Exited(self.exit_reason()),
+            })
+        })?;
+        Ok(match payloads {
+            Some(payloads) => json!({ "payload": payloads, "user_expressions": reply["user_expressions"].take() }),
+            None => reply,
+        })
+    }
+
+    fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
+        let interrupt = &self.connection.interrupt;
+        let is_cancelled = || interrupt.take() != InterruptRequest::None;
+        let installed = self.sandbox.broker().install(packages, progress, &is_cancelled);
+        installed.map_err(|error| KernelError::Install(error.into()))
+    }
+
+    fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {
+        self.connection.interrupt.clone()
+    }
+
+    fn restart(&mut self) -> Result<(), KernelError> {
+        self.connection.process.kill();
+        self.connection.process.wait_until(Instant::now() + KILL_TIMEOUT);
+        self.sandbox.kill_all_and_reset().map_err(|error| KernelError::Failed(error.into()))?;
+        let started = self.starter.start_kernel(&mut self.sandbox);
+        self.connection = started.map_err(|error| KernelError::Failed(error.into()))?;
+        self.execution_count = 0;
+        self.payloads.clear();
+        Ok(())
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn Kernel>, KernelError> {
+        Err(KernelError::Unsupported(
+            "a native kernel cannot be copied: make a new session and run the cells again, or serve with the \
+             WebAssembly sandbox",
+        ))
+    }
+
+    fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
+        Err(KernelError::Unsupported("a native kernel's state cannot be saved: it lives as long as the server"))
+    }
+
+    fn files(&mut self) -> Vec<FileInfo> {
+        self.sandbox.directory().list()
+    }
+
+    fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError> {
+        self.sandbox.directory().read(path, range)
+    }
+
+    fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.sandbox.directory().write(path, bytes)
+    }
+}

@@ -1,0 +1,77 @@
+//! A running kernel: its process, the connections to it, and its interrupts.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_core::kernel::{CellObserver, CellRequest, NullObserver};
+
+use crate::cell::{self, CellLimits, KernelHandles};
+use crate::client::Client;
+use crate::interrupt::InterruptFlag;
+use crate::session_sandbox::{KERNEL_START_TIMEOUT, NativeConfig, SessionSandbox};
+use crate::start_error::StartError;
+use crate::zmtp::message::SigningKey;
+use crate::zygote::{KernelProcess, Zygote};
+
+/// The time in which a kernel whose connection failed is expected to exit, if an exit is the cause.
+const EXIT_CHECK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The process of a kernel that is ready, and the connections to it.
+pub(crate) struct KernelConnection {
+    pub(crate) process: Arc<KernelProcess>,
+    pub(crate) client: Client,
+    pub(crate) interrupt: Arc<InterruptFlag>,
+    /// The zygote that reaps the process.
+    _zygote: Option<Arc<Zygote>>,
+}
+
+impl KernelConnection {
+    /// Starts a kernel in a sandbox where none runs, and waits until it is ready.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub(crate) fn start(
+        config: &NativeConfig,
+        sandbox: &mut SessionSandbox,
+        zygote: Option<Arc<Zygote>>,
+    ) -> Result<Self, StartError> {
+        let deadline = Instant::now() + KERNEL_START_TIMEOUT;
+        let key = SigningKey::random();
+        let process = Arc::new(sandbox.start(config, zygote.as_deref(), &key, deadline)?);
+        let client = Client::connect(sandbox.sockets().as_fd(), key, &process, deadline).map_err(|error| {
+            let has_exited = process.wait_until(Instant::now() + EXIT_CHECK_TIMEOUT);
+            if has_exited { StartError::Exited(process.status()) } else { StartError::Connection(error) }
+        })?;
+        let interrupt = Arc::new(InterruptFlag::new(process.clone())?);
+        Ok(Self { process, client, interrupt, _zygote: zygote })
+    }
+
+    /// Returns whether the process runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.process.has_ended()
+    }
+
+    /// Runs a cell that does, ahead of time, the work that a kernel does for its first cell.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel is lost.
+    pub(crate) fn warm_up(&mut self, sandbox: &mut SessionSandbox) -> Result<(), StartError> {
+        let cell = CellRequest { code: "1\nNone".into(), ..CellRequest::default() };
+        let limits = CellLimits {
+            wall_time: Some(KERNEL_START_TIMEOUT),
+            cpu_time: None,
+            grace: Duration::ZERO,
+            output: 1 << 20,
+            silent: true,
+        };
+        let observer: Arc<dyn CellObserver> = Arc::new(NullObserver);
+        cell::run(self.handles(sandbox), &cell, &observer, limits, 0).map(drop).map_err(|_| StartError::FirstCell)
+    }
+
+    /// Borrows all that running a cell takes.
+    pub(crate) fn handles<'a>(&'a mut self, sandbox: &'a mut SessionSandbox) -> KernelHandles<'a> {
+        let Self { process, client, interrupt, .. } = self;
+        KernelHandles { client, process, interrupt, broker: sandbox.broker() }
+    }
+}

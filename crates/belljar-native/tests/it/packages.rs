@@ -1,0 +1,129 @@
+//! Tests of pip in a session: the guest requests, the host installs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::{CellStatus, Limits};
+use belljar_native::{NativeBackend, NativeOptions, NativePackages, PackagePolicy};
+use belljar_testing::Trial;
+
+use crate::trials::harness::{Session, in_each_but_weak, options, strongest, text_of};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let policy = Trial::test("policy_refuses_packages_by_name", || {
+        policy_refuses_packages_by_name();
+        Ok(())
+    });
+    let bounded = Trial::test("oversized_packages_are_rolled_back", || {
+        packages_are_bounded();
+        Ok(())
+    });
+    let clock = Trial::test("installation_time_is_not_cell_time", || {
+        installation_time_is_not_cell_time();
+        Ok(())
+    });
+    [
+        in_each_but_weak("installed_package_can_be_imported", installed_and_imported),
+        in_each_but_weak("pip_works_as_magic_command_and_module", all_forms),
+        in_each_but_weak("urls_paths_and_indexes_are_refused", elsewhere_is_refused),
+        vec![policy, bounded, clock],
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn installed_and_imported(session: &mut Session) {
+    assert!(session.error("import humanize").starts_with("ModuleNotFoundError"));
+    let output = session.text("%pip install -q humanize==4.9.0");
+    assert_eq!(output, "Successfully installed humanize==4.9.0\n");
+    assert_eq!(session.text("import humanize\nhumanize.intcomma(1234567)"), "'1,234,567'");
+    assert!(session.text("%pip install numpy").contains("already satisfied"));
+    session.kernel.restart().unwrap();
+    assert_eq!(session.text("import humanize\nhumanize.__version__"), "'4.9.0'");
+}
+
+/// An installation takes longer than the time limit of a cell.
+fn installation_time_is_not_cell_time() {
+    let limits = Limits { wall_time: Some(Duration::from_secs(1)), ..Limits::default() };
+    let slow: Arc<PackagePolicy> = Arc::new(|_| {
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(())
+    });
+    let packages = NativePackages { policy: Some(slow.clone()), ..NativePackages::default() };
+    let native =
+        NativeBackend::new(NativeOptions { packages: Some(packages), limits, ..options(strongest()) }).unwrap();
+    let mut session = Session::new(&native);
+    let executed = session.run("%pip install numpy");
+    assert!(text_of(&executed).contains("already satisfied"), "{executed:?}");
+    // The rest of the cell has the usual time.
+    assert!(session.error("%pip install numpy\nimport time; time.sleep(30)").starts_with("TimeoutError"));
+
+    let timeout = Duration::from_millis(1);
+    let packages = NativePackages { policy: Some(slow), timeout, ..NativePackages::default() };
+    let native = NativeBackend::new(NativeOptions { packages: Some(packages), ..options(strongest()) }).unwrap();
+    assert!(Session::new(&native).text("%pip install numpy").contains("took longer than 0.001 s"));
+}
+
+fn all_forms(session: &mut Session) {
+    for (code, expected) in [
+        ("!pip install humanize==4.9.0", "Successfully installed humanize==4.9.0"),
+        ("!python -m pip list", "humanize"),
+        ("!pip show humanize", "Version: 4.9.0"),
+        ("%pip install", "ERROR: You must give at least one requirement"),
+        ("%pip uninstall humanize", "ERROR: unknown command"),
+    ] {
+        let executed = session.run(code);
+        assert_eq!(executed.status, CellStatus::Ok, "{code}: {executed:?}");
+        assert!(text_of(&executed).contains(expected), "{code}: {executed:?}");
+    }
+    assert_eq!(session.text("!python -c 'import humanize; print(humanize.__version__)'").trim(), "4.9.0");
+}
+
+fn elsewhere_is_refused(session: &mut Session) {
+    for code in [
+        "%pip install https://example.org/x-1-py3-none-any.whl",
+        "%pip install git+https://example.org/x",
+        "%pip install ./x",
+        "%pip install --index-url https://example.org x",
+        "%pip install -e .",
+        "%pip install x.whl",
+    ] {
+        let executed = session.run(code);
+        assert!(text_of(&executed).contains("ERROR: "), "{code}: {executed:?}");
+    }
+    // The guest reads the requirements file, and the same rules apply.
+    session.kernel.write("requirements.txt", b"--index-url https://example.org\nx\n").unwrap();
+    assert!(session.text("%pip install -r requirements.txt").contains("ERROR: "));
+    // The host checks requests itself: the guest need not use pip.
+    let code = "import os, socket\nhost = socket.socket(socket.AF_UNIX)\nhost.connect(os.environ['BELLJAR_BROKER'])\n\
+                host.sendall(b'{\"install\": [\"--target=/ x\"]}\\n')\nprint(host.recv(10000))";
+    assert!(session.text(code).contains("is not a requirement"));
+    assert!(session.text("%pip install belljar-there-is-no-such-package").contains("ERROR: "));
+}
+
+fn packages_are_bounded() {
+    let native = NativeBackend::new(NativeOptions { package_bytes: 200_000, ..options(strongest()) }).unwrap();
+    let mut session = Session::new(&native);
+    let listing = "import os\nsorted(os.listdir(os.environ['BELLJAR_SITE']))";
+    assert_eq!(session.text("%pip install iniconfig==2.1.0"), "Successfully installed iniconfig==2.1.0\n");
+    let before = session.text(listing);
+    let refused = text_of(&session.run("%pip install humanize==4.9.0"));
+    assert!(refused.contains("would take more than 200000 bytes"), "{refused}");
+    assert_eq!(session.text(listing), before);
+    assert!(session.error("import humanize").starts_with("ModuleNotFoundError"));
+    assert_eq!(session.text("import iniconfig\niniconfig.__name__"), "'iniconfig'");
+}
+
+fn policy_refuses_packages_by_name() {
+    let packages = NativePackages {
+        policy: Some(Arc::new(|name| {
+            if name == "humanize" { Err(format!("`{name}` is not allowed").into()) } else { Ok(()) }
+        })),
+        ..NativePackages::default()
+    };
+    let native = NativeBackend::new(NativeOptions { packages: Some(packages), ..options(strongest()) }).unwrap();
+    assert!(Session::new(&native).text("%pip install Humanize").contains("`humanize` is not allowed"));
+    let native = NativeBackend::new(NativeOptions { packages: None, ..options(strongest()) }).unwrap();
+    assert!(Session::new(&native).text("%pip install humanize").contains("cannot be installed in this session"));
+}

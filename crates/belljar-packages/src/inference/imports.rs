@@ -1,0 +1,268 @@
+//! The modules that a piece of code imports, and whether the imports are optional.
+//!
+//! Parsing is done by `ruff_python_parser`, which accepts the syntax of Python 3.14, IPython's `%` and `!` lines, and
+//! any depth of nesting.
+
+use std::collections::BTreeMap;
+
+use ruff_python_ast::{ExceptHandler, Expr, Mod, Stmt};
+use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
+
+/// The maximum length of a source. Python itself accepts longer ones, but they do not occur in practice.
+const MAX_BYTES: usize = 512 << 10;
+/// The stack size of the parsing thread. A syntax tree is dropped recursively, and a source within the limit can nest
+/// half a million operators. Pages of the stack that are not used take no memory.
+const STACK_BYTES: usize = 512 << 20;
+
+/// The imports of a source, by the module's dotted name.
+pub(super) type Imports = BTreeMap<String, Import>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Import {
+    /// True if every import of the module is in a place where `ImportError` is caught.
+    pub(super) optional: bool,
+    /// True if the name was imported *from* a module, so that it may be an attribute rather than a module.
+    pub(super) may_be_attribute: bool,
+}
+
+/// Returns the imports of a source at any depth, or `None` if the source has a syntax error, which Python will report.
+pub(super) fn from_source(source: &str) -> Option<Imports> {
+    if source.len() > MAX_BYTES {
+        tracing::debug!(bytes = source.len(), "the source is too long to search for imports");
+        return None;
+    }
+    // Searching for the word is enough to recognise most code without imports.
+    if !source.contains("import") {
+        return Some(Imports::new());
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || parse(source)).ok()?;
+        thread.join().ok()?
+    })
+}
+
+fn parse(source: &str) -> Option<Imports> {
+    let parsed = parse_unchecked(source, ParseOptions::from(Mode::Ipython));
+    if parsed.has_invalid_syntax() {
+        return None;
+    }
+    let mut collector = Collector::default();
+    if let Mod::Module(module) = parsed.syntax() {
+        collector.suite(&module.body);
+    }
+    Some(collector.imports)
+}
+
+#[derive(Default)]
+struct Collector {
+    imports: Imports,
+    /// The number of enclosing statements that catch `ImportError`.
+    catching_depth: usize,
+}
+
+impl Collector {
+    fn suite(&mut self, statements: &[Stmt]) {
+        for statement in statements {
+            self.statement(statement);
+        }
+    }
+
+    /// Collects the imports of a statement. Imports are statements, so expressions are not searched.
+    fn statement(&mut self, statement: &Stmt) {
+        match statement {
+            Stmt::Import(import) => {
+                for alias in &import.names {
+                    self.add(alias.name.as_str(), false);
+                }
+            }
+            Stmt::ImportFrom(import) if import.level == 0 => {
+                let Some(module) = &import.module else { return };
+                self.add(module.as_str(), false);
+                for alias in import.names.iter().filter(|alias| alias.name.as_str() != "*") {
+                    self.add(&format!("{module}.{}", alias.name), true);
+                }
+            }
+            Stmt::FunctionDef(function) => self.suite(&function.body),
+            Stmt::ClassDef(class) => self.suite(&class.body),
+            Stmt::For(statement) => {
+                self.suite(&statement.body);
+                self.suite(&statement.orelse);
+            }
+            Stmt::While(statement) => {
+                self.suite(&statement.body);
+                self.suite(&statement.orelse);
+            }
+            Stmt::If(statement) => {
+                // The body is for type checkers and is not executed.
+                if !is_named(&statement.test, "TYPE_CHECKING") {
+                    self.suite(&statement.body);
+                }
+                for clause in &statement.elif_else_clauses {
+                    self.suite(&clause.body);
+                }
+            }
+            Stmt::With(statement) => {
+                let catches = statement.items.iter().any(|item| suppresses_import_error(&item.context_expr));
+                self.catching_if(catches, |collector| collector.suite(&statement.body));
+            }
+            Stmt::Match(statement) => {
+                for case in &statement.cases {
+                    self.suite(&case.body);
+                }
+            }
+            Stmt::Try(statement) => {
+                let catches = statement.handlers.iter().any(catches_import_error);
+                self.catching_if(catches, |collector| collector.suite(&statement.body));
+                // An alternative to a missing module may be missing too.
+                self.catching_if(catches, |collector| {
+                    for ExceptHandler::ExceptHandler(handler) in &statement.handlers {
+                        collector.suite(&handler.body);
+                    }
+                });
+                self.suite(&statement.orelse);
+                self.suite(&statement.finalbody);
+            }
+            _ => {}
+        }
+    }
+
+    /// Calls `collect` as inside a statement that catches `ImportError`, if `catches` is true.
+    fn catching_if(&mut self, catches: bool, collect: impl FnOnce(&mut Self)) {
+        self.catching_depth += usize::from(catches);
+        collect(self);
+        self.catching_depth -= usize::from(catches);
+    }
+
+    fn add(&mut self, module: &str, may_be_attribute: bool) {
+        let optional = self.catching_depth > 0;
+        self.imports
+            .entry(module.to_owned())
+            .and_modify(|import| {
+                import.optional &= optional;
+                import.may_be_attribute &= may_be_attribute;
+            })
+            .or_insert(Import { optional, may_be_attribute });
+    }
+}
+
+/// Returns whether an `except` clause catches a failed import.
+fn catches_import_error(ExceptHandler::ExceptHandler(handler): &ExceptHandler) -> bool {
+    handler.type_.as_deref().is_none_or(includes_import_error)
+}
+
+/// Returns whether an expression is a class of a failed import's exception, or a tuple that contains one.
+fn includes_import_error(expression: &Expr) -> bool {
+    match expression {
+        Expr::Tuple(tuple) => tuple.elts.iter().any(includes_import_error),
+        other => ["ImportError", "ModuleNotFoundError", "Exception", "BaseException"]
+            .iter()
+            .any(|name| is_named(other, name)),
+    }
+}
+
+/// Returns whether an expression is `contextlib.suppress(ImportError)`.
+fn suppresses_import_error(expression: &Expr) -> bool {
+    match expression {
+        Expr::Call(call) => is_named(&call.func, "suppress") && call.arguments.args.iter().any(includes_import_error),
+        _ => false,
+    }
+}
+
+/// Returns whether an expression is `name` or `anything.name`.
+fn is_named(expression: &Expr, name: &str) -> bool {
+    match expression {
+        Expr::Name(found) => found.id.as_str() == name,
+        Expr::Attribute(attribute) => attribute.attr.as_str() == name,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::from_source;
+
+    /// Returns the names of imported modules, with the suffix `?` if the import is optional.
+    fn imports(source: &str) -> Vec<String> {
+        let imports = from_source(source).unwrap();
+        let modules = imports.into_iter().filter(|(_, import)| !import.may_be_attribute);
+        modules.map(|(name, import)| if import.optional { format!("{name}?") } else { name }).collect()
+    }
+
+    #[test]
+    fn absolute_imports_are_found_at_any_depth() {
+        let source = "
+import a, b.c as d
+from e.f import g
+from . import h
+from .i import j
+class K:
+    def m(self):
+        while True:
+            if x: import n
+            else: import o
+        for p in q:
+            with r: import s
+match t:
+    case 1: import u
+async def v():
+    import w
+";
+        assert_eq!(imports(source), ["a", "b.c", "e.f", "n", "o", "s", "u", "w"]);
+    }
+
+    #[test]
+    fn imports_whose_failure_is_caught_are_optional() {
+        for handler in [
+            "ImportError",
+            "ModuleNotFoundError",
+            "Exception",
+            "(ValueError, ImportError)",
+            "builtins.ImportError",
+            "ImportError as e",
+        ] {
+            let source = format!("try:\n    import a\nexcept {handler}:\n    import b\nelse:\n    import c\n");
+            assert_eq!(imports(&source), ["a?", "b?", "c"], "{handler}");
+        }
+        assert_eq!(imports("try:\n    import a\nexcept:\n    pass\n"), ["a?"]);
+        assert_eq!(imports("try:\n    import a\nexcept ImportError, ValueError:\n    pass\n"), ["a?"]);
+        assert_eq!(imports("try:\n    import a\nexcept ValueError:\n    pass\n"), ["a"]);
+        assert_eq!(imports("try:\n    import a\nfinally:\n    pass\n"), ["a"]);
+        assert_eq!(imports("with contextlib.suppress(ImportError):\n    import a\n"), ["a?"]);
+    }
+
+    #[test]
+    fn module_with_one_required_import_is_required() {
+        assert_eq!(imports("try:\n    import a\nexcept ImportError:\n    a = None\nimport a\n"), ["a"]);
+    }
+
+    #[test]
+    fn imports_for_type_checkers_are_ignored() {
+        assert_eq!(imports("if TYPE_CHECKING:\n    import a\nelse:\n    import b\n"), ["b"]);
+        assert_eq!(imports("if typing.TYPE_CHECKING:\n    import a\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn new_syntax_and_ipython_lines_are_parsed() {
+        assert_eq!(imports("%pip install x\n!ls\nimport a\nprint(t'{a}')\n"), ["a"]);
+        assert_eq!(
+            imports("try:\n    import a\nexcept ImportError, OSError:\n    pass\ntype X[T: int = str] = T\n"),
+            ["a?"]
+        );
+    }
+
+    #[test]
+    fn source_with_a_syntax_error_has_no_imports() {
+        assert!(from_source("import a\ndef (\n").is_none());
+        assert!(from_source("import\n").is_none());
+    }
+
+    #[test]
+    fn deeply_nested_source_is_parsed() {
+        let source = format!("import a\nx = {}1\n", "-".repeat(400_000));
+        assert!(from_source(&source).is_some());
+        let source = format!("import a\nx = {}1{}\n", "(".repeat(100_000), ")".repeat(100_000));
+        assert!(from_source(&source).is_some());
+        let source = format!("import a\nx = a{}\n", ".b".repeat(200_000));
+        assert!(from_source(&source).is_some());
+    }
+}

@@ -1,0 +1,43 @@
+"""Python's prompt: runs statements one by one, prints each expression's value and keeps it in ``_``."""
+
+import ast
+import codeop
+import sys
+from typing import Any
+
+from . import cell, magics, source_cache
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Runs the input, and raises what it raises."""
+    filename = request.get("filename", "<stdin>")
+    cell.set_globals(request.get("globals"))
+    try:
+        code = source_cache.normalise(request["code"])
+        for statement in cell.compiler.parse(magics.translate(code), filename, code).body:
+            # "single" prints the argument of `sys.displayhook`: every expression's value that is not None.
+            cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
+    except Exception as error:
+        sys.last_exc = error  # For `pdb.pm()`.
+        raise
+    return {"kind": "value", "value": None, "text": None}
+
+
+def status(code: str) -> str:
+    """Returns whether the input is "complete", "incomplete" or "invalid"."""
+    code = magics.translate(code)
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= cell.compiler.flags
+    try:
+        # "single" requires the blank line that ends an indented block.
+        return "incomplete" if compiler(code, "<stdin>", "single") is None else "complete"
+    except SyntaxError, ValueError, OverflowError:
+        pass
+    # Several statements pasted at once are not valid as "single", but they run.
+    try:
+        if compiler(code, "<stdin>", "exec") is None:
+            return "incomplete"
+    except SyntaxError, ValueError, OverflowError:
+        return "invalid"
+    last_line = code.rpartition("\n")[2]
+    return "incomplete" if last_line[:1].isspace() else "complete"

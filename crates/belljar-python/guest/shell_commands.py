@@ -1,0 +1,270 @@
+"""Command lines of cells (``!ls``, ``%%bash``): processes do not exist, but a few commands run inside this one.
+
+Supported: ``pip``, ``ls``, ``cat``, ``pwd`` and ``python`` with ``-c``, ``-m`` or a file. The error for other commands
+names the alternatives.
+"""
+
+import glob
+import io
+import os
+import re
+import runpy
+import shlex
+import stat
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, TextIO
+
+from IPython.core.error import UsageError
+
+from . import pip
+
+_MAX_CAT_BYTES = 1 << 24
+"""The maximum number of bytes of a file that ``cat`` reads."""
+
+
+def run(line: str, out: TextIO, err: TextIO) -> int:
+    """Runs a command line and returns its exit status. Raises `UsageError` for commands that require a process."""
+    status = pip.run(line, out, err, shell=True)
+    if status is not None:
+        return status
+    status = 0
+    for words in _commands(line):
+        status = _run_one(words, line, out, err)
+        if status:
+            break
+    return status
+
+
+def run_script(program: str, script: str, out: TextIO, err: TextIO) -> int:
+    """Runs a cell that is passed to a program (``%%bash``), and returns the exit status of its last line."""
+    name = os.path.basename(program)
+    if _is_python(name):
+        return _python(["-c", script], out, err)
+    if name not in ("bash", "sh"):
+        raise _unsupported(f"%%{program}", f"`{program}` is a program")
+    status = 0
+    for line in script.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            status = run(line, out, err)
+    return status
+
+
+def output(line: str) -> str:
+    """Returns the output of a command line."""
+    out = io.StringIO()
+    run(line, out, sys.stderr)
+    return out.getvalue()
+
+
+def _commands(line: str) -> list[list[str]]:
+    """Splits a line into the words of each command; ``&&`` and ``;`` separate commands."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        raise UsageError(f"the command line cannot be read: {error}") from None
+    commands: list[list[str]] = [[]]
+    for word in words:
+        if word in ("&&", ";"):
+            commands.append([])
+        elif word and set(word) <= set(";&|<>"):
+            raise _unsupported(f"!{line.strip()}", f"`{word}` joins processes")
+        else:
+            commands[-1].append(word)
+    return [command for command in commands if command]
+
+
+def _run_one(words: list[str], line: str, out: TextIO, err: TextIO) -> int:
+    name = os.path.basename(words[0])
+    if _is_python(name):
+        return _python(words[1:], out, err)
+    command = _COMMANDS.get(name)
+    if command is None:
+        raise _unsupported(f"!{line.strip()}", f"`{words[0]}` is a program")
+    return command(words[1:], out, err)
+
+
+def _is_python(name: str) -> bool:
+    return re.fullmatch(r"python(3(\.\d+)?)?", name) is not None
+
+
+def _unsupported(what: str, why: str) -> UsageError:
+    return UsageError(
+        f"`{what}` cannot be done: {why}, and Python in WebAssembly cannot start processes. Here there are !pip, "
+        "!ls, !cat, !pwd and !python -c or -m; everything else needs the native backend (Linux). Python's own shutil, "
+        "pathlib, zipfile and tarfile stand in for many commands"
+    )
+
+
+def _expand(arguments: list[str]) -> list[str]:
+    """Expands the patterns among the arguments as a shell does."""
+    expanded: list[str] = []
+    for argument in arguments:
+        found = sorted(glob.glob(os.path.expanduser(argument))) if glob.has_magic(argument) else []
+        expanded += found or [os.path.expanduser(argument)]
+    return expanded
+
+
+def _parse_options(name: str, arguments: list[str], known: str, err: TextIO) -> tuple[set[str], list[str]] | None:
+    """Splits arguments into option letters and others; None if a letter is not in ``known``. Ignores --color."""
+    letters: set[str] = set()
+    rest: list[str] = []
+    for argument in arguments:
+        if argument.startswith("--color"):
+            continue
+        if argument.startswith("-") and len(argument) > 1:
+            letters |= set(argument[1:])
+        else:
+            rest.append(argument)
+    unknown = sorted(letters - set(known))
+    if unknown:
+        print(f"{name}: invalid option -- '{unknown[0]}'", file=err)
+        return None
+    return letters, rest
+
+
+def _pwd(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    del arguments, err
+    print(os.getcwd(), file=out)
+    return 0
+
+
+def _cat(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    parsed = _parse_options("cat", arguments, "n", err)
+    if parsed is None:
+        return 1
+    letters, paths = parsed
+    status, number = 0, 0
+    for path in _expand(paths):
+        try:
+            with open(path, "rb") as file:
+                text = file.read(_MAX_CAT_BYTES).decode(errors="replace")
+        except OSError as error:
+            print(f"cat: {path}: {error.strerror}", file=err)
+            status = 1
+            continue
+        if "n" not in letters:
+            out.write(text)
+            continue
+        for line in text.splitlines(keepends=True):
+            number += 1
+            out.write(f"{number:6}\t{line}")
+    return status
+
+
+def _ls(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    parsed = _parse_options("ls", arguments, "1AahlrRStFGo", err)
+    if parsed is None:
+        return 2
+    letters, paths = parsed
+    status = 0
+    files, directories = [], []
+    for path in _expand(paths or ["."]):
+        try:
+            is_directory = stat.S_ISDIR(os.stat(path).st_mode)
+        except OSError as error:
+            print(f"ls: cannot access '{path}': {error.strerror}", file=err)
+            status = 2
+            continue
+        (directories if is_directory else files).append(path)
+    _list(".", files, letters, out)
+    with_headings = len(directories) + len(files) > 1 or "R" in letters
+    while directories:
+        directory = directories.pop(0)
+        if with_headings:
+            print(f"{directory}:", file=out)
+        names = [name for name in os.listdir(directory) if letters & {"a", "A"} or not name.startswith(".")]
+        _list(directory, [*([".", ".."] if "a" in letters else []), *sorted(names)], letters, out)
+        if "R" in letters:
+            inner = [os.path.join(directory, name) for name in sorted(names)]
+            directories[:0] = [path for path in inner if os.path.isdir(path) and not os.path.islink(path)]
+        if with_headings and directories:
+            print(file=out)
+    return status
+
+
+def _list(directory: str, names: list[str], letters: set[str], out: TextIO) -> None:
+    stats = {name: os.lstat(os.path.join(directory, name)) for name in names}
+    if "S" in letters:
+        names = sorted(names, key=lambda name: -stats[name].st_size)
+    elif "t" in letters:
+        names = sorted(names, key=lambda name: -stats[name].st_mtime)
+    if "r" in letters:
+        names = names[::-1]
+    for name in names:
+        info = stats[name]
+        shown = name + ("/" if "F" in letters and stat.S_ISDIR(info.st_mode) else "")
+        if "l" not in letters:
+            print(shown, file=out)
+            continue
+        when = time.strftime("%b %d %H:%M", time.localtime(info.st_mtime))
+        size = _human_size(info.st_size) if "h" in letters else str(info.st_size)
+        print(f"{stat.filemode(info.st_mode)} {info.st_nlink} user user {size:>8} {when} {shown}", file=out)
+
+
+def _human_size(size: float) -> str:
+    for unit in ("", "K", "M", "G"):
+        if size < 1024:
+            return f"{size:.0f}{unit}" if size >= 10 or not unit else f"{size:.1f}{unit}"
+        size /= 1024
+    return f"{size:.1f}T"
+
+
+_COMMANDS: dict[str, Callable[[list[str], TextIO, TextIO], int]] = {"cat": _cat, "ls": _ls, "pwd": _pwd}
+
+
+def _python(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    """Runs ``python -c CODE``, ``python -m MODULE`` or ``python FILE``, with arguments, in a separate namespace."""
+    while arguments and arguments[0] in ("-I", "-E", "-s", "-S", "-u", "-B", "-q"):
+        arguments = arguments[1:]
+    if arguments[:1] in (["--version"], ["-V"]):
+        print(f"Python {sys.version.split()[0]}", file=out)
+        return 0
+    if arguments[:1] in (["-c"], ["-m"]) and len(arguments) < 2:
+        print(f"Argument expected for the {arguments[0]} option", file=err)
+        return 2
+    if arguments[:1] == ["-c"]:
+        code = arguments[1]
+        return _run_program(
+            ["-c", *arguments[2:]], lambda: exec(compile(code, "<string>", "exec"), _namespace()), out, err
+        )
+    if arguments[:1] == ["-m"]:
+        module = arguments[1]
+        act = lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)  # noqa: E731
+        return _run_program(arguments[1:], act, out, err)
+    if arguments and not arguments[0].startswith("-"):
+        path = arguments[0]
+        return _run_program(arguments, lambda: runpy.run_path(path, run_name="__main__"), out, err)
+    raise UsageError("python runs here with -c CODE, -m MODULE or a file, and reads no standard input")
+
+
+def _namespace() -> dict[str, Any]:
+    return {"__name__": "__main__", "__builtins__": __builtins__}
+
+
+def _run_program(argv: list[str], act: Callable[[], object], out: TextIO, err: TextIO) -> int:
+    saved_argv, sys.argv = sys.argv, argv
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            act()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=err)
+        return 1
+    except Exception as error:
+        # The first frames belong to this module and runpy.
+        own = os.path.dirname(__file__) + os.sep
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename.startswith((own, "<frozen runpy>")):
+            frames = frames.tb_next
+        traceback.print_exception(error.with_traceback(frames), file=err)
+        return 1
+    finally:
+        sys.argv = saved_argv
+    return 0

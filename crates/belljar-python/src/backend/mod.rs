@@ -1,0 +1,155 @@
+//! The WebAssembly backend: CPython in interpreters that are copy-on-write copies of images.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `runtime` | the Python that code runs on, loaded on first use |
+//! | `one_shot` | code in an interpreter of its own, without IPython |
+//! | `session_kernel` | a session's kernel: IPython's shell |
+//! | `session_calls` | the host calls of code in a session |
+
+mod one_shot;
+mod runtime;
+mod session_calls;
+mod session_kernel;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::kernel::{
+    Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
+};
+use belljar_core::{CallCancellation, Limits, NoProgress, Progress, Stream};
+use belljar_emscripten::SnapshotDelta;
+use belljar_emscripten::console;
+use belljar_emscripten::fs::{Filesystem, Quota};
+use belljar_packages::Dependencies;
+use parking_lot::Mutex;
+
+use crate::image::Image;
+use crate::install::RuntimeInstaller;
+use crate::packages::PackageSet;
+use crate::session::SESSION_DIRECTORY;
+use session_kernel::{SnapshotMetadata, WasmKernel};
+
+pub use runtime::{PythonRuntime, RuntimeLoader};
+
+/// The shortest time between the interrupt of a session's cell at its time limit, which the cell can handle and which
+/// keeps its variables, and the end of its interpreter.
+const MIN_SESSION_GRACE: Duration = Duration::from_secs(3);
+
+/// A backend that runs CPython in WebAssembly. Cheap to clone.
+#[derive(Clone)]
+pub struct WasmBackend {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    runtime: Arc<RuntimeLoader>,
+    limits: Limits,
+    color: bool,
+    sessions: Mutex<Option<SessionRuntime>>,
+}
+
+/// The runtime and the image of all kernels of sessions.
+#[derive(Clone)]
+struct SessionRuntime {
+    runtime: PythonRuntime,
+    image: Image,
+    /// The packages of the image, and those of [`PythonRuntime::options`].
+    packages: PackageSet,
+}
+
+impl WasmBackend {
+    /// Creates a backend whose code has these limits, and whose sessions have coloured tracebacks if `color` is set.
+    /// The first call that needs the runtime loads it.
+    pub fn new(runtime: Arc<RuntimeLoader>, limits: Limits, color: bool) -> Self {
+        Self { shared: Arc::new(Shared { runtime, limits, color, sessions: Mutex::default() }) }
+    }
+
+    /// Loads what the first session would have to wait for. Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// Returns an error if Python or IPython cannot be loaded.
+    pub fn warm_up_sessions(&self) -> Result<(), KernelError> {
+        self.session_runtime(&NoProgress).map(drop)
+    }
+
+    /// Returns the limits of sessions.
+    fn session_limits(&self) -> Limits {
+        let limits = self.shared.limits;
+        Limits { grace: limits.grace.max(MIN_SESSION_GRACE), ..limits }
+    }
+
+    /// Returns the runtime of sessions, loading it if need be.
+    fn session_runtime(&self, progress: &dyn Progress) -> Result<SessionRuntime, KernelError> {
+        // Held while loading: concurrent callers wait for the first.
+        let mut loaded = self.shared.sessions.lock();
+        if let Some(loaded) = &*loaded {
+            return Ok(loaded.clone());
+        }
+        let runtime = self.shared.runtime.get(progress).map_err(KernelError::Start)?;
+        let PythonRuntime { python, options, installer } = &runtime;
+        let image = python.session_image(&**installer, progress).map_err(|error| KernelError::Start(error.into()))?;
+        if image.memory_size() > self.shared.limits.memory {
+            let needed_megabytes = image.memory_size().div_ceil(1 << 20);
+            return Err(KernelError::MemoryLimitTooLow { needed_megabytes });
+        }
+        let mut packages = image.packages().clone();
+        if !options.requirements.is_empty() {
+            let silent: Arc<dyn Progress> = Arc::new(NoProgress);
+            let runtime_installer = RuntimeInstaller::with_packages(python, packages, installer.clone(), silent);
+            let needs = Dependencies::default().with_requirements(options.requirements.clone());
+            // Only the resolution is of use here: each session gets the layers itself.
+            let mut unused_files = Filesystem::new(Quota::default());
+            let installed = runtime_installer.install(&needs, &mut unused_files);
+            installed.map_err(|error| KernelError::Start(error.into()))?;
+            packages = runtime_installer.packages();
+        }
+        let session_runtime = SessionRuntime { runtime, image, packages };
+        *loaded = Some(session_runtime.clone());
+        Ok(session_runtime)
+    }
+}
+
+impl Backend for WasmBackend {
+    fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    fn run_once(
+        &self,
+        request: OneShotRequest,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+    ) -> Result<CompletedRun, KernelError> {
+        let runtime = self.shared.runtime.get(&*observer).map_err(KernelError::Start)?;
+        one_shot::run(&runtime, self.shared.limits, request, observer, cancellation)
+    }
+
+    fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+        Ok(Box::new(WasmKernel::start(self.clone(), self.session_runtime(progress)?)?))
+    }
+
+    fn restore(&self, snapshot: &KernelSnapshot, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+        let metadata = SnapshotMetadata::read(snapshot)?;
+        let session_runtime = self.session_runtime(progress)?;
+        Ok(Box::new(WasmKernel::restore(self.clone(), session_runtime, &metadata, &snapshot.data, progress)?))
+    }
+
+    fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)> {
+        let delta = SnapshotDelta::from_bytes(&snapshot.data);
+        delta.map(|delta| delta.files_under(SESSION_DIRECTORY)).unwrap_or_default()
+    }
+
+    fn thread_runner(&self) -> RunOnThread {
+        |work| crate::on_guest_thread(work)
+    }
+}
+
+/// Converts the console's stream, whose crate knows no other.
+fn core_stream(stream: console::Stream) -> Stream {
+    match stream {
+        console::Stream::Stdout => Stream::Stdout,
+        console::Stream::Stderr => Stream::Stderr,
+    }
+}

@@ -1,0 +1,130 @@
+//! `run_once`: code in an interpreter of its own, restored from an image with its packages. IPython is not involved.
+
+use std::sync::Arc;
+
+use belljar_core::kernel::{CellObserver, CompletedRun, KernelError, OneShotRequest};
+use belljar_core::mime::Image;
+use belljar_core::{CallCancellation, ExitReason, ImageCollector, Limits, Outcome, RunReport, RunRequest};
+use belljar_emscripten::console::{self, OutputSink};
+use belljar_packages::{GeneralHint as _, InferredDependency, Requirement};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::core_stream;
+use super::runtime::PythonRuntime;
+use crate::host_calls::{CallError, HostCall, HostCallContext};
+use crate::install::RuntimeInstaller;
+use crate::interpreter::Streams;
+
+/// Runs `request` on `runtime`: see [`Backend::run_once`](belljar_core::kernel::Backend::run_once).
+pub(super) fn run(
+    runtime: &PythonRuntime,
+    limits: Limits,
+    request: OneShotRequest,
+    observer: Arc<dyn CellObserver>,
+    cancellation: &CallCancellation,
+) -> Result<CompletedRun, KernelError> {
+    let PythonRuntime { python, installer, .. } = runtime;
+    let OneShotRequest { code, globals, dependencies, timeout } = request;
+    let limits = limits.with_timeout(timeout);
+    let mut report =
+        RunReport { outcome: Outcome::Success(None), dependencies: Vec::new(), images: Vec::new(), limits };
+    let mut options = runtime.options.clone();
+    for dependency in &dependencies {
+        let requirement = Requirement::parse(dependency)
+            .map_err(|error| KernelError::InvalidDependency(error.with_general_hint().into()))?;
+        options.requirements.push(requirement);
+    }
+    let image = python.needs(&code, &options, &**installer).and_then(|needs| {
+        report.dependencies = names(needs.required());
+        let image = python.image_for(&needs, &options, &**installer, &*observer)?;
+        let is_installed = |inferred: &&InferredDependency| !image.missing_modules().contains_key(&inferred.module);
+        let inferred = needs.inferred.iter().filter(is_installed).map(|inferred| &inferred.requirement);
+        report.dependencies = names(needs.requirements.iter().chain(inferred));
+        Ok(image)
+    });
+    let image = match image {
+        Ok(image) => image,
+        Err(error) if error.is_about_packages() => {
+            report.outcome = Outcome::InstallError(error.with_general_hint());
+            return Ok(CompletedRun { report, interpreter: Box::new(()) });
+        }
+        Err(error) => return Err(KernelError::Start(error.into())),
+    };
+    if cancellation.is_cancelled() {
+        return Err(KernelError::Cancelled);
+    }
+    let output = Box::new(ObserverSink(observer.clone()));
+    let streams = Streams { output, input: Box::new(std::io::empty()) };
+    let mut interpreter =
+        python.interpreter_with(&image, limits, streams).map_err(|error| KernelError::Start(error.into()))?;
+    let images = ImageCollector::default();
+    interpreter.register_host_call("takes_images", Arc::new(TakesImages));
+    interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
+    let installer = RuntimeInstaller::new(python, &image, installer.clone(), observer.clone());
+    interpreter.register_host_call("install", Arc::new(installer));
+    if !cancellation.begin_running(Arc::new(interpreter.interrupt_handle())) {
+        return Err(KernelError::Cancelled);
+    }
+    observer.on_phase("running");
+    report.outcome = interpreter.run(&RunRequest { code, globals, ..RunRequest::default() }).outcome;
+    if !interpreter.is_dead() {
+        let finished = interpreter.finish();
+        if matches!(
+            finished.outcome,
+            Outcome::Exited(ExitReason::Limit(_) | ExitReason::Cancelled | ExitReason::Crash(_))
+        ) {
+            report.outcome = finished.outcome;
+        }
+    }
+    cancellation.finish();
+    report.images = images.take();
+    Ok(CompletedRun { report, interpreter: Box::new(interpreter) })
+}
+
+/// Returns the names of `requirements`, each once, in order.
+fn names<'a>(requirements: impl Iterator<Item = &'a Requirement>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for requirement in requirements {
+        if !names.iter().any(|name| name == requirement.name()) {
+            names.push(requirement.name().to_owned());
+        }
+    }
+    names
+}
+
+/// Passes what the code writes to its observer.
+struct ObserverSink(Arc<dyn CellObserver>);
+
+impl OutputSink for ObserverSink {
+    fn write(&mut self, stream: console::Stream, bytes: &[u8]) {
+        self.0.on_stream(core_stream(stream), bytes);
+    }
+}
+
+/// The host call `display`: adds an image to the report.
+struct DisplayImage(ImageCollector);
+
+impl HostCall for DisplayImage {
+    fn call(&self, request: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        struct DisplayRequest {
+            mime: String,
+            data: String,
+        }
+        let DisplayRequest { mime, data } = serde_json::from_str(request.get())
+            .map_err(|_| CallError::Refused("`display` takes a MIME type and data".into()))?;
+        let pushed = Image::from_base64(&mime, data).and_then(|image| self.0.push(image));
+        pushed.map_err(|error| CallError::Refused(error.to_string()))?;
+        to_raw_value(&()).map_err(|error| CallError::Refused(error.to_string()))
+    }
+}
+
+/// The host call `takes_images`: reports to the guest that images can be displayed.
+struct TakesImages;
+
+impl HostCall for TakesImages {
+    fn call(&self, _: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        to_raw_value(&true).map_err(|error| CallError::Refused(error.to_string()))
+    }
+}

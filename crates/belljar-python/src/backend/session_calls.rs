@@ -1,0 +1,99 @@
+//! The host calls of code in a session: its output, its displays and its requests for input.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::kernel::CellObserver;
+use belljar_core::mime::{DisplayData, DisplayEvent, MimeBundle};
+use belljar_core::{OutputCollector, bounded_json};
+use belljar_emscripten::console::{self, OutputSink};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+
+use super::core_stream;
+use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
+
+/// The time to wait for a reply to `input()`.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(600);
+/// The maximum length of a prompt, in characters.
+const MAX_PROMPT: usize = 10_000;
+
+/// Passes what a cell writes to its collector.
+pub(super) struct CollectorSink(pub(super) OutputCollector);
+
+impl OutputSink for CollectorSink {
+    fn write(&mut self, stream: console::Stream, bytes: &[u8]) {
+        self.0.write(core_stream(stream), bytes);
+    }
+}
+
+/// The host call `show`: publishes a display event.
+pub(super) struct DisplayHandler(pub(super) OutputCollector);
+
+impl HostCall for DisplayHandler {
+    fn call(&self, request: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "lowercase", tag = "kind")]
+        enum ShowRequest {
+            Display(Object),
+            Result(Object),
+            Update(Object),
+            Clear { wait: bool },
+        }
+        #[derive(Deserialize)]
+        struct Object {
+            data: MimeBundle,
+            metadata: Map<String, Value>,
+            display_id: Option<String>,
+        }
+        impl From<Object> for DisplayData {
+            fn from(Object { data, metadata, display_id }: Object) -> Self {
+                Self { data, metadata, display_id }
+            }
+        }
+        let request: ShowRequest = bounded_json::parse(request.get())
+            .ok_or_else(|| CallError::Refused("`show` takes representations by MIME type".into()))?;
+        let event = match request {
+            ShowRequest::Display(object) => DisplayEvent::Display(object.into()),
+            ShowRequest::Result(object) => DisplayEvent::ExecuteResult(object.into()),
+            ShowRequest::Update(object) => DisplayEvent::Update(object.into()),
+            ShowRequest::Clear { wait } => DisplayEvent::Clear { wait },
+        };
+        self.0.publish(event).map_err(|error| CallError::Refused(error.to_string()))?;
+        to_raw_value(&()).map_err(|error| CallError::Refused(error.to_string()))
+    }
+}
+
+/// The host call `input`: requests a line from the cell's observer.
+pub(super) struct InputHandler(pub(super) Arc<dyn CellObserver>);
+
+impl HostCall for InputHandler {
+    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        struct InputRequest {
+            prompt: String,
+            secret: bool,
+        }
+        let request: InputRequest =
+            serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
+        let prompt: String = request.prompt.chars().take(MAX_PROMPT).collect();
+        let reply = self.0.request_input(&prompt, request.secret).map_err(CallError::Refused)?;
+        match context.wait(&reply, INPUT_TIMEOUT)? {
+            Ok(Ok(line)) => to_raw_value(&line).map_err(|error| CallError::Refused(error.to_string())),
+            Ok(Err(reason)) => Err(CallError::Refused(reason)),
+            Err(WaitError::Interrupted) => Err(CallError::Refused("interrupted while waiting for input".into())),
+            Err(WaitError::TimedOut) => Err(CallError::Refused("no input arrived in time".into())),
+            Err(WaitError::Disconnected) => Err(CallError::Refused("the client has disconnected".into())),
+        }
+    }
+}
+
+/// Refuses host calls between cells.
+pub(super) struct NoCellRunning;
+
+impl HostCall for NoCellRunning {
+    fn call(&self, _: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        Err(CallError::Refused("no cell is running".into()))
+    }
+}

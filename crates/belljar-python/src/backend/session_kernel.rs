@@ -1,0 +1,323 @@
+//! A session's kernel: IPython's shell in an interpreter of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
+use belljar_core::kernel::{
+    CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
+    ShellRequest,
+};
+use belljar_core::{CellResult, CellStatus, ExitReason, Outcome, OutputCollector, Progress, Stream};
+use belljar_emscripten::console::Discard;
+use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
+use belljar_emscripten::{Errno, SnapshotDelta};
+use belljar_packages::GeneralHint as _;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
+use super::{SessionRuntime, WasmBackend};
+use crate::guest_protocol::ShellCell;
+use crate::install::RuntimeInstaller;
+use crate::interpreter::{Interpreter, Streams};
+use crate::packages::{PackageSet, WheelId};
+use crate::session::SESSION_DIRECTORY;
+
+/// The time for a shell request, which may run the session's code: properties, `__repr__`.
+const SHELL_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of files of a session that are listed.
+const MAX_FILES: usize = 20_000;
+/// The name of this backend in snapshots.
+const BACKEND_NAME: &str = "wasm";
+
+/// The metadata of a snapshot, which is serialized as JSON into saved sessions.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SnapshotMetadata {
+    /// [`BACKEND_NAME`].
+    backend: String,
+    /// [`Image::id`](crate::Image::id) of the image that the snapshot differs from.
+    image: String,
+    /// A description of the Python that ran, for error messages.
+    python: String,
+    /// The session's wheels.
+    members: Vec<WheelId>,
+    /// The number of the last cell.
+    count: u64,
+}
+
+impl SnapshotMetadata {
+    /// Reads the metadata of a snapshot.
+    ///
+    /// # Errors
+    /// Returns [`KernelError::IncompatibleSnapshot`] if the metadata does not have the expected form.
+    pub(super) fn read(snapshot: &KernelSnapshot) -> Result<Self, KernelError> {
+        serde_json::from_value(snapshot.metadata.clone())
+            .map_err(|_| KernelError::IncompatibleSnapshot("its description cannot be read".into()))
+    }
+}
+
+/// The kernel of one session.
+pub(super) struct WasmKernel {
+    backend: WasmBackend,
+    session_runtime: SessionRuntime,
+    packages: PackageSet,
+    interpreter: Interpreter,
+    /// The number of the last cell.
+    execution_count: u64,
+}
+
+impl WasmKernel {
+    /// Starts a kernel from the image of sessions.
+    pub(super) fn start(backend: WasmBackend, session_runtime: SessionRuntime) -> Result<Self, KernelError> {
+        let python = &session_runtime.runtime.python;
+        let interpreter = python.interpreter_with(&session_runtime.image, backend.session_limits(), null_streams());
+        let mut interpreter = interpreter.map_err(|error| KernelError::Start(error.into()))?;
+        let packages = session_runtime.packages.clone();
+        for layer in packages.layers_not_in(session_runtime.image.packages()) {
+            interpreter.files().add_layer(layer.clone());
+        }
+        Ok(Self { backend, session_runtime, packages, interpreter, execution_count: 0 })
+    }
+
+    /// Starts a kernel that continues from a snapshot.
+    pub(super) fn restore(
+        backend: WasmBackend,
+        session_runtime: SessionRuntime,
+        metadata: &SnapshotMetadata,
+        data: &[u8],
+        progress: &dyn Progress,
+    ) -> Result<Self, KernelError> {
+        if metadata.backend != BACKEND_NAME || metadata.image != session_runtime.image.id() {
+            return Err(KernelError::IncompatibleSnapshot(
+                format!(
+                    "it was saved by another build of Belljar, or before its cache was cleaned ({}, {})",
+                    metadata.backend, metadata.python
+                )
+                .into(),
+            ));
+        }
+        let delta = SnapshotDelta::from_bytes(data).map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        let runtime = &session_runtime.runtime;
+        let packages =
+            runtime.python.package_set(&metadata.members, &*runtime.installer, progress).map_err(|error| {
+                KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
+            })?;
+        Self::from_delta(backend, session_runtime, &delta, packages, metadata.count)
+    }
+
+    fn from_delta(
+        backend: WasmBackend,
+        session_runtime: SessionRuntime,
+        delta: &SnapshotDelta,
+        packages: PackageSet,
+        execution_count: u64,
+    ) -> Result<Self, KernelError> {
+        let SessionRuntime { runtime, image, .. } = &session_runtime;
+        let limits = backend.session_limits();
+        let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
+        let interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        Ok(Self { backend, session_runtime, packages, interpreter, execution_count })
+    }
+
+    /// Installs the packages that the cell imports. Returns whether any were installed. A failure is reported in the
+    /// cell's output, and the cell runs anyway: it may not reach the import.
+    fn install_imports(
+        &mut self,
+        installer: &RuntimeInstaller,
+        code: &str,
+        observer: &dyn CellObserver,
+        outputs: &OutputCollector,
+    ) -> bool {
+        let runtime = &self.session_runtime.runtime;
+        let files = self.interpreter.files().list(SESSION_DIRECTORY, MAX_FILES).map(|listing| listing.files);
+        let files = files.unwrap_or_default().into_iter().filter(|file| !file.path.contains('/'));
+        let modules: Vec<String> = files.map(|file| file.path.trim_end_matches(".py").to_owned()).collect();
+        let needs = runtime.python.needs_of_cell(code, &self.packages, &modules, &*runtime.installer);
+        let installed = needs.and_then(|needs| {
+            if needs.is_empty() {
+                return Ok(false);
+            }
+            installer.install(&needs, self.interpreter.files())?;
+            Ok(true)
+        });
+        installed.unwrap_or_else(|error| {
+            let text = format!("[not installed: {}]\n", error.with_general_hint());
+            observer.on_stream(Stream::Stderr, text.as_bytes());
+            outputs.push_notice(&text);
+            false
+        })
+    }
+}
+
+/// Returns streams that discard output and have no input.
+fn null_streams() -> Streams {
+    Streams { output: Box::new(Discard), input: Box::new(std::io::empty()) }
+}
+
+/// Returns the reason why an interpreter ended in which the shell did not return.
+fn exit_reason(outcome: Outcome) -> ExitReason {
+    match outcome {
+        Outcome::Exited(reason) => reason,
+        Outcome::Error(error) => ExitReason::Crash(format!("{}: {} (in the shell itself)", error.kind, error.message)),
+        Outcome::InstallError(reason) => ExitReason::Crash(reason),
+        Outcome::Success(_) => ExitReason::Crash("it ended without a result".into()),
+    }
+}
+
+impl Kernel for WasmKernel {
+    fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+        let outputs = OutputCollector::new(observer.clone());
+        let runtime = &self.session_runtime.runtime;
+        let progress: Arc<dyn Progress> = observer.clone();
+        let installer = RuntimeInstaller::with_packages(
+            &runtime.python,
+            self.packages.clone(),
+            runtime.installer.clone(),
+            progress,
+        );
+        let installer = Arc::new(installer);
+        let installed = self.install_imports(&installer, &cell.code, &*observer, &outputs);
+        self.interpreter
+            .redirect(Streams { output: Box::new(CollectorSink(outputs.clone())), input: Box::new(std::io::empty()) });
+        self.interpreter.register_host_call("install", installer.clone());
+        self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
+        self.interpreter.register_host_call("input", Arc::new(InputHandler(observer)));
+        let timeout = self.backend.session_limits().with_timeout(cell.timeout).wall_time;
+        self.interpreter.set_wall_time(timeout);
+        let begin = Instant::now();
+        let result = self.interpreter.execute(cell, self.backend.shared.color, installed);
+        let expired = timeout.filter(|timeout| begin.elapsed() >= *timeout);
+        self.packages = installer.packages();
+        // The handlers hold the cell's output and its observer.
+        self.interpreter.redirect(null_streams());
+        for name in ["install", "show", "input"] {
+            self.interpreter.register_host_call(name, Arc::new(NoCellRunning));
+        }
+        // A cell that the shell did not finish has no number of its own.
+        self.execution_count = result.as_ref().map_or(self.execution_count + 1, |cell| cell.execution_count);
+        let status = match result {
+            Ok(ShellCell { error: None, .. }) => CellStatus::Ok,
+            Ok(ShellCell { error: Some(error), .. }) => match expired {
+                Some(after) if error.name == "KeyboardInterrupt" => {
+                    CellStatus::TimedOut { after, traceback: error.traceback }
+                }
+                _ => CellStatus::Error(error),
+            },
+            Err(outcome) => CellStatus::KernelDied(exit_reason(outcome)),
+        };
+        CellResult { execution_count: self.execution_count, status, outputs: outputs.take() }
+    }
+
+    fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
+        self.interpreter.set_wall_time(Some(SHELL_REQUEST_TIMEOUT));
+        self.interpreter.shell_request(request).map_err(|outcome| {
+            let error = match outcome {
+                Outcome::Error(error) => ShellError::Exception(CellError {
+                    name: error.kind,
+                    message: error.message,
+                    traceback: vec![error.traceback],
+                }),
+                other => ShellError::Exited(exit_reason(other)),
+            };
+            KernelError::Shell(error)
+        })
+    }
+
+    fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {
+        Arc::new(self.interpreter.interrupt_handle())
+    }
+
+    fn restart(&mut self) -> Result<(), KernelError> {
+        let files = self.interpreter.files().clone();
+        let python = &self.session_runtime.runtime.python;
+        let interpreter =
+            python.interpreter_with(&self.session_runtime.image, self.backend.session_limits(), null_streams());
+        let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
+        interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
+        self.interpreter = interpreter;
+        self.execution_count = 0;
+        Ok(())
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn Kernel>, KernelError> {
+        let delta = self.interpreter.delta(&self.session_runtime.image);
+        let delta = delta.map_err(|error| KernelError::Failed(error.into()))?;
+        let kernel = Self::from_delta(
+            self.backend.clone(),
+            self.session_runtime.clone(),
+            &delta,
+            self.packages.clone(),
+            self.execution_count,
+        )?;
+        Ok(Box::new(kernel))
+    }
+
+    fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
+        let SessionRuntime { runtime, image, .. } = &self.session_runtime;
+        let delta = self.interpreter.delta(image).map_err(|error| KernelError::Failed(error.into()))?;
+        let metadata = SnapshotMetadata {
+            backend: BACKEND_NAME.into(),
+            image: image.id().to_owned(),
+            python: runtime.python.description(),
+            members: self.packages.wheel_ids().cloned().collect(),
+            count: self.execution_count,
+        };
+        let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
+        let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;
+        Ok(KernelSnapshot { metadata, data })
+    }
+
+    fn files(&mut self) -> Vec<FileInfo> {
+        let listing = self.interpreter.files().list(SESSION_DIRECTORY, MAX_FILES);
+        let listing = listing.map(|listing| listing.files).unwrap_or_default();
+        let visible = listing.into_iter().filter(|file| {
+            file.file_type == FileType::Regular && !file.path.split('/').any(|name| name.starts_with('.'))
+        });
+        let info = |file: FileEntry| FileInfo {
+            path: file.path,
+            size: file.size,
+            modified: i128::from(file.modified.seconds) * 1_000_000_000 + i128::from(file.modified.nanoseconds),
+        };
+        visible.map(info).collect()
+    }
+
+    fn read(&mut self, path: &str, range: Range) -> Result<Vec<u8>, FileError> {
+        let (guest_path, size) = resolve_regular_file(self.interpreter.files(), path)?;
+        let available = size.saturating_sub(range.offset);
+        let length = range.length.unwrap_or(available).min(available);
+        if length > MAX_READ {
+            return Err(FileError::TooLong { path: path.into(), size });
+        }
+        let bytes = self.interpreter.files().read_part(&guest_path, range.offset, length);
+        bytes.map_err(|error| FileError::Other { path: path.into(), reason: error.errno.to_string() })
+    }
+
+    fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let files = self.interpreter.files();
+        match resolve_regular_file(files, path) {
+            Ok(_) | Err(FileError::Missing(_)) => {}
+            Err(error) => return Err(error),
+        }
+        files.write_file(&format!("{SESSION_DIRECTORY}/{path}"), bytes).map_err(|error| match error.errno {
+            Errno::ENOSPC => FileError::Full(path.into()),
+            errno => FileError::Other { path: path.into(), reason: errno.to_string() },
+        })
+    }
+}
+
+/// Returns the guest's path of a regular file and its size. Follows no link on the way.
+fn resolve_regular_file(files: &mut Filesystem, path: &str) -> Result<(String, u64), FileError> {
+    let mut guest_path = SESSION_DIRECTORY.to_owned();
+    let mut names = path.split('/').peekable();
+    while let Some(name) = names.next() {
+        guest_path = format!("{guest_path}/{name}");
+        let stat = files.stat_at(AT_FDCWD, &guest_path, false).map_err(|_| FileError::Missing(path.into()))?;
+        match (names.peek().is_some(), stat.file_type) {
+            (true, FileType::Directory) => {}
+            (false, FileType::Regular) => return Ok((guest_path, stat.size)),
+            _ => return Err(FileError::Name(path.into())),
+        }
+    }
+    Err(FileError::Name(path.into()))
+}

@@ -1,0 +1,179 @@
+//! The interface between the host and the guest's `_belljar` package: its functions, and the JSON that they take and
+//! return. Results are untrusted: one that does not have the expected form is rejected.
+
+use std::collections::BTreeMap;
+
+use belljar_core::kernel::{CellError, CellRequest, ShellRequest};
+use belljar_core::{ExitReason, Outcome, PythonError, RunRequest, Value};
+use belljar_emscripten::Instance;
+use serde::{Deserialize, Serialize};
+
+use crate::c_api::{self, CApiError, Object};
+
+/// The functions of the guest's `_belljar` package that the host calls: objects inside the image.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct GuestFunctions {
+    pub(crate) run: Object,
+    pub(crate) is_complete: Object,
+    pub(crate) finish: Object,
+    pub(crate) execute: Object,
+    pub(crate) ask: Object,
+}
+
+impl GuestFunctions {
+    /// Imports the package and looks up its functions.
+    pub(crate) fn import(instance: &mut Instance) -> Result<Self, CApiError> {
+        let mut function = |name| c_api::import(instance, "_belljar", name);
+        Ok(Self {
+            run: function("run")?,
+            is_complete: function("is_complete")?,
+            finish: function("finish")?,
+            execute: function("execute")?,
+            ask: function("ask")?,
+        })
+    }
+}
+
+/// The argument of `_belljar.run`.
+#[derive(Serialize)]
+pub(crate) struct RunArguments<'a> {
+    #[serde(flatten)]
+    pub(crate) request: &'a RunRequest,
+    /// The modules that no package provides, with the notes for errors of importing them.
+    #[serde(rename = "absent", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) missing_modules: &'a BTreeMap<String, String>,
+    /// True for the first call after a restore, which reseeds random number generators.
+    pub(crate) fresh: bool,
+    pub(crate) max_value_bytes: u64,
+}
+
+/// The argument of `_belljar.execute`.
+#[derive(Serialize)]
+pub(crate) struct ExecuteArguments<'a> {
+    #[serde(flatten)]
+    pub(crate) cell: &'a CellRequest,
+    /// True for tracebacks with colours. Only the value for the first cell has an effect.
+    pub(crate) color: bool,
+    /// True if the host has installed packages since the last cell.
+    pub(crate) installed: bool,
+    pub(crate) fresh: bool,
+}
+
+/// The argument of `_belljar.ask`.
+#[derive(Serialize)]
+pub(crate) struct ShellArguments<'a> {
+    #[serde(flatten)]
+    pub(crate) request: &'a ShellRequest,
+    pub(crate) fresh: bool,
+}
+
+/// The result of `_belljar.run` and `_belljar.finish`.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(crate) enum RunResult {
+    Value {
+        value: Option<String>,
+        text: Option<String>,
+        #[serde(default)]
+        strict: Option<String>,
+    },
+    Error(PythonError),
+    Exit {
+        code: i32,
+    },
+}
+
+impl From<RunResult> for Outcome {
+    fn from(result: RunResult) -> Self {
+        match result {
+            RunResult::Value { value, text, strict } => Self::Success(value.map(|json| Value {
+                text: text.unwrap_or_else(|| json.clone()),
+                json,
+                strict_json: strict,
+            })),
+            RunResult::Error(error) => Self::Error(error),
+            RunResult::Exit { code } => exited(code),
+        }
+    }
+}
+
+/// The result of `_belljar.execute`.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(crate) enum ExecuteResult {
+    /// The shell has run the cell.
+    Cell {
+        count: u64,
+        error: Option<ShellException>,
+    },
+    /// An exception left the shell.
+    Error(PythonError),
+    Exit {
+        code: i32,
+    },
+}
+
+/// An exception that the shell caught.
+#[derive(Deserialize)]
+pub(crate) struct ShellException {
+    name: String,
+    message: String,
+    traceback: Vec<String>,
+}
+
+/// A cell that the shell has run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ShellCell {
+    /// The cell's number, from 1 on; an empty cell has the number of the one before.
+    pub(crate) execution_count: u64,
+    /// The exception that the cell raised.
+    pub(crate) error: Option<CellError>,
+}
+
+impl From<ExecuteResult> for Result<ShellCell, Outcome> {
+    fn from(result: ExecuteResult) -> Self {
+        match result {
+            ExecuteResult::Cell { count, error } => {
+                let error =
+                    error.map(|ShellException { name, message, traceback }| CellError { name, message, traceback });
+                Ok(ShellCell { execution_count: count, error })
+            }
+            // An interrupt that arrived when the cell had already ended.
+            ExecuteResult::Error(PythonError { kind, message, traceback }) if kind == "KeyboardInterrupt" => {
+                let error = CellError { name: kind, message, traceback: vec![traceback] };
+                Ok(ShellCell { execution_count: 0, error: Some(error) })
+            }
+            ExecuteResult::Error(error) => Err(Outcome::Error(error)),
+            ExecuteResult::Exit { code } => Err(exited(code)),
+        }
+    }
+}
+
+/// The result of `_belljar.ask`.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub(crate) enum ShellResult {
+    Answer {
+        content: serde_json::Value,
+    },
+    /// Code that the request ran raised an exception, or the shell was interrupted.
+    Error(PythonError),
+    Exit {
+        code: i32,
+    },
+}
+
+impl From<ShellResult> for Result<serde_json::Value, Outcome> {
+    fn from(result: ShellResult) -> Self {
+        match result {
+            ShellResult::Answer { content } => Ok(content),
+            ShellResult::Error(error) => Err(Outcome::Error(error)),
+            ShellResult::Exit { code } => Err(exited(code)),
+        }
+    }
+}
+
+/// Returns the outcome of code that ended with `code`, of which the system keeps eight bits.
+fn exited(code: i32) -> Outcome {
+    Outcome::Exited(ExitReason::Exit(code & 0xff))
+}

@@ -1,0 +1,191 @@
+//! Calls from the guest to the host: Python code sends a name and a JSON text, and waits for the reply.
+//!
+//! In the guest, `_belljar.host.call` reaches [`host_call`]. The owner of an interpreter registers a handler for each
+//! name ([`crate::Interpreter::register_host_call`]). A request is untrusted: its length is bounded here, and its
+//! handler validates its content.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use belljar_emscripten::console::Stream;
+use belljar_emscripten::fs::Filesystem;
+use belljar_emscripten::guest_caller::GuestCaller;
+use belljar_emscripten::host::{Call, Host};
+use belljar_emscripten::stop::StopHandle;
+use belljar_emscripten::termination::Termination;
+use belljar_emscripten::wasmtime;
+use belljar_emscripten::watchdog::Pause;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::c_api::Object;
+
+/// The maximum length of a request, in bytes.
+const MAX_REQUEST: u32 = 16 << 20;
+/// The maximum length of a reply, in bytes.
+const MAX_REPLY: usize = 64 << 20;
+/// The interval at which a wait checks if the code was stopped meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A handler for calls of the running code to the host.
+pub trait HostCall: Send + Sync {
+    /// Handles one call. `request` is a JSON object chosen by the code. The reply is JSON.
+    ///
+    /// Runs on the interpreter's thread, which is blocked meanwhile. Long work that may have to be abandoned belongs on
+    /// another thread: see [`HostCallContext::wait`].
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] becomes an exception in the code; [`CallError::Terminated`] ends it.
+    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError>;
+}
+
+/// An error of a call to the host.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The host rejected the call, or failed to do the work; the text is shown to the author of the code.
+    #[error("{0}")]
+    Refused(String),
+    /// The code has to end.
+    #[error(transparent)]
+    Terminated(#[from] Termination),
+}
+
+/// The interpreter that made a call.
+pub struct HostCallContext<'a> {
+    host: &'a mut Host,
+}
+
+/// The reason why [`HostCallContext::wait`] returned without a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitError {
+    /// The code was interrupted (Ctrl-C); it receives the signal when the call returns.
+    Interrupted,
+    /// The timeout has elapsed.
+    TimedOut,
+    /// The sender was dropped without sending a result.
+    Disconnected,
+}
+
+impl HostCallContext<'_> {
+    /// Returns the code's file system.
+    pub fn files(&mut self) -> &mut Filesystem {
+        &mut self.host.files
+    }
+
+    /// Writes to the code's standard output or error, on its behalf.
+    ///
+    /// # Errors
+    /// Returns an error if this exceeds the code's output limit.
+    pub fn write(&mut self, stream: Stream, text: &str) -> Result<(), Termination> {
+        self.host.console.write(stream, text.as_bytes())
+    }
+
+    /// Waits at most `timeout` for the result of work on another thread. The code's time limit is paused meanwhile.
+    ///
+    /// # Errors
+    /// Returns an error if the code has to end.
+    pub fn wait<T>(&self, result: &Receiver<T>, timeout: Duration) -> Result<Result<T, WaitError>, Termination> {
+        let stop: &Arc<StopHandle> = &self.host.stop;
+        let _pause = Pause::start(stop);
+        let start = Instant::now();
+        loop {
+            match result.recv_timeout(POLL_INTERVAL) {
+                Ok(result) => return Ok(Ok(result)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Err(WaitError::Disconnected)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            stop.check()?;
+            if stop.signal_pending() {
+                return Ok(Err(WaitError::Interrupted));
+            }
+            if start.elapsed() > timeout {
+                return Ok(Err(WaitError::TimedOut));
+            }
+        }
+    }
+}
+
+/// The handlers of one interpreter, by name.
+#[derive(Clone, Default)]
+pub(crate) struct HostCallRegistry(pub(crate) BTreeMap<String, Arc<dyn HostCall>>);
+
+/// A request of the guest.
+#[derive(Deserialize)]
+struct Request<'a> {
+    name: &'a str,
+    #[serde(borrow)]
+    request: &'a RawValue,
+}
+
+/// The reply to the guest.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Reply {
+    Answer(Box<RawValue>),
+    Error(String),
+}
+
+/// `PyObject *host_call(PyObject *self, PyObject *request)`: a `PyCFunction` with one argument, a `str`.
+pub(crate) fn host_call(mut call: Call<'_>, _self: Object, request: Object) -> wasmtime::Result<Object> {
+    let Some(text) = read(&mut GuestCaller::new(&mut call), request)? else { return Ok(0) };
+    let reply = match text.and_then(|text| dispatch(call.data_mut(), &text)) {
+        Ok(answer) => Reply::Answer(answer),
+        Err(CallError::Refused(reason)) => Reply::Error(reason),
+        Err(CallError::Terminated(termination)) => return Err(termination.into()),
+    };
+    // The code may have been stopped while the handler ran.
+    call.data().stop.check()?;
+    let text = serde_json::to_string(&reply).ok().filter(|text| text.len() <= MAX_REPLY);
+    let text = text.unwrap_or_else(|| r#"{"error":"the host's reply is too long"}"#.into());
+    write(&mut GuestCaller::new(&mut call), &text)
+}
+
+fn dispatch(host: &mut Host, text: &str) -> Result<Box<RawValue>, CallError> {
+    let refused = |reason: &str| CallError::Refused(reason.into());
+    let Request { name, request } = serde_json::from_str(text)
+        .map_err(|_| refused("the request is not a JSON object with `name` and `request`"))?;
+    let calls = host.embedder.clone().and_then(|embedder| embedder.downcast::<HostCallRegistry>().ok());
+    let handler = calls.and_then(|calls| calls.0.get(name).cloned());
+    let handler = handler.ok_or_else(|| CallError::Refused(format!("the host has no handler for `{name}`")))?;
+    handler.call(request, &mut HostCallContext { host })
+}
+
+/// Returns the text of a `str`. `None` if the object is not a `str` or cannot be encoded: Python's exception is set
+/// then.
+fn read(guest: &mut GuestCaller<'_, '_>, object: Object) -> wasmtime::Result<Option<Result<String, CallError>>> {
+    let length_at = guest.call("malloc", &[4])?;
+    if length_at == 0 {
+        guest.call("PyErr_NoMemory", &[])?;
+        return Ok(None);
+    }
+    let utf8 = guest.call("PyUnicode_AsUTF8AndSize", &[object, length_at])?;
+    let length = guest.memory()?.read_u32(length_at);
+    guest.call("free", &[length_at])?;
+    if utf8 == 0 {
+        return Ok(None);
+    }
+    let length = length.ok().filter(|length| *length <= MAX_REQUEST);
+    let bytes = length.and_then(|length| guest.memory().ok()?.slice(utf8, length).ok().map(<[u8]>::to_vec));
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    let too_long = || CallError::Refused(format!("the request is longer than {MAX_REQUEST} bytes"));
+    Ok(Some(text.ok_or_else(too_long)))
+}
+
+/// Creates a `str`. Returns null, with `MemoryError` set, if memory is exhausted.
+fn write(guest: &mut GuestCaller<'_, '_>, text: &str) -> wasmtime::Result<Object> {
+    // `MAX_REPLY` is far below 4 GiB.
+    let length = u32::try_from(text.len()).unwrap_or(0);
+    let at = guest.call("malloc", &[length.max(1)])?;
+    if at == 0 {
+        return guest.call("PyErr_NoMemory", &[]);
+    }
+    let written = guest.memory()?.write(at, text.as_bytes());
+    let object = match written {
+        Ok(()) => guest.call("PyUnicode_FromStringAndSize", &[at, length])?,
+        Err(_) => guest.call("PyErr_NoMemory", &[])?,
+    };
+    guest.call("free", &[at])?;
+    Ok(object)
+}

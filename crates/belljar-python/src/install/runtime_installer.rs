@@ -1,0 +1,238 @@
+//! Package installation while code runs: `%pip install`, `micropip`, and `pip` started as a process.
+//!
+//! The code passes only names and versions. The [`Installer`] decides which sources and packages are allowed. The
+//! installation runs on its own thread; its files are then added to the interpreter's file system.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use belljar_core::Progress;
+use belljar_emscripten::fs::Filesystem;
+use belljar_packages::{Dependencies, GeneralHint as _, InstallError, InstalledPackage, PackageRequest, Requirement};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{InstallerSource, PrepareError};
+use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
+use crate::image::Image;
+use crate::packages::{InstalledWheel, PackageSet};
+use crate::python::Python;
+
+/// The maximum number of requirements of one call.
+const MAX_REQUIREMENTS: usize = 1000;
+/// Time beyond the installer's own deadline, for compiling the fetched packages.
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// An installer for one interpreter: the handler of its host call `install`.
+pub struct RuntimeInstaller {
+    python: Python,
+    source: Arc<dyn InstallerSource>,
+    progress: Arc<dyn Progress>,
+    /// The packages of the interpreter.
+    set: Mutex<PackageSet>,
+}
+
+/// The guest's request.
+#[derive(Deserialize)]
+struct InstallRequest {
+    requirements: Vec<String>,
+    /// True if packages that satisfy the requirements may be upgraded.
+    upgrade: bool,
+}
+
+/// The reply to the guest.
+#[derive(Debug, Default, Serialize)]
+struct InstallReport {
+    /// Newly installed packages.
+    installed: Vec<Package>,
+    /// Packages that were replaced by another version.
+    removed: Vec<Package>,
+    /// Requested packages that were already installed.
+    present: Vec<Package>,
+    /// Modules whose files were replaced and that have to be imported again.
+    forget: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Package {
+    name: String,
+    version: String,
+}
+
+impl Package {
+    fn from_wheel(wheel: &InstalledWheel) -> Self {
+        Self { name: wheel.id.name.clone(), version: wheel.id.version.clone() }
+    }
+}
+
+impl RuntimeInstaller {
+    /// Creates an installer for a copy of `image`. `source` is called when the code first installs a package.
+    pub fn new(python: &Python, image: &Image, source: Arc<dyn InstallerSource>, progress: Arc<dyn Progress>) -> Self {
+        Self::with_packages(python, image.packages().clone(), source, progress)
+    }
+
+    /// Creates an installer for an interpreter that has these packages.
+    pub fn with_packages(
+        python: &Python,
+        set: PackageSet,
+        source: Arc<dyn InstallerSource>,
+        progress: Arc<dyn Progress>,
+    ) -> Self {
+        Self { python: python.clone(), source, progress, set: Mutex::new(set) }
+    }
+
+    /// Installs the packages that a cell needs, before it runs, and adds their files to `files`.
+    ///
+    /// Must be called on a guest thread, while the interpreter does not run.
+    ///
+    /// # Errors
+    /// Returns an error if a required package cannot be installed.
+    pub fn install(&self, needs: &Dependencies, files: &mut Filesystem) -> Result<(), PrepareError> {
+        let before = self.packages();
+        let task = InstallTask {
+            python: self.python.clone(),
+            source: self.source.clone(),
+            progress: self.progress.clone(),
+            before: before.clone(),
+            asked: PackageRequest::from(needs),
+            upgrade: false,
+        };
+        let after = task.run()?;
+        apply(&before, &after, &needs.requirements, files);
+        *self.set.lock() = after;
+        Ok(())
+    }
+
+    /// Returns the packages that the interpreter has now.
+    pub fn packages(&self) -> PackageSet {
+        self.set.lock().clone()
+    }
+}
+
+impl HostCall for RuntimeInstaller {
+    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        let refused = |reason: &str| CallError::Refused(reason.to_owned());
+        let asked: InstallRequest = serde_json::from_str(request.get())
+            .map_err(|_| refused("the request of `install` is not a list of requirements"))?;
+        if asked.requirements.len() > MAX_REQUIREMENTS {
+            return Err(CallError::Refused(format!("more than {MAX_REQUIREMENTS} requirements in one call")));
+        }
+        let requirements = asked.requirements.iter().map(|text| Requirement::parse(text));
+        let requirements: Vec<Requirement> =
+            requirements.collect::<Result<_, _>>().map_err(|error| CallError::Refused(error.with_general_hint()))?;
+
+        let before = self.packages();
+        let (send, result) = mpsc::channel();
+        let task = InstallTask {
+            python: self.python.clone(),
+            source: self.source.clone(),
+            progress: self.progress.clone(),
+            before: before.clone(),
+            asked: PackageRequest { requirements: requirements.clone(), ..PackageRequest::default() },
+            upgrade: asked.upgrade,
+        };
+        let installer = self.source.installer().map_err(|error| CallError::Refused(error.with_general_hint()))?;
+        let timeout = installer.settings().timeout + COMPILE_TIMEOUT;
+        // Not cancelled when the code is stopped: the result goes to the cache, and other sessions may wait for it.
+        let started = std::thread::Builder::new().name("install".into()).spawn(move || {
+            let outcome = crate::on_guest_thread(|| task.run());
+            // Ignore send errors: the receiver may have been dropped.
+            let _ = send.send(outcome);
+        });
+        if let Err(error) = started {
+            return Err(CallError::Refused(format!("failed to start the installation: {error}")));
+        }
+        let after = match context.wait(&result, timeout)? {
+            Ok(Ok(Ok(set))) => set,
+            Ok(Ok(Err(error))) => return Err(CallError::Refused(format_as_pip_error(&error))),
+            Ok(Err(error)) => return Err(CallError::Refused(format!("failed to start the installation: {error}"))),
+            Err(WaitError::Interrupted) => return Err(refused("interrupted: nothing was installed")),
+            Err(WaitError::TimedOut) => {
+                return Err(CallError::Refused(format!("installing took longer than {} s", timeout.as_secs())));
+            }
+            Err(WaitError::Disconnected) => {
+                return Err(refused("internal error: the installation ended without a result"));
+            }
+        };
+        let report = apply(&before, &after, &requirements, context.files());
+        *self.set.lock() = after;
+        to_raw_value(&report).map_err(|error| CallError::Refused(error.to_string()))
+    }
+}
+
+/// An installation on another thread.
+struct InstallTask {
+    python: Python,
+    source: Arc<dyn InstallerSource>,
+    progress: Arc<dyn Progress>,
+    before: PackageSet,
+    /// The packages to add to `before`.
+    asked: PackageRequest,
+    upgrade: bool,
+}
+
+impl InstallTask {
+    /// Returns the set of packages that the interpreter should have.
+    fn run(&self) -> Result<PackageSet, PrepareError> {
+        let installer = self.source.installer()?;
+        let all = self.asked.requirements.iter().chain(&self.asked.inferred);
+        let names: Vec<&str> = all.map(Requirement::name).collect();
+        let named = |name: &str| names.contains(&name);
+        // Tries to change as little as possible: nothing installed, then the named packages, then any package.
+        let keeps: [&dyn Fn(&str) -> bool; 3] = [&|_| !self.upgrade, &|name| !named(name), &|_| false];
+        let mut outcome = None;
+        for keep in keeps {
+            let kept = self.before.wheel_ids().filter(|id| keep(&id.name));
+            let installed = kept.map(|id| InstalledPackage { name: id.name.clone(), version: id.version.clone() });
+            let request = PackageRequest { installed: installed.collect(), ..self.asked.clone() };
+            match self.python.install(&installer, &request, &*self.progress) {
+                Ok((set, _)) => return Ok(self.before.with(&set)),
+                Err(error @ PrepareError::Install(InstallError::Conflict { .. } | InstallError::NoWheel { .. })) => {
+                    outcome.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(outcome.unwrap_or_else(|| InstallError::Internal { reason: "no installation was tried".into() }.into()))
+    }
+}
+
+/// Adds the layers of new wheels to `files`, and removes those that they replace.
+fn apply(before: &PackageSet, after: &PackageSet, named: &[Requirement], files: &mut Filesystem) -> InstallReport {
+    let mut report = InstallReport::default();
+    for wheel in after.wheels() {
+        let old = before.wheels().iter().find(|old| old.id.name == wheel.id.name);
+        match old {
+            Some(old) if old.id == wheel.id => {
+                if named.iter().any(|requirement| requirement.name() == wheel.id.name) {
+                    report.present.push(Package::from_wheel(wheel));
+                }
+                continue;
+            }
+            Some(old) => {
+                files.remove_layer(old.layer.id());
+                report.removed.push(Package::from_wheel(old));
+                report.forget.extend(old.modules.iter().cloned());
+            }
+            None => {}
+        }
+        files.add_layer(wheel.layer.clone());
+        report.installed.push(Package::from_wheel(wheel));
+    }
+    report
+}
+
+/// Formats an error the way pip begins it, for errors that pip has too.
+fn format_as_pip_error(error: &PrepareError) -> String {
+    match error {
+        PrepareError::Install(InstallError::UnknownPackage { name, .. } | InstallError::NoWheel { name, .. }) => {
+            format!(
+                "Could not find a version that satisfies the requirement {name}\nNo matching distribution found for \
+             {name}\n{}",
+                error.with_general_hint()
+            )
+        }
+        _ => error.with_general_hint(),
+    }
+}

@@ -1,0 +1,285 @@
+//! Notifications to a client while its code runs: log messages and progress.
+//!
+//! Guest threads create the events, and a task of the client's connection sends them. The queue between them is
+//! bounded: a client that reads slowly makes the code wait, for a limited time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use belljar_core::progress::{ProgressStep, StepProgress, Unit};
+use belljar_core::{Progress, Stream};
+use parking_lot::{Mutex, MutexGuard};
+use rmcp::model::LoggingLevel;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+
+use crate::lines::LineBuffer;
+
+/// The capacity of the queue of events.
+const QUEUE_CAPACITY: usize = 1024;
+/// The total time that the code of one call waits for a client that does not read. After that, events are dropped.
+const MAX_TOTAL_WAIT: Duration = Duration::from_secs(10);
+/// The minimum time between two progress notifications within a step.
+const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A notification to the client.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    /// A log message.
+    Log { level: LoggingLevel, logger: &'static str, text: String },
+    /// The progress of the call; `done` only increases.
+    Progress { done: f64, total: Option<f64>, message: String },
+    /// The end of the call's events.
+    End,
+}
+
+/// A client's choice of notifications.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct NotificationFilter {
+    /// The minimum level of log messages; `None` disables them.
+    pub(crate) level: Option<LoggingLevel>,
+    /// Set if the client requested progress.
+    pub(crate) progress: bool,
+}
+
+/// The guest's end of the queue of notifications. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ClientNotifier {
+    filter: NotificationFilter,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    events: mpsc::Sender<Event>,
+    waited_ms: AtomicU64,
+    progress: Mutex<ProgressState>,
+}
+
+/// The progress of a call.
+#[derive(Default)]
+struct ProgressState {
+    /// The number of completed steps.
+    base: f64,
+    /// The progress in the last notification.
+    reported: f64,
+    notified_at: Option<Instant>,
+}
+
+impl ClientNotifier {
+    /// Creates a notifier and the receiving end of its queue.
+    pub(crate) fn new(filter: NotificationFilter) -> (Self, mpsc::Receiver<Event>) {
+        let (events, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let shared = Shared { events, waited_ms: AtomicU64::new(0), progress: Mutex::default() };
+        (Self { filter, shared: Arc::new(shared) }, queue)
+    }
+
+    /// Sends a log message, if the client wants messages of its level.
+    pub(crate) fn log(&self, level: LoggingLevel, logger: &'static str, text: impl Into<String>) {
+        if self.filter.level.is_some_and(|least| level as u8 >= least as u8) {
+            self.send(Event::Log { level, logger, text: text.into() });
+        }
+    }
+
+    /// Reports that the call has reached its next step.
+    pub(crate) fn step(&self, message: &str) {
+        if !self.filter.progress {
+            return;
+        }
+        let mut state = self.progress_state();
+        state.base = state.reported.floor() + 1.0;
+        state.reported = state.base;
+        state.notified_at = None;
+        let event = Event::Progress { done: state.reported, total: None, message: message.to_owned() };
+        drop(state);
+        self.send(event);
+    }
+
+    /// Reports that the step has completed `done` of `total` units.
+    fn part(&self, done: f64, total: f64, message: impl FnOnce() -> String) {
+        if !(self.filter.progress && done.is_finite() && total.is_finite()) {
+            return;
+        }
+        let mut state = self.progress_state();
+        if state.base + done < state.reported {
+            // Another progress bar has started.
+            state.base = state.reported;
+        }
+        let soon = state.notified_at.is_some_and(|time| time.elapsed() < MIN_PROGRESS_INTERVAL) && done < total;
+        if state.base + done <= state.reported || soon {
+            return;
+        }
+        state.reported = state.base + done;
+        state.notified_at = Some(Instant::now());
+        let event = Event::Progress { done: state.reported, total: Some(state.base + total), message: message() };
+        drop(state);
+        self.send(event);
+    }
+
+    /// Reports the end of the call's events.
+    pub(crate) fn end(&self) {
+        self.send(Event::End);
+    }
+
+    fn progress_state(&self) -> MutexGuard<'_, ProgressState> {
+        self.shared.progress.lock()
+    }
+
+    fn send(&self, event: Event) {
+        let mut event = event;
+        loop {
+            match self.shared.events.try_send(event) {
+                Ok(()) | Err(TrySendError::Closed(_)) => return,
+                Err(TrySendError::Full(back)) => {
+                    let pause = Duration::from_millis(2);
+                    let waited_ms = self.shared.waited_ms.fetch_add(pause.as_millis() as u64, Ordering::Relaxed);
+                    if u128::from(waited_ms) > MAX_TOTAL_WAIT.as_millis() {
+                        return;
+                    }
+                    event = back;
+                    std::thread::sleep(pause);
+                }
+            }
+        }
+    }
+
+    fn wants_output(&self) -> bool {
+        self.filter.progress || self.filter.level.is_some_and(|least| (least as u8) <= LoggingLevel::Warning as u8)
+    }
+}
+
+/// Reports work on packages and images.
+impl Progress for ClientNotifier {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
+        self.log(LoggingLevel::Debug, "belljar", step.name.clone());
+        self.step(&step.name);
+        Box::new(NotifiedStep { notifier: self.clone(), step, done: AtomicU64::new(0) })
+    }
+}
+
+struct NotifiedStep {
+    notifier: ClientNotifier,
+    step: ProgressStep,
+    done: AtomicU64,
+}
+
+impl StepProgress for NotifiedStep {
+    fn advance(&self, amount: u64) {
+        let done = self.done.fetch_add(amount, Ordering::Relaxed) + amount;
+        if let Some(total) = self.step.total {
+            // Mebibytes, so that the numbers of a download do not dwarf those of other steps.
+            let unit = if self.step.unit == Unit::Bytes { f64::from(1 << 20) } else { 1.0 };
+            self.notifier.part(done as f64 / unit, total as f64 / unit, || self.step.name.clone());
+        }
+    }
+
+    fn finish(self: Box<Self>) {
+        self.notifier.log(LoggingLevel::Debug, "belljar", format!("{}: done", self.step.name));
+    }
+}
+
+/// The output of code: stored, and sent to the client line by line. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Output(Arc<Mutex<OutputBuffer>>);
+
+struct OutputBuffer {
+    /// The stored output; `None` if it is stored elsewhere.
+    all: Option<Vec<u8>>,
+    notifier: Option<ClientNotifier>,
+    stdout: LineBuffer,
+    stderr: LineBuffer,
+}
+
+impl Output {
+    pub(crate) fn new(notifier: &ClientNotifier) -> Self {
+        Self::with(notifier, Some(Vec::new()))
+    }
+
+    /// Creates an output that is sent to the client and not stored.
+    pub(crate) fn notify_only(notifier: &ClientNotifier) -> Self {
+        Self::with(notifier, None)
+    }
+
+    fn with(notifier: &ClientNotifier, all: Option<Vec<u8>>) -> Self {
+        let notifier = notifier.wants_output().then(|| notifier.clone());
+        let buffer = OutputBuffer { all, notifier, stdout: LineBuffer::default(), stderr: LineBuffer::default() };
+        Self(Arc::new(Mutex::new(buffer)))
+    }
+
+    /// Sends incomplete last lines and returns the stored output, in order. Must be called when the code has ended.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        let mut buffer = self.buffer();
+        let OutputBuffer { notifier, stdout, stderr, .. } = &mut *buffer;
+        if let Some(notifier) = notifier {
+            stdout.finish(|line| notifier.log(LoggingLevel::Info, "python", line));
+            stderr.finish(|line| notifier.log(LoggingLevel::Warning, "python", line));
+        }
+        buffer.all.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Handles output that code has written.
+    pub(crate) fn on_stream(&self, stream: Stream, bytes: &[u8]) {
+        let mut buffer = self.buffer();
+        let OutputBuffer { all, notifier, stdout, stderr } = &mut *buffer;
+        if let Some(all) = all {
+            all.extend_from_slice(bytes);
+        }
+        let Some(notifier) = notifier else { return };
+        let (lines, level) = match stream {
+            Stream::Stdout => (stdout, LoggingLevel::Info),
+            Stream::Stderr => (stderr, LoggingLevel::Warning),
+        };
+        lines.push(bytes, |line| notifier.log(level, "python", line));
+        if let Some(bar) = lines.progress_bar() {
+            notifier.part(bar.done, bar.total, || bar.title.clone());
+        }
+    }
+
+    fn buffer(&self) -> MutexGuard<'_, OutputBuffer> {
+        self.0.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events_of(filter: NotificationFilter, act: impl FnOnce(&ClientNotifier)) -> Vec<Event> {
+        let (notifier, mut queue) = ClientNotifier::new(filter);
+        act(&notifier);
+        std::iter::from_fn(|| queue.try_recv().ok()).collect()
+    }
+
+    #[test]
+    fn messages_below_the_level_are_not_sent() {
+        let log = |notifier: &ClientNotifier| {
+            notifier.log(LoggingLevel::Info, "python", "a");
+            notifier.log(LoggingLevel::Warning, "python", "b");
+        };
+        assert!(events_of(NotificationFilter { level: None, progress: false }, log).is_empty());
+        assert!(
+            events_of(NotificationFilter { level: Some(LoggingLevel::Emergency), progress: false }, log).is_empty()
+        );
+        assert_eq!(events_of(NotificationFilter { level: Some(LoggingLevel::Warning), progress: false }, log).len(), 1);
+        assert_eq!(events_of(NotificationFilter { level: Some(LoggingLevel::Info), progress: false }, log).len(), 2);
+    }
+
+    #[test]
+    fn progress_only_increases() {
+        let events = events_of(NotificationFilter { level: None, progress: true }, |notifier| {
+            notifier.step("one");
+            for done in [1.0, 2.0, 10.0, 10.0, 1.0, 3.0, f64::NAN] {
+                notifier.part(done, 10.0, String::new);
+            }
+            notifier.step("two");
+        });
+        let progress: Vec<f64> = events
+            .iter()
+            .map(|event| match event {
+                Event::Progress { done, .. } => *done,
+                Event::Log { .. } | Event::End => panic!("unexpected event"),
+            })
+            .collect();
+        assert!(progress.len() >= 3 && progress.is_sorted_by(|one, other| one < other), "{progress:?}");
+    }
+}

@@ -1,0 +1,48 @@
+//! The interface between the HTTP transports and a server: one handler for each client.
+
+use rmcp::ServerHandler;
+
+use crate::handler::Server;
+
+/// A server that the HTTP transports can serve. The transports depend on nothing else of it.
+pub trait McpService: ServerHandler + Clone {
+    /// Returns a server for another client, which shares everything but per-client state such as the log level.
+    #[must_use]
+    fn for_client(&self) -> Self;
+
+    /// Returns the number of calls in flight, of all clients. A shutdown waits for them.
+    fn calls_in_flight(&self) -> usize;
+
+    /// Returns the server's metrics in Prometheus's format.
+    fn metrics(&self) -> String;
+
+    /// Starts background work. The transport calls this once before it serves, on its own runtime.
+    fn start(&self) {}
+
+    /// Ends background work and saves the state that has to survive. The transport calls this once after it served.
+    fn shutdown(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+impl McpService for Server {
+    fn for_client(&self) -> Self {
+        Self::for_client(self)
+    }
+
+    fn calls_in_flight(&self) -> usize {
+        Self::calls_in_flight(self)
+    }
+
+    fn metrics(&self) -> String {
+        Self::metrics(self)
+    }
+
+    fn start(&self) {
+        Self::start(self);
+    }
+
+    async fn shutdown(&self) {
+        Self::shutdown(self).await;
+    }
+}

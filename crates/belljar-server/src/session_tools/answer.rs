@@ -1,0 +1,223 @@
+//! The results of the session tools: one JSON object, as text and as structured content.
+
+use std::time::Duration;
+
+use belljar_core::files::{FileError, FileInfo};
+use belljar_core::mime::{Image, MimeBundle, text_plain};
+use belljar_core::{CellStatus, Limits, Output};
+use belljar_sessions::{CellReport, FileAddress, SessionError, SessionId, mime_of};
+use rmcp::model::{CallToolResult, ContentBlock, Resource};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// The maximum number of bytes of HTML in one result.
+const MAX_HTML_BYTES: usize = 200_000;
+
+/// The result of `execute_code`.
+#[derive(Debug, Serialize)]
+pub(super) struct ExecuteCodeResult {
+    #[serde(flatten)]
+    fields: Fields,
+    #[serde(skip)]
+    images: Vec<Image>,
+}
+
+#[derive(Debug, Serialize)]
+struct Fields {
+    success: bool,
+    output: Vec<String>,
+    result: Option<String>,
+    error: Option<String>,
+    traceback: Vec<String>,
+    files: Vec<File>,
+    session_info: Option<SessionInfo>,
+    /// The HTML representations of outputs such as tables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    html: Vec<String>,
+}
+
+/// The information about a new session.
+#[derive(Debug, Serialize)]
+pub(super) struct SessionInfo {
+    session_id: String,
+    instructions: String,
+}
+
+impl SessionInfo {
+    pub(super) fn new(id: &SessionId, timeout: Duration) -> Self {
+        let minutes = timeout.as_secs_f64() / 60.0;
+        let instructions = format!(
+            "Pass session_id=\"{}\" to later calls to go on with these variables and files. The session expires after \
+             {minutes} minutes without a call.",
+            id.as_str()
+        );
+        Self { session_id: id.as_str().to_owned(), instructions }
+    }
+}
+
+/// A file of a session.
+#[derive(Debug, Clone, Serialize)]
+struct File {
+    uri: String,
+    mime_type: String,
+    name: String,
+    size: u64,
+}
+
+impl File {
+    fn new(id: &SessionId, file: &FileInfo) -> Self {
+        Self {
+            uri: FileAddress::format(id, &file.path),
+            mime_type: mime_of(&file.path),
+            name: file.path.clone(),
+            size: file.size,
+        }
+    }
+
+    fn link(&self) -> ContentBlock {
+        let resource = Resource::new(self.uri.clone(), self.name.clone());
+        ContentBlock::resource_link(resource.with_mime_type(self.mime_type.clone()).with_size(self.size))
+    }
+}
+
+impl ExecuteCodeResult {
+    pub(super) fn new(id: &SessionId, session_info: Option<SessionInfo>, report: CellReport, limits: &Limits) -> Self {
+        let (mut output, mut html, mut result, mut room) = (Vec::new(), Vec::new(), None, MAX_HTML_BYTES);
+        for given in report.outputs {
+            match given {
+                Output::Text { text, .. } => output.push(text),
+                Output::Display(bundle) => {
+                    output.extend(text_or_types(&bundle));
+                    keep_html(&bundle, &mut html, &mut room);
+                }
+                Output::ExecuteResult(bundle) => {
+                    result = text_or_types(&bundle);
+                    keep_html(&bundle, &mut html, &mut room);
+                }
+            }
+        }
+        let mut files = Vec::with_capacity(report.files.len());
+        for change in &report.files {
+            let file = File::new(id, &change.file);
+            let what = if change.is_new { "created" } else { "changed" };
+            output.push(format!("📊 File {what}: {} ({}, {} bytes)", file.name, file.mime_type, file.size));
+            files.push(file);
+        }
+        if report.more_files > 0 {
+            output.push(format!("📊 {} more files: list_session_files names them", report.more_files));
+        }
+        let (error, traceback) = match report.status.error(limits) {
+            None => (None, Vec::new()),
+            Some(error) if matches!(report.status, CellStatus::KernelDied(_)) => {
+                let consequence = "The session's variables are lost; its files are kept, and it can be used on";
+                (Some(format!("{error}. {consequence}")), Vec::new())
+            }
+            Some(error) => (Some(error.to_string()), error.traceback),
+        };
+        let success = error.is_none();
+        let fields = Fields { success, output, result, error, traceback, files, session_info, html };
+        Self { fields, images: report.images }
+    }
+
+    /// Creates the result of a call that ran no code.
+    pub(super) fn from_error(error: &SessionError) -> Self {
+        let fields = Fields {
+            success: false,
+            output: Vec::new(),
+            result: None,
+            error: Some(session_error(error)),
+            traceback: Vec::new(),
+            files: Vec::new(),
+            session_info: None,
+            html: Vec::new(),
+        };
+        Self { fields, images: Vec::new() }
+    }
+
+    /// Returns the tool's result. Text and structured content contain the same fields. A result with images has no
+    /// structured content, because several clients would then show the model nothing else.
+    pub(super) fn result(self) -> CallToolResult {
+        let mut content = vec![ContentBlock::text(serde_json::to_string(&self.fields).unwrap_or_default())];
+        content.extend(
+            self.images.iter().map(|image| ContentBlock::image(image.base64.clone(), image.format.mime_type())),
+        );
+        content.extend(self.fields.files.iter().map(File::link));
+        let mut result = CallToolResult::success(content);
+        if self.images.is_empty() {
+            result.structured_content = serde_json::to_value(&self.fields).ok();
+        }
+        result
+    }
+}
+
+/// Returns a bundle's plain text, or the names of its MIME types if it has no text.
+fn text_or_types(bundle: &MimeBundle) -> Option<String> {
+    match text_plain(bundle) {
+        Some(text) => Some(text.to_owned()),
+        None => {
+            Some(format!("<{}>", bundle.keys().cloned().collect::<Vec<_>>().join(", "))).filter(|_| !bundle.is_empty())
+        }
+    }
+}
+
+fn keep_html(bundle: &MimeBundle, html: &mut Vec<String>, room: &mut usize) {
+    // A figure's HTML page is a file of the session, and images have a content block of their own.
+    let is_figure = bundle.keys().any(|mime| mime.starts_with("application/vnd.plotly") || mime.starts_with("image/"));
+    let text = bundle.get("text/html").and_then(Value::as_str);
+    if let Some(text) = text.filter(|text| !is_figure && text.len() <= *room) {
+        *room -= text.len();
+        html.push(text.to_owned());
+    }
+}
+
+fn object(value: Value, links: Vec<ContentBlock>) -> CallToolResult {
+    let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+    result.content.extend(links);
+    result.structured_content = Some(value);
+    result
+}
+
+/// Returns the result of `list_session_files`.
+pub(super) fn files(id: &SessionId, files: &[FileInfo]) -> CallToolResult {
+    let files: Vec<File> = files.iter().map(|file| File::new(id, file)).collect();
+    let links = files.iter().map(File::link).collect();
+    object(json!({ "session_id": id.as_str(), "files": files }), links)
+}
+
+/// Returns the result of `upload_file`.
+pub(super) fn uploaded(id: &SessionId, file: &FileInfo) -> CallToolResult {
+    let file = File::new(id, file);
+    let links = vec![file.link()];
+    object(json!({ "success": true, "file": file }), links)
+}
+
+/// Returns the result of `fork_session`.
+pub(super) fn forked(id: &SessionId, forked: &SessionId) -> CallToolResult {
+    let message = format!("Session {} has the variables and files of {}", forked.as_str(), id.as_str());
+    object(json!({ "success": true, "session_id": forked.as_str(), "message": message }), Vec::new())
+}
+
+/// Returns a result with the fields `success` and `message`, or that of a failed call.
+pub(super) fn done<T>(result: Result<T, SessionError>, message: impl FnOnce(&T) -> String) -> CallToolResult {
+    match result {
+        Ok(value) => object(json!({ "success": true, "message": message(&value) }), Vec::new()),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Describes to the model why a call of a tool failed, and which tool helps.
+pub(super) fn session_error(error: &SessionError) -> String {
+    match error {
+        SessionError::Unrestorable(_) => format!("{error}; restart_session gives it a fresh interpreter"),
+        SessionError::File(FileError::Missing(_)) => format!("{error}; list_session_files returns its files"),
+        error => error.to_string(),
+    }
+}
+
+/// Returns the result of a failed call.
+pub(super) fn failed(error: &SessionError) -> CallToolResult {
+    let text = session_error(error);
+    let mut result = object(json!({ "success": false, "error": text, "message": text }), Vec::new());
+    result.is_error = Some(true);
+    result
+}

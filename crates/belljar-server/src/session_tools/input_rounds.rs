@@ -1,0 +1,167 @@
+//! Input between two calls. In the modern era of the protocol, a server does not send requests during a call: a call
+//! that needs input ends with a prompt and a state, and the client repeats the call with the answer and that state
+//! (SEP-2322, "multi round-trip requests"). The cell is suspended in between. The number of suspended cells and their
+//! waiting time are bounded; a cell whose client does not return in time is interrupted.
+//!
+//! The state is a random key, valid for one answer. It refers to an entry in this server, since a running cell cannot
+//! be serialized.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use belljar_core::kernel::InputReply;
+use parking_lot::{Mutex, MutexGuard};
+use rmcp::model::{
+    CallToolResponse, CallToolResult, ContentBlock, ElicitRequest, ElicitResult, InputRequest, InputRequests,
+    InputRequiredResult, InputResponses, JsonObject,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::client_io::{self, CellClient};
+use crate::notifier::ClientNotifier;
+
+/// The time for which a cell waits for its client to repeat the call.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+/// The maximum number of suspended cells, of all clients: each occupies a guest thread.
+const MAX_SUSPENDED_CELLS: usize = 8;
+/// The key of the only input request in a result.
+const INPUT_KEY: &str = "input";
+
+/// A prompt from a cell, and the channel for its reply.
+pub(super) struct InputPrompt {
+    pub(super) message: String,
+    pub(super) reply: mpsc::Sender<InputReply>,
+}
+
+/// A running cell, with or without a call that waits for it. Dropping it interrupts the cell.
+pub(super) struct RunningCell {
+    /// The arguments of the first call; the client must repeat them.
+    pub(super) arguments: Option<JsonObject>,
+    pub(super) client: CellClient,
+    pub(super) prompts: UnboundedReceiver<InputPrompt>,
+    pub(super) task: AbortOnDropTask,
+}
+
+/// A task that is aborted when this is dropped.
+pub(super) struct AbortOnDropTask(tokio::task::JoinHandle<CallToolResult>);
+
+impl AbortOnDropTask {
+    pub(super) fn start(work: impl Future<Output = CallToolResult> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
+    }
+}
+
+impl Future for AbortOnDropTask {
+    type Output = CallToolResult;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallToolResult> {
+        let failed =
+            |_| CallToolResult::error(vec![ContentBlock::text("internal error: the cell ended without a result")]);
+        Pin::new(&mut self.0).poll(context).map(|result| result.unwrap_or_else(failed))
+    }
+}
+
+impl Drop for AbortOnDropTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A cell that waits for its client to repeat the call.
+struct SuspendedCell {
+    running: RunningCell,
+    prompt: InputPrompt,
+}
+
+/// The suspended cells of all clients, by state. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct PendingInputs(Arc<Mutex<HashMap<String, SuspendedCell>>>);
+
+impl PendingInputs {
+    /// Returns the result of a call: that of the cell, or its next prompt.
+    pub(super) async fn answer(&self, mut running: RunningCell) -> CallToolResponse {
+        loop {
+            let prompt = tokio::select! {
+                biased;
+                result = &mut running.task => return result.into(),
+                Some(prompt) = running.prompts.recv() => prompt,
+            };
+            match self.suspend(running, prompt) {
+                Ok(prompted) => return prompted.into(),
+                Err(same) => running = *same,
+            }
+        }
+    }
+
+    /// Returns the result of a repeated call, which contains the answer to a prompt. An error describes an invalid
+    /// call.
+    pub(super) async fn resume(
+        &self,
+        state: &str,
+        arguments: Option<&JsonObject>,
+        responses: Option<&InputResponses>,
+        notifier: ClientNotifier,
+    ) -> Result<CallToolResponse, String> {
+        let suspended = {
+            let mut suspended = self.lock();
+            let there = suspended.get(state).ok_or(
+                "no cell waits for this answer: it was answered already, or the cell has ended. Call again without it",
+            )?;
+            if there.running.arguments.as_ref() != arguments {
+                return Err("arguments differ from the original call; repeat them unchanged".into());
+            }
+            suspended.remove(state)
+        };
+        let SuspendedCell { running, prompt } = suspended.ok_or("no cell waits for this answer")?;
+        running.client.attach(notifier);
+        let Some(response) = responses.and_then(|responses| responses.get(INPUT_KEY)) else {
+            // The client may have restarted in between and lost the prompt.
+            return match self.suspend(running, prompt) {
+                Ok(prompted) => Ok(prompted.into()),
+                Err(running) => Ok(self.answer(*running).await),
+            };
+        };
+        let answer = match serde_json::from_value::<ElicitResult>(response.clone()) {
+            Ok(result) => client_io::parse_elicit_result(result),
+            Err(_) => Err("failed to parse the client's answer".into()),
+        };
+        // Sending fails when the cell was stopped in the meantime; its result is returned then.
+        let _ = prompt.reply.send(answer);
+        Ok(self.answer(running).await)
+    }
+
+    /// Suspends the cell and returns its prompt. When too many cells are suspended, the prompt fails and the cell
+    /// goes on.
+    fn suspend(&self, running: RunningCell, prompt: InputPrompt) -> Result<InputRequiredResult, Box<RunningCell>> {
+        let mut random = [0; 16];
+        let mut suspended = self.lock();
+        if suspended.len() >= MAX_SUSPENDED_CELLS || getrandom::fill(&mut random).is_err() {
+            drop(suspended);
+            let reason =
+                format!("{MAX_SUSPENDED_CELLS} cells wait for answers already: set the value in the code instead");
+            let _ = prompt.reply.send(Err(reason));
+            return Err(Box::new(running));
+        }
+        let state = URL_SAFE_NO_PAD.encode(random);
+        running.client.detach();
+        let elicitation = InputRequest::Elicitation(ElicitRequest::new(client_io::elicit_line(prompt.message.clone())));
+        suspended.insert(state.clone(), SuspendedCell { running, prompt });
+        drop(suspended);
+        let (pending, late) = (Arc::downgrade(&self.0), state.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(ANSWER_TIMEOUT).await;
+            let late = pending.upgrade().and_then(|pending| Self(pending).lock().remove(&late));
+            drop(late);
+        });
+        Ok(InputRequiredResult::new(Some(InputRequests::from([(INPUT_KEY.into(), elicitation)])), Some(state)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, SuspendedCell>> {
+        self.0.lock()
+    }
+}

@@ -1,0 +1,259 @@
+//! The session tools: they run cells in sessions and offer the sessions' files as resources.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `tools` | the definitions of the tools |
+//! | `answer` | their results |
+//! | `client_io` | the client of a cell: output, progress and input |
+//! | `input_rounds` | input between two calls, in the protocol's modern era |
+//! | `resources` | files as resources |
+//! | `subscriptions` | subscriptions to changes of files |
+
+mod answer;
+mod client_io;
+mod input_rounds;
+mod resources;
+mod subscriptions;
+mod tools;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::kernel::CellRequest;
+use belljar_sessions::{CellReport, SessionError, SessionId, Sessions};
+use parking_lot::Mutex;
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProtocolVersion, Tool};
+use rmcp::service::RequestContext;
+use rmcp::{Peer, RoleServer};
+
+use crate::arguments::{self, ExecuteCode, SessionOnly, UploadFile};
+use crate::notifier::ClientNotifier;
+use answer::{ExecuteCodeResult, failed};
+use client_io::CellClient;
+use input_rounds::{AbortOnDropTask, PendingInputs, RunningCell};
+use subscriptions::Subscribers;
+
+/// The maximum interval between two searches for expired sessions.
+const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(5 * 60);
+
+pub(crate) const INSTRUCTIONS: &str = "Runs Python in sessions that keep variables and files between calls. Pass the \
+     session_id of the first result to later calls. Files that code writes are resources: kernel://{session_id}/{filename}.";
+
+/// One client's view of the sessions.
+#[derive(Clone)]
+pub(crate) struct SessionTools {
+    sessions: Sessions,
+    /// The sessions that this client has created or used: it cannot list those of other clients.
+    visible_sessions: Arc<Mutex<BTreeSet<SessionId>>>,
+    /// The subscriptions of all clients.
+    subscribers: Arc<Subscribers>,
+    /// The URIs that this client has subscribed to.
+    subscribed: Arc<Mutex<BTreeSet<String>>>,
+    /// Cells that wait for input, of all clients.
+    pending_inputs: PendingInputs,
+}
+
+/// The client of a call, for notifications of changes.
+#[derive(Clone)]
+struct Caller {
+    peer: Peer<RoleServer>,
+    modern: bool,
+}
+
+/// Returns whether a request belongs to the protocol's modern era.
+fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
+}
+
+impl SessionTools {
+    pub(crate) fn new(sessions: Sessions) -> Self {
+        Self {
+            sessions,
+            visible_sessions: Arc::default(),
+            subscribers: Arc::default(),
+            subscribed: Arc::default(),
+            pending_inputs: PendingInputs::default(),
+        }
+    }
+
+    /// Returns the tools for another client, with empty per-client state.
+    pub(crate) fn for_new_client(&self) -> Self {
+        Self { visible_sessions: Arc::default(), subscribed: Arc::default(), ..self.clone() }
+    }
+
+    /// Starts a task that evicts expired and idle sessions periodically, for as long as the runtime exists.
+    pub(crate) fn start_sweeping(&self) {
+        let sessions = self.sessions.clone();
+        // Idle sessions hibernate sooner than they expire.
+        let belljar_sessions::SessionOptions { timeout, sleep_after, .. } = *sessions.options();
+        let interval = MAX_SWEEP_INTERVAL.min(timeout / 2).min(sleep_after).max(Duration::from_millis(100));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(interval).await;
+                sessions.evict_idle().await;
+            }
+        });
+    }
+
+    /// Hibernates the sessions, so that those in a persistent store survive.
+    pub(crate) async fn hibernate_all(&self) {
+        self.sessions.hibernate_all().await;
+    }
+
+    pub(crate) fn tools(&self) -> Vec<Tool> {
+        tools::all()
+    }
+
+    /// Calls a tool. An error names the invalid argument.
+    pub(crate) async fn call(
+        &self,
+        request: CallToolRequestParams,
+        notifier: ClientNotifier,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, String> {
+        let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
+        if name == tools::EXECUTE
+            && let Some(state) = request_state
+        {
+            return self.pending_inputs.resume(&state, given.as_ref(), input_responses.as_ref(), notifier).await;
+        }
+        let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context) };
+        let result = match &*name {
+            tools::EXECUTE => {
+                let (cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
+                let (client, prompts) = CellClient::new(notifier, context);
+                let (this, caller, cell_client) = (self.clone(), caller.clone(), client.clone());
+                let work = async move { this.execute(cell, session, cell_client, caller).await };
+                match prompts {
+                    // The cell may outlast this call.
+                    Some(prompts) => {
+                        let running =
+                            RunningCell { arguments: given, client, prompts, task: AbortOnDropTask::start(work) };
+                        return Ok(self.pending_inputs.answer(running).await);
+                    }
+                    None => work.await,
+                }
+            }
+            tools::LIST => {
+                let SessionOnly { session_id: session } = arguments::parse(given)?;
+                let files = match self.find(&session) {
+                    Ok(id) => self.sessions.list(&id).await.map(|files| (id, files)),
+                    Err(error) => Err(error),
+                };
+                match files {
+                    Ok((id, files)) => answer::files(&id, &files),
+                    Err(error) => failed(&error),
+                }
+            }
+            tools::CLEAR => {
+                let SessionOnly { session_id: session } = arguments::parse(given)?;
+                let cleared = match self.find(&session) {
+                    Ok(id) => self.sessions.clear(&id).await.map(|()| id),
+                    Err(error) => Err(error),
+                };
+                if let Ok(id) = &cleared {
+                    self.notify(id, true, &[], caller).await;
+                    self.visible_sessions.lock().remove(id);
+                }
+                answer::done(cleared, |id| format!("Session {} cleared and all files deleted", id.as_str()))
+            }
+            tools::UPLOAD => {
+                let upload: UploadFile = arguments::parse(given)?;
+                let bytes = upload.bytes()?;
+                let UploadFile { session_id: session, name, .. } = upload;
+                let uploaded = match self.find(&session) {
+                    Ok(id) => self.sessions.upload(&id, name, bytes).await.map(|file| (id, file)),
+                    Err(error) => Err(error),
+                };
+                if let Ok((id, file)) = &uploaded {
+                    self.notify(id, true, &[file.path.as_str()], caller).await;
+                }
+                match uploaded {
+                    Ok((id, file)) => answer::uploaded(&id, &file),
+                    Err(error) => failed(&error),
+                }
+            }
+            tools::INTERRUPT => {
+                let SessionOnly { session_id: session } = arguments::parse(given)?;
+                let interrupted = self.find(&session).and_then(|id| self.sessions.interrupt(&id));
+                answer::done(interrupted, |ran| {
+                    if *ran { "The running code was interrupted".into() } else { "Nothing was running".into() }
+                })
+            }
+            tools::RESTART => {
+                let SessionOnly { session_id: session } = arguments::parse(given)?;
+                let restarted = match self.find(&session) {
+                    Ok(id) => self.sessions.restart(&id).await,
+                    Err(error) => Err(error),
+                };
+                answer::done(restarted, |()| "The session has a fresh interpreter; its files are kept".into())
+            }
+            tools::FORK => {
+                let SessionOnly { session_id: session } = arguments::parse(given)?;
+                let forked = match self.find(&session) {
+                    Ok(id) => self.sessions.fork(&id).await.map(|forked| (id, forked)),
+                    Err(error) => Err(error),
+                };
+                if let Ok((_, forked)) = &forked {
+                    self.visible_sessions.lock().insert(forked.clone());
+                }
+                match forked {
+                    Ok((id, forked)) => answer::forked(&id, &forked),
+                    Err(error) => failed(&error),
+                }
+            }
+            _ => return Err(format!("unknown tool `{name}`")),
+        };
+        Ok(result.into())
+    }
+
+    async fn execute(
+        &self,
+        cell: CellRequest,
+        session: Option<String>,
+        client: CellClient,
+        caller: Caller,
+    ) -> CallToolResult {
+        let is_new = session.is_none();
+        let id = match session {
+            Some(name) => self.find(&name),
+            None => self.sessions.create(),
+        };
+        let id = match id {
+            Ok(id) => id,
+            Err(error) => {
+                client.detach();
+                return ExecuteCodeResult::from_error(&error).result();
+            }
+        };
+        self.visible_sessions.lock().insert(id.clone());
+        let report = self.sessions.execute(&id, cell, client.observer()).await;
+        client.detach();
+        match report {
+            Ok(report) => {
+                let changed: Vec<&str> = report.files.iter().map(|change| change.file.path.as_str()).collect();
+                self.notify(&id, report.list_changed, &changed, &caller).await;
+                self.answer(&id, is_new, report)
+            }
+            Err(error) => {
+                // Remove a new session that failed to start.
+                if is_new && self.sessions.clear(&id).await.is_ok() {
+                    self.visible_sessions.lock().remove(&id);
+                }
+                ExecuteCodeResult::from_error(&error).result()
+            }
+        }
+    }
+
+    fn answer(&self, id: &SessionId, is_new: bool, report: CellReport) -> CallToolResult {
+        let info = is_new.then(|| answer::SessionInfo::new(id, self.sessions.options().timeout));
+        ExecuteCodeResult::new(id, info, report, self.sessions.limits()).result()
+    }
+
+    fn find(&self, name: &str) -> Result<SessionId, SessionError> {
+        let id = self.sessions.find(name)?;
+        self.visible_sessions.lock().insert(id.clone());
+        Ok(id)
+    }
+}

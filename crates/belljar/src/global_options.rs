@@ -1,0 +1,73 @@
+//! The options of every command.
+
+use std::path::PathBuf;
+
+use belljar_python::Options;
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args};
+
+use crate::command_error::CommandError;
+
+/// The options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalOptions {
+    /// Directory with Pyodide's files (pyodide.asm.wasm, python_stdlib.zip, pyodide-lock.json).
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_RUNTIME", hide_env_values = true)]
+    runtime: Option<PathBuf>,
+    /// Directory for downloads, compiled code and images [default: the platform's cache directory].
+    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_CACHE", hide_env_values = true)]
+    cache: Option<PathBuf>,
+    /// Pyodide release to run, such as 314.0.7 (CPython 3.14).
+    #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE", hide_env_values = true)]
+    pyodide: Option<String>,
+    /// Do not access the network.
+    #[arg(
+        long,
+        global = true,
+        env = "BELLJAR_OFFLINE",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new()
+    )]
+    offline: bool,
+    /// Do not show progress.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Log to standard error; repeat for more detail.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl GlobalOptions {
+    /// Returns the options for opening Python.
+    ///
+    /// # Errors
+    /// Returns an error if the directory of Pyodide's files does not exist. Entries of the cache may still satisfy a
+    /// run in that case, so that without this check the mistake would remain unnoticed until the cache is deleted.
+    pub(crate) fn options(&self) -> Result<Options, CommandError> {
+        if let Some(runtime) = self.runtime.as_ref().filter(|runtime| !runtime.is_dir()) {
+            return Err(CommandError::new(format!("--runtime: {} is not a directory", runtime.display())).with_hint(
+                "name a directory with pyodide.asm.wasm, python_stdlib.zip and pyodide-lock.json, or leave out --runtime \
+                 and BELLJAR_RUNTIME to fetch these files",
+            ));
+        }
+        Ok(Options {
+            runtime: self.runtime.clone(),
+            cache: self.cache(),
+            release: self.pyodide.clone(),
+            offline: self.offline,
+            ..Options::default()
+        })
+    }
+
+    /// Returns the directory for downloads, compiled code and images, if it was set.
+    pub(crate) fn cache(&self) -> Option<PathBuf> {
+        self.cache.clone()
+    }
+
+    /// Returns whether access to the network is forbidden.
+    pub(crate) fn offline(&self) -> bool {
+        self.offline
+    }
+}

@@ -1,0 +1,122 @@
+//! The options of `belljar run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::command_error::CommandError;
+use crate::limits::LimitOptions;
+use crate::mount::Mount;
+use crate::packages::PackageOptions;
+use crate::value_parsers::variable;
+
+/// The options of `belljar run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  belljar run script.py one two                  sys.argv is ['script.py', 'one', 'two']
+  belljar run -c 'import sys; sys.exit(3)'       exit status 3
+  echo 'print(1)' | belljar run -                code from standard input
+  belljar run --timeout 2.5 --memory 256MB x.py  with limits
+  belljar run --mount ./data:/data x.py          ./data as /data, read-only
+  belljar run --json -c '[1, 2.5]'               the outcome as JSON
+  belljar run analysis.ipynb -o done.ipynb       execute a notebook and save its outputs
+  belljar run -c 'import rich; rich.print(1)'    packages that code imports are installed
+
+Exit status:
+  0    the code succeeded
+  1    the code raised an exception
+  N    the code called sys.exit(N)
+  124  a time limit was reached
+  125  another limit was reached
+  126  packages could not be installed
+  130  the code was interrupted
+  134  the interpreter crashed
+  2    belljar could not start the code")]
+pub(crate) struct RunArguments {
+    /// Code to run.
+    #[arg(short = 'c', value_name = "CODE")]
+    pub(crate) code: Option<String>,
+    /// File to run (`-` for standard input) and its arguments, sys.argv. With -c, all are arguments.
+    #[arg(value_name = "FILE [ARGS]", trailing_var_arg = true, allow_hyphen_values = true)]
+    file_and_args: Vec<String>,
+    /// Write the executed notebook to FILE [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Start a prompt after running the code.
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// Print the value of the last line if it is an expression and not None.
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) print: bool,
+    /// Print the outcome as one JSON object instead of streaming the output.
+    #[arg(long, conflicts_with = "interactive")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+    /// Set an environment variable.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Mount a directory of this machine: read-only, or writable with `:rw`.
+    #[arg(long, value_name = "HOST:GUEST[:ro|:rw]")]
+    pub(crate) mount: Vec<Mount>,
+    /// Print times and memory use to standard error.
+    #[arg(long)]
+    pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) packages: PackageOptions,
+}
+
+impl RunArguments {
+    /// Returns the file to run, if any, and the program's arguments.
+    ///
+    /// # Errors
+    /// Returns an error if an unknown option is in the position of the file.
+    pub(crate) fn file_and_args(&self) -> Result<(Option<&str>, &[String]), CommandError> {
+        if self.code.is_some() {
+            return Ok((None, &self.file_and_args));
+        }
+        match self.file_and_args.split_first() {
+            Some((option, _)) if option.len() > 1 && option.starts_with('-') => {
+                Err(CommandError::new(format!("unknown option: {option}"))
+                    .with_hint(format!("`belljar help run` lists the options; write a file name as ./{option}")))
+            }
+            Some((file, args)) => Ok((Some(file), args)),
+            None => Ok((None, &[])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct RunCommand {
+        #[command(flatten)]
+        arguments: RunArguments,
+    }
+
+    fn parse(arguments: &[&str]) -> RunArguments {
+        RunCommand::parse_from([&["run"], arguments].concat()).arguments
+    }
+
+    #[test]
+    fn options_after_the_file_belong_to_the_program() {
+        let run = parse(&["--timeout", "2.5", "x.py", "--json", "-c", "y"]);
+        let (file, args) = run.file_and_args().unwrap();
+        assert_eq!((file, run.json, &run.code), (Some("x.py"), false, &None));
+        assert_eq!(args, ["--json", "-c", "y"]);
+        assert_eq!(run.limits.timeout, Some(Duration::from_millis(2500)));
+    }
+
+    #[test]
+    fn misspelt_option_is_not_a_file() {
+        let run = parse(&["--tmeout", "2.5", "x.py"]);
+        assert!(run.file_and_args().is_err_and(|error| error.to_string().contains("--tmeout")));
+    }
+}

@@ -1,0 +1,39 @@
+//! Tests that need a capability which not every machine has. Without it they are ignored; see `belljar-testing`.
+//!
+//! The program has a `main` of its own, since libtest cannot ignore a test at run time.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod full_disk;
+mod matplotlib;
+mod native_calls;
+mod native_jupyter;
+mod offline_packages;
+
+#[path = "../support/harness.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod harness;
+#[path = "../support/jupyter.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod jupyter;
+#[path = "../support/wheels.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod wheels;
+#[path = "../support/wire.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod wire;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    belljar_testing::main(|| {
+        let modules = [
+            full_disk::trials(),
+            matplotlib::trials(),
+            native_calls::trials(),
+            native_jupyter::trials(),
+            offline_packages::trials(),
+        ];
+        modules.into_iter().flatten().collect()
+    })
+}

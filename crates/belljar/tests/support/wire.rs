@@ -1,0 +1,173 @@
+//! Raw JSON-RPC messages over the pipes of a server process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::Belljar;
+
+/// The longest time between two messages. The first run compiles CPython.
+const HUNG: Duration = Duration::from_secs(120);
+
+/// A server process and its messages. It is killed when dropped.
+pub(crate) struct Wire {
+    pub(crate) child: Child,
+    lines: Receiver<String>,
+    next: u64,
+    /// Messages that are not responses to awaited requests.
+    pub(crate) heard: Vec<Value>,
+}
+
+impl Wire {
+    /// Starts `belljar stdio` with these arguments and performs the handshake of the legacy era.
+    pub(crate) fn start<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::start_with(arguments, json!({}))
+    }
+
+    /// Starts a server like [`start`](Self::start), for a client with these capabilities.
+    pub(crate) fn start_with<'a>(arguments: impl IntoIterator<Item = &'a str>, capabilities: Value) -> Self {
+        let mut wire = Self::silent(arguments);
+        wire.greet_with(capabilities);
+        wire
+    }
+
+    /// Performs the handshake of the legacy era.
+    pub(crate) fn greet(&mut self) {
+        self.greet_with(json!({}));
+    }
+
+    fn greet_with(&mut self, capabilities: Value) {
+        let client = json!({ "name": "tests", "version": "1" });
+        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": client });
+        let answer = self.ask("initialize", hello);
+        assert_eq!(answer["result"]["serverInfo"]["name"], "belljar", "{answer}");
+        self.tell("notifications/initialized", json!({}));
+    }
+
+    /// Starts `belljar stdio` without any handshake.
+    pub(crate) fn silent<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut command = Belljar::new().arg("stdio").args(arguments).into_command();
+        command.stderr(Stdio::inherit());
+        Self::spawn(command)
+    }
+
+    /// Starts a server by this command, without any handshake. The command sets its standard error.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines() {
+                if send.send(line.unwrap()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, lines, next: 0, heard: Vec::new() }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        stdin.write_all(bytes).unwrap();
+        stdin.flush().unwrap();
+    }
+
+    pub(crate) fn tell(&mut self, method: &str, params: Value) {
+        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        self.write(format!("{message}\n").as_bytes());
+    }
+
+    /// Sends a request and returns its ID.
+    pub(crate) fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let message = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
+        self.write(format!("{message}\n").as_bytes());
+        self.next
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer(id)
+    }
+
+    /// Returns the next message, or `None` at the end of the stream. Every line must be JSON.
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        match self.lines.recv_timeout(HUNG) {
+            Ok(line) => match serde_json::from_str(&line) {
+                Ok(message) => Some(message),
+                Err(error) => panic!("{error} in what the server wrote: {line:?}"),
+            },
+            Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the server says nothing; heard so far: {:#?}", self.heard),
+        }
+    }
+
+    /// Returns the response to a request.
+    pub(crate) fn answer(&mut self, id: u64) -> Value {
+        if let Some(at) = self.heard.iter().position(|message| is_answer(message, id)) {
+            return self.heard.remove(at);
+        }
+        loop {
+            let message = self.next().unwrap_or_else(|| panic!("the server has ended"));
+            if is_answer(&message, id) {
+                return message;
+            }
+            self.heard.push(message);
+        }
+    }
+
+    /// Calls `run_python_code` and returns its result.
+    pub(crate) fn call(&mut self, arguments: Value) -> Value {
+        let id = self.send_call(arguments);
+        self.answer(id)["result"].take()
+    }
+
+    pub(crate) fn send_call(&mut self, arguments: Value) -> u64 {
+        self.send("tools/call", json!({ "name": "run_python_code", "arguments": arguments }))
+    }
+
+    /// Calls a tool and returns its result.
+    pub(crate) fn tool(&mut self, name: &str, arguments: Value) -> Value {
+        let id = self.send("tools/call", json!({ "name": name, "arguments": arguments }));
+        self.answer(id)["result"].take()
+    }
+
+    /// Runs code and returns the text of the result.
+    pub(crate) fn run(&mut self, code: &str) -> String {
+        text(&self.call(json!({ "python_code": code })))
+    }
+
+    /// Returns the parameters of all notifications of a method so far.
+    pub(crate) fn notifications(&self, method: &str) -> Vec<&Value> {
+        self.heard.iter().filter(|message| message["method"] == method).map(|message| &message["params"]).collect()
+    }
+
+    /// Closes the server's standard input.
+    pub(crate) fn end_input(&mut self) {
+        self.child.stdin.take();
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // Fails if the process has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_answer(message: &Value, id: u64) -> bool {
+    message["id"] == id && message.get("method").is_none()
+}
+
+/// Returns the text of a tool's result.
+pub(crate) fn text(result: &Value) -> String {
+    match result["content"][0]["text"].as_str() {
+        Some(text) => text.to_owned(),
+        None => panic!("no text: {result}"),
+    }
+}

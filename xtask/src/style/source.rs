@@ -1,0 +1,37 @@
+//! The parts of a source file that the style check reads: blocks of prose and the identifiers of code.
+
+/// The comments and identifiers of one file.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub(super) blocks: Vec<Block>,
+    /// Each identifier with its line, in the order of the file.
+    pub(super) identifiers: Vec<(usize, String)>,
+}
+
+/// Adjacent lines of one comment, one docstring or one Markdown file.
+#[derive(Debug, PartialEq)]
+pub(super) struct Block {
+    /// `true` for a doc comment or a docstring.
+    pub(super) is_doc: bool,
+    /// Line numbers, counted from 1, and the text without comment markers.
+    pub(super) lines: Vec<(usize, String)>,
+}
+
+impl Source {
+    /// Adds a comment without code on its line: to the previous block if that is of the same kind and ends on the line
+    /// before, otherwise as a new block.
+    pub(super) fn push_line(&mut self, is_doc: bool, line: usize, text: &str) {
+        match self.blocks.last_mut() {
+            Some(block) if block.is_doc == is_doc && block.lines.last().is_some_and(|(last, _)| last + 1 == line) => {
+                block.lines.push((line, text.to_owned()));
+            }
+            _ => self.blocks.push(Block { is_doc, lines: vec![(line, text.to_owned())] }),
+        }
+    }
+
+    /// Adds a text of one or more lines that begins on `line` as a block of its own.
+    pub(super) fn push_block(&mut self, is_doc: bool, line: usize, text: &str) {
+        let lines = text.lines().enumerate().map(|(index, text)| (line + index, text.to_owned())).collect();
+        self.blocks.push(Block { is_doc, lines });
+    }
+}
