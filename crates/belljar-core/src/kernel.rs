@@ -193,12 +193,44 @@ pub trait CellObserver: Progress + Send + Sync {
     /// Requests a line of input from the client. The reply arrives at the returned receiver.
     ///
     /// # Errors
-    /// When the client cannot be asked; the text goes to the code.
-    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, String>;
+    /// When the client cannot be asked.
+    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError>;
 }
 
-/// The reply to a request for input: a line, or the reason why the request failed, for the code that asked.
-pub type InputReply = Result<String, String>;
+/// The reply to a request for input: a line, or the reason why there is none.
+pub type InputReply = Result<String, InputError>;
+
+/// The reason why a request for input gets no line. The code that asked receives the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InputError {
+    /// The caller of the code cannot be asked.
+    #[error("input() is not available here: set the value in the code instead")]
+    Unavailable,
+    /// The caller of the code cannot be asked, for this reason.
+    #[error("input() is not available: {0}. Set the value in the code instead")]
+    Unsupported(&'static str),
+    /// The caller of the code cannot be asked for secrets, for this reason.
+    #[error("getpass() is not available: {0}")]
+    SecretsForbidden(&'static str),
+    /// As many cells as may wait for input wait for it.
+    #[error("{0} cells wait for answers already: set the value in the code instead")]
+    TooManyWaiting(usize),
+    /// The client was asked, and declined.
+    #[error("the question was declined")]
+    Declined,
+    /// The client was asked, and its answer has no line.
+    #[error("the client did not answer: {0}")]
+    NoAnswer(String),
+    /// The client is gone.
+    #[error("the client has disconnected")]
+    Disconnected,
+    /// The client was asked, and no answer arrived in time.
+    #[error("no input arrived in time")]
+    TimedOut,
+    /// The code was interrupted while it waited.
+    #[error("interrupted while waiting for input")]
+    Interrupted,
+}
 
 /// A [`CellObserver`] that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
@@ -213,8 +245,8 @@ impl Progress for NullObserver {
 impl CellObserver for NullObserver {
     fn on_stream(&self, _: Stream, _: &[u8]) {}
 
-    fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, String> {
-        Err("input() is not available here: set the value in the code instead".into())
+    fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, InputError> {
+        Err(InputError::Unavailable)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use belljar_core::kernel::{CellObserver, InputReply};
+use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::{DisplayData, DisplayEvent, text_plain};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{NoProgress, Progress, Stream};
@@ -54,9 +54,9 @@ impl CellObserver for CellPublisher {
         }
     }
 
-    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, String> {
+    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError> {
         if !self.allow_stdin {
-            return Err("this frontend does not support input requests: set the value in the code instead".into());
+            return Err(InputError::Unsupported("this frontend does not support input requests"));
         }
         Ok(self.input_requests.request_input(&self.request, prompt, secret))
     }

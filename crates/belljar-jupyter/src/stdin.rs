@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use belljar_core::kernel::InputReply;
+use belljar_core::kernel::{InputError, InputReply};
 use jupyter_protocol::messaging::{self, InputRequest, ReplyStatus};
 use parking_lot::Mutex;
 
@@ -39,8 +39,8 @@ impl InputRequests {
         }
         let reply = match serde_json::from_value::<messaging::InputReply>(message.content.clone()) {
             Ok(messaging::InputReply { status: ReplyStatus::Ok, value, .. }) => Ok(value),
-            Ok(_) => Err("the frontend sent no input".into()),
-            Err(_) => Err("the frontend sent an invalid input_reply".into()),
+            Ok(_) => Err(InputError::NoAnswer("the frontend sent no input".into())),
+            Err(_) => Err(InputError::NoAnswer("the frontend sent an invalid input_reply".into())),
         };
         if let Some(pending) = self.pending.lock().take() {
             // Fails if the cell was interrupted: the reply is dropped.

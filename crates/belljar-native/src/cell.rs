@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::{CellError, CellObserver, CellRequest, InputReply};
+use belljar_core::kernel::{CellError, CellObserver, CellRequest, InputError, InputReply};
 use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Output};
 use serde_json::Value;
 
@@ -254,10 +254,10 @@ impl CellExecution<'_> {
         if self.input_requests > MAX_INPUT_REQUESTS {
             return;
         }
-        let receiver = self.observer.request_input(&request.prompt, request.secret).unwrap_or_else(|reason| {
+        let receiver = self.observer.request_input(&request.prompt, request.secret).unwrap_or_else(|error| {
             let (sender, receiver) = std::sync::mpsc::channel();
             // Sending does not fail, since the receiver exists.
-            let _ = sender.send(Err(reason));
+            let _ = sender.send(Err(error));
             receiver
         });
         self.input = Some((receiver, Instant::now()));
@@ -266,14 +266,12 @@ impl CellExecution<'_> {
     /// Sends the client's reply to an input request to the kernel, if it has arrived.
     fn forward_input_reply(&mut self) -> Result<(), ZmtpError> {
         let Some((receiver, requested_at)) = &self.input else { return Ok(()) };
-        let refused = |reason: &str| format!("{REFUSED_PREFIX}{reason}");
+        let refused = |error: InputError| format!("{REFUSED_PREFIX}{error}");
         let text = match receiver.try_recv() {
             Ok(Ok(line)) => line,
-            Ok(Err(reason)) => refused(&reason),
-            Err(TryRecvError::Disconnected) => refused("the client has disconnected"),
-            Err(TryRecvError::Empty) if requested_at.elapsed() > INPUT_TIMEOUT => {
-                refused("the client did not answer in time")
-            }
+            Ok(Err(error)) => refused(error),
+            Err(TryRecvError::Disconnected) => refused(InputError::Disconnected),
+            Err(TryRecvError::Empty) if requested_at.elapsed() > INPUT_TIMEOUT => refused(InputError::TimedOut),
             Err(TryRecvError::Empty) => return Ok(()),
         };
         self.input = None;

@@ -91,7 +91,7 @@ pub(crate) fn run(
         CellStatus::Error(CellError { name, message, traceback }) => {
             let traceback = format!("{}\n", traceback.join("\n").trim_end());
             let mut error = PythonError { kind: name, message, traceback };
-            packages.explain(&mut error);
+            packages.explain(&mut error, kernel, &*observer);
             Outcome::Error(error)
         }
     };
@@ -198,14 +198,21 @@ impl CallPackages {
         }
     }
 
-    /// Adds to a `ModuleNotFoundError` why its package is not installed.
-    fn explain(&self, error: &mut PythonError) {
-        if error.kind != "ModuleNotFoundError" {
+    /// Adds to the last error of the kernel, if it is a `ModuleNotFoundError`, why the module's package is not
+    /// installed.
+    fn explain(&self, error: &mut PythonError, kernel: &mut dyn Kernel, observer: &dyn CellObserver) {
+        #[derive(Deserialize)]
+        struct MissingModule {
+            module: Option<String>,
+        }
+        if self.missing.is_empty() {
             return;
         }
+        let result: Option<MissingModule> = eval_helper(kernel, "missing_module()", observer);
+        let Some(missing) = result.and_then(|result| result.module) else { return };
         for (module, reason) in &self.missing {
-            let top_level = module.split('.').next().unwrap_or(module);
-            if error.message.contains(&format!("'{top_level}'")) || error.message.contains(&format!("'{module}'")) {
+            // `import a.b` reports `a` if `a` is missing.
+            if *module == missing || module.strip_prefix(&missing).is_some_and(|rest| rest.starts_with('.')) {
                 error.traceback.push_str(&format!("{module} cannot be installed: {reason}\n"));
             }
         }

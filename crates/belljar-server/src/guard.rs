@@ -28,6 +28,10 @@ pub struct AccessPolicy {
     pub any_host: bool,
     /// The origins whose web pages may send requests: `https://app.example.org`, `http://localhost:*`.
     pub origins: Vec<String>,
+    /// The remedy that the answer to a request with another `Host` names.
+    pub host_hint: Option<&'static str>,
+    /// The remedy that the answer to a request with another `Origin` names.
+    pub origin_hint: Option<&'static str>,
     /// The accepted bearer tokens. When this is empty and `oauth` is `None`, requests need no token.
     pub tokens: Tokens,
     /// The OAuth issuer whose tokens are accepted as well.
@@ -61,14 +65,18 @@ impl Tokens {
 
 impl AccessPolicy {
     /// Returns the reason to reject a request to this address with these headers, if one exists.
-    fn rejection_reason(&self, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
+    fn rejection_reason(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
+        let with_hint = |reason: &str, hint: Option<&str>| match hint {
+            Some(hint) => format!("{reason}; {hint}"),
+            None => reason.to_owned(),
+        };
         if !self.any_host && !host(uri, headers).is_some_and(|host| self.knows(host)) {
-            return Some("the Host header is not an allowed name of this server");
+            return Some(with_hint("the Host header is not an allowed name of this server", self.host_hint));
         }
         match headers.get(ORIGIN).map(|value| value.to_str().unwrap_or("\u{fffd}")) {
             Some(origin) if self.is_own(origin, uri, headers) => None,
             Some(origin) if !self.origins.iter().any(|allowed| matches(allowed, origin)) => {
-                Some("requests from this Origin are not allowed")
+                Some(with_hint("requests from this Origin are not allowed", self.origin_hint))
             }
             _ => None,
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use belljar_core::kernel::{Backend, CellObserver, InputReply, KernelError, OneShotRequest};
+use belljar_core::kernel::{Backend, CellObserver, InputError, InputReply, KernelError, OneShotRequest};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{CallCancellation, ExitReason, Outcome, Progress, Stream};
 use belljar_sessions::{GuestThreadPool, Permit, PoolFull};
@@ -161,7 +161,7 @@ impl CellObserver for OneShotClient {
         self.notifier.log(LoggingLevel::Debug, "belljar", message);
     }
 
-    fn request_input(&self, _: &str, _: bool) -> Result<std::sync::mpsc::Receiver<InputReply>, String> {
-        Err("input() is not available in run_python_code: set the value in the code instead, or use a session".into())
+    fn request_input(&self, _: &str, _: bool) -> Result<std::sync::mpsc::Receiver<InputReply>, InputError> {
+        Err(InputError::Unsupported("a call of run_python_code cannot ask, but a cell of a session can"))
     }
 }

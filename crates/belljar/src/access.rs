@@ -45,6 +45,8 @@ impl AccessOptions {
         access.hosts.clone_from(&self.allow_host);
         access.any_host = is_exposed && self.allow_host.is_empty();
         access.origins.clone_from(&self.allow_origin);
+        access.host_hint = Some("--allow-host adds a name");
+        access.origin_hint = Some("--allow-origin allows an origin");
         if let Some(file) = &self.auth_token_file {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| format!("--auth-token-file: failed to read {}: {error}", file.display()))?;

@@ -1,5 +1,6 @@
 //! Tests of cells: their output, errors and input requests.
 
+use belljar_core::kernel::InputError;
 use belljar_core::{CellStatus, Output, Stream};
 use belljar_testing::Trial;
 
@@ -95,9 +96,9 @@ fn input_requests(session: &mut Session) {
     );
     assert_eq!(*session.listener.asked.lock().unwrap(), [("Who? ".to_owned(), false), ("Word: ".to_owned(), true)]);
     let refused = session.error("input('Again? ')");
-    assert_eq!(refused, "StdinNotImplementedError: the test has no answer");
-    session.listener.answers.lock().unwrap().push(Err("declined".into()));
-    assert_eq!(session.error("input()"), "StdinNotImplementedError: declined");
+    assert_eq!(refused, "StdinNotImplementedError: input() is not available here: set the value in the code instead");
+    session.listener.answers.lock().unwrap().push(Err(InputError::Declined));
+    assert_eq!(session.error("input()"), "StdinNotImplementedError: the question was declined");
 }
 
 fn magics_commands_and_await_work(session: &mut Session) {

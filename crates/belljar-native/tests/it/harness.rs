@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::{Backend as _, CellObserver, CellRequest, InputReply, Kernel};
+use belljar_core::kernel::{Backend as _, CellObserver, CellRequest, InputError, InputReply, Kernel};
 use belljar_core::mime::MimeBundle;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{CellResult, CellStatus, ExitReason, Limits, NoProgress, Output, Progress, Stream};
@@ -208,12 +208,12 @@ impl CellObserver for Listener {
         self.heard.lock().unwrap().push((stream, String::from_utf8_lossy(bytes).into_owned()));
     }
 
-    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, String> {
+    fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError> {
         self.asked.lock().unwrap().push((prompt.to_owned(), secret));
         let (sender, receiver) = channel();
         let mut answers = self.answers.lock().unwrap();
         if answers.is_empty() {
-            return Err("the test has no answer".into());
+            return Err(InputError::Unavailable);
         }
         sender.send(answers.remove(0)).unwrap();
         Ok(receiver)

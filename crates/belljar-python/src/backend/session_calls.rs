@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::kernel::CellObserver;
+use belljar_core::kernel::{CellObserver, InputError};
 use belljar_core::mime::{DisplayData, DisplayEvent, MimeBundle};
 use belljar_core::{OutputCollector, bounded_json};
 use belljar_emscripten::console::{self, OutputSink};
@@ -78,13 +78,14 @@ impl HostCall for InputHandler {
         let request: InputRequest =
             serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
         let prompt: String = request.prompt.chars().take(MAX_PROMPT).collect();
-        let reply = self.0.request_input(&prompt, request.secret).map_err(CallError::Refused)?;
+        let refused = |error: InputError| CallError::Refused(error.to_string());
+        let reply = self.0.request_input(&prompt, request.secret).map_err(refused)?;
         match context.wait(&reply, INPUT_TIMEOUT)? {
             Ok(Ok(line)) => to_raw_value(&line).map_err(|error| CallError::Refused(error.to_string())),
-            Ok(Err(reason)) => Err(CallError::Refused(reason)),
-            Err(WaitError::Interrupted) => Err(CallError::Refused("interrupted while waiting for input".into())),
-            Err(WaitError::TimedOut) => Err(CallError::Refused("no input arrived in time".into())),
-            Err(WaitError::Disconnected) => Err(CallError::Refused("the client has disconnected".into())),
+            Ok(Err(error)) => Err(refused(error)),
+            Err(WaitError::Interrupted) => Err(refused(InputError::Interrupted)),
+            Err(WaitError::TimedOut) => Err(refused(InputError::TimedOut)),
+            Err(WaitError::Disconnected) => Err(refused(InputError::Disconnected)),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use belljar_core::kernel::{CellObserver, InputReply};
+use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{Progress, Stream};
 use parking_lot::{Mutex, MutexGuard};
@@ -32,7 +32,7 @@ struct Shared {
     /// The call that waits for the cell.
     attached: Mutex<AttachedCall>,
     /// The way to ask for input, or the reason why input is unavailable.
-    input: Result<InputChannel, &'static str>,
+    input: Result<InputChannel, InputError>,
 }
 
 /// The call that currently receives a cell's output.
@@ -80,9 +80,7 @@ impl CellClient {
             } else {
                 InputChannel::Elicit(context.peer.clone(), tokio::runtime::Handle::current())
             }),
-            _ => Err(
-                "input() is not available: the client does not support elicitation. Set the value in the code instead",
-            ),
+            _ => Err(InputError::Unsupported("the client does not support elicitation")),
         };
         let shared = Shared { attached: Mutex::new(AttachedCall::new(notifier)), input };
         (Self { shared: Arc::new(shared) }, prompts)
@@ -127,11 +125,11 @@ impl CellObserver for Shared {
         output.on_stream(stream, bytes);
     }
 
-    fn request_input(&self, prompt: &str, secret: bool) -> Result<mpsc::Receiver<InputReply>, String> {
+    fn request_input(&self, prompt: &str, secret: bool) -> Result<mpsc::Receiver<InputReply>, InputError> {
         let input = self.input.clone()?;
         if secret {
             // The protocol forbids the elicitation of secrets.
-            return Err("getpass() is not available: MCP forbids to ask a client for secrets".into());
+            return Err(InputError::SecretsForbidden("MCP forbids to ask a client for secrets"));
         }
         let (send, answer) = mpsc::channel();
         let message =
@@ -143,7 +141,7 @@ impl CellObserver for Shared {
             })),
             InputChannel::NextRound(prompts) => {
                 let prompt = InputPrompt { message, reply: send };
-                prompts.send(prompt).map_err(|_| "the client has disconnected")?;
+                prompts.send(prompt).map_err(|_| InputError::Disconnected)?;
             }
         }
         Ok(answer)
@@ -152,7 +150,7 @@ impl CellObserver for Shared {
 
 async fn elicit(peer: &Peer<RoleServer>, message: String) -> InputReply {
     let result = peer.create_elicitation(elicit_line(message)).await;
-    parse_elicit_result(result.map_err(|error| format!("the client did not answer: {error}"))?)
+    parse_elicit_result(result.map_err(|error| InputError::NoAnswer(error.to_string()))?)
 }
 
 /// Returns an elicitation of one line.
@@ -171,9 +169,9 @@ pub(super) fn parse_elicit_result(result: ElicitResult) -> InputReply {
             match content.get(FIELD) {
                 Some(serde_json::Value::String(line)) => Ok(line.clone()),
                 Some(other) if !other.is_null() => Ok(other.to_string()),
-                _ => Err("the client accepted the question without an answer".into()),
+                _ => Err(InputError::NoAnswer("it accepted the question without a value".into())),
             }
         }
-        _ => Err("the question was declined".into()),
+        _ => Err(InputError::Declined),
     }
 }

@@ -7,20 +7,20 @@
 //! be serialized.
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use belljar_core::kernel::InputReply;
+use belljar_core::kernel::{InputError, InputReply};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{
     CallToolResponse, CallToolResult, ContentBlock, ElicitRequest, ElicitResult, InputRequest, InputRequests,
     InputRequiredResult, InputResponses, JsonObject,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::client_io::{self, CellClient};
 use crate::notifier::ClientNotifier;
@@ -44,32 +44,7 @@ pub(super) struct RunningCell {
     pub(super) arguments: Option<JsonObject>,
     pub(super) client: CellClient,
     pub(super) prompts: UnboundedReceiver<InputPrompt>,
-    pub(super) task: AbortOnDropTask,
-}
-
-/// A task that is aborted when this is dropped.
-pub(super) struct AbortOnDropTask(tokio::task::JoinHandle<CallToolResult>);
-
-impl AbortOnDropTask {
-    pub(super) fn start(work: impl Future<Output = CallToolResult> + Send + 'static) -> Self {
-        Self(tokio::spawn(work))
-    }
-}
-
-impl Future for AbortOnDropTask {
-    type Output = CallToolResult;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallToolResult> {
-        let failed =
-            |_| CallToolResult::error(vec![ContentBlock::text("internal error: the cell ended without a result")]);
-        Pin::new(&mut self.0).poll(context).map(|result| result.unwrap_or_else(failed))
-    }
-}
-
-impl Drop for AbortOnDropTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    pub(super) task: AbortOnDropHandle<CallToolResult>,
 }
 
 /// A cell that waits for its client to repeat the call.
@@ -88,7 +63,7 @@ impl PendingInputs {
         loop {
             let prompt = tokio::select! {
                 biased;
-                result = &mut running.task => return result.into(),
+                result = &mut running.task => return result.unwrap_or_else(no_result).into(),
                 Some(prompt) = running.prompts.recv() => prompt,
             };
             match self.suspend(running, prompt) {
@@ -128,7 +103,7 @@ impl PendingInputs {
         };
         let answer = match serde_json::from_value::<ElicitResult>(response.clone()) {
             Ok(result) => client_io::parse_elicit_result(result),
-            Err(_) => Err("failed to parse the client's answer".into()),
+            Err(_) => Err(InputError::NoAnswer("failed to parse its answer".into())),
         };
         // Sending fails when the cell was stopped in the meantime; its result is returned then.
         let _ = prompt.reply.send(answer);
@@ -142,9 +117,7 @@ impl PendingInputs {
         let mut suspended = self.lock();
         if suspended.len() >= MAX_SUSPENDED_CELLS || getrandom::fill(&mut random).is_err() {
             drop(suspended);
-            let reason =
-                format!("{MAX_SUSPENDED_CELLS} cells wait for answers already: set the value in the code instead");
-            let _ = prompt.reply.send(Err(reason));
+            let _ = prompt.reply.send(Err(InputError::TooManyWaiting(MAX_SUSPENDED_CELLS)));
             return Err(Box::new(running));
         }
         let state = URL_SAFE_NO_PAD.encode(random);
@@ -164,4 +137,9 @@ impl PendingInputs {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, SuspendedCell>> {
         self.0.lock()
     }
+}
+
+/// Returns the result of a cell whose task panicked.
+fn no_result(_: JoinError) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text("internal error: the cell ended without a result")])
 }

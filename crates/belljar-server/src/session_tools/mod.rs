@@ -26,12 +26,13 @@ use parking_lot::Mutex;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProtocolVersion, Tool};
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::arguments::{self, ExecuteCode, SessionOnly, UploadFile};
 use crate::notifier::ClientNotifier;
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
-use input_rounds::{AbortOnDropTask, PendingInputs, RunningCell};
+use input_rounds::{PendingInputs, RunningCell};
 use subscriptions::Subscribers;
 
 /// The maximum interval between two searches for expired sessions.
@@ -128,8 +129,8 @@ impl SessionTools {
                 match prompts {
                     // The cell may outlast this call.
                     Some(prompts) => {
-                        let running =
-                            RunningCell { arguments: given, client, prompts, task: AbortOnDropTask::start(work) };
+                        let task = AbortOnDropHandle::new(tokio::spawn(work));
+                        let running = RunningCell { arguments: given, client, prompts, task };
                         return Ok(self.pending_inputs.answer(running).await);
                     }
                     None => work.await,

@@ -5,6 +5,7 @@ The host runs each function as a cell that is not recorded, and reads the result
 """
 
 import json
+import sys
 from collections.abc import Iterable
 from importlib import metadata, util
 from typing import Any
@@ -41,6 +42,13 @@ def set_globals(text: str) -> None:
 def render_value(execution_count: int, max_bytes: int) -> None:
     """Displays the value of a cell as JSON: see `value_json.render`."""
     _display(value_json.render(get_ipython().user_ns["Out"][execution_count], max_bytes))
+
+
+def missing_module() -> None:
+    """Displays the module that the last error is about, if it is a `ModuleNotFoundError`."""
+    error = getattr(sys, "last_value", None)
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    _display({"module": name if isinstance(name, str) else None})
 
 
 def _display(result: dict[str, Any]) -> None:
