@@ -21,6 +21,8 @@ pub enum Capability {
     Root,
     /// A Python interpreter at `/usr/bin/python3`.
     SystemPython,
+    /// The tests were not started by root, or there is a folder that all users of the machine can enter.
+    SharedFolder,
     /// A processor of the architecture that the sandbox's attacks are written for.
     X86_64,
     /// `unshare` makes a network namespace.
@@ -45,12 +47,13 @@ const CDN_FILE: &str = "https://cdn.jsdelivr.net/pyodide/v0.28.0/full/package.js
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NativeSandbox,
         Self::WeakSandbox,
         Self::ControlGroups,
         Self::Root,
         Self::SystemPython,
+        Self::SharedFolder,
         Self::X86_64,
         Self::NetworkNamespace,
         Self::TmpfsMount,
@@ -69,6 +72,7 @@ impl Capability {
             Self::ControlGroups => "control-groups",
             Self::Root => "root",
             Self::SystemPython => "system-python",
+            Self::SharedFolder => "shared-folder",
             Self::X86_64 => "x86-64",
             Self::NetworkNamespace => "network-namespace",
             Self::TmpfsMount => "tmpfs-mount",
@@ -104,6 +108,8 @@ impl Capability {
                 let user = succeeds(Command::new("id").arg("-u"))?;
                 condition(user.trim() == "0", "the tests were not started by root")
             }
+            Self::SharedFolder if Self::Root.attempt().is_err() => Ok(()),
+            Self::SharedFolder => sandbox::shared_folder(),
             Self::SystemPython => succeeds(Command::new("/usr/bin/python3").arg("--version")).map(drop),
             Self::X86_64 => condition(cfg!(target_arch = "x86_64"), "the processor is not an x86-64"),
             Self::NetworkNamespace => succeeds(Command::new("unshare").args(["-rn", "true"])).map(drop),
@@ -190,6 +196,10 @@ mod sandbox {
         findings.check(policy).map_err(|error| error.to_string())
     }
 
+    pub(super) fn shared_folder() -> Result<(), String> {
+        crate::shared_folder::shared_folder("belljar-native-tests").map(drop)
+    }
+
     pub(super) fn control_groups() -> Result<(), String> {
         condition(cgroup2_mount_point().is_some(), "no control groups of version 2 are mounted")
     }
@@ -203,6 +213,10 @@ mod sandbox {
     }
 
     pub(super) fn attempt(_: Kind) -> Result<(), String> {
+        Err("the sandbox is for Linux".to_owned())
+    }
+
+    pub(super) fn shared_folder() -> Result<(), String> {
         Err("the sandbox is for Linux".to_owned())
     }
 

@@ -1,6 +1,8 @@
 //! Programs that others wrote, installed by npm and pip into the build folder.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,9 +25,18 @@ pub fn pip(root: &Path, name: &str, packages: &[&str]) -> PathBuf {
 /// Does the same with this Python.
 #[must_use]
 pub fn pip_with(python: &str, root: &Path, name: &str, packages: &[&str]) -> PathBuf {
+    // The users of weak kernels must be able to read the environment, whatever the umask of the tests is.
+    let readable = |program: &OsStr| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask 022 && exec \"$@\"", "sh"]).arg(program);
+        command
+    };
     let install = |directory: &Path| {
-        run(Command::new(python).args(["-m", "venv"]).arg(directory));
-        run(Command::new(directory.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(packages));
+        let permissions = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory, permissions).unwrap();
+        run(readable(python.as_ref()).args(["-m", "venv"]).arg(directory));
+        let pip = directory.join("bin/python");
+        run(readable(pip.as_ref()).args(["-m", "pip", "install", "--quiet"]).args(packages));
     };
     once(root, &format!("python-{name}"), packages, install).join("bin")
 }

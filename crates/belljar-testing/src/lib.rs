@@ -4,6 +4,7 @@
 //!   program without libtest's harness, since libtest cannot ignore a test at run time. Without the capability the test
 //!   is reported as ignored, or fails if `BELLJAR_REQUIRE` names the capability.
 //! - [`install`]: programs that tests install with npm and pip.
+//! - `shared_folder`: a folder that all users of the machine can enter, on Linux.
 //!
 //! `BELLJAR_REQUIRE` is a list of capabilities, separated by commas: `native-sandbox,node`. `all` is every capability,
 //! and a name after `-` is an exception: `all,-browser`.
@@ -13,6 +14,8 @@
 mod capability;
 pub mod install;
 mod required;
+#[cfg(target_os = "linux")]
+pub mod shared_folder;
 mod trial;
 
 pub use capability::{Capability, node, require};

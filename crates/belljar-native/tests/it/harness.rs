@@ -1,6 +1,5 @@
 //! The environment of the tests, with the packages of data analysis, and backends and sessions in it.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -13,6 +12,7 @@ use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{CellResult, CellStatus, ExitReason, Limits, NoProgress, Output, Progress, Stream};
 use belljar_native::{NativeBackend, NativeOptions};
 use belljar_sandbox::Policy;
+use belljar_testing::shared_folder::{SYSTEM_PYTHON, shared_folder};
 use belljar_testing::{Capability, Trial, install};
 
 const PACKAGES: &[&str] =
@@ -31,17 +31,14 @@ pub(crate) static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| match std::env::v
 });
 
 /// Returns the Python and the folder of environments. If root runs the tests, weak kernels run as another user, who
-/// must reach both: a build folder below a home directory usually does not allow that, and neither does a Python there.
+/// must reach both.
 fn environments() -> (&'static str, PathBuf) {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let for_all = |folder: &Path| folder.metadata().is_ok_and(|data| data.permissions().mode() & 0o001 != 0);
-    if !rustix::process::geteuid().is_root() || folder.ancestors().all(for_all) {
-        ("python3", folder.join("belljar-native"))
-    } else {
-        let system = "/usr/bin/python3";
-        let python = if Path::new(system).exists() { system } else { "python3" };
-        (python, "/var/tmp/belljar-native-tests".into())
+    if rustix::process::geteuid().is_root()
+        && let Ok(folder) = shared_folder("belljar-native-tests")
+    {
+        return (SYSTEM_PYTHON, folder);
     }
+    ("python3", Path::new(env!("CARGO_TARGET_TMPDIR")).join("belljar-native"))
 }
 
 /// Returns the limits of the tests' sessions.
@@ -96,7 +93,7 @@ pub(crate) fn in_policies(
         let mut needs = needs.to_vec();
         match policy {
             Policy::Full => needs.push(Capability::NativeSandbox),
-            Policy::Weak => needs.push(Capability::WeakSandbox),
+            Policy::Weak => needs.extend([Capability::WeakSandbox, Capability::SharedFolder]),
             Policy::Unsandboxed => {}
         }
         belljar_testing::trial(format!("{name} ({policy})"), &needs, move || test(&mut Session::new(&shared(policy))))
