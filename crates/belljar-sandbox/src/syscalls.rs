@@ -36,6 +36,9 @@ pub(crate) const CAPABILITY_VERSION: u32 = 0x2008_0522;
 /// The size of the kernel's capability sets.
 const MAX_CAPABILITIES: u32 = 64;
 
+/// The highest number of a standard signal. Real-time signals follow, which no shell ignores: see `signal(7)`.
+const MAX_STANDARD_SIGNAL: libc::c_int = 31;
+
 /// Closes the descriptors at exec, not at once: until then the pipe for errors is needed.
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
 
@@ -240,7 +243,7 @@ pub(crate) fn setsid() -> io::Result<()> {
     check(unsafe { libc::setsid() }.into()).map(drop)
 }
 
-/// Resets signals to the state that a program expects: none is blocked, and `SIGPIPE` ends it (Rust ignores it).
+/// Resets signals to the state that a program expects: none is blocked or ignored.
 pub(crate) fn reset_signals() -> io::Result<()> {
     // SAFETY: a zeroed set is valid, and sigemptyset writes within it.
     let none = unsafe {
@@ -250,8 +253,12 @@ pub(crate) fn reset_signals() -> io::Result<()> {
     };
     // SAFETY: the set is initialised; a null pointer for the former set is allowed.
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) }.into())?;
-    // SAFETY: the default action is a valid one.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    // A shell starts jobs in the background with SIGINT ignored, and Rust ignores SIGPIPE: a program inherits that. The
+    // calls for SIGKILL and SIGSTOP, whose actions are fixed, fail.
+    for signal in 1..=MAX_STANDARD_SIGNAL {
+        // SAFETY: the default action is a valid one.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     Ok(())
 }
 
