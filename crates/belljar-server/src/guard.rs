@@ -12,6 +12,7 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTIC
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -38,27 +39,34 @@ pub struct AccessPolicy {
     pub oauth: Option<OAuth>,
 }
 
-/// Bearer tokens, stored as SHA-256 digests.
+/// Bearer tokens, stored as SHA-256 digests. Clones share them, so that a running server accepts those that replace
+/// them.
 #[derive(Debug, Clone, Default)]
-pub struct Tokens(Vec<[u8; 32]>);
+pub struct Tokens(Arc<RwLock<Vec<[u8; 32]>>>);
 
 impl Tokens {
     /// Parses the text of a file with one token on each line; lines that begin with `#` are comments.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        Self(lines.map(|token| Sha256::digest(token).into()).collect())
+        Self(Arc::new(RwLock::new(lines.map(|token| Sha256::digest(token).into()).collect())))
     }
 
     /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.read().is_empty()
+    }
+
+    /// Accepts the tokens of `other` from now on, and no longer those of before.
+    pub fn replace_with(&self, other: &Self) {
+        let tokens = other.0.read().clone();
+        *self.0.write() = tokens;
     }
 
     /// Returns an identifier for the bearer of `token`, if it is one of these tokens. Takes the same time for each
     /// token.
     fn owner(&self, token: &str) -> Option<String> {
         let digest = Sha256::digest(token);
-        let found = self.0.iter().fold(false, |found, known| found | bool::from(known.ct_eq(digest.as_slice())));
+        let found = self.0.read().iter().fold(false, |found, known| found | bool::from(known.ct_eq(digest.as_slice())));
         found.then(|| format!("{digest:x}"))
     }
 }

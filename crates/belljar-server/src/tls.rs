@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::Listener;
+use parking_lot::RwLock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
@@ -50,9 +51,9 @@ pub enum TlsError {
     Unusable(#[from] rustls::Error),
 }
 
-/// A server's certificate and key. Cheap to clone.
+/// A server's certificate and key. Clones share them, so that a running server uses those that replace them.
 #[derive(Clone)]
-pub struct Tls(Arc<ServerConfig>);
+pub struct Tls(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl Tls {
     /// Reads PEM files: the chain of certificates, which starts with the server's own, and its private key.
@@ -77,7 +78,17 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, private)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
+    }
+
+    /// Uses the certificate and the key of `other` for new connections.
+    pub fn replace_with(&self, other: &Self) {
+        let config = other.config();
+        *self.0.write() = config;
+    }
+
+    fn config(&self) -> Arc<ServerConfig> {
+        self.0.read().clone()
     }
 }
 
@@ -99,23 +110,18 @@ impl TlsListener {
     /// Starts a task that performs a TLS handshake with each connection of `listener`.
     pub(crate) fn new(listener: TcpListener, tls: &Tls) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let acceptor = TlsAcceptor::from(tls.0.clone());
         let (done, ready) = mpsc::channel(16);
-        let accepting = tokio::spawn(accept_all(listener, acceptor, done)).abort_handle();
+        let accepting = tokio::spawn(accept_all(listener, tls.clone(), done)).abort_handle();
         Ok(Self { ready, address, accepting })
     }
 }
 
-async fn accept_all(
-    mut listener: TcpListener,
-    acceptor: TlsAcceptor,
-    done: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
-) {
+async fn accept_all(mut listener: TcpListener, tls: Tls, done: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>) {
     let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     // The semaphore is never closed.
     while let Ok(slot) = slots.clone().acquire_owned().await {
         let (stream, from) = Listener::accept(&mut listener).await;
-        let (acceptor, done) = (acceptor.clone(), done.clone());
+        let (acceptor, done) = (TlsAcceptor::from(tls.config()), done.clone());
         tokio::spawn(async move {
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "failed to set TCP_NODELAY");

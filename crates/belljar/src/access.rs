@@ -1,6 +1,6 @@
 //! The options for access to a server over HTTP: host names, origins, authentication and TLS.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use belljar_server::{HttpOptions, OAuth, Tls, Tokens};
 use clap::Args;
@@ -48,13 +48,7 @@ impl AccessOptions {
         access.host_hint = Some("--allow-host adds a name");
         access.origin_hint = Some("--allow-origin allows an origin");
         if let Some(file) = &self.auth_token_file {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| format!("--auth-token-file: failed to read {}: {error}", file.display()))?;
-            access.tokens = Tokens::parse(&text);
-            if access.tokens.is_empty() {
-                return Err(CommandError::new(format!("--auth-token-file: {} contains no tokens", file.display()))
-                    .with_hint("write one token per line"));
-            }
+            access.tokens = read_tokens(file)?;
         }
         if let (Some(issuer), Some(audience)) = (&self.oauth_issuer, &self.oauth_audience) {
             let oauth = OAuth::new(issuer, audience).map_err(|error| format!("--oauth-issuer: {error}"))?;
@@ -70,9 +64,43 @@ impl AccessOptions {
             ));
         }
         if let (Some(certificates), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            let tls = Tls::from_files(certificates, key).map_err(|error| format!("--tls-cert, --tls-key: {error}"))?;
-            options.tls = Some(tls);
+            options.tls = Some(read_certificate(certificates, key)?);
         }
         Ok(())
     }
+
+    /// Reads the tokens and the certificate again, and has the server with `options` use them. Returns whether there
+    /// are any.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or has nothing usable. The server then keeps what it has.
+    pub(crate) fn reload(&self, options: &HttpOptions) -> Result<bool, CommandError> {
+        let tokens = self.auth_token_file.as_deref().map(read_tokens).transpose()?;
+        let certificate = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificates), Some(key)) => Some(read_certificate(certificates, key)?),
+            _ => None,
+        };
+        if let Some(tokens) = &tokens {
+            options.access.tokens.replace_with(tokens);
+        }
+        if let (Some(tls), Some(certificate)) = (&options.tls, &certificate) {
+            tls.replace_with(certificate);
+        }
+        Ok(tokens.is_some() || certificate.is_some())
+    }
+}
+
+fn read_tokens(file: &Path) -> Result<Tokens, CommandError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("--auth-token-file: failed to read {}: {error}", file.display()))?;
+    let tokens = Tokens::parse(&text);
+    if tokens.is_empty() {
+        return Err(CommandError::new(format!("--auth-token-file: {} contains no tokens", file.display()))
+            .with_hint("write one token per line"));
+    }
+    Ok(tokens)
+}
+
+fn read_certificate(certificates: &Path, key: &Path) -> Result<Tls, CommandError> {
+    Ok(Tls::from_files(certificates, key).map_err(|error| format!("--tls-cert, --tls-key: {error}"))?)
 }

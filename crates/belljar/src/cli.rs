@@ -4,7 +4,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::call::CallArguments;
-use crate::config::Client;
+use crate::config::ConfigArguments;
 use crate::kernel::KernelCommand;
 use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
@@ -80,12 +80,8 @@ pub(crate) enum Command {
     StreamableHttpStateless(HttpArguments),
     /// Serve MCP over HTTP with server-sent events, on /sse, for older clients.
     Sse(HttpArguments),
-    /// Print the configuration of a client for this server.
-    Config {
-        /// The client.
-        #[arg(value_enum)]
-        client: Client,
-    },
+    /// Print the configuration of a client for this server, or write it into the client's file.
+    Config(ConfigArguments),
     /// Run a sample `run_python_code` call and print the result.
     Example(ServeArguments),
     /// Fetch, verify and compile everything that running Python needs, and build the base image.

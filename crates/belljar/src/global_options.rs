@@ -66,6 +66,28 @@ impl GlobalOptions {
         self.cache.clone()
     }
 
+    /// Returns the options that determine how Python is opened as arguments, with absolute paths.
+    ///
+    /// # Errors
+    /// Returns an error if the current directory is unknown, or if a path is not UTF-8.
+    pub(crate) fn as_arguments(&self) -> Result<Vec<String>, CommandError> {
+        let mut arguments = Vec::new();
+        for (name, path) in [("--runtime", &self.runtime), ("--cache", &self.cache)] {
+            let Some(path) = path else { continue };
+            let path = std::path::absolute(path).map_err(|error| CommandError::new(format!("{name}: {error}")))?;
+            let path = path.into_os_string().into_string();
+            let path = path.map_err(|path| format!("{name}: {} is not UTF-8", path.display()))?;
+            arguments.extend([name.to_owned(), path]);
+        }
+        if let Some(release) = &self.pyodide {
+            arguments.extend(["--pyodide".to_owned(), release.clone()]);
+        }
+        if self.offline {
+            arguments.push("--offline".to_owned());
+        }
+        Ok(arguments)
+    }
+
     /// Returns whether access to the network is forbidden.
     pub(crate) fn offline(&self) -> bool {
         self.offline

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
             serve::http(&cli.global, arguments, HttpTransport::StreamableStateless)
         }
         Command::Sse(ref arguments) => serve::http(&cli.global, arguments, HttpTransport::Sse),
-        Command::Config { client } => config::config(client),
+        Command::Config(ref arguments) => config::config(&cli.global, arguments),
         Command::Example(ref arguments) => serve::example(&cli.global, arguments),
         Command::Warmup(ref options) => interrupt::run_interruptible(|_| warmup::warmup(&cli.global, options)),
         Command::Packages(ref command) => interrupt::run_interruptible(|_| packages::packages(&cli.global, command)),

@@ -1,5 +1,6 @@
 //! The commands that serve MCP: `stdio`, `streamable-http`, `streamable-http-stateless` and `sse`; and `example`.
 
+use std::io::IsTerminal as _;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -238,7 +239,12 @@ pub(crate) fn http(global: &GlobalOptions, arguments: &HttpArguments, transport:
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let address = listener.local_addr().map_err(|error| CommandError::from_error(&error))?;
         eprintln!("listening on {scheme}://{address}/{path}");
-        let served = belljar_server::serve_http(server, listener, options, shutdown_signal()).await;
+        // The end of a terminal ends the server; from a service manager, SIGHUP asks to read files again.
+        let in_terminal = std::io::stdin().is_terminal();
+        if !in_terminal {
+            tokio::spawn(reload_on_hangup(arguments.access.clone(), options.clone()));
+        }
+        let served = belljar_server::serve_http(server, listener, options, shutdown_signal(in_terminal)).await;
         served.map_err(|error| CommandError::from_error(&error))
     })
 }
@@ -247,14 +253,31 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Waits for Ctrl-C or SIGTERM, with which service managers end a process.
-async fn shutdown_signal() {
+/// Reads tokens and certificates again whenever the process receives SIGHUP.
+async fn reload_on_hangup(access: AccessOptions, options: HttpOptions) {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+        let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+        while hangup.recv().await.is_some() {
+            match access.reload(&options) {
+                Ok(true) => eprintln!("belljar: read the tokens and the certificate again"),
+                Ok(false) => eprintln!("belljar: SIGHUP: there are no tokens and no certificate to read again"),
+                Err(error) => eprintln!("belljar: kept the tokens and the certificate as they were: {error}"),
+            }
+        }
+    }
+}
+
+/// Waits for Ctrl-C or SIGTERM, with which service managers end a process, and for SIGHUP if `hangup_ends`.
+async fn shutdown_signal(hangup_ends: bool) {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let (Ok(mut terminate), Ok(mut hangup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
             tokio::select! {
                 _ = terminate.recv() => {}
+                Some(()) = hangup.recv(), if hangup_ends => {}
                 _ = tokio::signal::ctrl_c() => {}
             }
             return;
@@ -273,7 +296,7 @@ pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments) -> ExitC
     }
     run_with_runtime(async |tracker| {
         let server = arguments.server(global, tracker)?;
-        let served = belljar_server::serve_stdio(server, shutdown_signal()).await;
+        let served = belljar_server::serve_stdio(server, shutdown_signal(true)).await;
         served.map_err(|error| CommandError::from_error(&error))
     })
 }

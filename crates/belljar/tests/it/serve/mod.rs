@@ -16,6 +16,7 @@ mod oauth;
 mod own_client;
 mod packaging;
 mod pages;
+mod reloading;
 mod resuming;
 mod stdio;
 mod tls;

@@ -10,10 +10,10 @@ use crate::harness::Belljar;
 use belljar_testing::install::run;
 
 /// A certificate for the loopback address, and its key.
-struct Certificate(tempfile::TempDir);
+pub(super) struct Certificate(tempfile::TempDir);
 
 impl Certificate {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let made = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
@@ -26,11 +26,11 @@ impl Certificate {
         Self(directory)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    fn server(&self) -> Listening {
+    pub(super) fn server(&self) -> Listening {
         let (certificate, key) = (self.path("cert.pem"), self.path("key.pem"));
         Listening::start("streamable-http", ["--no-install", "--tls-cert", &certificate, "--tls-key", &key])
     }
