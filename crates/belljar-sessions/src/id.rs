@@ -9,6 +9,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 const LENGTH: usize = 16;
 
 /// The ID of a session: 16 characters of URL-safe base64, which encode 96 random bits.
+///
+/// New IDs begin with a letter or a digit, since a command line takes a word that begins with `-` for an option. IDs of
+/// earlier versions may begin with any character.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(String);
 
@@ -19,8 +22,13 @@ impl SessionId {
     /// When the system's random number generator fails.
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; LENGTH / 4 * 3];
-        getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-        Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
+        loop {
+            getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+            let id = URL_SAFE_NO_PAD.encode(bytes);
+            if !id.starts_with(['-', '_']) {
+                return Ok(Self(id));
+            }
+        }
     }
 
     /// Parses an ID. Returns `None` if the text does not have the form of a session ID.
@@ -50,6 +58,20 @@ mod tests {
         let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| SessionId::random().unwrap()).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| SessionId::parse(id.as_str()).as_ref() == Some(id)));
+    }
+
+    #[test]
+    fn random_ids_begin_with_a_letter_or_a_digit() {
+        // Without the rule, one of 32 would not.
+        let first = |id: SessionId| id.as_str().as_bytes()[0];
+        assert!((0..2000).all(|_| first(SessionId::random().unwrap()).is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn ids_of_earlier_versions_are_parsed() {
+        for text in ["-lB3dEfGhIjKlMnO", "_lB3dEfGhIjKlMnO", "--B3dEfGhIjKlMnO"] {
+            assert!(SessionId::parse(text).is_some_and(|id| id.as_str() == text), "{text}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
 use crate::run_arguments::RunArguments;
 use crate::serve::{HttpArguments, ServeArguments};
-use crate::session_commands::SessionsCommand;
+use crate::session_commands::{SessionsCommand, escape_ids};
 
 use crate::global_options::GlobalOptions;
 
@@ -41,7 +41,8 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses the command line. Ends the process if that fails or if the command line asks for help.
     pub(crate) fn read() -> Self {
-        Self::try_parse().unwrap_or_else(|error| {
+        let args = escape_ids(std::env::args_os().collect());
+        Self::try_parse_from(&args).unwrap_or_else(|error| {
             if matches!(
                 error.kind(),
                 ErrorKind::DisplayHelp
@@ -51,7 +52,7 @@ impl Cli {
                 error.exit();
             }
             // Usage lines treat an option with a value as required, even if an environment variable provides the value.
-            match without_variables(Self::command()).try_get_matches() {
+            match without_variables(Self::command()).try_get_matches_from(&args) {
                 Err(plain) if plain.kind() == error.kind() => plain.exit(),
                 _ => error.exit(),
             }

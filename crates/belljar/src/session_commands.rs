@@ -1,5 +1,6 @@
 //! `belljar sessions`: lists, exports, imports and deletes the sessions in a directory.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,30 @@ Examples:
         #[command(flatten)]
         directory: SessionDirArgs,
     },
+}
+
+/// Moves session IDs that begin with `-` behind a `--`, so that they are not taken for options. Earlier versions of
+/// Belljar created such IDs.
+pub(crate) fn escape_ids(mut args: Vec<OsString>) -> Vec<OsString> {
+    let is_word = |at: usize, words: &[&str]| args.get(at).is_some_and(|arg| words.iter().any(|word| arg == word));
+    if !is_word(1, &["sessions"]) || !is_word(2, &["export", "rm"]) {
+        return args;
+    }
+    // `-oFILE` is the option with its value.
+    let is_id = |arg: &OsString| {
+        let id = arg.to_str().filter(|arg| arg.starts_with('-') && !arg.starts_with("-o"));
+        id.is_some_and(|id| SessionId::parse(id).is_some())
+    };
+    if !args.iter().any(is_id) {
+        return args;
+    }
+    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    let operands = args.split_off(end).into_iter().skip(1);
+    let (ids, mut options): (Vec<_>, Vec<_>) = args.into_iter().partition(is_id);
+    options.push("--".into());
+    options.extend(ids);
+    options.extend(operands);
+    options
 }
 
 /// The directory of sessions.
@@ -205,4 +230,34 @@ fn remove(directory: &SessionDirArgs, session: &str) -> Result<(), CommandError>
     let store = directory.existing_store()?;
     let removed = store.header(&id).and_then(|_| store.lease(&id, false)).and_then(|_lease| store.remove(&id));
     removed.map_err(|error| directory.describe(error, &id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn escaped(args: &[&str]) -> String {
+        let args = escape_ids(args.iter().map(OsString::from).collect());
+        args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn ids_that_look_like_options_become_operands() {
+        let id = "-lB3dEfGhIjKlMnO";
+        assert_eq!(
+            escaped(&["belljar", "sessions", "export", id, "-o", "x", "--notebook"]),
+            format!("belljar sessions export -o x --notebook -- {id}")
+        );
+        assert_eq!(
+            escaped(&["belljar", "sessions", "rm", "A", "--B3dEfGhIjKlMnO", "--data-dir", "d", "--", id]),
+            format!("belljar sessions rm A --data-dir d -- --B3dEfGhIjKlMnO {id}")
+        );
+        for other in [
+            &["belljar", "run", "x.py", id][..],
+            &["belljar", "sessions", "import", id],
+            &["belljar", "sessions", "export", "A", "-omy_session_2026"],
+        ] {
+            assert_eq!(escaped(other), other.join(" "));
+        }
+    }
 }

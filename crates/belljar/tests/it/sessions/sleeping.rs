@@ -251,6 +251,29 @@ fn sessions_are_listed_moved_and_removed_on_the_command_line() {
 }
 
 #[test]
+fn ids_of_earlier_versions_that_begin_with_a_hyphen_are_operands() {
+    let data = DataDir::new();
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = 7");
+    end(wire);
+    let (hyphen, hyphens) = ("-lB3dEfGhIjKlMnO", "--notebookGhIjKl");
+    let store = Store::open(data.0.path()).unwrap();
+    let (state, cells) = store.export(&SessionId::parse(&id).unwrap()).unwrap();
+    for id in [hyphen, hyphens] {
+        store.import(&SessionId::parse(id).unwrap(), &state, &cells).unwrap();
+    }
+    let exported = data.belljar(&["export", hyphen, "--notebook"]);
+    assert!(exported.status == Some(0) && exported.stdout.contains("x = 7"), "{exported:?}");
+    let removed = data.belljar(&["rm", hyphen, &id, hyphens]);
+    assert_eq!(removed.status, Some(0), "{removed:?}");
+    let listed = data.belljar(&["list"]);
+    assert_eq!((listed.status, listed.stdout.as_str()), (Some(0), ""), "{listed:?}");
+    let unknown = data.belljar(&["rm", hyphen]);
+    assert!(unknown.stderr.contains(&format!("session {hyphen} does not exist")), "{unknown:?}");
+}
+
+#[test]
 fn session_ids_are_never_logged() {
     let data = DataDir::new();
     let mut command = Belljar::new()
