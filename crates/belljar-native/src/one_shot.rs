@@ -164,7 +164,14 @@ impl CallPackages {
         if !needs.requirements.is_empty() {
             install(&needs.requirements, kernel, observer)?;
         }
-        let missing = missing_packages(&needs.inferred, kernel, observer);
+        let mut missing = missing_packages(&needs.inferred, kernel, observer);
+        missing.retain(|inferred| match belljar_packages::lookalike(inferred.requirement.name()) {
+            Some(error) => {
+                packages.missing.insert(inferred.module.clone(), error.with_general_hint());
+                false
+            }
+            None => true,
+        });
         let all: Vec<Requirement> = missing.iter().map(|inferred| inferred.requirement.clone()).collect();
         let failure = if all.is_empty() { None } else { install(&all, kernel, observer).err() };
         match failure {

@@ -11,6 +11,28 @@ use crate::policy::PolicyViolation;
 use crate::requirement::RequirementError;
 use crate::wheel::WheelError;
 
+/// The maximum length of a message with its hint, in bytes. A model reads all of it.
+const MAX_MESSAGE: usize = 1900;
+/// The maximum length of a hint, in bytes.
+const MAX_HINT: usize = 600;
+
+/// Returns a message of at most 1,900 bytes: omits the middle of a longer one.
+pub fn shorten_message(text: &str) -> String {
+    shorten(text, MAX_MESSAGE)
+}
+
+/// Omits the middle of a text of more than `max` bytes.
+pub(crate) fn shorten(text: &str, max: usize) -> String {
+    const OMITTED: &str = " […] ";
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let room = max.saturating_sub(OMITTED.len());
+    let head = text.floor_char_boundary(room * 2 / 3);
+    let tail = text.ceil_char_boundary(text.len() - room / 3);
+    format!("{}{OMITTED}{}", &text[..head], &text[tail..])
+}
+
 /// An error with a hint that is useful to the author of the code, whatever the front end.
 ///
 /// The author is often a model. Hints that name options or variables are written by the front end, which matches on the
@@ -19,11 +41,16 @@ pub trait GeneralHint: std::error::Error {
     /// Returns what to do about the error, or `None` if there is nothing to add to the message.
     fn general_hint(&self) -> Option<String>;
 
-    /// Returns the message, followed by the hint on a line of its own.
+    /// Returns the message, followed by the hint on a line of its own: at most 1,900 bytes.
     fn with_general_hint(&self) -> String {
+        const SEPARATOR: &str = "\nhint: ";
         match self.general_hint() {
-            Some(hint) => format!("{self}\nhint: {hint}"),
-            None => self.to_string(),
+            Some(hint) => {
+                let hint = shorten(&hint, MAX_HINT);
+                let message = shorten(&self.to_string(), MAX_MESSAGE - SEPARATOR.len() - hint.len());
+                format!("{message}{SEPARATOR}{hint}")
+            }
+            None => shorten_message(&self.to_string()),
         }
     }
 }
@@ -67,6 +94,15 @@ pub enum InstallError {
         suggestions: Vec<String>,
     },
 
+    /// The package is only inferred from an import, and its name resembles that of a well-known package.
+    #[error("{name}: not installed for an import alone, since its name resembles {}", .suggestions.join(", "))]
+    Lookalike {
+        /// The package.
+        name: String,
+        /// The well-known packages and modules that the name resembles, nearest first.
+        suggestions: Vec<String>,
+    },
+
     /// The package exists, but has no wheel for this platform.
     #[error("{name}: no wheel for this platform ({platform}){}: {detail}", required_by_suffix(.required_by))]
     NoWheel {
@@ -80,12 +116,29 @@ pub enum InstallError {
         detail: String,
         /// True if Pyodide has a wheel, but its server is unreachable.
         in_pyodide: bool,
+        /// True if the newest version has a wheel for Linux.
+        for_linux: bool,
+    },
+
+    /// Only a release can be installed that is more than two years older than the newest one.
+    #[error("{name}: {newest}, its newest release, cannot be installed, only {version} of {year}. {reason}")]
+    OldRelease {
+        /// The package.
+        name: String,
+        /// The newest version that can be installed.
+        version: String,
+        /// The year of its upload.
+        year: i64,
+        /// The newest version.
+        newest: String,
+        /// The error of resolving without old releases.
+        reason: Box<InstallError>,
     },
 
     /// No set of versions satisfies all requirements.
     #[error("the requirements conflict: {explanation}")]
     Conflict {
-        /// The resolver's proof.
+        /// The resolver's proof, shortened.
         explanation: String,
         /// The resolver's hints.
         hints: Vec<String>,
@@ -253,8 +306,21 @@ impl GeneralHint for InstallError {
             InstallError::UnknownPackage { suggestions, .. } => {
                 Some(format!("did you mean {}?", suggestions.join(" or ")))
             }
+            InstallError::Lookalike { name, suggestions } => Some(format!(
+                "did you mean {}? If {name} itself is meant, declare it: `# /// script`, `# dependencies = \
+                 [\"{name}\"]`, `# ///`",
+                suggestions.join(" or ")
+            )),
+            InstallError::NoWheel { in_pyodide: false, for_linux: true, .. } => Some(
+                "use another package that is pure Python, or the standard library; native kernels can install this one"
+                    .to_owned(),
+            ),
             InstallError::NoWheel { in_pyodide: false, .. } => {
                 Some("use another package that is pure Python, or the standard library".to_owned())
+            }
+            InstallError::OldRelease { name, version, reason, .. } => {
+                let old = format!("to use the old release, ask for it: dependencies = [\"{name}=={version}\"]");
+                Some(reason.general_hint().map_or_else(|| old.clone(), |hint| format!("{hint}\nhint: {old}")))
             }
             InstallError::Conflict { hints, .. } if !hints.is_empty() => Some(hints.join("\nhint: ")),
             InstallError::HashMismatch { .. } => {
@@ -270,5 +336,32 @@ fn required_by_suffix(required_by: &Option<String>) -> String {
     match required_by {
         Some(name) => format!(" (required by {name})"),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GeneralHint, InstallError, shorten};
+
+    #[test]
+    fn messages_with_hints_are_at_most_2_kb() {
+        let long = "ä".repeat(100_000);
+        for error in [
+            InstallError::UnknownPackage { name: long.clone(), suggestions: vec![long.clone()] },
+            InstallError::Lookalike { name: long.clone(), suggestions: vec![long.clone()] },
+            InstallError::Conflict { explanation: long.clone(), hints: vec![long.clone(), long.clone()] },
+            InstallError::InstallDisabled { packages: vec!["a".into(); 100_000] },
+            InstallError::Network { cause: long },
+        ] {
+            let text = error.with_general_hint();
+            assert!(text.len() < 2000 && text.contains(" […] "), "{text}");
+        }
+    }
+
+    #[test]
+    fn beginning_and_end_of_a_long_text_are_kept() {
+        assert_eq!(shorten("short", 5), "short");
+        let text = shorten(&format!("begin{}end", "x".repeat(1000)), 100);
+        assert!(text.len() <= 100 && text.starts_with("begin") && text.ends_with("end"), "{text}");
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::error::{GeneralHint, InstallError};
 use crate::host_outage::HostOutage;
 use crate::inference::{AvailableModules, Dependencies};
+use crate::lookalikes;
 use crate::platform::Platform;
 use crate::requirement::Requirement;
 use crate::resolution::{FileSource, MissingPackage, PinnedFile, Resolution};
@@ -114,8 +115,62 @@ impl Installer {
     ///
     /// A request that was resolved recently is answered from the cache, and so is any earlier request while offline.
     /// While Pyodide's server is out of order, its wheels are chosen only if no other source has the package.
+    ///
+    /// Packages that are only inferred from imports and whose names resemble well-known ones are among the missing ones
+    /// of the resolution.
     pub fn resolve(&self, request: &PackageRequest, progress: &dyn Progress) -> Result<Resolution, InstallError> {
-        self.resolve_until(request, progress, self.deadline())
+        let (request, lookalikes) = self.without_lookalikes(request)?;
+        Ok(self.resolve_until(&request, progress, self.deadline())?.and_missing(lookalikes))
+    }
+
+    /// Returns the error for installing a package, given by its normalised name, only because an import hints at it, if
+    /// its name resembles a well-known one. The operator can allow the package, or provide its wheel in a directory.
+    ///
+    /// # Errors
+    /// Returns an error if Pyodide's lock file is not valid.
+    pub fn lookalike(&self, name: &str) -> Result<Option<InstallError>, InstallError> {
+        if self.settings.no_install {
+            return Ok(None);
+        }
+        let suggestions = lookalikes::resembled(name, self.worker.lock()?.as_deref());
+        let chosen = || self.settings.no_index || self.settings.policy.names(name) || self.has_wheel_in_directory(name);
+        Ok((!suggestions.is_empty() && !chosen())
+            .then(|| InstallError::Lookalike { name: name.to_owned(), suggestions }))
+    }
+
+    /// Returns whether one of the operator's directories of wheels has a wheel of a package.
+    fn has_wheel_in_directory(&self, name: &str) -> bool {
+        let is_of_package = |file: std::fs::DirEntry| {
+            let file = file.file_name();
+            let package = file.to_str().and_then(|file| file.strip_suffix(".whl")?.split('-').next());
+            package.and_then(Requirement::any_version).is_some_and(|package| package.name() == name)
+        };
+        let mut directories = self.settings.find_links.iter().filter_map(|location| std::fs::read_dir(location).ok());
+        directories.any(|files| files.flatten().any(is_of_package))
+    }
+
+    /// Returns a request without inferred packages whose names resemble well-known ones, and the reasons.
+    fn without_lookalikes(
+        &self,
+        request: &PackageRequest,
+    ) -> Result<(PackageRequest, Vec<MissingPackage>), InstallError> {
+        let mut request = request.clone();
+        let mut missing = Vec::new();
+        let requirements = request.requirements.clone();
+        for inferred in [&mut request.inferred, &mut request.optional] {
+            for requirement in std::mem::take(inferred) {
+                let is_declared = requirements.iter().any(|declared| declared.name() == requirement.name());
+                match if is_declared { None } else { self.lookalike(requirement.name())? } {
+                    Some(error) => missing.push(MissingPackage {
+                        name: requirement.name().to_owned(),
+                        reason: error.with_general_hint(),
+                        is_lookalike: true,
+                    }),
+                    None => inferred.push(requirement),
+                }
+            }
+        }
+        Ok((request, missing))
     }
 
     /// Returns the files of a resolution in the resolution's order, from the cache or from their URLs. Each file is
@@ -134,6 +189,17 @@ impl Installer {
         progress: &dyn Progress,
     ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
         let deadline = self.deadline();
+        let (request, lookalikes) = self.without_lookalikes(request)?;
+        let (resolution, wheels) = self.install_until(&request, progress, deadline)?;
+        Ok((resolution.and_missing(lookalikes), wheels))
+    }
+
+    fn install_until(
+        &self,
+        request: &PackageRequest,
+        progress: &dyn Progress,
+        deadline: Instant,
+    ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
         let resolution = self.resolve_until(request, progress, deadline)?;
         let uses_pyodide = self.needs_pyodide_download(&resolution)?;
         let outage = self.pyodide_outage.as_ref().filter(|_| uses_pyodide);
@@ -265,6 +331,7 @@ impl Installer {
             inferred: request.inferred.clone(),
             optional: request.optional.iter().filter(is_allowed).cloned().collect(),
             constraints,
+            is_recent_only: false,
             without_pyodide: false,
         })
     }
@@ -281,6 +348,7 @@ impl Installer {
         let missing = |inferred: &Requirement| MissingPackage {
             name: inferred.name().to_owned(),
             reason: disabled(std::slice::from_ref(inferred)).with_general_hint(),
+            is_lookalike: false,
         };
         let missing = request.inferred.iter().map(missing).collect();
         Ok(Resolution::new(&self.platform, Vec::new()).with_missing(missing))

@@ -18,6 +18,7 @@ mod error;
 mod host_outage;
 pub mod inference;
 mod installer;
+mod lookalikes;
 mod platform;
 mod policy;
 mod pyodide;
@@ -32,9 +33,12 @@ pub mod wheel;
 mod wheel_cache;
 
 pub use bundle::LOCK_FILE;
-pub use error::{GeneralHint, InstallError, Setting};
-pub use inference::{AvailableModules, Dependencies, DependencyError, InferredDependency};
+pub use error::{GeneralHint, InstallError, Setting, shorten_message};
+pub use inference::{
+    AvailableModules, Dependencies, DependencyError, ImportedModule, InferredDependency, imported_modules,
+};
 pub use installer::{InstalledPackage, Installer, PackageRequest};
+pub use lookalikes::lookalike;
 pub use platform::{Platform, PlatformError};
 pub use policy::{Policy, PolicyError, PolicyViolation};
 pub use requirement::{Requirement, RequirementError};

@@ -98,6 +98,11 @@ impl Policy {
         Some(PolicyViolation::NotAllowed { allowed: self.allow.iter().map(|rule| rule.pattern.clone()).collect() })
     }
 
+    /// Returns whether an allowed pattern matches a package and no denied one does.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        !self.allow.is_empty() && self.violation(name).is_none()
+    }
+
     /// Returns the policy as text, as a part of the key of resolutions made under it.
     pub(crate) fn fingerprint(&self) -> String {
         let join = |rules: &[Rule]| rules.iter().map(|rule| rule.pattern.as_str()).collect::<Vec<_>>().join(",");

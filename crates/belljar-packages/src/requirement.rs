@@ -121,6 +121,11 @@ impl Requirement {
         self.inner.name.as_ref()
     }
 
+    /// Returns whether the requirement restricts the package's version.
+    pub(crate) fn has_version(&self) -> bool {
+        self.inner.version_or_url.is_some()
+    }
+
     /// Converts the requirement to uv's type.
     pub(crate) fn to_uv(&self) -> uv_pep508::Requirement<VerbatimParsedUrl> {
         let inner = self.inner.clone();

@@ -14,13 +14,17 @@ pub struct Resolution {
     missing: Vec<MissingPackage>,
 }
 
-/// A package that was inferred from an import and does not exist.
+/// A package that was inferred from an import and is not installed: it does not exist, or its name resembles that of a
+/// well-known package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingPackage {
     /// The normalised name.
     pub name: String,
     /// The error with its hint, as text.
     pub reason: String,
+    /// True if the name resembles that of a well-known package.
+    #[serde(default)]
+    pub is_lookalike: bool,
 }
 
 /// A file of a resolution, identified by its hash.
@@ -85,7 +89,13 @@ impl Resolution {
         Resolution { missing, ..self }
     }
 
-    /// Returns the inferred packages that were left out because they do not exist.
+    /// Adds packages that were left out.
+    pub(crate) fn and_missing(mut self, missing: Vec<MissingPackage>) -> Self {
+        self.missing.extend(missing);
+        self
+    }
+
+    /// Returns the inferred packages that were left out, with the reasons.
     pub fn missing(&self) -> &[MissingPackage] {
         &self.missing
     }

@@ -71,12 +71,13 @@ fn main() -> ExitCode {
 }
 
 /// The crates to which `-v` applies.
-const LOGGED_CRATES: [&str; 9] = [
+const LOGGED_CRATES: [&str; 10] = [
     "belljar",
     "belljar_client",
     "belljar_emscripten",
     "belljar_jupyter",
     "belljar_native",
+    "belljar_packages",
     "belljar_python",
     "belljar_sandbox",
     "belljar_server",

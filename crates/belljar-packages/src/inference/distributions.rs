@@ -5,6 +5,8 @@
 //! names that were abandoned and later registered by others. Names that differ only in `_` for `-` or in case have no
 //! entry.
 
+use crate::lookalikes;
+
 /// Pairs of module and distribution, sorted by module. A dotted module is a part of a namespace package.
 #[rustfmt::skip]
 static REVIEWED: &[(&str, &str)] = &[
@@ -97,18 +99,6 @@ static NAMESPACES: &[&str] = &[
     "zope",
 ];
 
-/// Widely used distributions in addition to those of the table, for suggestions.
-#[rustfmt::skip]
-static WELL_KNOWN: &[&str] = &[
-    "aiohttp", "altair", "anyio", "arrow", "black", "bokeh", "cachetools", "click", "cryptography", "duckdb",
-    "fastapi", "flask", "httpx", "hypothesis", "jinja2", "jsonschema", "keras", "lxml", "markdown", "matplotlib",
-    "more-itertools", "msgpack", "mypy", "networkx", "nltk", "numpy", "openpyxl", "orjson", "packaging", "pandas",
-    "pendulum", "plotly", "polars", "pyarrow", "pydantic", "pydantic-core", "pydantic-settings", "pygments", "pypdf",
-    "pytest", "pytz", "regex", "requests", "rich", "scipy", "seaborn", "shapely", "six", "sqlalchemy", "statsmodels",
-    "sympy", "tabulate", "tenacity", "tensorflow", "toml", "tomli", "torch", "tqdm", "typer", "typing-extensions",
-    "tzdata", "urllib3", "xarray", "xlsxwriter",
-];
-
 /// Returns the reviewed table's distribution for a module, or for the longest listed prefix of its dotted name.
 pub(crate) fn reviewed_distribution(module: &str) -> Option<&'static str> {
     let mut part = module;
@@ -148,9 +138,14 @@ pub(super) fn namespace_distribution(module: &str) -> NamespaceMatch {
     }
 }
 
-/// Returns names of existing packages, for suggestions.
+/// Returns the names of well-known packages, normalised.
 pub(crate) fn known_packages() -> impl Iterator<Item = &'static str> {
-    REVIEWED.iter().map(|(_, package)| *package).chain(WELL_KNOWN.iter().copied())
+    REVIEWED.iter().map(|(_, package)| *package).chain(lookalikes::well_known())
+}
+
+/// Returns the names of modules that are known to be in a package with another name, without parts of namespaces.
+pub(crate) fn known_modules() -> impl Iterator<Item = &'static str> {
+    REVIEWED.iter().map(|(module, _)| *module).filter(|module| !module.contains('.'))
 }
 
 #[cfg(test)]
@@ -159,12 +154,11 @@ mod tests {
 
     use uv_normalize::PackageName;
 
-    use super::{NAMESPACES, NamespaceMatch, REVIEWED, WELL_KNOWN, namespace_distribution, reviewed_distribution};
+    use super::{NAMESPACES, NamespaceMatch, REVIEWED, namespace_distribution, reviewed_distribution};
 
     #[test]
     fn tables_are_sorted_and_their_names_normalised() {
         assert!(REVIEWED.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        assert!(WELL_KNOWN.is_sorted());
         assert!(NAMESPACES.is_sorted());
         for (_, package) in REVIEWED {
             assert_eq!(PackageName::from_str(package).unwrap().as_ref(), *package);

@@ -3,7 +3,7 @@
 //! Parsing is done by `ruff_python_parser`, which accepts the syntax of Python 3.14, IPython's `%` and `!` lines, and
 //! any depth of nesting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ruff_python_ast::{ExceptHandler, Expr, Mod, Stmt};
 use ruff_python_parser::{Mode, ParseOptions, parse_unchecked};
@@ -25,15 +25,30 @@ pub(super) struct Import {
     pub(super) may_be_attribute: bool,
 }
 
-/// Returns the imports of a source at any depth, or `None` if the source has a syntax error, which Python will report.
+/// The imports of a source, with those that are relative to its package.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct AllImports {
+    pub(super) absolute: Imports,
+    /// The number of leading dots, and the dotted name after them. A name that is imported from a module is included,
+    /// as if it were a module.
+    pub(super) relative: BTreeSet<(u32, String)>,
+}
+
+/// Returns the absolute imports of a source at any depth, or `None` if the source has a syntax error, which Python will
+/// report.
 pub(super) fn from_source(source: &str) -> Option<Imports> {
+    Some(all_from_source(source)?.absolute)
+}
+
+/// Does the same as [`from_source`], and returns the relative imports too.
+pub(super) fn all_from_source(source: &str) -> Option<AllImports> {
     if source.len() > MAX_BYTES {
         tracing::debug!(bytes = source.len(), "the source is too long to search for imports");
         return None;
     }
     // Searching for the word is enough to recognise most code without imports.
     if !source.contains("import") {
-        return Some(Imports::new());
+        return Some(AllImports::default());
     }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || parse(source)).ok()?;
@@ -41,7 +56,7 @@ pub(super) fn from_source(source: &str) -> Option<Imports> {
     })
 }
 
-fn parse(source: &str) -> Option<Imports> {
+fn parse(source: &str) -> Option<AllImports> {
     let parsed = parse_unchecked(source, ParseOptions::from(Mode::Ipython));
     if parsed.has_invalid_syntax() {
         return None;
@@ -55,7 +70,7 @@ fn parse(source: &str) -> Option<Imports> {
 
 #[derive(Default)]
 struct Collector {
-    imports: Imports,
+    imports: AllImports,
     /// The number of enclosing statements that catch `ImportError`.
     catching_depth: usize,
 }
@@ -80,6 +95,14 @@ impl Collector {
                 self.add(module.as_str(), false);
                 for alias in import.names.iter().filter(|alias| alias.name.as_str() != "*") {
                     self.add(&format!("{module}.{}", alias.name), true);
+                }
+            }
+            Stmt::ImportFrom(import) => {
+                let module = import.module.as_ref().map_or("", |module| module.as_str());
+                self.imports.relative.insert((import.level, module.to_owned()));
+                for alias in import.names.iter().filter(|alias| alias.name.as_str() != "*") {
+                    let name = format!("{module}.{}", alias.name);
+                    self.imports.relative.insert((import.level, name.trim_start_matches('.').to_owned()));
                 }
             }
             Stmt::FunctionDef(function) => self.suite(&function.body),
@@ -136,6 +159,7 @@ impl Collector {
     fn add(&mut self, module: &str, may_be_attribute: bool) {
         let optional = self.catching_depth > 0;
         self.imports
+            .absolute
             .entry(module.to_owned())
             .and_modify(|import| {
                 import.optional &= optional;
@@ -179,7 +203,7 @@ fn is_named(expression: &Expr, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::from_source;
+    use super::{all_from_source, from_source};
 
     /// Returns the names of imported modules, with the suffix `?` if the import is optional.
     fn imports(source: &str) -> Vec<String> {
@@ -208,6 +232,15 @@ async def v():
     import w
 ";
         assert_eq!(imports(source), ["a", "b.c", "e.f", "n", "o", "s", "u", "w"]);
+    }
+
+    #[test]
+    fn relative_imports_are_found_with_their_level() {
+        let source = "from . import a\nfrom .b.c import d\nfrom .. import *\ndef f():\n    from ...e import f\n";
+        let relative: Vec<_> = all_from_source(source).unwrap().relative.into_iter().collect();
+        let wanted = [(1, ""), (1, "a"), (1, "b.c"), (1, "b.c.d"), (2, ""), (3, "e"), (3, "e.f")];
+        assert_eq!(relative, wanted.map(|(level, name)| (level, name.to_owned())));
+        assert_eq!(imports(source), Vec::<String>::new());
     }
 
     #[test]

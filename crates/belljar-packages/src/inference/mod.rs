@@ -31,6 +31,24 @@ pub struct Dependencies {
     pub optional: Vec<Requirement>,
     /// The imported modules outside of the standard library, in dotted form and sorted, as candidates for preloading.
     pub imports: Vec<String>,
+    /// True if the code has a metadata block, which declares all packages that it needs.
+    pub is_declared: bool,
+}
+
+/// A module that a source imports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedModule {
+    /// The number of leading dots: 0 for an absolute import.
+    pub level: u32,
+    /// The dotted name after them, which may be empty. Its last part may be an attribute of the module before it.
+    pub name: String,
+}
+
+/// Returns the modules that a source imports, at any depth. A source with a syntax error imports none.
+pub fn imported_modules(source: &str) -> Vec<ImportedModule> {
+    let imports = imports::all_from_source(source).unwrap_or_default();
+    let absolute = imports.absolute.into_keys().map(|name| ImportedModule { level: 0, name });
+    absolute.chain(imports.relative.into_iter().map(|(level, name)| ImportedModule { level, name })).collect()
 }
 
 /// A package inferred from an import.
@@ -185,7 +203,7 @@ impl Dependencies {
             }
             let requirements =
                 block.dependencies.iter().map(|text| Requirement::parse(text)).collect::<Result<_, _>>()?;
-            return Ok(Dependencies { requirements, imports, ..Dependencies::default() });
+            return Ok(Dependencies { requirements, imports, is_declared: true, ..Dependencies::default() });
         }
         let mut needed = BTreeMap::new();
         for (module, import) in &found {
@@ -211,7 +229,29 @@ impl Dependencies {
             inferred: inferred.into_iter().map(|(inferred, _)| inferred).collect(),
             optional: optional.into_iter().map(|(inferred, _)| inferred.requirement).collect(),
             imports,
+            is_declared: false,
         })
+    }
+
+    /// Adds the dependencies of another source of the same program. A package that one of them declares is not
+    /// inferred, and one that one of them requires is not optional.
+    #[must_use]
+    pub fn merged(mut self, other: Self) -> Self {
+        let mut all = std::mem::take(&mut self.requirements);
+        all.extend(other.requirements.into_iter().filter(|requirement| !self.requirements.contains(requirement)));
+        for inferred in other.inferred {
+            if !self.inferred.iter().any(|known| known.requirement == inferred.requirement) {
+                self.inferred.push(inferred);
+            }
+        }
+        self.optional.extend(other.optional);
+        self.optional.retain(|optional| !self.inferred.iter().any(|inferred| inferred.requirement == *optional));
+        self.optional.sort_by(|one, other| one.name().cmp(other.name()));
+        self.optional.dedup();
+        self.imports.extend(other.imports);
+        self.imports.sort();
+        self.imports.dedup();
+        self.with_requirements(all)
     }
 
     /// Adds explicit requirements, each of which replaces a dependency of the code on the same package.

@@ -113,3 +113,14 @@ fn explicit_requirements_replace_inferred_ones() {
         dependencies("import rich\nimport attrs\n").with_requirements([Requirement::parse("rich<13").unwrap()]);
     assert_eq!(texts(dependencies.required()), ["rich<13", "attrs"]);
 }
+
+#[test]
+fn dependencies_of_several_sources_are_merged() {
+    let first = dependencies("import rich\ntry:\n    import numpy\nexcept ImportError:\n    import attrs\n");
+    let second = dependencies("import numpy, rich\n");
+    let third = dependencies("# /// script\n# dependencies = ['rich<13']\n# ///\nimport rich\n");
+    let merged = first.merged(second).merged(third);
+    assert_eq!(texts(merged.required()), ["rich<13", "numpy"]);
+    assert_eq!(texts(&merged.optional), ["attrs"]);
+    assert_eq!(merged.imports, ["attrs", "numpy", "rich"]);
+}

@@ -12,17 +12,24 @@ use uv_resolver::{NoSolutionError, ResolveError};
 
 use super::engine::{Engine, error_chain};
 use super::resolve::ResolveRequest;
-use crate::error::InstallError;
+use crate::error::{InstallError, shorten};
 use crate::requirement::Requirement;
 use crate::suggestions;
 
 /// The maximum number of versions, newest first, and of names in a message.
 const MAX_SHOWN: usize = 8;
+/// The maximum length of the resolver's proof in a message, in bytes. Longer proofs are about hundreds of versions.
+const MAX_PROOF: usize = 800;
+/// The maximum number of the resolver's hints in a message, and the maximum length of each in bytes.
+const MAX_HINTS: usize = 2;
+const MAX_HINT: usize = 250;
+/// The maximum length of the causes of a failed request in a message, in bytes.
+const MAX_CAUSE: usize = 800;
 /// The maximum number of packages of a failed resolution whose availability is checked.
 const MAX_EXAMINED: usize = 40;
 
 /// The versions of a package on the indexes, or the reason that they cannot be listed.
-enum Availability {
+pub(super) enum Availability {
     Unknown,
     Offline,
     Failed(InstallError),
@@ -30,8 +37,11 @@ enum Availability {
 }
 
 /// A version of a package on an index.
-struct Version {
-    version: uv_pep440::Version,
+pub(super) struct Version {
+    pub(super) version: uv_pep440::Version,
+    /// The time of the first upload, in milliseconds since 1970. `None` if the index does not give it, if the release
+    /// was yanked, or if the settings exclude releases of that time.
+    pub(super) uploaded: Option<i64>,
     wheels: Vec<WheelFilename>,
     has_source: bool,
 }
@@ -52,7 +62,7 @@ pub(super) async fn install_error(
         }
         ResolveError::PackageUnavailable(name) => unknown_package(engine, &name),
         other if is_offline(engine, &other) => InstallError::Offline { name: first_names(requirements) },
-        other => InstallError::Network { cause: plain_line(&error_chain(&other)) },
+        other => InstallError::Network { cause: shorten(&plain_line(&error_chain(&other)), MAX_CAUSE) },
     }
 }
 
@@ -78,10 +88,13 @@ async fn no_solution(
 ) -> InstallError {
     // Requirements of the code itself come first, since they are the most useful to report.
     let direct: BTreeSet<&str> = requirements.iter().map(Requirement::name).collect();
+    let proof = plain_line(error.report());
+    tracing::debug!(proof, "the requirements cannot be met together");
+    let mut newest_without_wheel = None;
     let mut packages: Vec<&PackageName> = error.packages().collect();
     packages.sort_by_key(|name| (!direct.contains(name.as_ref()), (*name).clone()));
     for name in packages.into_iter().take(MAX_EXAMINED) {
-        match availability(engine, name).await {
+        match engine.availability(name).await {
             Availability::Unknown if !may_be_unlisted(engine, request, name) => return unknown_package(engine, name),
             Availability::Offline if !may_be_unlisted(engine, request, name) => {
                 return InstallError::Offline { name: name.to_string() };
@@ -91,18 +104,33 @@ async fn no_solution(
                 if !may_be_unlisted(engine, request, name)
                     && !versions.iter().any(|version| version.is_compatible(engine)) =>
             {
-                let required_by = match direct.contains(name.as_ref()) {
-                    true => None,
-                    false => dependent_on(name, &plain_line(error.report())),
-                };
+                let required_by = (!direct.contains(name.as_ref())).then(|| dependent_on(name, &proof)).flatten();
                 return no_wheel(engine, name, required_by, &versions);
+            }
+            // Old versions have a wheel, but do not fit, or are too old. A long proof lists all of them and the reasons.
+            Availability::Found(versions)
+                if (proof.len() > MAX_PROOF || request.is_recent_only)
+                    && newest_without_wheel.is_none()
+                    && !may_be_unlisted(engine, request, name)
+                    && !newest(&versions).is_some_and(|version| version.is_compatible(engine)) =>
+            {
+                let required_by = (!direct.contains(name.as_ref())).then(|| dependent_on(name, &proof)).flatten();
+                newest_without_wheel = Some(no_wheel(engine, name, required_by, &versions));
             }
             Availability::Found(_) | Availability::Unknown | Availability::Offline => {}
         }
     }
-    let hints =
-        error.hints().into_owned().into_iter().map(|hint| plain_line(&hint)).filter(|hint| !mentions_uv_cli(hint));
-    InstallError::Conflict { explanation: plain_line(error.report()), hints: hints.collect() }
+    if let Some(error) = newest_without_wheel {
+        return error;
+    }
+    let hints = error.hints().into_owned().into_iter().map(|hint| plain_line(&hint));
+    let hints = hints.filter(|hint| !mentions_uv_cli(hint)).take(MAX_HINTS).map(|hint| shorten(&hint, MAX_HINT));
+    InstallError::Conflict { explanation: shorten(&proof, MAX_PROOF), hints: hints.collect() }
+}
+
+/// Returns the newest version of a sorted list, a stable one if there is any.
+fn newest(versions: &[Version]) -> Option<&Version> {
+    versions.iter().find(|version| !version.version.any_prerelease()).or_else(|| versions.first())
 }
 
 /// Returns whether a package may have wheels for this platform that no index lists.
@@ -122,43 +150,57 @@ fn may_be_unlisted(engine: &Engine, request: &ResolveRequest, name: &PackageName
     })
 }
 
-async fn availability(engine: &Engine, name: &PackageName) -> Availability {
-    let found = engine.client.simple_detail(name, None, &IndexCapabilities::default(), &engine.downloads).await;
-    let found = match found {
-        Ok(found) => found,
-        Err(error) => {
-            return match error.kind() {
-                ErrorKind::RemotePackageNotFound(_) | ErrorKind::LocalPackageNotFound(_) | ErrorKind::NoIndex(_) => {
-                    Availability::Unknown
-                }
-                ErrorKind::Offline(_) => Availability::Offline,
-                _ => Availability::Failed(client_error(&error)),
-            };
-        }
-    };
-    let mut versions: Vec<Version> = Vec::new();
-    for (_, metadata) in found {
-        match metadata {
-            MetadataFormat::Simple(archive) => {
-                for datum in OwnedArchive::deserialize(&archive).iter() {
-                    let names = datum.files.wheels.iter();
-                    let wheels = names.filter_map(|file| WheelFilename::from_str(file.filename()).ok()).collect();
-                    let has_source = !datum.files.source_dists.is_empty();
-                    versions.push(Version { version: datum.version.clone(), wheels, has_source });
-                }
+impl Engine {
+    /// Returns the versions of a package on the indexes, newest first.
+    pub(super) async fn availability(&self, name: &PackageName) -> Availability {
+        let found = self.client.simple_detail(name, None, &IndexCapabilities::default(), &self.downloads).await;
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                return match error.kind() {
+                    ErrorKind::RemotePackageNotFound(_)
+                    | ErrorKind::LocalPackageNotFound(_)
+                    | ErrorKind::NoIndex(_) => Availability::Unknown,
+                    ErrorKind::Offline(_) => Availability::Offline,
+                    _ => Availability::Failed(client_error(&error)),
+                };
             }
-            MetadataFormat::Flat(entries) => {
-                for entry in entries {
-                    if let (DistFilename::WheelFilename(wheel), ..) = entry.into_parts() {
-                        let version = wheel.version.clone();
-                        versions.push(Version { version, wheels: vec![wheel], has_source: false });
+        };
+        let excluded_from = self.exclude_newer.global.as_ref().map(|value| value.timestamp().as_millisecond());
+        let mut versions: Vec<Version> = Vec::new();
+        for (_, metadata) in found {
+            match metadata {
+                MetadataFormat::Simple(archive) => {
+                    for datum in OwnedArchive::deserialize(&archive) {
+                        let mut version =
+                            Version { version: datum.version, uploaded: None, wheels: Vec::new(), has_source: false };
+                        for (filename, file) in datum.files.all(name) {
+                            match filename {
+                                DistFilename::WheelFilename(wheel) => version.wheels.push(wheel),
+                                DistFilename::SourceDistFilename(_) => version.has_source = true,
+                            }
+                            let is_excluded = |time: &i64| excluded_from.is_some_and(|excluded| *time >= excluded);
+                            let time = file.upload_time_utc_ms.filter(|time| !is_excluded(time));
+                            if let (Some(time), None) = (time, &file.yanked) {
+                                version.uploaded = Some(version.uploaded.map_or(time, |first| first.min(time)));
+                            }
+                        }
+                        versions.push(version);
+                    }
+                }
+                MetadataFormat::Flat(entries) => {
+                    for entry in entries {
+                        if let (DistFilename::WheelFilename(wheel), ..) = entry.into_parts() {
+                            let version = wheel.version.clone();
+                            versions.push(Version { version, uploaded: None, wheels: vec![wheel], has_source: false });
+                        }
                     }
                 }
             }
         }
+        versions.sort_by(|one, other| other.version.cmp(&one.version));
+        Availability::Found(versions)
     }
-    versions.sort_by(|one, other| other.version.cmp(&one.version));
-    Availability::Found(versions)
 }
 
 impl Version {
@@ -183,7 +225,9 @@ fn no_wheel(engine: &Engine, name: &PackageName, required_by: Option<String>, ve
         true => "the index lists no version of it".to_owned(),
         false => format!("available versions: {}{more}", list.join(", ")),
     };
+    let mut for_linux = false;
     if let Some(newest) = shown.first() {
+        for_linux = platforms(&newest.wheels).iter().any(|platform| platform == LINUX);
         detail.push_str(&format!("; {} has ", newest.version));
         detail.push_str(&match (newest.wheels.is_empty(), newest.has_source) {
             (false, _) => format!("wheels for {} only", platforms(&newest.wheels).join(", ")),
@@ -202,17 +246,19 @@ fn no_wheel(engine: &Engine, name: &PackageName, required_by: Option<String>, ve
         required_by,
         detail,
         in_pyodide: pyodide.is_some(),
+        for_linux,
     }
 }
+
+/// The name of Linux among [`platforms`].
+const LINUX: &str = "Linux";
 
 /// Returns the names of the wheels' platforms, without duplicates.
 fn platforms(wheels: &[WheelFilename]) -> Vec<String> {
     let tags = wheels.iter().flat_map(|wheel| wheel.platform_tags()).map(ToString::to_string);
     let words: BTreeSet<String> = tags
         .map(|tag| match tag.split('_').next().unwrap_or_default() {
-            "manylinux" | "manylinux1" | "manylinux2010" | "manylinux2014" | "musllinux" | "linux" => {
-                "Linux".to_owned()
-            }
+            "manylinux" | "manylinux1" | "manylinux2010" | "manylinux2014" | "musllinux" | "linux" => LINUX.to_owned(),
             "macosx" => "macOS".to_owned(),
             "win" | "win32" => "Windows".to_owned(),
             "any" => "other Python versions".to_owned(),
@@ -227,7 +273,7 @@ fn platforms(wheels: &[WheelFilename]) -> Vec<String> {
 fn client_error(error: &uv_client::Error) -> InstallError {
     match error.kind() {
         ErrorKind::Offline(url) => InstallError::Offline { name: url.clone() },
-        _ => InstallError::Network { cause: plain_line(&error_chain(error)) },
+        _ => InstallError::Network { cause: shorten(&plain_line(&error_chain(error)), MAX_CAUSE) },
     }
 }
 

@@ -6,6 +6,7 @@ mod engine;
 mod explain;
 mod indexes;
 mod python_only;
+mod release_age;
 mod resolve;
 mod worker;
 

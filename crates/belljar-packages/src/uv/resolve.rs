@@ -43,6 +43,8 @@ pub(crate) struct ResolveRequest {
     pub(crate) optional: Vec<Requirement>,
     /// Constraints on versions.
     pub(crate) constraints: Vec<Requirement>,
+    /// If true, the constraints exclude old releases, so that a failure is about the newest ones.
+    pub(crate) is_recent_only: bool,
     /// If true, Pyodide's files are not used, because their server is out of order or lacks a file.
     pub(crate) without_pyodide: bool,
 }
@@ -72,7 +74,8 @@ impl Engine {
             if required.len() == count {
                 return Err(error);
             }
-            missing.push(MissingPackage { name: name.clone(), reason: error.with_general_hint() });
+            let reason = error.with_general_hint();
+            missing.push(MissingPackage { name: name.clone(), reason, is_lookalike: false });
         }
     }
 
@@ -106,7 +109,29 @@ impl Engine {
         Ok(best)
     }
 
+    /// Resolves these requirements of a request. Packages that they name without a version are not resolved to old
+    /// releases.
     async fn attempt(
+        &self,
+        request: &ResolveRequest,
+        requirements: &[Requirement],
+        index: &InMemoryIndex,
+    ) -> Result<Resolution, InstallError> {
+        let mut resolution = self.attempt_any_age(request, requirements, index).await?;
+        let mut request = request.clone();
+        // Each round excludes the old releases of one more package.
+        while let Some(old) = self.old_release(requirements, &request.constraints, &resolution).await {
+            request.constraints.push(old.recent.clone());
+            request.is_recent_only = true;
+            match self.attempt_any_age(&request, requirements, index).await {
+                Ok(recent) => resolution = recent,
+                Err(reason) => return Err(old.error(reason)),
+            }
+        }
+        Ok(resolution)
+    }
+
+    async fn attempt_any_age(
         &self,
         request: &ResolveRequest,
         requirements: &[Requirement],

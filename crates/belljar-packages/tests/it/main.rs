@@ -7,6 +7,7 @@ mod bundle;
 mod concurrency;
 mod forge;
 mod index;
+mod old_releases;
 mod policy;
 mod pyodide;
 mod server;

@@ -1,6 +1,7 @@
 //! Packages that cannot be installed: an outcome of its own, with a message to act on.
 
 use crate::harness::Belljar;
+use crate::wheels::Wheels;
 
 /// Runs code that must not start, and returns the reason from `--json`.
 fn reason(options: &[&str], code: &str) -> String {
@@ -73,5 +74,58 @@ fn invalid_package_options_are_reported_first() {
         let run = Belljar::new().args(["run"]).args(options).args(["-c", "print('begun')"]).run();
         assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{run:?}");
         assert!(run.stderr.contains(part), "{run:?}");
+    }
+}
+
+#[test]
+fn name_like_a_well_known_one_is_not_installed_for_an_import() {
+    let code = "print('begun')\nimport sklearn2";
+    let run = Belljar::run_with(["-c", code]);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), "begun\n"), "{run:?}");
+    let error = "No module named 'sklearn2'\nsklearn2: not installed for an import alone, since its name resembles \
+                 sklearn\nhint: did you mean sklearn? ";
+    assert!(run.stderr.contains(error), "{run:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("script.py");
+    std::fs::write(&script, code).unwrap();
+    let run = Belljar::new().args(["packages", "lock"]).arg(&script).run();
+    assert!(run.status == Some(2) && run.stderr.contains("its name resembles sklearn"), "{run:?}");
+}
+
+#[test]
+fn name_like_a_well_known_one_is_installed_if_it_is_declared_or_allowed() {
+    let wheels = Wheels::new().with("sklearn2", "1.0", &[("sklearn2.py", "name = 'declared'")]);
+    let index = tempfile::tempdir().unwrap();
+    let page = index.path().join("sklearn2");
+    std::fs::create_dir(&page).unwrap();
+    let wheel = "sklearn2-1.0-py3-none-any.whl";
+    std::fs::copy(std::path::Path::new(wheels.path()).join(wheel), page.join(wheel)).unwrap();
+    std::fs::write(page.join("index.html"), format!("<a href=\"{wheel}\">{wheel}</a>")).unwrap();
+    let index = format!("file://{}", index.path().display());
+    let import = "import sklearn2\nprint(sklearn2.name)";
+    let block = format!("# /// script\n# dependencies = ['sklearn2']\n# ///\n{import}");
+    for (options, code) in [
+        (&["--index-url", &index, "--deps", "sklearn2"][..], import),
+        (&["--index-url", &index, "--allow-packages", "sklearn*"], import),
+        (&["--index-url", &index], &block),
+        // A directory of wheels is the operator's choice.
+        (&["--index-url", &index, "--find-links", wheels.path()], import),
+    ] {
+        let run = Belljar::new().arg("run").args(options).args(["-c", code]).run();
+        assert_eq!((run.status, run.stdout.as_str()), (Some(0), "declared\n"), "{options:?}: {run:?}");
+        assert_eq!(run.stderr, "installed sklearn2 1.0\n");
+    }
+    let run = Belljar::new().args(["run", "--index-url", &index, "-c", import]).run();
+    assert!(run.status == Some(1) && run.stderr.contains("its name resembles sklearn"), "{run:?}");
+}
+
+#[test]
+fn installation_errors_are_short() {
+    // A dependency of the newest versions has no wheel, and old versions have other requirements: the resolver's proof
+    // lists hundreds of versions.
+    for code in ["import polars", "import torch, tensorflow, spacy"] {
+        let reason = reason(&[], code);
+        assert!(reason.len() < 2048, "{}: {reason}", reason.len());
+        assert!(reason.contains("no wheel for this platform") && reason.contains("hint: "), "{reason}");
     }
 }
