@@ -185,6 +185,11 @@ pub trait CellObserver: Progress + Send + Sync {
         let _ = name;
     }
 
+    /// Receives the names and versions of the packages that were installed for the code: `humanize 4.15.0`.
+    fn on_installed(&self, packages: &str) {
+        let _ = packages;
+    }
+
     /// Receives a message for debugging: why a package is not installed, what a helper cell raised.
     fn on_debug(&self, message: &str) {
         let _ = message;

@@ -157,6 +157,10 @@ impl CellObserver for OneShotClient {
         self.notifier.step(name);
     }
 
+    fn on_installed(&self, packages: &str) {
+        self.notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+    }
+
     fn on_debug(&self, message: &str) {
         self.notifier.log(LoggingLevel::Debug, "belljar", message);
     }

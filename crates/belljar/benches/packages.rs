@@ -139,7 +139,8 @@ fn resolving(cache: &Path) -> Finding<()> {
         for sample in [&mut afresh, &mut remembered] {
             let source = Source::new(&python, true)?;
             let (time, resolution) = timed(|| {
-                let request = python.request(&[CODE.into()], &PrepareOptions::default(), &source)?;
+                let request =
+                    python.request(&[(CODE.into(), PrepareOptions::default())], &PrepareOptions::default(), &source)?;
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(source.0.resolve(&request, &NoProgress)?)
             });
             resolution?;

@@ -1,7 +1,7 @@
 //! The standard streams of this process: the output of the code, forwarded as it is written, and Belljar's own results.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use belljar_emscripten::console::{OutputSink, Stream};
 
@@ -35,6 +35,13 @@ pub(crate) fn print(bytes: &[u8]) {
 /// Writes a result and a newline to standard output, like [`print`].
 pub(crate) fn print_line(text: impl Display) {
     print(format!("{text}\n").as_bytes());
+}
+
+/// Writes a line about the run to standard error, dimmed on a terminal.
+pub(crate) fn print_note(text: &str) {
+    let line = if io::stderr().is_terminal() { format!("\x1b[2m{text}\x1b[0m\n") } else { format!("{text}\n") };
+    // The run continues if standard error is closed.
+    let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
 fn write_to_stdout(bytes: &[u8]) -> io::Result<()> {

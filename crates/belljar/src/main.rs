@@ -27,6 +27,7 @@ mod serve;
 mod session_commands;
 mod session_options;
 mod shutdown;
+mod siblings;
 mod value_parsers;
 mod warmup;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use belljar_core::{Execution, ExitReason, LimitKind, Outcome, PythonError, Value};
 use belljar_emscripten::console::{OutputChunk, Stream};
+use belljar_python::install::InstalledPackages;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -65,6 +66,9 @@ pub(crate) struct Report<'a> {
     limit: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
+    /// The installed packages: `humanize 4.15.0 and 2 dependencies`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    installed: Option<String>,
     /// The text of both streams in the order in which it was written.
     output: String,
     stdout: String,
@@ -100,6 +104,7 @@ impl<'a> Report<'a> {
             exit_code: None,
             limit: None,
             reason: None,
+            installed: None,
             output: text(None),
             stdout: text(Some(Stream::Stdout)),
             stderr: text(Some(Stream::Stderr)),
@@ -124,6 +129,12 @@ impl<'a> Report<'a> {
             }
         }
         report
+    }
+
+    /// Adds the list of installed packages.
+    pub(crate) fn with_installed(mut self, installed: &InstalledPackages) -> Self {
+        self.installed = (!installed.is_empty()).then(|| installed.to_string());
+        self
     }
 }
 

@@ -10,11 +10,12 @@ use std::time::Duration;
 use belljar_cache::Cache;
 use belljar_core::Progress;
 use belljar_packages::{InstallError, Installer, Policy, Requirement, Setting, Settings};
-use belljar_python::install::{InstallerSource, PrepareError, PrepareOptions, RuntimeInstaller};
+use belljar_python::install::{InstalledPackages, InstallerSource, PrepareError, PrepareOptions, RuntimeInstaller};
 use belljar_python::{Image, Interpreter, Python, PythonRuntime};
 use clap::Args;
 
 use crate::command_error::CommandError;
+use crate::siblings::Siblings;
 use crate::value_parsers::seconds;
 
 pub(crate) use commands::{PackagesCommand, packages};
@@ -244,11 +245,21 @@ impl Packages {
         Ok(Self { python: python.clone(), given: options.given()?, source: Arc::new(source), progress })
     }
 
-    /// Returns an image with the packages of `code`. Code with environment variables of its own gets an image without
-    /// imported modules, because modules may read variables when they are imported.
-    pub(crate) fn image(&self, code: &str, has_environment: bool) -> Result<Image, PrepareError> {
+    /// Adds the modules of the program's own folder: they need no packages, but what they import may.
+    pub(crate) fn with_siblings(mut self, siblings: &Siblings) -> Self {
+        self.given.sources.extend(siblings.sources());
+        self.given.modules.extend(siblings.modules());
+        self
+    }
+
+    /// Returns an image with the packages of `code`, and the list of these packages. Code with environment variables of
+    /// its own gets an image without imported modules, because modules may read variables when they are imported.
+    pub(crate) fn image(&self, code: &str, has_environment: bool) -> Result<(Image, InstalledPackages), PrepareError> {
         let given = PrepareOptions { preload: !has_environment, ..self.given.clone() };
-        self.python.prepare(code, &given, &*self.source, &*self.progress)
+        let needs = self.python.needs(code, &given, &*self.source)?;
+        let image = self.python.image_for(&needs, &given, &*self.source, &*self.progress)?;
+        let installed = InstalledPackages::new(image.packages(), &needs);
+        Ok((image, installed))
     }
 
     /// Builds the image from which code without requirements of its own starts, if modules are to be imported into it.
@@ -259,7 +270,7 @@ impl Packages {
         if self.given.imports.is_empty() {
             return Ok(());
         }
-        let image = self.image("", false)?;
+        let (image, _) = self.image("", false)?;
         match image.preload_failures().iter().find(|left| self.given.imports.contains(&left.module)) {
             Some(left) => {
                 Err(CommandError::new(format!("--preload: failed to import `{}`: {}", left.module, left.reason)))

@@ -7,17 +7,19 @@ use std::sync::Arc;
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::{Execution, ExitReason, Outcome, Progress, RunRequest, Statistics};
 use belljar_emscripten::console::{Capture, OutputSink};
+use belljar_packages::shorten_message;
 use belljar_python::install::PrepareError;
-use belljar_python::{Interpreter, Python, Streams};
+use belljar_python::{Interpreter, Python, SESSION_DIRECTORY, Streams};
 
 use crate::command_error::CommandError;
-use crate::console::{Terminal, print_line};
+use crate::console::{Terminal, print_line, print_note};
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::outcome::{Report, explain, fail, status};
 use crate::packages::Packages;
 use crate::run_arguments::RunArguments;
 use crate::run_context::RunContext;
+use crate::siblings::Siblings;
 use crate::{progress, prompt, run_notebook};
 
 /// A program to run.
@@ -43,16 +45,24 @@ fn run_program(
     interrupts: &Interrupts,
 ) -> Result<ExitCode, CommandError> {
     let program = program(arguments)?;
+    let siblings = match &program {
+        Some(Program { request: RunRequest { file: Some(file), code, .. }, .. }) => siblings_of(file, code, arguments)?,
+        _ => Siblings::default(),
+    };
+    siblings.warn_of_refused();
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
     let python = Python::open(&global.options()?, &*progress)?;
-    let packages = Packages::new(&python, &arguments.packages, global.offline(), progress)?;
+    let packages = Packages::new(&python, &arguments.packages, global.offline(), progress)?.with_siblings(&siblings);
     let code = program.as_ref().map_or("", |program| program.request.code.as_str());
-    let image = match packages.image(code, !arguments.env.is_empty()) {
+    let (image, installed) = match packages.image(code, !arguments.env.is_empty()) {
         Ok(image) => image,
         Err(error) if error.is_about_packages() => return Ok(not_installed(error, arguments)),
         Err(error) => return Err(error.into()),
     };
-    let context = RunContext { python: &python, packages: &packages, image: &image, arguments };
+    if !installed.is_empty() && !global.quiet && !arguments.json {
+        print_note(&format!("installed {installed}"));
+    }
+    let context = RunContext { python: &python, packages: &packages, image: &image, arguments, siblings: &siblings };
     let capture = arguments.json.then(Capture::default);
     let output: Box<dyn OutputSink> = match &capture {
         Some(capture) => Box::new(capture.clone()),
@@ -79,7 +89,8 @@ fn run_program(
         report_statistics(&execution);
     }
     if let Some(capture) = capture {
-        return Ok(print_json(&Report::new(&execution, &capture.take()), &execution.outcome));
+        let report = Report::new(&execution, &capture.take()).with_installed(&installed);
+        return Ok(print_json(&report, &execution.outcome));
     }
     eprint!("{}", explain(&execution.outcome));
     if arguments.interactive {
@@ -112,7 +123,8 @@ fn execute(interpreter: &mut Interpreter, request: &RunRequest) -> Execution {
 
 /// Reports that the installation of the code's packages failed.
 fn not_installed(error: PrepareError, arguments: &RunArguments) -> ExitCode {
-    let outcome = Outcome::InstallError(CommandError::from(error).to_string());
+    let reason = shorten_message(&CommandError::from(error).to_string());
+    let outcome = Outcome::InstallError(reason);
     let execution = Execution { outcome, statistics: Statistics::default() };
     if arguments.json {
         return print_json(&Report::new(&execution, &[]), &execution.outcome);
@@ -139,6 +151,16 @@ fn program(arguments: &RunArguments) -> Result<Option<Program>, CommandError> {
     let env = arguments.env.iter().cloned().collect();
     let file = file.filter(|file| *file != "-").map(str::to_owned);
     Ok(Some(Program { request: RunRequest { code, argv: Some(argv), file, env, ..RunRequest::default() }, from_stdin }))
+}
+
+/// Finds the modules that a script imports from its folder. A directory that is mounted over the working directory
+/// takes the folder's place.
+fn siblings_of(file: &str, code: &str, arguments: &RunArguments) -> Result<Siblings, CommandError> {
+    let mounted = arguments.mount.iter().find(|mount| mount.guest.trim_end_matches('/') == SESSION_DIRECTORY);
+    match mounted {
+        Some(mount) => Siblings::find(&mount.host, [code]),
+        None => Siblings::of_script(file.as_ref(), code),
+    }
 }
 
 fn read_file(file: &str) -> Result<String, CommandError> {

@@ -16,6 +16,7 @@ use crate::interrupt::Interrupts;
 use crate::outcome::fail;
 use crate::packages::Packages;
 use crate::run_arguments::RunArguments;
+use crate::siblings::Siblings;
 use crate::{console, progress};
 
 /// Returns whether the file name is that of a notebook.
@@ -71,12 +72,21 @@ fn execute(
 ) -> Result<(Notebook, Option<String>), CommandError> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("failed to open {file}: {error}"))?;
     let mut notebook = Notebook::parse(&text).map_err(|error| CommandError::from(error).context(file))?;
+    let code: Vec<String> = notebook.code().into_iter().map(|(_, code)| code).collect();
+    // Jupyter runs a notebook in the folder of its path, also if the notebook is a link.
+    let folder = Path::new(file).parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let siblings = Siblings::find(folder, code.iter().map(String::as_str))?;
+    siblings.warn_of_refused();
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
     let python = Python::open(&global.options()?, &*progress)?;
     let packages = Packages::new(&python, &arguments.packages, global.offline(), progress.clone())?;
+    let packages = packages.with_siblings(&siblings);
     let runtime = RuntimeLoader::from(packages.into_runtime(python));
     let backend = WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true);
     let mut kernel = backend.start(&*progress)?;
+    for (path, bytes) in siblings.files() {
+        kernel.write(path, bytes).map_err(|error| format!("failed to copy {path} into the sandbox: {error}"))?;
+    }
     let mut error = None;
     for (index, code) in notebook.code() {
         if error.is_some() {

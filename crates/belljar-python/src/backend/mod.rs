@@ -22,11 +22,10 @@ use belljar_core::{CallCancellation, Limits, NoProgress, Progress, Stream};
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
 use belljar_emscripten::fs::{Filesystem, Quota};
-use belljar_packages::Dependencies;
 use parking_lot::Mutex;
 
 use crate::image::Image;
-use crate::install::RuntimeInstaller;
+use crate::install::{PrepareOptions, RuntimeInstaller};
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use session_kernel::{SnapshotMetadata, WasmKernel};
@@ -95,10 +94,11 @@ impl WasmBackend {
             return Err(KernelError::MemoryLimitTooLow { needed_megabytes });
         }
         let mut packages = image.packages().clone();
-        if !options.requirements.is_empty() {
+        let sources = PrepareOptions { imports: Vec::new(), ..options.clone() };
+        let needs = python.needs("", &sources, &**installer).map_err(|error| KernelError::Start(error.into()))?;
+        if !needs.is_empty() {
             let silent: Arc<dyn Progress> = Arc::new(NoProgress);
             let runtime_installer = RuntimeInstaller::with_packages(python, packages, installer.clone(), silent);
-            let needs = Dependencies::default().with_requirements(options.requirements.clone());
             // Only the resolution is of use here: each session gets the layers itself.
             let mut unused_files = Filesystem::new(Quota::default());
             let installed = runtime_installer.install(&needs, &mut unused_files);

@@ -13,7 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::core_stream;
 use super::runtime::PythonRuntime;
 use crate::host_calls::{CallError, HostCall, HostCallContext};
-use crate::install::RuntimeInstaller;
+use crate::install::{InstalledPackages, RuntimeInstaller};
 use crate::interpreter::Streams;
 
 /// Runs `request` on `runtime`: see [`Backend::run_once`](belljar_core::kernel::Backend::run_once).
@@ -41,6 +41,10 @@ pub(super) fn run(
         let is_installed = |inferred: &&InferredDependency| !image.missing_modules().contains_key(&inferred.module);
         let inferred = needs.inferred.iter().filter(is_installed).map(|inferred| &inferred.requirement);
         report.dependencies = names(needs.requirements.iter().chain(inferred));
+        let installed = InstalledPackages::new(image.packages(), &needs);
+        if !installed.is_empty() {
+            observer.on_installed(&installed.to_string());
+        }
         Ok(image)
     });
     let image = match image {

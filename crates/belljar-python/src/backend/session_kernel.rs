@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::{SessionRuntime, WasmBackend};
 use crate::guest_protocol::ShellCell;
-use crate::install::RuntimeInstaller;
+use crate::install::{CellPackages, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Streams};
 use crate::packages::{PackageSet, WheelId};
 use crate::session::SESSION_DIRECTORY;
@@ -136,17 +136,29 @@ impl WasmKernel {
         let needs = runtime.python.needs_of_cell(code, &self.packages, &modules, &*runtime.installer);
         let installed = needs.and_then(|needs| {
             if needs.is_empty() {
-                return Ok(false);
+                return Ok(None);
             }
-            installer.install(&needs, self.interpreter.files())?;
-            Ok(true)
+            Ok(Some(installer.install(&needs, self.interpreter.files())?))
         });
-        installed.unwrap_or_else(|error| {
-            let text = format!("[not installed: {}]\n", error.with_general_hint());
+        let report_failure = |reason: &str| {
+            let text = format!("[not installed: {reason}]\n");
             observer.on_stream(Stream::Stderr, text.as_bytes());
             outputs.push_notice(&text);
-            false
-        })
+        };
+        match installed {
+            Ok(None) => false,
+            Ok(Some(CellPackages { installed, refused })) => {
+                refused.iter().for_each(|reason| report_failure(reason));
+                if !installed.is_empty() {
+                    observer.on_installed(&installed.to_string());
+                }
+                true
+            }
+            Err(error) => {
+                report_failure(&error.with_general_hint());
+                false
+            }
+        }
     }
 }
 

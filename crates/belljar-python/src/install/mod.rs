@@ -1,5 +1,6 @@
 //! From source code to an image with the packages that it needs.
 
+mod installed_packages;
 mod runtime_installer;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,8 @@ use crate::image::Image;
 use crate::packages::{PackageSet, SupplyError, UnpackedWheel, WheelFile, WheelId};
 use crate::python::Python;
 
-pub use runtime_installer::RuntimeInstaller;
+pub use installed_packages::InstalledPackages;
+pub use runtime_installer::{CellPackages, RuntimeInstaller};
 
 /// Modules that programs import and that are part of the guest package.
 pub(crate) const PROVIDED: [&str; 2] = ["micropip", "pip"];
@@ -121,19 +123,26 @@ impl Python {
         Ok(image.with_missing_modules(missing_modules(needs, &resolution)))
     }
 
-    /// Returns the request to resolve for these pieces of code together.
+    /// Returns the request to resolve for these pieces of code together, each with its options, and for `options`.
     ///
     /// # Errors
     /// Returns an error if the requirements of one of them cannot be read or met.
     pub fn request(
         &self,
-        code: &[String],
+        programs: &[(String, PrepareOptions)],
         options: &PrepareOptions,
         source: &dyn InstallerSource,
     ) -> Result<PackageRequest, PrepareError> {
         let mut all = PackageRequest { constraints: options.constraints.clone(), ..PackageRequest::default() };
-        for code in code {
+        for (code, options) in programs {
             let needs = self.needs(code, &PrepareOptions { requirements: Vec::new(), ..options.clone() }, source)?;
+            if !needs.inferred.is_empty() {
+                let installer = source.installer()?;
+                let lookalikes = needs.inferred.iter().map(|inferred| installer.lookalike(inferred.requirement.name()));
+                if let Some(error) = lookalikes.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().next() {
+                    return Err(error.into());
+                }
+            }
             // Packages that are requested ahead of time must exist.
             all.requirements.extend(needs.required().cloned());
             all.optional.extend(needs.optional);
@@ -152,10 +161,16 @@ impl Python {
         options: &PrepareOptions,
         source: &dyn InstallerSource,
     ) -> Result<Dependencies, PrepareError> {
-        let present = || PROVIDED.into_iter().chain(self.base().extra_stdlib_modules().iter().map(String::as_str));
+        let own = || options.modules.iter().chain(self.base().extra_stdlib_modules()).map(String::as_str);
+        let present = || PROVIDED.into_iter().chain(own());
         let imports: String = options.imports.iter().map(|module| format!("import {module}\n")).collect();
         let dependencies_of = |available: &AvailableModules| -> Result<Dependencies, DependencyError> {
             let mut needs = Dependencies::from_code(code, available)?;
+            if !needs.is_declared {
+                for source in &options.sources {
+                    needs = needs.merged(Dependencies::from_code(source, available)?);
+                }
+            }
             // Modules that are named explicitly must exist.
             let named = Dependencies::from_code(&imports, available)?;
             needs.requirements.extend(named.required().cloned());
@@ -211,6 +226,10 @@ pub struct PrepareOptions {
     /// Modules to import ahead of time, even if the code does not import them: dotted names. Packages that provide them
     /// are installed.
     pub imports: Vec<String>,
+    /// The sources of further files of the program, whose imports are requirements like those of the code.
+    pub sources: Vec<String>,
+    /// The modules that files of the program provide, in dotted form.
+    pub modules: Vec<String>,
     /// True if the image may contain imported modules. False if the code is to see environment variables that those
     /// modules would have read.
     pub preload: bool,
@@ -218,7 +237,14 @@ pub struct PrepareOptions {
 
 impl Default for PrepareOptions {
     fn default() -> Self {
-        Self { requirements: Vec::new(), constraints: Vec::new(), imports: Vec::new(), preload: true }
+        Self {
+            requirements: Vec::new(),
+            constraints: Vec::new(),
+            imports: Vec::new(),
+            sources: Vec::new(),
+            modules: Vec::new(),
+            preload: true,
+        }
     }
 }
 

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use belljar_core::Progress;
 use belljar_emscripten::fs::Filesystem;
-use belljar_packages::{Dependencies, GeneralHint as _, InstallError, InstalledPackage, PackageRequest, Requirement};
+use belljar_packages::{
+    Dependencies, GeneralHint as _, InstallError, InstalledPackage, MissingPackage, PackageRequest, Requirement,
+};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{InstallerSource, PrepareError};
+use super::{InstalledPackages, InstallerSource, PrepareError};
 use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
 use crate::image::Image;
 use crate::packages::{InstalledWheel, PackageSet};
@@ -31,6 +33,15 @@ pub struct RuntimeInstaller {
     progress: Arc<dyn Progress>,
     /// The packages of the interpreter.
     set: Mutex<PackageSet>,
+}
+
+/// The result of installing the packages that a cell needs.
+#[derive(Debug, Default)]
+pub struct CellPackages {
+    /// The newly installed packages.
+    pub installed: InstalledPackages,
+    /// The reasons why packages were not installed whose names resemble those of well-known ones.
+    pub refused: Vec<String>,
 }
 
 /// The guest's request.
@@ -88,7 +99,7 @@ impl RuntimeInstaller {
     ///
     /// # Errors
     /// Returns an error if a required package cannot be installed.
-    pub fn install(&self, needs: &Dependencies, files: &mut Filesystem) -> Result<(), PrepareError> {
+    pub fn install(&self, needs: &Dependencies, files: &mut Filesystem) -> Result<CellPackages, PrepareError> {
         let before = self.packages();
         let task = InstallTask {
             python: self.python.clone(),
@@ -98,10 +109,16 @@ impl RuntimeInstaller {
             asked: PackageRequest::from(needs),
             upgrade: false,
         };
-        let after = task.run()?;
-        apply(&before, &after, &needs.requirements, files);
+        let (after, missing) = task.run()?;
+        let report = apply(&before, &after, &needs.requirements, files);
         *self.set.lock() = after;
-        Ok(())
+        let mut installed = InstalledPackages::default();
+        for package in &report.installed {
+            let is_named = needs.required().chain(&needs.optional).any(|named| named.name() == package.name);
+            installed.add(&package.name, &package.version, is_named);
+        }
+        let lookalikes = missing.into_iter().filter(|missing| missing.is_lookalike);
+        Ok(CellPackages { installed, refused: lookalikes.map(|missing| missing.reason).collect() })
     }
 
     /// Returns the packages that the interpreter has now.
@@ -136,7 +153,7 @@ impl HostCall for RuntimeInstaller {
         let timeout = installer.settings().timeout + COMPILE_TIMEOUT;
         // Not cancelled when the code is stopped: the result goes to the cache, and other sessions may wait for it.
         let started = std::thread::Builder::new().name("install".into()).spawn(move || {
-            let outcome = crate::on_guest_thread(|| task.run());
+            let outcome = crate::on_guest_thread(|| task.run().map(|(set, _)| set));
             // Ignore send errors: the receiver may have been dropped.
             let _ = send.send(outcome);
         });
@@ -173,8 +190,8 @@ struct InstallTask {
 }
 
 impl InstallTask {
-    /// Returns the set of packages that the interpreter should have.
-    fn run(&self) -> Result<PackageSet, PrepareError> {
+    /// Returns the set of packages that the interpreter should have, and the inferred packages that are not installed.
+    fn run(&self) -> Result<(PackageSet, Vec<MissingPackage>), PrepareError> {
         let installer = self.source.installer()?;
         let all = self.asked.requirements.iter().chain(&self.asked.inferred);
         let names: Vec<&str> = all.map(Requirement::name).collect();
@@ -187,8 +204,12 @@ impl InstallTask {
             let installed = kept.map(|id| InstalledPackage { name: id.name.clone(), version: id.version.clone() });
             let request = PackageRequest { installed: installed.collect(), ..self.asked.clone() };
             match self.python.install(&installer, &request, &*self.progress) {
-                Ok((set, _)) => return Ok(self.before.with(&set)),
-                Err(error @ PrepareError::Install(InstallError::Conflict { .. } | InstallError::NoWheel { .. })) => {
+                Ok((set, resolution)) => return Ok((self.before.with(&set), resolution.missing().to_vec())),
+                Err(
+                    error @ PrepareError::Install(
+                        InstallError::Conflict { .. } | InstallError::NoWheel { .. } | InstallError::OldRelease { .. },
+                    ),
+                ) => {
                     outcome.get_or_insert(error);
                 }
                 Err(error) => return Err(error),

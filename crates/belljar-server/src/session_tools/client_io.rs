@@ -9,7 +9,8 @@ use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{Progress, Stream};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{
-    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, PrimitiveSchemaDefinition, StringSchema,
+    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, LoggingLevel, PrimitiveSchemaDefinition,
+    StringSchema,
 };
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
@@ -117,6 +118,11 @@ impl Progress for Shared {
 impl CellObserver for Shared {
     fn on_phase(&self, name: &str) {
         self.attached().notifier.step(name);
+    }
+
+    fn on_installed(&self, packages: &str) {
+        let notifier = self.attached().notifier.clone();
+        notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
     }
 
     fn on_stream(&self, stream: Stream, bytes: &[u8]) {

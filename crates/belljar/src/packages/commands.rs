@@ -7,7 +7,7 @@ use std::sync::Arc;
 use belljar_core::{Progress, parse_size};
 use belljar_packages::{Installer, Resolution};
 use belljar_python::Python;
-use belljar_python::install::InstallerSource;
+use belljar_python::install::{InstallerSource, PrepareOptions};
 use clap::{Args, Subcommand};
 
 use super::cache::{clean, list};
@@ -15,6 +15,7 @@ use super::{PackageOptions, Packages};
 use crate::command_error::CommandError;
 use crate::global_options::GlobalOptions;
 use crate::outcome::fail;
+use crate::siblings::Siblings;
 use crate::{console, progress};
 
 /// A subcommand of `belljar packages`.
@@ -96,12 +97,15 @@ fn resolve(global: &GlobalOptions, program: &Program) -> Result<Resolved, Comman
     let options = global.options()?;
     let python = Python::open(&options, &*progress)?;
     let packages = Packages::new(&python, &program.options, global.offline(), progress.clone())?;
-    let mut code = Vec::new();
+    let mut programs = Vec::new();
     for file in &program.files {
-        let text = std::fs::read_to_string(file);
-        code.push(text.map_err(|error| format!("failed to read {}: {error}", file.display()))?);
+        let code =
+            std::fs::read_to_string(file).map_err(|error| format!("failed to read {}: {error}", file.display()))?;
+        let siblings = Siblings::of_script(file, &code)?;
+        let (sources, modules) = (siblings.sources().collect(), siblings.modules().collect());
+        programs.push((code, PrepareOptions { sources, modules, ..packages.given.clone() }));
     }
-    let request = packages.python.request(&code, &packages.given, &*packages.source)?;
+    let request = packages.python.request(&programs, &packages.given, &*packages.source)?;
     let installer = packages.source.installer()?;
     let resolution = installer.resolve(&request, &*progress)?;
     Ok(Resolved { installer, resolution, progress })

@@ -8,6 +8,7 @@ mod limits;
 mod mounts;
 mod programs;
 mod prompting;
+mod siblings;
 mod statuses;
 mod streams;
 mod terminal;

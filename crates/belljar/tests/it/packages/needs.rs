@@ -56,3 +56,16 @@ fn code_without_packages_makes_no_requests() {
     let run = Belljar::new().args(["run"]).args(options).args(["-c", "import json, sys; print(json.dumps(1))"]).run();
     assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1\n"), "{run:?}");
 }
+
+#[test]
+fn installed_packages_are_named_with_their_versions() {
+    let wheels = Wheels::with_dependency();
+    let run = wheels.run(&[], "import gamma");
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), "installed gamma 1.0 and 1 dependency\n"), "{run:?}");
+    let quiet = wheels.belljar().args(["-q", "-c", "import gamma"]).run();
+    assert_eq!((quiet.status, quiet.stderr.as_str()), (Some(0), ""), "{quiet:?}");
+    let (json, _) = wheels.belljar().args(["--json", "-c", "import gamma"]).json();
+    assert_eq!(json["installed"], "gamma 1.0 and 1 dependency", "{json}");
+    let (json, _) = wheels.belljar().args(["--json", "-c", "import json"]).json();
+    assert_eq!(json.get("installed"), None, "{json}");
+}

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::wheels::Wheels;
 use crate::wire::{Wire, text};
 
 const LOG: &str = "notifications/message";
@@ -44,6 +45,20 @@ fn messages_below_the_set_level_are_not_sent() {
     let levels: Vec<_> = heard.iter().map(|message| message["level"].as_str().unwrap()).collect();
     assert_eq!(levels, ["warning", "warning", "error"], "{heard:?}");
     assert!(heard[2]["data"].as_str().unwrap().contains("ZeroDivisionError"));
+}
+
+#[test]
+fn installed_packages_are_logged_with_their_versions() {
+    let wheels = Wheels::new().with("belljar_made_delta", "1.5", &[("belljar_made_delta.py", "name = 'delta'")]);
+    let mut wire = Wire::start(["--find-links", wheels.path()]);
+    wire.ask("logging/setLevel", json!({ "level": "info" }));
+    let answer = wire.run("import belljar_made_delta as delta\ndelta.name");
+    // The format of the answer has names only.
+    let wanted = "<status>success</status>\n<dependencies>[\"belljar-made-delta\"]</dependencies>\n<return_value>\ndelta\n\
+                  </return_value>";
+    assert_eq!(answer, wanted);
+    let message = json!({ "level": "info", "logger": "belljar", "data": "installed belljar-made-delta 1.5" });
+    assert_eq!(wire.notifications(LOG), [&message]);
 }
 
 #[test]

@@ -153,3 +153,14 @@ fn long_output_is_truncated_and_kept_in_a_file() {
     );
     assert!(error.len() < 101_000 && traceback.len() < 101_000, "{} and {}", error.len(), traceback.len());
 }
+
+#[test]
+fn name_like_a_well_known_one_is_not_installed_by_a_cell() {
+    let mut session = Session::start([]);
+    let answer = session.run("print('begun')\nimport sklearn2");
+    assert_eq!(answer["success"], false, "{answer}");
+    let output = super::joined(&answer["output"]);
+    let reason =
+        "[not installed: sklearn2: not installed for an import alone, since its name resembles sklearn\nhint: did";
+    assert!(output.contains(reason) && output.ends_with("begun\n"), "{output}");
+}
