@@ -1,5 +1,7 @@
 //! The command line: its commands, and how it is read.
 
+use std::ffi::OsString;
+
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -8,7 +10,7 @@ use crate::config::ConfigArguments;
 use crate::kernel::KernelCommand;
 use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
-use crate::run_arguments::RunArguments;
+use crate::run_arguments::{RunArguments, move_notebook_to_end};
 use crate::serve::{HttpArguments, ServeArguments};
 use crate::session_commands::{SessionsCommand, escape_ids};
 
@@ -42,7 +44,19 @@ impl Cli {
     /// Parses the command line. Ends the process if that fails or if the command line asks for help.
     pub(crate) fn read() -> Self {
         let args = escape_ids(std::env::args_os().collect());
-        Self::try_parse_from(&args).unwrap_or_else(|error| {
+        let cli = Self::parse_or_exit(&args);
+        let Command::Run(run) = &cli.command else { return cli };
+        let Some(moved) = move_notebook_to_end(run, &args) else { return cli };
+        let moved = Self::parse_or_exit(&moved);
+        match &moved.command {
+            // If more than the notebook is left, an option is unknown: the first parse reports it.
+            Command::Run(run) if run.file_and_args().is_ok_and(|(_, rest)| rest.is_empty()) => moved,
+            _ => cli,
+        }
+    }
+
+    fn parse_or_exit(args: &[OsString]) -> Self {
+        Self::try_parse_from(args).unwrap_or_else(|error| {
             if matches!(
                 error.kind(),
                 ErrorKind::DisplayHelp
@@ -52,7 +66,7 @@ impl Cli {
                 error.exit();
             }
             // Usage lines treat an option with a value as required, even if an environment variable provides the value.
-            match without_variables(Self::command()).try_get_matches_from(&args) {
+            match without_variables(Self::command()).try_get_matches_from(args) {
                 Err(plain) if plain.kind() == error.kind() => plain.exit(),
                 _ => error.exit(),
             }

@@ -12,6 +12,7 @@ mod hint;
 mod interrupt;
 mod kernel;
 mod limits;
+mod lost_files;
 mod mount;
 mod native;
 mod outcome;

@@ -20,7 +20,7 @@ use crate::packages::Packages;
 use crate::run_arguments::RunArguments;
 use crate::run_context::RunContext;
 use crate::siblings::Siblings;
-use crate::{progress, prompt, run_notebook};
+use crate::{lost_files, progress, prompt, run_notebook};
 
 /// A program to run.
 struct Program {
@@ -99,6 +99,9 @@ fn run_program(
     if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
         print_line(&value.text);
     }
+    if !global.quiet && !interpreter.is_dead() {
+        lost_files::report(interpreter.files(), &siblings);
+    }
     let status = status(&execution.outcome);
     // The process is about to end, and the kernel frees its memory faster than unmapping it piece by piece would.
     std::mem::forget((interpreter, image, packages, python));
@@ -150,7 +153,11 @@ fn program(arguments: &RunArguments) -> Result<Option<Program>, CommandError> {
     let argv = std::iter::once(name).chain(args.iter().map(String::as_str)).map(str::to_owned).collect();
     let env = arguments.env.iter().cloned().collect();
     let file = file.filter(|file| *file != "-").map(str::to_owned);
-    Ok(Some(Program { request: RunRequest { code, argv: Some(argv), file, env, ..RunRequest::default() }, from_stdin }))
+    let mut request = RunRequest { code, argv: Some(argv), file, env, ..RunRequest::default() };
+    if let Some(file) = &request.file {
+        request.filename.clone_from(file);
+    }
+    Ok(Some(Program { request, from_stdin }))
 }
 
 /// Finds the modules that a script imports from its folder. A directory that is mounted over the working directory

@@ -1,13 +1,16 @@
 //! The options of `belljar run`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, CommandFactory};
 
+use crate::cli::Cli;
 use crate::command_error::CommandError;
 use crate::limits::LimitOptions;
 use crate::mount::Mount;
 use crate::packages::PackageOptions;
+use crate::run_notebook;
 use crate::value_parsers::variable;
 
 /// The options of `belljar run`.
@@ -78,13 +81,43 @@ impl RunArguments {
         }
         match self.file_and_args.split_first() {
             Some((option, _)) if option.len() > 1 && option.starts_with('-') => {
-                Err(CommandError::new(format!("unknown option: {option}"))
-                    .with_hint(format!("`belljar help run` lists the options; write a file name as ./{option}")))
+                let hint = match similar_option(option) {
+                    Some(similar) => format!("did you mean {similar}?"),
+                    None => format!("`belljar help run` lists the options; write a file name as ./{option}"),
+                };
+                Err(CommandError::new(format!("unknown option: {option}")).with_hint(hint))
             }
             Some((file, args)) => Ok((Some(file), args)),
             None => Ok((None, &[])),
         }
     }
+}
+
+/// The similarity from which on an option is suggested for another, between 0 and 1.
+const MIN_SIMILARITY: f64 = 0.8;
+
+/// Returns the option of `belljar run` whose name is similar to that of an unknown option.
+pub(crate) fn similar_option(option: &str) -> Option<String> {
+    let unknown = option.strip_prefix("--")?.split('=').next()?;
+    let command = Cli::command();
+    let run = command.find_subcommand("run")?;
+    let names = run.get_arguments().chain(command.get_arguments()).filter_map(|argument| argument.get_long());
+    let similar = names.map(|name| (strsim::jaro(unknown, name), name)).max_by(|one, other| one.0.total_cmp(&other.0));
+    similar.filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).map(|(_, name)| format!("--{name}"))
+}
+
+/// Moves a notebook behind the options that follow it, which are options of `belljar run`: a notebook takes no
+/// arguments. `run` is the result of parsing `args`. Returns `None` if there is nothing to move.
+pub(crate) fn move_notebook_to_end(run: &RunArguments, args: &[OsString]) -> Option<Vec<OsString>> {
+    let (file, rest) = run.file_and_args.split_first().filter(|(_, rest)| run.code.is_none() && !rest.is_empty())?;
+    let at = args.len().checked_sub(1 + rest.len())?;
+    if !run_notebook::is_notebook(file) || args.get(at).is_none_or(|arg| arg != file.as_str()) {
+        return None;
+    }
+    let mut moved = args.to_vec();
+    let file = moved.remove(at);
+    moved.push(file);
+    Some(moved)
 }
 
 #[cfg(test)]
@@ -117,6 +150,9 @@ mod tests {
     #[test]
     fn misspelt_option_is_not_a_file() {
         let run = parse(&["--tmeout", "2.5", "x.py"]);
-        assert!(run.file_and_args().is_err_and(|error| error.to_string().contains("--tmeout")));
+        let error = run.file_and_args().unwrap_err().to_string();
+        assert_eq!(error, "unknown option: --tmeout\nhint: did you mean --timeout?");
+        let run = parse(&["--entirely-different", "x.py"]);
+        assert!(run.file_and_args().is_err_and(|error| error.to_string().contains("./--entirely-different")));
     }
 }

@@ -15,7 +15,7 @@ use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::outcome::fail;
 use crate::packages::Packages;
-use crate::run_arguments::RunArguments;
+use crate::run_arguments::{RunArguments, similar_option};
 use crate::siblings::Siblings;
 use crate::{console, progress};
 
@@ -55,12 +55,14 @@ fn target(arguments: &RunArguments, rest: &[String]) -> Result<Option<PathBuf>, 
     if !arguments.mount.is_empty() || !arguments.env.is_empty() {
         return Err("--mount and --env do not apply to notebooks".into());
     }
-    match rest {
-        [] => Ok(arguments.output.clone()),
-        [option, path] if matches!(option.as_str(), "-o" | "--output") => Ok(Some(path.into())),
-        [other, ..] => Err(CommandError::new(format!("unknown option for a notebook: {other}"))
-            .with_hint("-o FILE writes the executed notebook to FILE")),
+    if rest.is_empty() {
+        return Ok(arguments.output.clone());
     }
+    // Options after the notebook were moved in front of it, unless one of them is unknown.
+    let similar = rest.iter().find_map(|argument| similar_option(argument));
+    let hint = similar.map(|similar| format!("did you mean {similar}?"));
+    Err(CommandError::new(format!("unknown options or arguments for a notebook: {}", rest.join(" ")))
+        .with_hint(hint.unwrap_or_else(|| "-o FILE writes the executed notebook to FILE".to_owned())))
 }
 
 /// Runs the cells. Returns the notebook with its outputs, and the error of the cell that failed, if any.

@@ -82,3 +82,49 @@ fn top_level_await_works() {
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.stdout.contains('1') && run.stdout.contains('2'), "{run:?}");
 }
+
+#[test]
+fn tracebacks_name_the_script() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("sub")).unwrap();
+    std::fs::write(directory.path().join("sub/my script.py"), "def f():\n    print(__file__)\n    1 / 0\nf()").unwrap();
+    let run = Belljar::new().directory(directory.path()).args(["run", "sub/my script.py"]).run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(1), "sub/my script.py\n"), "{run:?}");
+    let frames = "  File \"sub/my script.py\", line 4, in <module>\n    f()\n";
+    assert!(run.stderr.contains(frames) && run.stderr.contains("line 3, in f\n    1 / 0\n"), "{run:?}");
+    std::fs::write(directory.path().join("wrong.py"), "def (").unwrap();
+    let run = Belljar::new().directory(directory.path()).args(["run", "wrong.py"]).run();
+    assert!(run.stderr.contains("File \"wrong.py\", line 1"), "{run:?}");
+}
+
+#[test]
+fn files_that_are_not_kept_are_named_once() {
+    let code = "import os\nos.mkdir('d')\nfor name in ('a.csv', 'd/b', '.hidden'):\n    open(name, 'w').close()\n\
+                open('/tmp/c', 'w').close()\nopen('gone', 'w').close()\nos.remove('gone')";
+    let run = Belljar::run_with(["-c", code]);
+    let note =
+        "not kept after the run: a.csv, d/b\nhint: --mount DIR:/out:rw keeps the files that the code writes to /out\n";
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), note), "{run:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let mount = format!("{}:/out:rw", directory.path().display());
+    let quiet = ["-q", "-c", code];
+    let mounted = ["--mount", &mount, "-c", "open('/out/kept', 'w').write('x')"];
+    for options in [&quiet[..], &mounted[..]] {
+        let run = Belljar::run_with(options.iter().copied());
+        assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    }
+    assert!(directory.path().join("kept").exists());
+}
+
+#[test]
+fn misspelt_options_get_suggestions() {
+    for (args, hint) in [
+        (&["--timout", "3", "x.py"][..], "did you mean --timeout?"),
+        (&["--memori=3", "x.py"], "did you mean --memory?"),
+        (&["x.ipynb", "--fnd-links", "x"], "did you mean --find-links?"),
+        (&["x.ipynb", "-o", "y.ipynb", "z"], "-o FILE writes the executed notebook to FILE"),
+    ] {
+        let run = Belljar::without_cache().arg("run").args(args).run();
+        assert!(run.status == Some(2) && run.stderr.contains(&format!("\nhint: {hint}\n")), "{args:?}: {run:?}");
+    }
+}

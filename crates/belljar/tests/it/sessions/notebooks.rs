@@ -57,3 +57,14 @@ fn invalid_notebook_is_refused() {
     let run = Belljar::new().arg("run").arg(&input).run();
     assert!(run.status == Some(2) && run.stderr.contains("not a notebook of format 4"), "{run:?}");
 }
+
+#[test]
+fn options_may_follow_the_notebook() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, output) = (directory.path().join("in.ipynb"), directory.path().join("out.ipynb"));
+    std::fs::write(&input, notebook(&["while True:\n    pass"])).unwrap();
+    let run =
+        Belljar::new().arg("run").arg(&input).arg("-o").arg(&output).args(["--timeout", "1.5", "--no-install"]).run();
+    assert_eq!(run.status, Some(1), "{run:?}");
+    assert!(run.stderr.contains("ran longer than 1.5 s") && output.exists(), "{run:?}");
+}
