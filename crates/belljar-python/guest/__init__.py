@@ -64,8 +64,8 @@ def run(request: str) -> str:
 
     Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every statement's
     value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
-    ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides); ``fresh``
-    (true for the first call after a restore); ``max_value_bytes``.
+    ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides);
+    ``renewal`` (see `after_restore.renew`); ``max_value_bytes``.
 
     Outcome, by ``kind``:
 
@@ -81,7 +81,7 @@ def execute(request: str) -> str:
     """Runs one cell of a session. Its displayed output, including its value, is passed to the host call ``show``.
 
     Request: ``code``; ``installed``, true if the host has installed packages; ``silent``, ``store_history``
-    and ``collect_payloads``, as in the host's `CellRequest`; and for the first call after a restore ``fresh``, and
+    and ``collect_payloads``, as in the host's `CellRequest`; ``renewal``, as for `run`, and with "all"
     ``color``, true for tracebacks with colours.
 
     Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
@@ -94,7 +94,7 @@ def execute(request: str) -> str:
 def ask(request: str) -> str:
     """Answers a frontend's request in a session, without running a cell.
 
-    Request: ``request``, one of the following with its arguments; ``fresh`` as for `execute`.
+    Request: ``request``, one of the following with its arguments; ``renewal`` as for `run`.
 
     * "complete": ``code`` and ``cursor``, in code points.
     * "inspect": the same, and ``detail``, 0 or 1.
@@ -123,7 +123,7 @@ def _prepare(request: Request) -> Outcome:
     # Code that first cells run, so that lazily created state is part of the image. It runs often enough for the
     # interpreter to specialize its bytecode, which is not written to later.
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
-        run(dumps({"code": code, "fresh": True}))
+        run(dumps({"code": code, "renewal": "all"}))
     repl.status("1")
     if request.get("shell"):
         _shell_module().install()
@@ -142,8 +142,7 @@ def _preload_attributes(request: Request) -> Outcome:
 
 
 def _run(request: Request) -> Outcome:
-    if request.get("fresh"):
-        after_restore.reseed()
+    after_restore.renew(request.get("renewal"))
     after_restore.set_process(request.get("argv"), request.get("env"), request.get("file"))
     tracebacks.set_missing_modules(request.get("absent", {}))
     runner = repl.run if request.get("mode") == "interactive" else cell.run

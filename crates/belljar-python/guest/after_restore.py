@@ -2,19 +2,26 @@
 
 import os
 import sys
+import time
 
 
-def reseed() -> None:
-    """Seeds the random number generators whose state the image contains. Called once after a restore.
+def renew(what: str | None) -> None:
+    """Renews state of this copy: "all" in a copy of an image, "seeds" in a copy of an interpreter that has run code.
 
-    `os.urandom`, and with it `secrets` and `uuid.uuid4`, calls the host each time. The hash seed of a running
-    interpreter cannot be changed: it is the same in every copy of an image.
+    Random number generators are seeded as CPython does after `os.fork`. `os.urandom`, and with it `secrets` and
+    `uuid.uuid4`, calls the host each time. The hash seed of a running interpreter cannot be changed: it is the same in
+    every copy of an image.
     """
+    if what not in ("all", "seeds"):
+        return
     _call("random", "seed")
     _call("numpy.random", "seed")
     # Created again at the next use; they contain generators that were seeded when the image was built.
     _reset_attributes("tempfile", "_name_sequence")
     _reset_attributes("uuid", "_node", "_last_timestamp", "_last_timestamp_v7")
+    if what == "all" and (logging := sys.modules.get("logging")) is not None:
+        # The time from which `logging` counts `relativeCreated`.
+        logging._startTime = time.time_ns()
 
 
 def set_process(argv: list[str] | None, env: dict[str, str] | None, file: str | None) -> None:

@@ -213,16 +213,15 @@ def execute(request: dict[str, Any]) -> dict[str, Any]:
     """Runs one cell: see `_belljar.execute`."""
     if request.get("installed"):
         importlib.invalidate_caches()
-    if request.get("fresh"):
-        after_restore.reseed()
+    after_restore.renew(request.get("renewal"))
+    if request.get("renewal") == "all":
         _current_shell().colors = "neutral" if request.get("color", True) else "nocolor"
     return _execute(request)
 
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:
     """Answers a frontend's request: see `_belljar.ask`."""
-    if request.get("fresh"):
-        after_restore.reseed()
+    after_restore.renew(request.get("renewal"))
     handlers = {
         "complete": _complete,
         "inspect": _inspect,

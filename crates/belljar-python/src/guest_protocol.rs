@@ -9,6 +9,7 @@ use belljar_emscripten::Instance;
 use serde::{Deserialize, Serialize};
 
 use crate::c_api::{self, CApiError, Object};
+use crate::interpreter::Renewal;
 
 /// The functions of the guest's `_belljar` package that the host calls: objects inside the image.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -42,8 +43,7 @@ pub(crate) struct RunArguments<'a> {
     /// The modules that no package provides, with the notes for errors of importing them.
     #[serde(rename = "absent", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) missing_modules: &'a BTreeMap<String, String>,
-    /// True for the first call after a restore, which reseeds random number generators.
-    pub(crate) fresh: bool,
+    pub(crate) renewal: Renewal,
     pub(crate) max_value_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct ExecuteArguments<'a> {
     pub(crate) color: bool,
     /// True if the host has installed packages since the last cell.
     pub(crate) installed: bool,
-    pub(crate) fresh: bool,
+    pub(crate) renewal: Renewal,
 }
 
 /// The argument of `_belljar.ask`.
@@ -64,7 +64,7 @@ pub(crate) struct ExecuteArguments<'a> {
 pub(crate) struct ShellArguments<'a> {
     #[serde(flatten)]
     pub(crate) request: &'a ShellRequest,
-    pub(crate) fresh: bool,
+    pub(crate) renewal: Renewal,
 }
 
 /// The result of `_belljar.run` and `_belljar.finish`.

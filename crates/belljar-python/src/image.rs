@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::c_api::{self, CApiError};
 use crate::error::OpenError;
 use crate::guest_protocol::GuestFunctions;
+use crate::interpreter::Renewal;
 use crate::packages::PackageSet;
 
 /// The reference count of an immortal object: CPython's `_Py_IMMORTAL_INITIAL_REFCNT` for 32-bit pointers.
@@ -182,7 +183,9 @@ pub(crate) fn write(
         ImageKind::Script => metadata.functions.run,
         ImageKind::Shell => metadata.functions.execute,
     };
-    let request = serde_json::json!({ "code": code, "filename": "main.py", "mode": "cell", "env": {}, "fresh": true });
+    let renewal = Renewal::All;
+    let request =
+        serde_json::json!({ "code": code, "filename": "main.py", "mode": "cell", "env": {}, "renewal": renewal });
     let working_set = instance
         .measure_working_set(|copy| c_api::call(copy, function, "the first cell", &request.to_string()).map(drop))?;
     tracing::debug!(pages = working_set.pages(), "working set of the first cell");

@@ -60,6 +60,29 @@ pub struct Streams {
     pub input: Box<dyn Read + Send>,
 }
 
+/// The state that an interpreter has in common with other copies, and that its next run therefore renews.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Renewal {
+    /// Nothing: it has been renewed.
+    #[default]
+    None,
+    /// The seeds of random number generators: the interpreter is a copy of one that has run code.
+    Seeds,
+    /// Everything that an image contains: nothing has been run since the restore.
+    All,
+}
+
+impl Renewal {
+    /// Returns the renewal of a copy of an interpreter with this one.
+    pub(crate) fn of_copy(self) -> Self {
+        match self {
+            Self::All => Self::All,
+            Self::None | Self::Seeds => Self::Seeds,
+        }
+    }
+}
+
 /// A CPython interpreter. Variables and files are not shared with other interpreters.
 ///
 /// Runs on guest threads only: see [`crate::on_guest_thread`].
@@ -69,7 +92,7 @@ pub struct Interpreter {
     limits: Limits,
     /// The modules that no package provides, with the notes for errors of importing them.
     missing_modules: Arc<BTreeMap<String, String>>,
-    is_first_run: bool,
+    renewal: Renewal,
     /// True if the guest package no longer follows the protocol, although CPython still runs.
     is_broken: bool,
     start: Duration,
@@ -97,7 +120,7 @@ impl Interpreter {
             functions,
             limits,
             missing_modules,
-            is_first_run: true,
+            renewal: Renewal::All,
             is_broken: false,
             start: start.elapsed(),
         })
@@ -111,7 +134,7 @@ impl Interpreter {
             functions,
             limits,
             missing_modules,
-            is_first_run: false,
+            renewal: Renewal::None,
             is_broken: false,
             start: Duration::ZERO,
         }
@@ -120,9 +143,8 @@ impl Interpreter {
     /// Runs a piece of code until it ends or reaches a limit.
     pub fn run(&mut self, request: &RunRequest) -> Execution {
         let missing_modules = self.missing_modules.clone();
-        let fresh = self.take_first_run();
-        let arguments =
-            RunArguments { request, missing_modules: &missing_modules, fresh, max_value_bytes: self.limits.value };
+        let (renewal, max_value_bytes) = (self.take_renewal(), self.limits.value);
+        let arguments = RunArguments { request, missing_modules: &missing_modules, renewal, max_value_bytes };
         self.with_limits(|this| this.call_for_outcome(this.functions.run, "run", &arguments))
     }
 
@@ -150,14 +172,19 @@ impl Interpreter {
         result
     }
 
-    /// Returns whether nothing was run since the restore, and marks the first run as done.
-    pub(crate) fn take_first_run(&mut self) -> bool {
-        std::mem::take(&mut self.is_first_run)
+    /// Returns the state that the next run renews.
+    pub(crate) fn renewal(&self) -> Renewal {
+        self.renewal
     }
 
-    /// Returns whether nothing was run since the restore.
-    pub(crate) fn is_first_run(&self) -> bool {
-        self.is_first_run
+    /// Sets the state that the next run renews.
+    pub(crate) fn set_renewal(&mut self, renewal: Renewal) {
+        self.renewal = renewal;
+    }
+
+    /// Returns the state that the next run renews, which only that one does.
+    pub(crate) fn take_renewal(&mut self) -> Renewal {
+        std::mem::take(&mut self.renewal)
     }
 
     pub(crate) fn limits(&self) -> &Limits {

@@ -155,8 +155,7 @@ impl Interpreter {
     /// # Errors
     /// Returns the outcome of an interpreter in which the shell did not return: a limit, a crash, an exit.
     pub(crate) fn execute(&mut self, cell: &CellRequest, color: bool, installed: bool) -> Result<ShellCell, Outcome> {
-        let fresh = self.take_first_run();
-        let arguments = ExecuteArguments { cell, color, installed, fresh };
+        let arguments = ExecuteArguments { cell, color, installed, renewal: self.take_renewal() };
         self.call_with_limits::<ExecuteResult, _>(self.functions().execute, "execute", &arguments)?.into()
     }
 
@@ -166,7 +165,7 @@ impl Interpreter {
     /// The outcome that ended the request, or the interpreter ([`Interpreter::is_dead`]).
     pub(crate) fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, Outcome> {
         // The first cell decides about colours: it stays the first.
-        let arguments = ShellArguments { request, fresh: self.is_first_run() };
+        let arguments = ShellArguments { request, renewal: self.renewal() };
         self.call_with_limits::<ShellResult, _>(self.functions().ask, "ask", &arguments)?.into()
     }
 

@@ -20,7 +20,7 @@ use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRu
 use super::{SessionRuntime, WasmBackend};
 use crate::guest_protocol::ShellCell;
 use crate::install::{CellPackages, RuntimeInstaller};
-use crate::interpreter::{Interpreter, Streams};
+use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::packages::{PackageSet, WheelId};
 use crate::session::SESSION_DIRECTORY;
 
@@ -44,6 +44,8 @@ pub(super) struct SnapshotMetadata {
     members: Vec<WheelId>,
     /// The number of the last cell.
     count: u64,
+    #[serde(default)]
+    renewal: Renewal,
 }
 
 impl SnapshotMetadata {
@@ -103,7 +105,7 @@ impl WasmKernel {
             runtime.python.package_set(&metadata.members, &*runtime.installer, progress).map_err(|error| {
                 KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
             })?;
-        Self::from_delta(backend, session_runtime, &delta, packages, metadata.count)
+        Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, metadata.renewal)
     }
 
     fn from_delta(
@@ -112,11 +114,13 @@ impl WasmKernel {
         delta: &SnapshotDelta,
         packages: PackageSet,
         execution_count: u64,
+        renewal: Renewal,
     ) -> Result<Self, KernelError> {
         let SessionRuntime { runtime, image, .. } = &session_runtime;
         let limits = backend.session_limits();
         let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
-        let interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        interpreter.set_renewal(renewal);
         Ok(Self { backend, session_runtime, packages, interpreter, execution_count })
     }
 
@@ -261,6 +265,7 @@ impl Kernel for WasmKernel {
             &delta,
             self.packages.clone(),
             self.execution_count,
+            self.interpreter.renewal().of_copy(),
         )?;
         Ok(Box::new(kernel))
     }
@@ -274,6 +279,7 @@ impl Kernel for WasmKernel {
             python: runtime.python.description(),
             members: self.packages.wheel_ids().cloned().collect(),
             count: self.execution_count,
+            renewal: self.interpreter.renewal(),
         };
         let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
         let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;

@@ -131,6 +131,14 @@ fn sessions_match_their_snapshots() {
 }
 
 #[test]
+fn logging_counts_from_the_start_of_each_program() {
+    guest(|| {
+        let began = || Session::new().value("import logging\nlogging._startTime");
+        assert_ne!(began(), began());
+    });
+}
+
+#[test]
 fn values_become_json_as_documented() {
     #[derive(serde::Deserialize)]
     struct Documented {

@@ -185,6 +185,24 @@ fn interrupting_keeps_variables_and_restarting_keeps_files() {
 }
 
 #[test]
+fn forks_draw_other_random_numbers_and_names() {
+    let mut session = Session::start([]);
+    let draw = "import random, tempfile\n(random.random(), tempfile.mktemp())";
+    session.run(draw);
+    let mut drawn = Vec::new();
+    for _ in 0..2 {
+        let forked = session.tool("fork_session", json!({}))["session_id"].as_str().unwrap().to_owned();
+        let there = run(&mut session.wire, &forked, draw);
+        drawn.push(there["result"].as_str().unwrap().to_owned());
+    }
+    drawn.push(session.value(draw));
+    let mut different = drawn.clone();
+    different.sort();
+    different.dedup();
+    assert_eq!(different.len(), 3, "{drawn:?}");
+}
+
+#[test]
 fn fork_is_independent_of_its_original() {
     let mut session = Session::start([]);
     session.run("x = [1]\nopen('f.txt', 'w').write('one')\ndef f(): return x");
