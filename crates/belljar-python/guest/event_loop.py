@@ -1,7 +1,7 @@
-"""asyncio without sockets or threads, and the event loop that all cells of a session share.
+"""asyncio without sockets, and the event loop that all cells of a session share.
 
 CPython's loop wakes itself through a socket pair, which does not exist here. With a single thread, only the passing of
-time can end the loop's wait, so this loop sleeps until its next timer.
+time and the tasks of `scheduler` can end the loop's wait, so this loop runs those and sleeps until its next timer.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from . import interrupts, unsupported
+from . import interrupts, scheduler, unsupported
 
 _MAX_WAIT = 0.25
 """Seconds of one wait. A signal handler that only adds a callback does not end the wait in `poll` (PEP 475)."""
@@ -23,10 +23,6 @@ _MAX_WAIT = 0.25
 _DEADLOCK = (
     "asyncio is waiting for something that cannot happen: no task can run and no timer is set. "
     "Look for a future, event, queue or lock that nothing will set, fill or release."
-)
-_NO_EXECUTOR = (
-    "asyncio.to_thread and run_in_executor need threads, and Python in WebAssembly has only one: "
-    "call the function directly instead"
 )
 
 
@@ -38,20 +34,24 @@ class Selector(selectors.DefaultSelector):
         self._is_woken = False
 
     def wake(self) -> None:
-        """Ends the wait: a signal handler has added a callback."""
+        """Ends the wait: a signal handler or another thread has added a callback."""
         self._is_woken = True
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Returns events, possibly none, after at most ``timeout`` seconds. None means that no timer is set."""
         if not self.get_map():
-            if timeout is None:
-                raise RuntimeError(_DEADLOCK)
-            if timeout <= 0:
-                return []
+            if timeout is None or timeout > 0:
+                scheduler.wait(lambda: self._is_woken, timeout, deadlock=_DEADLOCK)
+                self._is_woken = False
+            elif not (scheduler.is_idle() or scheduler.locks_of_main):
+                scheduler.run_one()
+            return []
         end = None if timeout is None else time.monotonic() + timeout
         ready = []
         while not (ready or self._is_woken):
             left = _MAX_WAIT if end is None else end - time.monotonic()
+            if scheduler.run_one():
+                left = 0
             ready = super().select(min(_MAX_WAIT, left))
             interrupts.raise_pending()
             if left <= 0:
@@ -61,7 +61,7 @@ class Selector(selectors.DefaultSelector):
 
 
 class EventLoop(unix_events._UnixSelectorEventLoop):
-    """asyncio's event loop, without threads, sockets and processes."""
+    """asyncio's event loop, without sockets and processes."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         super().__init__(Selector() if selector is None else selector)
@@ -75,9 +75,6 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
     def _write_to_self(self) -> None:
         if isinstance(self._selector, Selector):
             self._selector.wake()
-
-    def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
-        raise RuntimeError(_NO_EXECUTOR)
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: object) -> NoReturn:
         # asyncio documents NotImplementedError for platforms without support, and programs expect it.

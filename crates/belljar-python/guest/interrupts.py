@@ -5,7 +5,6 @@ arrives while C code sleeps would be noticed some lines later, outside of the ``
 package after the program's end.
 """
 
-import functools
 import time
 
 _sleep = time.sleep
@@ -16,12 +15,7 @@ def raise_pending() -> None:
     repr(None)  # `PyObject_Repr` begins with `PyErr_CheckSignals`.
 
 
-@functools.wraps(_sleep)
-def _sleep_interruptibly(seconds: float, /) -> None:
+def sleep(seconds: float) -> None:
+    """Sleeps, and raises the exception of a signal that interrupted the sleep."""
     _sleep(seconds)
     raise_pending()
-
-
-def install() -> None:
-    """Makes `time.sleep` raise the exception of a signal that interrupted it."""
-    time.sleep = _sleep_interruptibly

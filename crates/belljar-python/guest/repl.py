@@ -5,7 +5,7 @@ import codeop
 import sys
 from typing import Any
 
-from . import cell, magics, source_cache
+from . import cell, magics, scheduler, source_cache
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         for statement in cell.compiler.parse(magics.translate(code), filename, code).body:
             # "single" prints the argument of `sys.displayhook`: every expression's value that is not None.
             cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
+        scheduler.run_started()
     except Exception as error:
         sys.last_exc = error  # For `pdb.pm()`.
         raise

@@ -33,10 +33,11 @@ from . import (
     display,
     event_loop,
     host,
+    import_patches,
     interrupts,
     memory_reserve,
+    scheduler,
     shell_commands,
-    unsupported,
     value_json,
 )
 from .tracebacks import shorten
@@ -178,7 +179,7 @@ def install() -> None:
     figures = _shell.display_formatter.ipython_display_formatter
     figures.for_type_by_name("matplotlib.figure", "Figure", _show_figure)
     figures.for_type_by_name("plotly.basedatatypes", "BaseFigure", _show_plotly)
-    unsupported.when_imported("plotly.basedatatypes", _patch_plotly)
+    import_patches.when_imported("plotly.basedatatypes", _patch_plotly)
     # The message names keys that cannot be pressed here.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
     builtins.input = _input
@@ -296,6 +297,8 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     store_history = not silent and request.get("store_history", True)
     result = shell.run_cell(request["code"], store_history=store_history, silent=silent)
     interrupts.raise_pending()
+    if not isinstance(result.error_in_exec, KeyboardInterrupt):
+        scheduler.run_started()
     display.show_open_figures(_show_figure)
     error = result.error_before_exec or result.error_in_exec
     outcome = {"kind": "cell", "count": shell.execution_count - 1, "error": None}

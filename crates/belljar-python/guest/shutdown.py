@@ -3,15 +3,16 @@
 import atexit
 import sys
 
-from . import cell, event_loop, gc_freeze
+from . import cell, event_loop, gc_freeze, scheduler
 
 
 def finish() -> None:
-    """Cancels pending tasks, runs atexit callbacks, then releases the program's objects.
+    """Waits for threads, cancels pending tasks, runs atexit callbacks, then releases the program's objects.
 
     `Py_FinalizeEx` uses the same order: threads, atexit, then the names of ``__main__``, whose destructors may print.
     The interpreter itself is not finalized: the host drops it as a whole.
     """
+    scheduler.finish()
     event_loop.close()
     atexit._run_exitfuncs()
     sys.last_exc = None

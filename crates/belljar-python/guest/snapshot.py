@@ -11,12 +11,16 @@ from . import (
     event_loop,
     gc_freeze,
     immortals,
-    interrupts,
+    import_patches,
     micropip,
     pip,
+    pools,
+    processes,
     recursion,
+    scheduler,
     source_cache,
     subprocess_shim,
+    threads,
     tracebacks,
     unsupported,
 )
@@ -74,14 +78,17 @@ def prepare() -> None:
     if _prepared:
         return
     _prepared = True
+    import_patches.install()
     event_loop.install()
+    threads.install()
+    pools.install()
+    processes.install()
     unsupported.install()
     subprocess_shim.install()
     # Programs import these as if they were installed.
     sys.modules["micropip"] = micropip
     sys.modules["pip"] = sys.modules["pip._internal"] = pip
     recursion.install()
-    interrupts.install()
     source_cache.install()
     display.install()
     sys.unraisablehook = tracebacks.report_unraisable
@@ -98,7 +105,8 @@ def preload(name: str) -> None:
     """Imports a module of a package, from the layers that were added to the previous image."""
     gc_freeze.pause()
     importlib.invalidate_caches()
-    importlib.import_module(name)
+    with scheduler.refused():
+        importlib.import_module(name)
 
 
 def preload_attributes(name: str) -> None:
@@ -109,9 +117,10 @@ def preload_attributes(name: str) -> None:
     module = sys.modules[name]
     if "__getattr__" not in vars(module):
         return
-    for attribute in getattr(module, "__all__", ()):
-        if attribute not in vars(module) and importlib.util.find_spec(f"{name}.{attribute}") is None:
-            getattr(module, attribute)
+    with scheduler.refused():
+        for attribute in getattr(module, "__all__", ()):
+            if attribute not in vars(module) and importlib.util.find_spec(f"{name}.{attribute}") is None:
+                getattr(module, attribute)
 
 
 def finalize() -> list[int]:

@@ -52,9 +52,13 @@ def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
     """Replaces `sys.unraisablehook`: finds the lines of cells, for which CPython's hook would search files."""
     what = unraisable.err_msg or "Exception ignored in"
     shown = "" if unraisable.object is None else f" {value_json.safe_repr(unraisable.object)}"
-    _, text = _describe(unraisable.exc_value or unraisable.exc_type())
     with suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(_printable(f"{what}:{shown}\n{shorten(text, _MAX_TEXT)}"))
+        sys.stderr.write(_printable(f"{what}:{shown}\n") + describe(unraisable.exc_value or unraisable.exc_type()))
+
+
+def describe(error: BaseException) -> str:
+    """Returns the error with its traceback, as CPython prints it."""
+    return _printable(shorten(_describe(error)[1], _MAX_TEXT))
 
 
 def _describe(error: BaseException) -> tuple[traceback.TracebackException, str]:

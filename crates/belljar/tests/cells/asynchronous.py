@@ -52,11 +52,11 @@ try: await hang()
 finally: print('and here')
 # %%
 asyncio.run(hang())
-# %% Threads, processes and networks
+# %% Threads run while the loop waits
 await asyncio.to_thread(print, 1)
 # %%
-await asyncio.get_running_loop().run_in_executor(None, print)
-# %%
+await asyncio.get_running_loop().run_in_executor(None, pow, 2, 3)
+# %% Processes and networks
 await asyncio.create_subprocess_exec('ls')
 # %%
 await asyncio.open_connection('example.com', 80)

@@ -14,6 +14,7 @@ mod packages;
 mod runtime_files;
 mod serve;
 mod sessions;
+mod snippets;
 
 #[path = "../support/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests in `capabilities`")]

@@ -203,6 +203,15 @@ fn forks_draw_other_random_numbers_and_names() {
 }
 
 #[test]
+fn threads_that_a_cell_started_run_before_it_ends() {
+    let mut session = Session::start([]);
+    let code = "import threading\nthreading.Thread(target=print, args=('threaded',)).start()\nprint('cell')";
+    assert_eq!(session.output(code), "cell\nthreaded\n");
+    let error = session.error("import queue\nqueue.Queue().get()");
+    assert!(error.starts_with("RuntimeError: this waits for something that cannot happen"), "{error}");
+}
+
+#[test]
 fn fork_is_independent_of_its_original() {
     let mut session = Session::start([]);
     session.run("x = [1]\nopen('f.txt', 'w').write('one')\ndef f(): return x");
