@@ -62,10 +62,12 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
     if last is None:
         execute(parts)
+        magics.end()
         display.show_figures()
         return {"kind": "value", "value": None, "text": None}
     parts.append(compiler.compile(ast.Expression(last), filename, "eval"))
     held = [execute(parts)]
+    magics.end()
     if not display.show(held[0]):
         display.show_figures()
     fields = value_json.render(held[0], request.get("max_value_bytes", MAX_VALUE_BYTES))

@@ -92,6 +92,12 @@ def run(command: object, out: TextIO | None = None, err: TextIO | None = None, *
     return status
 
 
+def is_pip(command: object, *, shell: bool) -> bool:
+    """Returns whether `run` would run a command line."""
+    commands = _commands(command, shell=shell)
+    return bool(commands) and None not in commands
+
+
 def _commands(command: object, *, shell: bool) -> list[list[str] | None]:
     """Returns the arguments for pip of each command in a command line; None for a command that is not pip."""
     try:

@@ -17,6 +17,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         for statement in cell.compiler.parse(magics.translate(code), filename, code).body:
             # "single" prints the argument of `sys.displayhook`: every expression's value that is not None.
             cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
+        magics.end()
         scheduler.run_started()
     except Exception as error:
         sys.last_exc = error  # For `pdb.pm()`.

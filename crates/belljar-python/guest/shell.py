@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from base64 import b64encode
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,7 @@ from IPython.core import page
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.error import StdinNotImplementedError
+from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magics.script import ScriptMagics
@@ -38,6 +39,7 @@ from . import (
     memory_reserve,
     scheduler,
     shell_commands,
+    tracebacks,
     value_json,
 )
 from .tracebacks import shorten
@@ -114,6 +116,8 @@ class Shell(InteractiveShell):
         error = sys.exc_info()[1]
         if isinstance(error, MemoryError):
             memory_reserve.release()
+        if error is not None:
+            tracebacks.add_advice(error)
         super().showtraceback(*args, **options)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
@@ -122,14 +126,15 @@ class Shell(InteractiveShell):
 
     def system(self, cmd: str) -> None:
         """Implements ``!cmd``."""
-        status = shell_commands.run(self.var_expand(cmd, depth=1), sys.stdout, sys.stderr)
-        self.user_ns["_exit_code"] = status
+        line = self.var_expand(cmd, depth=1)
+        self.user_ns["_exit_code"] = _or_usage_error(lambda: shell_commands.run(line, sys.stdout, sys.stderr))
 
     system_piped = system_raw = system
 
     def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """Implements ``x = !cmd``."""
-        text = shell_commands.output(self.var_expand(cmd, depth=depth + 1))
+        line = self.var_expand(cmd, depth=depth + 1)
+        text = _or_usage_error(lambda: shell_commands.output(line))
         return SList(text.splitlines()) if split else LSString(text)
 
     def set_next_input(self, text: str, replace: bool = False) -> None:
@@ -189,7 +194,16 @@ def install() -> None:
 def _run_script(magics: ScriptMagics, line: str, script: str) -> None:
     """Runs ``%%bash``, ``%%python`` and all other magics that pass a cell to a program."""
     program, _, _ = line.strip().partition(" ")
-    magics.shell.user_ns["_exit_code"] = shell_commands.run_script(program, script, sys.stdout, sys.stderr)
+    run = lambda: shell_commands.run_script(program, script, sys.stdout, sys.stderr)  # noqa: E731
+    magics.shell.user_ns["_exit_code"] = _or_usage_error(run)
+
+
+def _or_usage_error[T](run: Callable[[], T]) -> T:
+    """Runs commands. The error for those that require a process has no traceback."""
+    try:
+        return run()
+    except shell_commands.CommandError as error:
+        raise UsageError(str(error)) from None
 
 
 def warm_up(times: int) -> None:

@@ -1,7 +1,7 @@
-"""Command lines of cells (``!ls``, ``%%bash``): processes do not exist, but a few commands run inside this one.
+"""Programs that this process stands in for: processes do not exist, but a few programs are emulated.
 
-Supported: ``pip``, ``ls``, ``cat``, ``pwd`` and ``python`` with ``-c``, ``-m`` or a file. The error for other commands
-names the alternatives.
+There are ``pip``, ``ls``, ``cat``, ``cd``, ``echo``, ``pwd``, ``true``, ``false``, and ``python`` with ``-c``, ``-m``,
+a file, or a program on its standard input. The error for other programs names the alternatives.
 """
 
 import glob
@@ -16,33 +16,28 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any, TextIO
+from typing import TextIO
 
-from IPython.core.error import UsageError
-
-from . import pip
+from . import pip, scheduler
 
 _MAX_CAT_BYTES = 1 << 24
 """The maximum number of bytes of a file that ``cat`` reads."""
 
 
+class CommandError(Exception):
+    """A command that requires a process."""
+
+
 def run(line: str, out: TextIO, err: TextIO) -> int:
-    """Runs a command line and returns its exit status. Raises `UsageError` for commands that require a process."""
+    """Runs a command line and returns its exit status. Raises `CommandError` for commands that require a process."""
     status = pip.run(line, out, err, shell=True)
-    if status is not None:
-        return status
-    status = 0
-    for words in _commands(line):
-        status = _run_one(words, line, out, err)
-        if status:
-            break
-    return status
+    return run_parsed(parse(line), out, err) if status is None else status
 
 
 def run_script(program: str, script: str, out: TextIO, err: TextIO) -> int:
     """Runs a cell that is passed to a program (``%%bash``), and returns the exit status of its last line."""
     name = os.path.basename(program)
-    if _is_python(name):
+    if _is_python(program):
         return _python(["-c", script], out, err)
     if name not in ("bash", "sh"):
         raise _unsupported(f"%%{program}", f"`{program}` is a program")
@@ -60,14 +55,14 @@ def output(line: str) -> str:
     return out.getvalue()
 
 
-def _commands(line: str) -> list[list[str]]:
-    """Splits a line into the words of each command; ``&&`` and ``;`` separate commands."""
+def parse(line: str) -> list[list[str]]:
+    """Splits a line into the words of each command; ``&&`` and ``;`` separate commands. Raises `CommandError`."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split = True
     try:
         words = list(lexer)
     except ValueError as error:
-        raise UsageError(f"the command line cannot be read: {error}") from None
+        raise CommandError(f"the command line cannot be read: {error}") from None
     commands: list[list[str]] = [[]]
     for word in words:
         if word in ("&&", ";"):
@@ -76,27 +71,40 @@ def _commands(line: str) -> list[list[str]]:
             raise _unsupported(f"!{line.strip()}", f"`{word}` joins processes")
         else:
             commands[-1].append(word)
-    return [command for command in commands if command]
+    commands = [command for command in commands if command]
+    for command in commands:
+        if not is_known(command[0]):
+            raise _unsupported(f"!{line.strip()}", f"`{command[0]}` is a program")
+    return [command if _is_python(command[0]) else [command[0], *_expand(command[1:])] for command in commands]
 
 
-def _run_one(words: list[str], line: str, out: TextIO, err: TextIO) -> int:
-    name = os.path.basename(words[0])
-    if _is_python(name):
-        return _python(words[1:], out, err)
-    command = _COMMANDS.get(name)
-    if command is None:
-        raise _unsupported(f"!{line.strip()}", f"`{words[0]}` is a program")
-    return command(words[1:], out, err)
+def is_known(program: str) -> bool:
+    """Returns whether `run_parsed` can run a program."""
+    return os.path.basename(program) in _COMMANDS or _is_python(program)
 
 
-def _is_python(name: str) -> bool:
-    return re.fullmatch(r"python(3(\.\d+)?)?", name) is not None
+def run_parsed(commands: list[list[str]], out: TextIO, err: TextIO) -> int:
+    """Runs known programs one after the other until one fails. Returns the exit status of the last."""
+    status, directory = 0, os.getcwd()
+    try:
+        for words in commands:
+            run_one = _python if _is_python(words[0]) else _COMMANDS[os.path.basename(words[0])]
+            status = run_one(words[1:], out, err)
+            if status:
+                break
+    finally:
+        os.chdir(directory)
+    return status
 
 
-def _unsupported(what: str, why: str) -> UsageError:
-    return UsageError(
+def _is_python(program: str) -> bool:
+    return program == sys.executable or re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(program)) is not None
+
+
+def _unsupported(what: str, why: str) -> CommandError:
+    return CommandError(
         f"`{what}` cannot be done: {why}, and Python in WebAssembly cannot start processes. Here there are !pip, "
-        "!ls, !cat, !pwd and !python -c or -m; everything else needs the native backend (Linux). Python's own shutil, "
+        "!ls, !cat, !echo, !pwd and !python; everything else needs the native backend (Linux). Python's own shutil, "
         "pathlib, zipfile and tarfile stand in for many commands"
     )
 
@@ -134,16 +142,49 @@ def _pwd(arguments: list[str], out: TextIO, err: TextIO) -> int:
     return 0
 
 
+def _cd(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    """Changes the directory of the commands after it."""
+    del out
+    try:
+        os.chdir(arguments[0] if arguments else os.path.expanduser("~"))
+    except OSError as error:
+        print(f"cd: {arguments[0]}: {error.strerror}", file=err)
+        return 1
+    return 0
+
+
+def _echo(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    del err
+    end = "\n"
+    while arguments[:1] == ["-n"]:
+        arguments, end = arguments[1:], ""
+    print(*arguments, file=out, end=end)
+    return 0
+
+
+def _true(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    del arguments, out, err
+    return 0
+
+
+def _false(arguments: list[str], out: TextIO, err: TextIO) -> int:
+    del arguments, out, err
+    return 1
+
+
 def _cat(arguments: list[str], out: TextIO, err: TextIO) -> int:
     parsed = _parse_options("cat", arguments, "n", err)
     if parsed is None:
         return 1
     letters, paths = parsed
     status, number = 0, 0
-    for path in _expand(paths):
+    for path in paths or ["-"]:
         try:
-            with open(path, "rb") as file:
-                text = file.read(_MAX_CAT_BYTES).decode(errors="replace")
+            if path == "-":
+                text = sys.stdin.read(_MAX_CAT_BYTES)
+            else:
+                with open(path, "rb") as file:
+                    text = file.read(_MAX_CAT_BYTES).decode(errors="replace")
         except OSError as error:
             print(f"cat: {path}: {error.strerror}", file=err)
             status = 1
@@ -164,7 +205,7 @@ def _ls(arguments: list[str], out: TextIO, err: TextIO) -> int:
     letters, paths = parsed
     status = 0
     files, directories = [], []
-    for path in _expand(paths or ["."]):
+    for path in paths or ["."]:
         try:
             is_directory = stat.S_ISDIR(os.stat(path).st_mode)
         except OSError as error:
@@ -215,13 +256,23 @@ def _human_size(size: float) -> str:
     return f"{size:.1f}T"
 
 
-_COMMANDS: dict[str, Callable[[list[str], TextIO, TextIO], int]] = {"cat": _cat, "ls": _ls, "pwd": _pwd}
+_COMMANDS: dict[str, Callable[[list[str], TextIO, TextIO], int]] = {
+    "cat": _cat,
+    "cd": _cd,
+    "echo": _echo,
+    "false": _false,
+    "ls": _ls,
+    "pwd": _pwd,
+    "true": _true,
+}
 
 
 def _python(arguments: list[str], out: TextIO, err: TextIO) -> int:
     """Runs ``python -c CODE``, ``python -m MODULE`` or ``python FILE``, with arguments, in a separate namespace."""
-    while arguments and arguments[0] in ("-I", "-E", "-s", "-S", "-u", "-B", "-q"):
-        arguments = arguments[1:]
+    while arguments and (
+        arguments[0] in ("-I", "-E", "-s", "-S", "-u", "-B", "-q", "-O") or arguments[0][:2] in _VALUED
+    ):
+        arguments = arguments[2:] if arguments[0] in _VALUED else arguments[1:]
     if arguments[:1] in (["--version"], ["-V"]):
         print(f"Python {sys.version.split()[0]}", file=out)
         return 0
@@ -230,41 +281,71 @@ def _python(arguments: list[str], out: TextIO, err: TextIO) -> int:
         return 2
     if arguments[:1] == ["-c"]:
         code = arguments[1]
-        return _run_program(
-            ["-c", *arguments[2:]], lambda: exec(compile(code, "<string>", "exec"), _namespace()), out, err
-        )
+        return _run_program(["-c", *arguments[2:]], "", lambda: _execute(code, "<string>"), out, err)
     if arguments[:1] == ["-m"]:
         module = arguments[1]
         act = lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)  # noqa: E731
-        return _run_program(arguments[1:], act, out, err)
-    if arguments and not arguments[0].startswith("-"):
-        path = arguments[0]
-        return _run_program(arguments, lambda: runpy.run_path(path, run_name="__main__"), out, err)
-    raise UsageError("python runs here with -c CODE, -m MODULE or a file, and reads no standard input")
+        return _run_program(arguments[1:], os.getcwd(), act, out, err)
+    if not arguments or arguments[0] == "-":
+        return _run_program(["-", *arguments[1:]], "", lambda: _execute(sys.stdin.read(), "<stdin>"), out, err)
+    if arguments[0].startswith("-"):
+        print(f"unknown option {arguments[0]}", file=err)
+        return 2
+    path = arguments[0]
+    if not os.path.exists(path):
+        print(f"python: can't open file '{os.path.abspath(path)}': [Errno 2] No such file or directory", file=err)
+        return 2
+    directory = os.path.dirname(os.path.abspath(path))
+    return _run_program(arguments, directory, lambda: runpy.run_path(path, run_name="__main__"), out, err)
 
 
-def _namespace() -> dict[str, Any]:
-    return {"__name__": "__main__", "__builtins__": __builtins__}
+_VALUED = ("-W", "-X")
+"""Python's options with a value that have no effect here."""
 
 
-def _run_program(argv: list[str], act: Callable[[], object], out: TextIO, err: TextIO) -> int:
-    saved_argv, sys.argv = sys.argv, argv
+def _execute(code: str, filename: str) -> None:
+    module = type(sys)("__main__")
+    module.__dict__["__builtins__"] = __builtins__
+    saved, sys.modules["__main__"] = sys.modules["__main__"], module
+    try:
+        exec(compile(code, filename, "exec", dont_inherit=True), module.__dict__)
+    finally:
+        sys.modules["__main__"] = saved
+
+
+def _run_program(argv: list[str], directory: str, act: Callable[[], object], out: TextIO, err: TextIO) -> int:
+    """Runs a Python program with its own arguments, path and modules, and returns its exit status."""
+    saved_argv, saved_path, modules = sys.argv, sys.path[:], set(sys.modules)
+    sys.argv = argv
+    sys.path[:1] = [directory]
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            act()
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return (end.code or 0) & 0xFF
-        print(end.code, file=err)
-        return 1
-    except Exception as error:
-        # The first frames belong to this module and runpy.
-        own = os.path.dirname(__file__) + os.sep
-        frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_filename.startswith((own, "<frozen runpy>")):
-            frames = frames.tb_next
-        traceback.print_exception(error.with_traceback(frames), file=err)
-        return 1
+            try:
+                act()
+                scheduler.run_started()
+                return 0
+            except SystemExit as end:
+                if end.code is None or isinstance(end.code, int):
+                    return (end.code or 0) & 0xFF
+                print(end.code, file=err)
+                return 1
+            except Exception as error:
+                _print_error(error, err)
+                return 1
     finally:
         sys.argv = saved_argv
-    return 0
+        sys.path[:] = saved_path
+        # The files of the next program may be others, or have changed.
+        for name in set(sys.modules) - modules:
+            file = getattr(sys.modules[name], "__file__", None)
+            if isinstance(file, str) and not file.startswith("/lib/"):
+                del sys.modules[name]
+
+
+def _print_error(error: Exception, err: TextIO) -> None:
+    # The first frames belong to this module and runpy.
+    own = os.path.dirname(__file__) + os.sep
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith((own, "<frozen runpy>")):
+        frames = frames.tb_next
+    traceback.print_exception(error.with_traceback(frames), file=err)

@@ -10,6 +10,7 @@ from . import (
     display,
     event_loop,
     gc_freeze,
+    http_clients,
     immortals,
     import_patches,
     micropip,
@@ -21,6 +22,7 @@ from . import (
     source_cache,
     subprocess_shim,
     threads,
+    time_zones,
     tracebacks,
     unsupported,
 )
@@ -83,6 +85,8 @@ def prepare() -> None:
     threads.install()
     pools.install()
     processes.install()
+    http_clients.install()
+    time_zones.install()
     unsupported.install()
     subprocess_shim.install()
     # Programs import these as if they were installed.

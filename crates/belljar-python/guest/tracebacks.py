@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from . import source_cache, value_json
+from . import absent_modules, source_cache, value_json
 
 _OWN_FILES = os.path.dirname(__file__) + os.sep
 _MAX_REPETITIONS = 3
@@ -80,7 +80,7 @@ def release(errors: list[BaseException]) -> None:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    _add_missing_module_note(error)
+    add_advice(error)
     described, text = _describe(error)
     return {
         "kind": "error",
@@ -90,12 +90,19 @@ def _error(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _add_missing_module_note(error: BaseException) -> None:
-    if not _missing_modules or not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
+def add_advice(error: BaseException) -> None:
+    """Adds a note to errors whose message does not say what to do here."""
+    if isinstance(error, ModuleNotFoundError) and isinstance(error.name, str):
+        notes = [why for module, why in _missing_modules.items() if f"{module}.".startswith(f"{error.name}.")]
+        if (advice := absent_modules.advice(error.name)) is not None:
+            notes.append(advice)
+    elif type(error) is EOFError and error.args == ("EOF when reading a line",):
+        notes = ["There is no more standard input: set the value in the code instead of asking for it"]
+    else:
         return
-    for module, reason in _missing_modules.items():
-        if f"{module}.".startswith(f"{error.name}."):
-            error.add_note(reason)
+    for note in notes:
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
 
 
 def _exit(error: SystemExit) -> dict[str, Any]:

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 /// The package's modules: file name and source.
 const MODULES: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../guest/__init__.py")),
+    ("absent_modules.py", include_str!("../guest/absent_modules.py")),
     ("after_restore.py", include_str!("../guest/after_restore.py")),
     ("bytecode.py", include_str!("../guest/bytecode.py")),
     ("cell.py", include_str!("../guest/cell.py")),
@@ -16,6 +17,7 @@ const MODULES: &[(&str, &str)] = &[
     ("event_loop.py", include_str!("../guest/event_loop.py")),
     ("gc_freeze.py", include_str!("../guest/gc_freeze.py")),
     ("host.py", include_str!("../guest/host.py")),
+    ("http_clients.py", include_str!("../guest/http_clients.py")),
     ("immortals.py", include_str!("../guest/immortals.py")),
     ("import_patches.py", include_str!("../guest/import_patches.py")),
     ("interrupts.py", include_str!("../guest/interrupts.py")),
@@ -36,6 +38,7 @@ const MODULES: &[(&str, &str)] = &[
     ("streams.py", include_str!("../guest/streams.py")),
     ("subprocess_shim.py", include_str!("../guest/subprocess_shim.py")),
     ("threads.py", include_str!("../guest/threads.py")),
+    ("time_zones.py", include_str!("../guest/time_zones.py")),
     ("tracebacks.py", include_str!("../guest/tracebacks.py")),
     ("unsupported.py", include_str!("../guest/unsupported.py")),
     ("value_json.py", VALUE_JSON),

@@ -96,3 +96,8 @@ fn waits_that_never_end_are_errors() {
 fn pools_and_processes_do_their_work() {
     check("pools.py", 28);
 }
+
+#[test]
+fn programs_that_need_no_process_run() {
+    check("subprocesses.py", 21);
+}

@@ -152,7 +152,7 @@ fn installation_time_is_not_code_time() {
 #[test]
 fn other_processes_and_magics_are_refused_as_before() {
     let run = wheels()
-        .run(&[], "import subprocess\ntry:\n    subprocess.run(['ls'])\nexcept OSError as error:\n    print(error)");
+        .run(&[], "import subprocess\ntry:\n    subprocess.run(['git'])\nexcept OSError as error:\n    print(error)");
     assert!(run.stdout.contains("cannot start processes"), "{run:?}");
     for code in ["%timeit 1", "!ls", "x = '''\n%pip install alpha\n'''\n%who"] {
         let run = wheels().run(&[], code);
@@ -160,6 +160,24 @@ fn other_processes_and_magics_are_refused_as_before() {
     }
     let run = wheels().run(&[], "x = '''\n%pip install alpha\n'''\nprint(x)\n%pip list");
     assert!(run.stdout.starts_with("\n%pip install alpha\n\n"), "{run:?}");
+}
+
+#[test]
+fn magics_that_programs_begin_with_work() {
+    let code = "%%time\n%matplotlib inline\n%time x = 6\nif x:\n    %time print('in')\n%time x * 7";
+    let run = Belljar::new().args(["run", "-p", "-c", code]).run();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let times = run.stdout.lines().filter(|line| line.starts_with("Wall time: ")).count();
+    let others: Vec<&str> = run.stdout.lines().filter(|line| !line.starts_with("Wall time: ")).collect();
+    assert_eq!((times, others), (4, vec!["in", "42"]), "{run:?}");
+}
+
+#[test]
+fn time_zones_say_why_they_are_missing() {
+    let code = "import zoneinfo\nzoneinfo.ZoneInfo('Europe/Berlin')";
+    let run = Belljar::new().args(["run", "--no-install", "-c", code]).run();
+    let reason = "time zones are in the package tzdata, which is not installed (";
+    assert!(run.stderr.contains(reason) && run.stderr.contains("installing is disabled"), "{run:?}");
 }
 
 #[test]

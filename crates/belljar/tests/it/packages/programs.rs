@@ -31,13 +31,17 @@ macro_rules! programs {
 }
 
 programs! {
+    anthropic_imports
     compiled
     httpx_imports
+    joblib_and_tqdm
     metadata
     optional_imports
     plotly_figures
     pure_packages
     pydantic_models
+    requests_imports
     rich_tables
     sympy_integrals
+    time_zones
 }
