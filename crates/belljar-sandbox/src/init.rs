@@ -20,6 +20,7 @@ use crate::program::{self, Confinement, LandlockRules, StartedProgram};
 use crate::protocol::{Command, Report};
 use crate::rootfs::{self, StagedPaths};
 use crate::seccomp::Filters;
+use crate::socket_memory::SocketMeter;
 use crate::spec::{Folder, Spec};
 use crate::syscalls;
 
@@ -36,6 +37,7 @@ pub(crate) fn run(
     let step = |operation: &'static str| move |error: io::Error| StepFailure::new(Step::Init, operation, &error);
     syscalls::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong).map_err(step("prctl(PR_SET_PDEATHSIG)"))?;
     namespaces::configure_network_and_hostname()?;
+    let sockets = SocketMeter::new().map_err(step("opening a netlink socket"))?;
     let writable = rootfs::pivot_root(spec, staged)?;
     let access = LandlockAccess { readable: &[], writable: &writable, devices: &spec.devices };
     let ruleset = landlock::create_ruleset(IsolationLevel::Full, access)?;
@@ -56,7 +58,7 @@ pub(crate) fn run(
     }
     report_ready(channel, spec, &ruleset, started.as_ref(), &folders).map_err(step("sending a report to the host"))?;
     drop((ruleset, folders));
-    supervise(channel, spec, &children, started.as_ref()).map_err(step("supervising"))
+    supervise(channel, spec, &children, &sockets, started.as_ref()).map_err(step("supervising"))
 }
 
 fn memory_folders(spec: &Spec) -> impl Iterator<Item = &Folder> {
@@ -88,7 +90,14 @@ fn report_ready(
 }
 
 /// Reaps children, executes commands and enforces the memory limit, until the program or the host ends.
-fn supervise(channel: &Channel, spec: &Spec, children: &OwnedFd, started: Option<&StartedProgram>) -> io::Result<()> {
+fn supervise(
+    channel: &Channel,
+    spec: &Spec,
+    children: &OwnedFd,
+    sockets: &SocketMeter,
+    started: Option<&StartedProgram>,
+) -> io::Result<()> {
+    let proc = Path::new("/proc");
     let interval = if spec.limits.memory_bytes.is_some() { MEMORY_CHECK_INTERVAL } else { -1 };
     let mut memory_exceeded = false;
     loop {
@@ -121,7 +130,9 @@ fn supervise(channel: &Channel, spec: &Spec, children: &OwnedFd, started: Option
                 return Ok(());
             }
         }
-        if spec.limits.memory_bytes.is_some_and(|limit| memory_limit::is_exceeded(Path::new("/proc"), limit)) {
+        let is_exceeded =
+            |limit| sockets.exceeds_internet_limit(proc) || memory_limit::is_exceeded(proc, sockets, limit);
+        if spec.limits.memory_bytes.is_some_and(is_exceeded) {
             memory_exceeded = true;
             syscalls::kill_all();
             if started.is_none() {

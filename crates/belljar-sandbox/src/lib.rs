@@ -80,7 +80,7 @@
 //! | | 13. set the host name, bring the loopback interface up | `sethostname`, `ioctl(SIOCSIFFLAGS)` | `namespaces.rs` |
 //! | | 14. open the sources of all bind mounts | `open(O_PATH)` | `rootfs.rs` |
 //! | | 15. mount the root, `/usr`, `/etc`, `/dev`, `/tmp`, `/dev/shm` and the folders | `mount`, `mount_setattr` | `rootfs.rs` |
-//! | | 16. mount a new `/proc`; forbid nested user namespaces; hide the machine's part; make it read-only | `mount`, `write` to `max_user_namespaces`, `mount_setattr` | `rootfs.rs` |
+//! | | 16. mount a new `/proc`; forbid nested user namespaces; limit the buffers of sockets; hide the machine's part; make it read-only | `mount`, `write` to `max_user_namespaces`, `tcp_wmem` and others, `mount_setattr` | `rootfs.rs` |
 //! | | 17. enter the root, detach the host's; make the root read-only | `pivot_root`, `umount2(MNT_DETACH)`, `mount_setattr` | `rootfs.rs` |
 //! | | 18. create the Landlock ruleset | `landlock_create_ruleset`, `landlock_add_rule` | `landlock.rs` |
 //! | | 19. fork the program; drop capabilities; supervise | `signalfd`, `fork`, `capset` | `init.rs` |
@@ -91,7 +91,7 @@
 //! | | 24. Landlock | `landlock_restrict_self` | `landlock.rs` |
 //! | | 25. drop the bounding set, the ambient set and all capabilities | `prctl(PR_CAPBSET_DROP)`, `prctl(PR_CAP_AMBIENT)`, `capset` | `syscalls.rs` |
 //! | | 26. mark all descriptors but the standard streams to be closed on exec | `close_range(CLOSE_RANGE_CLOEXEC)` | `program.rs` |
-//! | | 27. install both system call filters | `seccomp(SECCOMP_SET_MODE_FILTER)` | `seccomp.rs` |
+//! | | 27. install the system call filters | `seccomp(SECCOMP_SET_MODE_FILTER)` | `seccomp.rs` |
 //! | | 28. execute the program | `execve` | `program.rs` |
 //!
 //! A step that fails is reported with its name, its system call and the system's error, and the launcher exits: no step
@@ -108,7 +108,7 @@
 //! | user namespace, no capabilities, no nested namespaces | `namespaces.rs`, `rootfs.rs` | everything that requires privileges |
 //! | process, network, IPC, UTS and cgroup namespaces | `namespaces.rs` | processes, network and names of the host |
 //! | read-only root in memory | `rootfs.rs` | files of the host, devices, kernel settings |
-//! | resource limits, measured memory, a control group if one is delegated | `program.rs`, `memory_limit.rs`, `control_group.rs` | the machine's memory, disk and processes |
+//! | resource limits, measured memory, a control group if one is delegated | `program.rs`, `memory_limit.rs`, `socket_memory.rs`, `control_group.rs` | the machine's memory, disk and processes |
 //! | Landlock | `landlock.rs` | files outside the writable folders; processes outside |
 //! | seccomp | `seccomp.rs` | most of the kernel |
 //!
@@ -138,6 +138,7 @@ mod protocol;
 mod rootfs;
 mod sandbox_handle;
 mod seccomp;
+mod socket_memory;
 mod spec;
 mod syscalls;
 

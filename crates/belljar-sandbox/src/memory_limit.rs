@@ -1,66 +1,164 @@
 //! The memory of all processes of a sandbox together.
 //!
 //! A resource limit of the kernel applies to one process, and a limit on a control group needs a delegated group. So
-//! the sandbox's first process measures the memory: first the sum of each process's private and shared pages, which is
-//! cheap and counts shared pages several times; only if that exceeds the limit, the exact sum of proportional shares
-//! (`Pss_Anon`, `Pss_Shmem`).
+//! the sandbox's first process measures the memory: first an upper bound, which is cheap and counts shared pages
+//! several times and pipes and sockets as full; only if that exceeds the limit, the sum of what they hold. Counted are
+//!
+//! - the private and shared pages of processes, and their page tables (`/proc/PID/status`, `smaps_rollup`);
+//! - pipes, each as full: their contents belong to no process;
+//! - the buffers of sockets ([`crate::socket_memory`]).
 
+use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
-/// The summed fields of `/proc/PID/status`.
-const STATUS_FIELDS: [&str; 2] = ["RssAnon:", "RssShmem:"];
+use crate::socket_memory::SocketMeter;
 
+/// The summed fields of `/proc/PID/status` that are resident pages.
+const PAGE_FIELDS: [&str; 2] = ["RssAnon:", "RssShmem:"];
+/// The field of `/proc/PID/status` with the size of the page tables. Mapping pages takes memory even if all of them are
+/// the page of zeros.
+const TABLES_FIELD: [&str; 1] = ["VmPTE:"];
 /// The summed fields of `/proc/PID/smaps_rollup`.
-const SMAPS_FIELDS: [&str; 2] = ["Pss_Anon:", "Pss_Shmem:"];
+const SHARE_FIELDS: [&str; 2] = ["Pss_Anon:", "Pss_Shmem:"];
+/// The number of pages of a pipe at most, since the code cannot enlarge pipes (`seccomp.rs`).
+const PIPE_PAGES: u64 = 16;
 
 /// Returns whether the processes in `proc`, a mount of procfs, use more than `limit` bytes.
-pub(crate) fn is_exceeded(proc: &Path, limit: u64) -> bool {
+pub(crate) fn is_exceeded(proc: &Path, sockets: &SocketMeter, limit: u64) -> bool {
     let Ok(entries) = fs::read_dir(proc) else { return false };
     let processes: Vec<_> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit)))
+        .filter_map(ProcessMemory::read)
         .collect();
-    let resident = |process: &Path| sum_fields(&process.join("status"), STATUS_FIELDS).unwrap_or(0);
-    let proportional =
-        |process: &Path| sum_fields(&process.join("smaps_rollup"), SMAPS_FIELDS).unwrap_or_else(|| resident(process));
-    processes.iter().map(|process| resident(process)).sum::<u64>() > limit
-        && processes.iter().map(|process| proportional(process)).sum::<u64>() > limit
+    let upper_bound = processes.iter().map(ProcessMemory::max_bytes).sum::<u64>();
+    if upper_bound.saturating_add(sockets.max_bytes(proc)) <= limit {
+        return false;
+    }
+    let mut pipes = HashSet::new();
+    let of_processes = processes.iter().map(|process| process.bytes(&mut pipes)).sum::<u64>();
+    of_processes.saturating_add(pipes.len() as u64 * pipe_bytes()).saturating_add(sockets.bytes(proc)) > limit
 }
 
-/// Returns the sum, in bytes, of the `fields` of a file with lines of the form `Name:  123 kB`; `None` if the file
-/// cannot be read.
-fn sum_fields(file: &Path, fields: [&str; 2]) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    let kibibytes = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).and_then(kibibytes).unwrap_or(0);
-    Some(fields.into_iter().map(field).sum::<u64>() << 10)
+fn pipe_bytes() -> u64 {
+    PIPE_PAGES * procfs::page_size()
+}
+
+/// The memory of a process, in bytes, according to its `status`.
+struct ProcessMemory {
+    /// Its folder in procfs.
+    folder: PathBuf,
+    resident: u64,
+    tables: u64,
+    /// The number of descriptors at most.
+    descriptors: u64,
+}
+
+impl ProcessMemory {
+    /// Reads the status of a process. Returns `None` if the process has ended.
+    fn read(folder: PathBuf) -> Option<Self> {
+        let status = fs::read_to_string(folder.join("status")).ok()?;
+        let descriptors = field(&status, "FDSize:");
+        let (resident, tables) = (sum_fields(&status, &PAGE_FIELDS), sum_fields(&status, &TABLES_FIELD));
+        Some(Self { folder, resident, tables, descriptors })
+    }
+
+    /// Returns the memory of the process if it shares nothing and all its descriptors are full pipes.
+    fn max_bytes(&self) -> u64 {
+        self.resident + self.tables + self.descriptors * pipe_bytes()
+    }
+
+    /// Returns the memory of the process by its share of shared pages, and adds its pipes to `pipes`. If the process
+    /// hides its pages or descriptors, they count as in [`Self::max_bytes`].
+    fn bytes(&self, pipes: &mut HashSet<(u64, u64)>) -> u64 {
+        let shares = fs::read_to_string(self.folder.join("smaps_rollup"));
+        let pages = shares.map_or(self.resident, |shares| sum_fields(&shares, &SHARE_FIELDS));
+        let Ok(descriptors) = fs::read_dir(self.folder.join("fd")) else {
+            return pages + self.tables + self.descriptors * pipe_bytes();
+        };
+        // Follows the link, without opening the pipe.
+        let files = descriptors.flatten().filter_map(|descriptor| fs::metadata(descriptor.path()).ok());
+        let fifos = files.filter(|file| file.file_type().is_fifo());
+        pipes.extend(fifos.map(|pipe| (pipe.dev(), pipe.ino())));
+        pages + self.tables
+    }
+}
+
+/// Returns the sum, in bytes, of fields of the form `Name:  123 kB`.
+fn sum_fields(text: &str, fields: &[&str]) -> u64 {
+    fields.iter().map(|name| field(text, name)).sum::<u64>() << 10
+}
+
+/// Returns the number in the line that begins with `name`; 0 without such a line.
+fn field(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value.and_then(|value| value.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Creates a folder like procfs, without sockets.
+    fn proc(processes: &[(&str, &str, Option<&str>)]) -> tempfile::TempDir {
+        let proc = tempfile::tempdir().unwrap();
+        for (process, status, smaps) in processes {
+            let path = proc.path().join(process);
+            fs::create_dir_all(path.join("fd")).unwrap();
+            fs::write(path.join("status"), status).unwrap();
+            if let Some(smaps) = smaps {
+                fs::write(path.join("smaps_rollup"), smaps).unwrap();
+            }
+        }
+        fs::create_dir(proc.path().join("self")).unwrap();
+        proc
+    }
+
+    fn exceeds(proc: &Path, kibibytes: u64) -> bool {
+        let sockets = SocketMeter::new().unwrap();
+        // The sockets of this process.
+        is_exceeded(proc, &sockets, (kibibytes << 10) + sockets.bytes(proc))
+    }
+
     #[test]
     fn shared_pages_of_two_processes_count_once() {
-        let folder = tempfile::tempdir().unwrap();
-        for process in ["7", "8"] {
-            let path = folder.path().join(process);
-            fs::create_dir(&path).unwrap();
-            fs::write(path.join("status"), "Name:\tx\nRssAnon:\t  600 kB\nRssFile:\t 900 kB\nRssShmem:\t 0 kB\n")
-                .unwrap();
-            fs::write(path.join("smaps_rollup"), "Rss: 1500 kB\nPss_Anon:  300 kB\nPss_Shmem:  0 kB\n").unwrap();
-        }
-        fs::create_dir(folder.path().join("self")).unwrap();
-        assert!(!is_exceeded(folder.path(), 1000 << 10));
-        assert!(is_exceeded(folder.path(), 500 << 10));
+        let status = "Name:\tx\nRssAnon:\t  60000 kB\nRssFile:\t 900 kB\nRssShmem:\t 0 kB\n";
+        let smaps = Some("Rss: 1500 kB\nPss_Anon:  30000 kB\nPss_Shmem:  0 kB\n");
+        let proc = proc(&[("7", status, smaps), ("8", status, smaps)]);
+        assert!(!exceeds(proc.path(), 100_000));
+        assert!(exceeds(proc.path(), 50_000));
     }
 
     #[test]
     fn unreadable_smaps_counts_all_resident_pages() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("7")).unwrap();
-        fs::write(folder.path().join("7/status"), "RssAnon:\t  600 kB\nRssShmem:\t 600 kB\n").unwrap();
-        assert!(is_exceeded(folder.path(), 1000 << 10));
+        let proc = proc(&[("7", "RssAnon:\t  60000 kB\nRssShmem:\t 60000 kB\n", None)]);
+        assert!(exceeds(proc.path(), 100_000));
+    }
+
+    #[test]
+    fn page_tables_count() {
+        let proc = proc(&[("7", "RssAnon:\t  60000 kB\nVmPTE:\t  60000 kB\n", Some("Pss_Anon: 60000 kB\n"))]);
+        assert!(exceeds(proc.path(), 100_000));
+        assert!(!exceeds(proc.path(), 130_000));
+    }
+
+    #[test]
+    fn pipes_count_once_and_as_full() {
+        let status = "FDSize:\t 1024\nRssAnon:\t 5000 kB\n";
+        let smaps = Some("Pss_Anon: 5000 kB\n");
+        let proc = proc(&[("7", status, smaps), ("8", status, smaps)]);
+        let kept: Vec<_> = (0..200).map(|_| std::io::pipe().unwrap()).collect();
+        for process in ["7", "8"] {
+            for (number, (reader, _)) in kept.iter().enumerate() {
+                let descriptor = std::os::fd::AsRawFd::as_raw_fd(reader);
+                let link = proc.path().join(process).join("fd").join(number.to_string());
+                std::os::unix::fs::symlink(format!("/proc/self/fd/{descriptor}"), link).unwrap();
+            }
+        }
+        let pipes = (200 * pipe_bytes()) >> 10;
+        assert!(exceeds(proc.path(), 5_000 + pipes));
+        assert!(!exceeds(proc.path(), 15_000 + pipes));
     }
 }

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Step, StepFailure};
+use crate::socket_memory;
 use crate::spec::{FolderSource, Spec};
 use crate::syscalls::{self, MountAttributes};
 
@@ -363,6 +364,11 @@ fn build_proc(root: &Path) -> Result<(), StepFailure> {
     // Nested namespaces would give the code capabilities again, even if only over its own objects.
     fs::write(folder.join("sys/user/max_user_namespaces"), "0")
         .map_err(|error| StepFailure::new(Step::NestedNamespaces, "setting user.max_user_namespaces to 0", &error))?;
+    for (name, value) in socket_memory::SETTINGS {
+        let path = folder.join("sys/net").join(name);
+        fs::write(&path, value)
+            .map_err(|error| StepFailure::new(Step::Proc, format!("setting net/{name} to {value}"), &error))?;
+    }
     for name in HIDDEN {
         let path = folder.join(name);
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };

@@ -1,9 +1,11 @@
-//! The system calls that the code may make: two seccomp filters.
+//! The system calls that the code may make: seccomp filters.
 //!
 //! The first filter allows the calls of a list. All others, including those of future kernels, fail with `ENOSYS`, upon
 //! which libraries fall back to older calls. That includes `clone3` and `io_uring`, whose arguments a filter cannot
-//! read. The second filter fails known but forbidden calls with `EPERM`, the usual error for a missing permission. A
-//! call of another architecture kills the process (`int 0x80`), and the numbers of x32 are not in the list.
+//! read. The second filter fails known but forbidden calls with `EPERM`, the usual error for a missing permission. The
+//! third ignores calls that succeed without an effect, and the fourth fails `sendfile` with the error upon which its
+//! callers copy. A call of another architecture kills the process (`int 0x80`), and the numbers of x32 are not in the
+//! list.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -26,14 +28,14 @@ const ARCHITECTURE: TargetArch = TargetArch::aarch64;
 /// The calls that interpreters, scientific libraries and shells make.
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
-    // Files by descriptor.
+    // Files by descriptor. `splice`, `tee` and `vmsplice` are not allowed: they put pages into pipes and sockets of which
+    // no counter has more than the used bytes.
     libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
     libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_close,
     libc::SYS_close_range, libc::SYS_lseek, libc::SYS_fstat, libc::SYS_fstatfs, libc::SYS_fsync,
     libc::SYS_fdatasync, libc::SYS_sync_file_range, libc::SYS_ftruncate, libc::SYS_fallocate, libc::SYS_fadvise64,
     libc::SYS_readahead, libc::SYS_flock, libc::SYS_fcntl, libc::SYS_ioctl, libc::SYS_dup, libc::SYS_dup3,
-    libc::SYS_pipe2, libc::SYS_sendfile, libc::SYS_splice, libc::SYS_tee, libc::SYS_vmsplice,
-    libc::SYS_copy_file_range, libc::SYS_getdents64, libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fchdir,
+    libc::SYS_pipe2, libc::SYS_sendfile, libc::SYS_copy_file_range, libc::SYS_getdents64, libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fchdir,
     libc::SYS_fgetxattr, libc::SYS_fsetxattr, libc::SYS_flistxattr, libc::SYS_fremovexattr,
     // Files by path. `openat2` is not allowed: it takes the mode of a new file by pointer, where a filter cannot read
     // it.
@@ -182,10 +184,20 @@ const FILE_METADATA_LEGACY: &[c_long] = &[];
 /// machine act as the sandbox's user.
 const SET_ID_BITS: [u32; 2] = [libc::S_ISUID, libc::S_ISGID];
 
-/// The two filters, as BPF programs.
+/// Options of sockets (`SOL_SOCKET`) that enlarge buffers. Setting them has no effect, as above the system's limits.
+const BUFFER_SIZES: [i32; 4] = [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
+
+/// Types of internet sockets that are refused: raw ones, and protocols that Python does not use.
+const REFUSED_SOCKET_TYPES: [i32; 5] =
+    [libc::SOCK_RAW, libc::SOCK_RDM, libc::SOCK_SEQPACKET, libc::SOCK_DCCP, SOCK_PACKET];
+
+/// `SOCK_PACKET` of `linux/net.h`.
+const SOCK_PACKET: i32 = 10;
+
+/// The filters, as BPF programs.
 pub(crate) struct Filters {
     /// The programs, in the order in which they are installed.
-    pub(crate) programs: [BpfProgram; 2],
+    pub(crate) programs: [BpfProgram; 4],
 }
 
 impl Filters {
@@ -210,13 +222,18 @@ impl Filters {
     fn new(level: IsolationLevel, owns_files: bool) -> Result<Self, StepFailure> {
         let allowed = bpf::encode_allow_list(allowed_calls(), libc::ENOSYS as u16)
             .ok_or_else(|| StepFailure::from_reason(Step::Seccomp, "the list of allowed calls has too many gaps"))?;
-        let refused = refusal_rules(level, owns_files).and_then(|rules| {
-            let eperm = SeccompAction::Errno(libc::EPERM as u32);
-            SeccompFilter::new(rules, SeccompAction::Allow, eperm, ARCHITECTURE)?.try_into()
-        });
-        let refused = refused.map_err(|error| StepFailure::from_reason(Step::Seccomp, error.to_string()))?;
+        let encode = |rules: Result<Rules, BackendError>, errno: i32| {
+            let action = SeccompAction::Errno(errno as u32);
+            let encoded = rules
+                .and_then(|rules| SeccompFilter::new(rules, SeccompAction::Allow, action, ARCHITECTURE)?.try_into());
+            encoded.map_err(|error| StepFailure::from_reason(Step::Seccomp, error.to_string()))
+        };
+        let refused = encode(refusal_rules(level, owns_files), libc::EPERM)?;
+        let ignored = encode(ignored_rules(), 0)?;
+        // It takes pages as `splice` does. After this error, which old kernels gave for files, callers read and write.
+        let replaced = encode(Ok(BTreeMap::from([(libc::SYS_sendfile, Vec::new())])), libc::ENOTSOCK)?;
         // The kernel applies the stricter result, and of two errors that of the filter installed last.
-        Ok(Self { programs: [allowed, refused] })
+        Ok(Self { programs: [allowed, refused, ignored, replaced] })
     }
 
     /// Installs the filters in this process. Its children inherit them.
@@ -238,10 +255,19 @@ pub(crate) fn allowed_calls() -> impl Iterator<Item = c_long> {
     ALLOWED.iter().chain(ALLOWED_LEGACY).copied()
 }
 
+/// The rules of a filter, by system call. An empty list matches any arguments.
+type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
+
+/// Returns the rules of the third filter. A call that matches one of them succeeds without an effect.
+fn ignored_rules() -> Result<Rules, BackendError> {
+    let is = |argument, value: u64| condition(argument, SeccompCmpOp::Eq, value);
+    let rule = |option: i32| all([is(1, libc::SOL_SOCKET as u64), is(2, option as u64)]);
+    Ok(BTreeMap::from([(libc::SYS_setsockopt, BUFFER_SIZES.map(rule).into_iter().collect::<Result<_, _>>()?)]))
+}
+
 /// Returns the rules of the second filter. A call that matches one of them fails with `EPERM`.
-fn refusal_rules(level: IsolationLevel, owns_files: bool) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
-    let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
-        REFUSED.iter().chain(REFUSED_LEGACY).map(|call| (*call, Vec::new())).collect();
+fn refusal_rules(level: IsolationLevel, owns_files: bool) -> Result<Rules, BackendError> {
+    let mut rules: Rules = REFUSED.iter().chain(REFUSED_LEGACY).map(|call| (*call, Vec::new())).collect();
     let has = |argument, bits: u64| condition(argument, SeccompCmpOp::MaskedEq(bits), bits);
     let is_not = |argument, value: u64| condition(argument, SeccompCmpOp::Ne, value);
     let is = |argument, value: u64| condition(argument, SeccompCmpOp::Eq, value);
@@ -253,9 +279,12 @@ fn refusal_rules(level: IsolationLevel, owns_files: bool) -> Result<BTreeMap<c_l
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
         rules.entry(libc::SYS_ioctl).or_default().push(all([is(1, request)])?);
     }
-    // Reading the personality, the default, and addresses that are not random (debuggers, some benchmarks).
-    let harmless = [0xffff_ffff, 0, libc::ADDR_NO_RANDOMIZE as u64];
+    // Reading the personality, and the default.
+    let harmless = [0xffff_ffff, 0];
     rules.entry(libc::SYS_personality).or_default().push(all(harmless.map(|value| is_not(0, value)))?);
+
+    // The memory limit counts pipes of the default size.
+    rules.entry(libc::SYS_fcntl).or_default().push(all([is(1, libc::F_SETPIPE_SZ as u64)])?);
 
     // The sandbox's first process has the same user. The code must not be able to starve it, or to set its limit on
     // descriptors. Without namespaces the same goes for all processes of the user: setting a limit can end a process.
@@ -290,8 +319,14 @@ fn refusal_rules(level: IsolationLevel, owns_files: bool) -> Result<BTreeMap<c_l
         IsolationLevel::Full => {
             let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
             socket.push(all(families.map(|family| is_not(0, family as u64)))?);
-            for family in [libc::AF_INET, libc::AF_INET6] {
-                socket.push(all([is(0, family as u64), kind(1, libc::SOCK_RAW)])?);
+            for family in [libc::AF_INET, libc::AF_INET6].map(|family| family as u64) {
+                for sort in REFUSED_SOCKET_TYPES {
+                    socket.push(all([is(0, family), kind(1, sort)])?);
+                }
+                // The memory of other protocols' sockets (MPTCP) is not measured.
+                let known = [0, libc::IPPROTO_TCP as u64, libc::IPPROTO_UDP as u64];
+                let [default, tcp, udp] = known.map(|protocol| is_not(2, protocol));
+                socket.push(all([is(0, family), default, tcp, udp])?);
             }
             // glibc reads routes (protocol 0); the other protocols of netlink expose much of the kernel.
             socket.push(all([is(0, libc::AF_NETLINK as u64), is_not(2, 0)])?);

@@ -83,9 +83,9 @@ impl FolderSource {
 /// The resource limits of the code. The sandbox sets no limit for a `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
-    /// Memory of all processes together, in bytes, without files in memory. The sandbox's first process measures it
-    /// four times a second, and kills all processes inside if they exceed it; the heap of each process is limited to it
-    /// by the kernel.
+    /// Memory of all processes together, with their pipes and sockets, in bytes, without files in memory. The sandbox's
+    /// first process measures it four times a second, and kills all processes inside if they exceed it; the heap of each
+    /// process is limited to it by the kernel.
     pub memory_bytes: Option<u64>,
     /// Address space of each process, in bytes. Libraries reserve much more than they use: `None` is recommended.
     pub address_bytes: Option<u64>,
@@ -113,7 +113,7 @@ impl Default for ResourceLimits {
             memory_bytes: Some(2048 * MEBIBYTE),
             address_bytes: None,
             processes: 256,
-            open_files: 1024,
+            open_files: 512,
             file_bytes: 1024 * MEBIBYTE,
             processor_seconds: None,
             processors: None,

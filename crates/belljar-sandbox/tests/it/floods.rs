@@ -73,6 +73,103 @@ while True:
     Ok(())
 }
 
+/// Runs code that fills buffers and then ends, in a sandbox with a limit of `memory_mebibytes`. The code itself is bounded:
+/// without the limit it would take about a hundred megabytes.
+fn exceeds_memory(code: &str, memory_mebibytes: u64) -> TestResult {
+    let code = format!("{FILL}\n{code}\nprint('filled', flush=True)\ntime.sleep(20)");
+    let memory_bytes = Some(memory_mebibytes * MEBIBYTE);
+    let mut running = run(&code, ResourceLimits { memory_bytes, ..ResourceLimits::default() })?;
+    let text = running.rest()?;
+    match running.sandbox.wait()? {
+        ExitStatus::MemoryLimitExceeded => Ok(()),
+        ended => Err(format!("{ended}: {text}").into()),
+    }
+}
+
+const FILL: &str = "import os, socket, sys, time
+kept = []
+def fill(sender):
+    sender.setblocking(False)
+    try:
+        while True: sender.send(bytes(16384))
+    except BlockingIOError: pass";
+
+pub(crate) fn unread_data_of_unix_sockets_counts_towards_the_memory_limit() -> TestResult {
+    let code = "for _ in range(240):
+    kept.append(socket.socketpair())
+    for end in kept[-1]: fill(end)";
+    exceeds_memory(code, 64)
+}
+
+pub(crate) fn unread_data_of_closed_sockets_counts_towards_the_memory_limit() -> TestResult {
+    let code = "for _ in range(480):
+    sender, receiver = socket.socketpair()
+    fill(sender)
+    sender.close()
+    kept.append(receiver)";
+    exceeds_memory(code, 64)?;
+    // Connections that are not accepted.
+    let code = "for name in range(4):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f'/tmp/{name}')
+    listener.listen(128)
+    kept.append(listener)
+    for _ in range(128):
+        sender = socket.socket(socket.AF_UNIX)
+        sender.connect(listener.getsockname())
+        fill(sender)
+        sender.close()";
+    exceeds_memory(code, 64)
+}
+
+pub(crate) fn sockets_on_their_way_count_towards_the_memory_limit() -> TestResult {
+    let code = "carrier, end = socket.socketpair()
+for _ in range(80):
+    ends = [end for _ in range(3) for end in socket.socketpair()]
+    for one in ends: fill(one)
+    socket.send_fds(carrier, [b'x'], [one.fileno() for one in ends])
+    for one in ends: one.close()";
+    exceeds_memory(code, 64)
+}
+
+pub(crate) fn unread_data_of_tcp_is_limited() -> TestResult {
+    // The limit of memory is not reached.
+    let code = "listener = socket.create_server(('127.0.0.1', 0), backlog=128)
+for _ in range(150):
+    client = socket.create_connection(listener.getsockname())
+    kept.extend([client, listener.accept()[0]])
+    for end in kept[-2:]: fill(end)";
+    exceeds_memory(code, 1024)
+}
+
+pub(crate) fn pipes_count_towards_the_memory_limit() -> TestResult {
+    let code = "for _ in range(3): os.fork()
+for _ in range(240):
+    kept.append(os.pipe())
+    os.write(kept[-1][1], bytes(8192))";
+    exceeds_memory(code, 80)
+}
+
+pub(crate) fn page_tables_count_towards_the_memory_limit() -> TestResult {
+    // Each page is the page of zeros, and each needs a table of its own.
+    let code = "import mmap
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000
+memory = mmap.mmap(-1, 30_000 << 21, flags=flags, prot=mmap.PROT_READ)
+for at in range(0, 30_000 << 21, 1 << 21): memory[at]";
+    exceeds_memory(code, 64)
+}
+
+pub(crate) fn many_sockets_without_data_are_no_excess() -> TestResult {
+    let code = "import socket
+kept = [socket.socketpair() for _ in range(200)]
+import time; time.sleep(1)
+print('kept')";
+    let memory_bytes = Some(128 * MEBIBYTE);
+    let mut running = run(code, ResourceLimits { memory_bytes, ..ResourceLimits::default() })?;
+    equal!(running.rest()?, "kept\n");
+    Ok(())
+}
+
 pub(crate) fn flood_of_output_waits_for_its_reader() -> TestResult {
     let mut running = run("import os\nwhile True: os.write(1, b'x' * 65536)", ResourceLimits::default())?;
     let mut taken = vec![0; 8 << 20];

@@ -338,6 +338,64 @@ def descriptors_are_flooded():
     raise Unexpected(f"{len(kept)} descriptors")
 
 
+@attack()
+def a_pipe_is_enlarged():
+    import fcntl
+
+    fcntl.fcntl(os.pipe()[1], 1031, 1 << 20)
+
+
+@holds
+def buffers_of_sockets_are_not_enlarged():
+    for end in [*socket.socketpair(), socket.socket(), socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)]:
+        # SO_SNDBUF, SO_RCVBUF, and their privileged forms
+        for option in [7, 8, 32, 33]:
+            kind = 7 if option in (7, 32) else 8
+            before = end.getsockopt(socket.SOL_SOCKET, kind)
+            end.setsockopt(socket.SOL_SOCKET, option, 1 << 30)
+            check(end.getsockopt(socket.SOL_SOCKET, kind) == before, f"option {option}")
+    server = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname())
+    check(client.getsockopt(socket.SOL_SOCKET, 7) <= 1 << 18, "the buffer of a connection is large")
+
+
+@attack()
+def pages_are_moved_into_a_pipe():
+    # splice
+    call(275, os.open("/usr/bin/env", os.O_RDONLY), 0, os.pipe()[1], 0, 4096, 0)
+
+
+@attack()
+def pages_of_memory_are_moved_into_a_pipe():
+    # vmsplice
+    data = ctypes.create_string_buffer(4096)
+    vector = ctypes.create_string_buffer(struct.pack("QQ", ctypes.addressof(data), 4096))
+    call(278, os.pipe()[1], vector, 1, 0)
+
+
+@attack(errno.ENOTSOCK)
+def pages_of_a_file_are_sent():
+    one, _other = socket.socketpair()
+    os.sendfile(one.fileno(), os.open("/usr/bin/env", os.O_RDONLY), 0, 1)
+
+
+@works
+def files_are_copied_and_sent():
+    import shutil
+
+    path = f"{HOME}/copied-{os.getpid()}"
+    with open(path, "wb") as file:
+        file.write(b"x" * 100_000)
+    shutil.copy(path, f"{path}-2")
+    check(os.path.getsize(f"{path}-2") == 100_000, "the copy differs")
+    shutil.copyfile(path, f"/tmp/{os.path.basename(path)}")
+    one, other = socket.socketpair()
+    with open(path, "rb") as file:
+        threading.Thread(target=lambda: (one.sendfile(file), one.close())).start()
+        check(sum(len(part) for part in iter(lambda: other.recv(65536), b"")) == 100_000, "it was not sent")
+    subprocess.run(["cp", path, f"{path}-3"], check=True)
+
+
 @attack(errno.ENOSPC, errno.EIO, errno.ENOENT, errno.EMFILE)
 def terminals_are_flooded():
     kept = [os.openpty() for _ in range(1000)]
@@ -719,6 +777,14 @@ def a_packet_socket_is_made():
 
 
 @holds
+def other_protocols_of_the_internet_are_refused():
+    # MPTCP, SCTP, UDP-Lite, DCCP, ping
+    for kind, protocol in [(1, 262), (1, 132), (5, 0), (2, 136), (6, 33), (2, 1), (10, 0)]:
+        for family in [socket.AF_INET, socket.AF_INET6]:
+            refused(lambda: call(41, family, kind, protocol))
+
+
+@holds
 def sockets_of_other_families_are_refused():
     # vsock, algorithms, CAN, Bluetooth, TIPC, XDP, RDS
     for family in [40, 38, 29, 31, 30, 44, 21]:
@@ -759,6 +825,18 @@ def an_address_is_added():
 
     request = struct.pack("16sH2s4s8s", b"lo:1", socket.AF_INET, b"", socket.inet_aton("10.9.8.7"), b"")
     fcntl.ioctl(socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0x8916, request)
+
+
+@holds
+def interfaces_and_routes_are_not_changed():
+    # RTM_NEWLINK, RTM_DELLINK, RTM_NEWADDR, RTM_NEWROUTE, for the loopback interface
+    for kind in [16, 17, 20, 24]:
+        netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+        body = struct.pack("BxHiII", socket.AF_UNSPEC, 0, 1, 0, 1)
+        netlink.send(struct.pack("IHHII", 16 + len(body), kind, 5, 1, 0) + body)
+        answer = netlink.recv(4096)
+        (answered, code) = struct.unpack_from("H", answer, 4)[0], struct.unpack_from("i", answer, 16)[0]
+        check((answered, code) == (2, -errno.EPERM), f"{kind}: {answered}, {code}")
 
 
 # --- Kernel interfaces -----------------------------------------------------------------------------------------------
@@ -940,6 +1018,11 @@ def system_v_objects_are_refused():
 @attack()
 def personality_makes_data_executable():
     call(135, 0x0400000)
+
+
+@attack()
+def addresses_are_made_predictable():
+    call(135, 0x0040000)
 
 
 @attack()
