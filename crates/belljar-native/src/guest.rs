@@ -14,6 +14,8 @@ const FILES: &[(&str, &str)] = &[
     ("belljar_kernel/__init__.py", include_str!("guest/belljar_kernel/__init__.py")),
     ("belljar_kernel/zygote.py", include_str!("guest/belljar_kernel/zygote.py")),
     ("belljar_kernel/kernel.py", include_str!("guest/belljar_kernel/kernel.py")),
+    ("belljar_kernel/event_loops.py", include_str!("guest/belljar_kernel/event_loops.py")),
+    ("belljar_kernel/no_network.py", include_str!("guest/belljar_kernel/no_network.py")),
     ("belljar_kernel/plotly_display.py", include_str!("guest/belljar_kernel/plotly_display.py")),
     ("belljar_kernel/pip.py", include_str!("guest/belljar_kernel/pip.py")),
     ("belljar_kernel/one_shot.py", include_str!("guest/belljar_kernel/one_shot.py")),

@@ -258,6 +258,7 @@ impl SandboxPaths {
             fonts: text(&config.fonts),
             color: config.color,
             network: config.policy != Policy::Weak,
+            host_network: config.policy == Policy::Unsandboxed,
             connection: serde_json::Value::Null,
         }
     }

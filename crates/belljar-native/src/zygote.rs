@@ -46,6 +46,8 @@ pub(crate) struct KernelLaunchConfig {
     pub(crate) color: bool,
     /// Set if the kernel can open network sockets: it has a network namespace of its own, or no sandbox.
     pub(crate) network: bool,
+    /// Set if these are sockets of the host's network: the kernel has no sandbox.
+    pub(crate) host_network: bool,
     /// The content of ipykernel's connection file.
     pub(crate) connection: Value,
 }

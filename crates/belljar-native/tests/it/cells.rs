@@ -1,10 +1,13 @@
 //! Tests of cells: their output, errors and input requests.
 
+use std::time::Duration;
+
 use belljar_core::kernel::InputError;
 use belljar_core::{CellStatus, Output, Stream};
+use belljar_sandbox::Policy;
 use belljar_testing::Trial;
 
-use crate::trials::harness::{Session, in_each, text_of};
+use crate::trials::harness::{Session, in_each, in_policies, text_of};
 
 pub(crate) fn trials() -> Vec<Trial> {
     [
@@ -15,6 +18,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         in_each("displays_are_updated_and_cleared", displays_are_updated_and_cleared),
         in_each("input_is_answered_or_refused_with_a_reason", input_requests),
         in_each("magics_commands_and_await_work", magics_commands_and_await_work),
+        in_each("loops_of_asyncio_run_in_cells", loops_of_asyncio_run),
+        in_each("interrupted_loop_leaves_the_kernel_usable", interrupted_loop),
+        in_policies(&[Policy::Full, Policy::Weak], "errors_name_the_missing_network", &[], missing_network),
         in_each("exit_does_not_end_the_session", exit_does_not_end_the_session),
         in_each("modules_in_the_session_directory_are_importable", modules_in_the_session_directory_are_importable),
         in_each("comms_are_ignored", comms_are_ignored),
@@ -109,6 +115,98 @@ fn magics_commands_and_await_work(session: &mut Session) {
         session.text("import subprocess\nsubprocess.run(['echo', 'x'], capture_output=True, text=True).stdout"),
         "'x\\n'"
     );
+}
+
+fn loops_of_asyncio_run(session: &mut Session) {
+    session.text("import asyncio, sys\nasync def f(value=1):\n    await asyncio.sleep(0.001)\n    return value");
+    for (code, expected) in [
+        ("asyncio.run(f(5))", "5"),
+        ("await f(6)", "6"),
+        ("asyncio.run(asyncio.wait_for(f(7), 60))", "7"),
+        ("asyncio.get_event_loop().run_until_complete(asyncio.gather(*[f(n) for n in range(3)]))", "[0, 1, 2]"),
+        // The tasks belong to the loop that runs the cell.
+        (
+            "loop = asyncio.get_event_loop()\ntasks = [loop.create_task(f(n)) for n in range(3)]\n\
+             results = loop.run_until_complete(asyncio.gather(*tasks))\nloop.close()\nresults",
+            "[0, 1, 2]",
+        ),
+        (
+            "loop = asyncio.new_event_loop()\nasyncio.set_event_loop(loop)\nresult = loop.run_until_complete(f(8))\n\
+             loop.close()\nresult",
+            "8",
+        ),
+        ("asyncio.Runner().run(f(9)) if sys.version_info >= (3, 11) else 9", "9"),
+        ("first = await f(1); second = asyncio.run(f(2)); (first, second, await f(3))", "(1, 2, 3)"),
+        ("async def main(): return await asyncio.to_thread(lambda: 10)\nasyncio.run(main())", "10"),
+        (
+            "async def main():\n    pipe = asyncio.subprocess.PIPE\n    \
+             process = await asyncio.create_subprocess_exec('echo', 'x', stdout=pipe)\n    \
+             return (await process.communicate())[0]\nasyncio.run(main())",
+            "b'x\\n'",
+        ),
+        (
+            "import threading\nresults = []\nthread = threading.Thread(target=lambda: results.append(asyncio.run(f(11))))\n\
+          thread.start(); thread.join()\nresults",
+            "[11]",
+        ),
+        // Jupyter's way: the task goes on between the cells.
+        ("task = asyncio.create_task(f(12))\nNone", ""),
+        ("await task", "12"),
+        ("import gc\ngc.collect()\n'no warnings'", "'no warnings'"),
+    ] {
+        assert_eq!(session.text(code), expected, "{code}");
+    }
+    assert_eq!(session.error("async def fail(): 1 / 0\nasyncio.run(fail())"), "ZeroDivisionError: division by zero");
+    // Inside a loop of the program, as in any Python.
+    let nested = "async def main():\n    inner = f()\n    try: asyncio.run(inner)\n    finally: inner.close()\nasyncio.run(main())";
+    assert!(
+        session.error(nested).starts_with("RuntimeError: asyncio.run() cannot be called from a running event loop")
+    );
+}
+
+fn interrupted_loop(session: &mut Session) {
+    session.text("import asyncio");
+    for code in ["asyncio.run(asyncio.sleep(100))", "asyncio.get_event_loop().run_until_complete(asyncio.sleep(100))"] {
+        let executed = session.run_within(code, Some(Duration::from_secs(1)));
+        assert!(matches!(executed.status, CellStatus::TimedOut { .. }), "{code}: {executed:?}");
+        assert_eq!(session.text("asyncio.run(asyncio.sleep(0, 'alive'))"), "'alive'");
+    }
+}
+
+fn missing_network(session: &mut Session) {
+    session.text("import asyncio, http.client, socket, urllib.request");
+    for (code, expected) in [
+        (
+            "socket.getaddrinfo('example.org', 443)",
+            "gaierror: [Errno -2] this sandbox has no network access (cannot look up example.org)",
+        ),
+        ("socket.gethostbyname('example.org')", "gaierror: [Errno -2] this sandbox has no network access"),
+        ("socket.create_connection(('192.0.2.1', 80), 2)", "this sandbox has no network access"),
+        ("await asyncio.open_connection('example.org', 80)", "gaierror: [Errno -2] this sandbox has no network access"),
+        (
+            "urllib.request.urlopen('https://example.org')",
+            "URLError: <urlopen error [Errno -2] this sandbox has no network access",
+        ),
+    ] {
+        let executed = session.run(code);
+        let CellStatus::Error(error) = &executed.status else { panic!("{code}: {executed:?}") };
+        assert!(error.to_string().contains(expected), "{code}: {error}");
+        let traceback = error.traceback.join("\n");
+        assert!(traceback.len() < 600, "{code}: {traceback}");
+        assert!(traceback.contains("Cell In[") && traceback.contains(code), "{code}: {traceback}");
+    }
+    // Libraries hide the cause in a chain of exceptions.
+    let chained =
+        "try:\n    urllib.request.urlopen('https://example.org')\nexcept OSError:\n    raise RuntimeError('failed')";
+    let executed = session.run(chained);
+    let CellStatus::Error(error) = &executed.status else { panic!("{executed:?}") };
+    let last = error.traceback.last().unwrap();
+    assert!(last.starts_with("Caused by ") && last.contains("this sandbox has no network access"), "{error:?}");
+    // Other errors have the usual traceback.
+    assert!(session.error("socket.getaddrinfo('localhost', 'no-such-service')").starts_with("gaierror: [Errno -8]"));
+    let executed = session.run("try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise ValueError('x')");
+    let CellStatus::Error(error) = &executed.status else { panic!("{executed:?}") };
+    assert!(error.traceback.join("\n").contains("During handling of the above exception"), "{error:?}");
 }
 
 fn exit_does_not_end_the_session(session: &mut Session) {

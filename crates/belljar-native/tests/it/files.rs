@@ -9,6 +9,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     [
         in_each("files_are_shared_with_the_host", files_are_shared_with_the_host),
         in_each("guest_links_are_not_followed", guest_links),
+        in_each("files_swapped_for_links_are_not_followed", swapped_files),
         in_each("session_disk_quota_is_enforced", disk_quota),
     ]
     .into_iter()
@@ -46,6 +47,37 @@ fn guest_links(session: &mut Session) {
     }
     let listed: Vec<String> = session.kernel.files().into_iter().map(|file| file.path).collect();
     assert_eq!(listed, ["plain"]);
+}
+
+/// The guest replaces files and directories by links while the host reads, writes and lists them.
+fn swapped_files(session: &mut Session) {
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("secret");
+    std::fs::write(&secret, "secret").unwrap();
+    let code = format!(
+        "import os, threading\nos.mkdir('d'); open('d/secret', 'w').write('mine'); open('f', 'w').write('mine')\n\
+         def swap():\n    while True:\n        \
+         os.symlink({secret:?}, 't'); os.rename('t', 'f'); open('t', 'w').write('mine'); os.rename('t', 'f')\n        \
+         os.rename('d', 'x'); os.symlink({:?}, 'd'); os.unlink('d'); os.rename('x', 'd')\n\
+         threading.Thread(target=swap, daemon=True).start()",
+        outside.path()
+    );
+    session.text(&code);
+    let mut reads = 0;
+    for _ in 0..2000 {
+        for path in ["f", "d/secret"] {
+            if let Ok(bytes) = session.kernel.read(path, Range::default()) {
+                assert!(bytes != b"secret", "{path} was read through a link");
+                reads += 1;
+            }
+            let _ = session.kernel.write(path, b"mine");
+        }
+    }
+    for file in session.kernel.files() {
+        assert!(["f", "t", "d/secret", "x/secret"].contains(&file.path.as_str()), "{}", file.path);
+    }
+    assert!(reads > 0);
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "secret");
 }
 
 fn disk_quota(session: &mut Session) {

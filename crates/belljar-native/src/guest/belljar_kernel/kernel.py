@@ -25,7 +25,7 @@ from IPython.core.error import StdinNotImplementedError  # noqa: E402
 from traitlets import Type  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from . import pip, plotly_display  # noqa: E402
+from . import event_loops, no_network, pip, plotly_display  # noqa: E402
 
 _REFUSED = "\x15"
 """The prefix of an input reply that is the reason for a missing answer. It cannot be typed."""
@@ -64,6 +64,13 @@ class Shell(ZMQInteractiveShell):
         """Explains that the session goes on. ``exit`` and ``quit`` call this."""
         print("exit() does not end the session: its variables are kept.", file=sys.stderr)
 
+    def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
+        # A private method, but the only place that has both the exception and the text that is sent.
+        short = None
+        with contextlib.suppress(Exception):  # The exception's own methods may fail, or IPython may be an old one.
+            short = no_network.short_traceback(self, evalue)
+        super()._showtraceback(etype, evalue, short or stb)
+
 
 class Kernel(IPythonKernel):
     """ipykernel's kernel, whose ``input()`` raises the host's reason for a missing answer."""
@@ -92,6 +99,8 @@ def serve(launch: dict[str, Any]) -> NoReturn:
         os.environ.update(launch["environment"])
         os.chdir(launch["directory"])
         _reset_inherited_state(launch)
+        if not launch["host_network"]:
+            no_network.install()
         if not launch["network"]:
             _disable_iopub_pipe()
             _precreate_startup_readme()
@@ -169,7 +178,7 @@ def _connection_file(launch: dict[str, Any]) -> str:
 
 
 def _configure_shell(shell: ZMQInteractiveShell) -> None:
-    """Attaches the display of figures and the magic ``%pip`` to the shell.
+    """Attaches the display of figures, the magic ``%pip`` and nested event loops to the shell.
 
     matplotlib's figures become images through the backend that ``MPLBACKEND`` names. That module attaches itself to the
     shell when it is imported (``_enable_matplotlib_integration``). The zygote imported it before there was a shell, and
@@ -180,6 +189,8 @@ def _configure_shell(shell: ZMQInteractiveShell) -> None:
     if inline is not None:
         inline._enable_matplotlib_integration()
     plotly_display.install(shell)
+    event_loops.install()
+    shell.events.register("pre_execute", event_loops.adopt_running_loop)
     shell.register_magic_function(_pip, "line", "pip")
 
 
