@@ -68,6 +68,11 @@ pub trait Backend: Send + Sync {
     /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
     fn restore(&self, snapshot: &KernelSnapshot, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
 
+    /// Returns whether [`Kernel::fork`] works. The tool for it is offered only then.
+    fn supports_fork(&self) -> bool {
+        true
+    }
+
     /// Returns the files in a snapshot, as paths and contents, whether or not it can be restored.
     fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)>;
 

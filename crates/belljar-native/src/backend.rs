@@ -306,6 +306,10 @@ impl Backend for NativeBackend {
         Ok(Box::new(NativeKernel::new(self.state.starter.clone(), connection, sandbox)))
     }
 
+    fn supports_fork(&self) -> bool {
+        false
+    }
+
     fn restore(&self, _: &KernelSnapshot, _: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
         let reason = "it was saved by the WebAssembly sandbox, and this server runs native kernels";
         Err(KernelError::IncompatibleSnapshot(reason.into()))

@@ -108,6 +108,11 @@ impl Sessions {
         self.shared.services.backend.limits()
     }
 
+    /// Returns whether sessions can be forked.
+    pub fn supports_fork(&self) -> bool {
+        self.shared.services.backend.supports_fork()
+    }
+
     /// Returns the number of active sessions, and of all sessions.
     pub fn count(&self) -> (usize, usize) {
         let table = self.shared.table.lock();

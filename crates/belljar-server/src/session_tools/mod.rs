@@ -103,7 +103,8 @@ impl SessionTools {
     }
 
     pub(crate) fn tools(&self) -> Vec<Tool> {
-        tools::all()
+        let is_supported = |tool: &Tool| tool.name != tools::FORK || self.sessions.supports_fork();
+        tools::all().into_iter().filter(is_supported).collect()
     }
 
     /// Calls a tool. An error names the invalid argument.
