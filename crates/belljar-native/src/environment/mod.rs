@@ -27,10 +27,25 @@ use sha2::{Digest, Sha256};
 
 use tool::{EnvTool, last_lines};
 
-/// The default packages: the kernel, packages for plots and tables, and `nbformat`, without which plotly does not show
-/// its figures.
-pub const PACKAGES: [&str; 9] =
-    ["ipykernel", "numpy", "pandas", "matplotlib", "seaborn", "plotly", "kaleido", "sympy", "nbformat"];
+/// The default packages: the kernel, packages for data analysis, and `nbformat`, without which plotly does not show its
+/// figures. pandas reads and writes spreadsheets with `openpyxl`, HTML with `lxml`, and Markdown with `tabulate`.
+pub const PACKAGES: [&str; 15] = [
+    "ipykernel",
+    "numpy",
+    "pandas",
+    "matplotlib",
+    "seaborn",
+    "plotly",
+    "kaleido",
+    "sympy",
+    "nbformat",
+    "scipy",
+    "scikit-learn",
+    "requests",
+    "openpyxl",
+    "lxml",
+    "tabulate",
+];
 
 const CURRENT: &str = "environment.json";
 const MARKER: &str = "belljar.json";

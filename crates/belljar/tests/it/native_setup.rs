@@ -101,7 +101,11 @@ fn the_usual_packages_work_together() {
     let machine = Machine::with_uv();
     let made = machine.native(&["setup"]);
     assert_eq!(made.status, Some(0), "{made:?}");
-    assert!(imports(&machine.current(), "numpy, pandas, matplotlib, seaborn, plotly, kaleido, sympy, nbformat"));
+    assert!(imports(
+        &machine.current(),
+        "numpy, pandas, matplotlib, seaborn, plotly, kaleido, sympy, nbformat, scipy, sklearn, requests, openpyxl, lxml, \
+         tabulate"
+    ));
 }
 
 #[test]
