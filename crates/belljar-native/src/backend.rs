@@ -1,6 +1,7 @@
 //! The backend of native kernels. A prestarted kernel is available at once; a kernel that is forked from a zygote with
 //! its imports done takes a moment; until neither exists, kernels start from nothing.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -21,7 +22,7 @@ use crate::kernel_connection::KernelConnection;
 use crate::kernel_starter::KernelStarter;
 use crate::one_shot;
 use crate::pip_installer::{PackagePolicy, PipInstaller};
-use crate::session_sandbox::{NativeConfig, SessionSandbox, allocate_uid, set_mode};
+use crate::session_sandbox::{NativeConfig, SessionSandbox, allocate_uid, python_prefixes, set_mode};
 use crate::start_error::StartError;
 
 /// The time after the start of a session at which the next kernel is prestarted, so that the session's first cell has
@@ -154,6 +155,9 @@ impl NativeBackend {
         if policy != Policy::Unsandboxed {
             Self::probe_sandbox().and_then(|result| result.check(policy))?;
         }
+        if policy == Policy::Weak && rustix::process::geteuid().is_root() {
+            check_reachable(&python)?;
+        }
         sandbox::check_devices(&devices)?;
         let root = tempfile::Builder::new().prefix("belljar-").tempdir()?;
         set_mode(root.path(), 0o711)?;
@@ -212,6 +216,19 @@ impl NativeBackend {
         }
         Ok(())
     }
+}
+
+/// Checks that all users can reach a Python, the Python that it was created from, and their packages.
+fn check_reachable(python: &Path) -> Result<(), StartError> {
+    let mut paths = python_prefixes(python)?;
+    paths.extend([python.to_owned(), python.canonicalize()?]);
+    for directory in paths.iter().flat_map(|path| path.ancestors().filter(|ancestor| ancestor.is_dir())) {
+        if directory.metadata()?.permissions().mode() & 0o001 == 0 {
+            let (python, directory) = (python.to_owned(), directory.to_owned());
+            return Err(StartError::UnreachableEnvironment { python, directory });
+        }
+    }
+    Ok(())
 }
 
 impl BackendState {

@@ -325,7 +325,7 @@ fn config_as_stdin(config: &KernelLaunchConfig) -> std::io::Result<OwnedFd> {
 }
 
 /// Asks a Python for the directories of itself and its packages.
-fn python_prefixes(python: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(crate) fn python_prefixes(python: &Path) -> std::io::Result<Vec<PathBuf>> {
     let script = "import sys; print(sys.prefix); print(sys.base_prefix); print(sys.exec_prefix)";
     let output = std::process::Command::new(python).args(["-I", "-c", script]).env_clear().output()?;
     let mut prefixes: Vec<PathBuf> = String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect();

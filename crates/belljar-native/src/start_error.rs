@@ -12,6 +12,15 @@ pub enum StartError {
     /// The Python of the environment does not exist.
     #[error("there is no Python at {}", .0.display())]
     MissingPython(PathBuf),
+    /// The users that sessions run as, if this process is root, cannot enter a directory of the environment. Only the
+    /// full sandbox shows it to them.
+    #[error("{} cannot run weak kernels: only root, or its owner, may enter {}", python.display(), directory.display())]
+    UnreachableEnvironment {
+        /// The environment's Python.
+        python: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+    },
     /// The zygote did not start or did not fork the kernel.
     #[error(transparent)]
     Zygote(Arc<ZygoteError>),

@@ -187,6 +187,12 @@ impl Hint for belljar_native::StartError {
                 Self::MissingPython(_) => {
                     Some("create an environment with `belljar native setup`, or name one with --venv".into())
                 }
+                Self::UnreachableEnvironment { .. } => Some(
+                    "create an environment that all users can reach, from a Python that they can reach: `belljar native \
+                     setup --native-dir /opt/belljar --python /usr/bin/python3`, and start the server with --native-dir \
+                     /opt/belljar; or use --sandbox native, or an ordinary user"
+                        .into(),
+                ),
                 Self::Zygote(error) if matches!(**error, belljar_native::ZygoteError::MissingModule { .. }) => {
                     Some("`belljar native setup` creates an environment that has the module".into())
                 }
