@@ -37,8 +37,8 @@ pub const DEFAULT_PACKAGE_BYTES: u64 = 4 << 30;
 pub struct NativeOptions {
     /// The Python of an environment with ipykernel: `bin/python` of a virtual environment.
     pub python: PathBuf,
-    /// The version of that Python, such as `3.13.1`, for which [`Backend::run_once`] determines the packages that code
-    /// needs. Empty if only sessions are used.
+    /// The version of that Python, such as `3.13.1`, for which the packages are determined that code imports. If it is
+    /// empty, imports install nothing, and [`Backend::run_once`] is not supported.
     pub python_version: String,
     /// The limits of each session.
     pub limits: Limits,
@@ -133,7 +133,6 @@ struct BackendState {
     /// Set when kernels need not be prestarted any more.
     is_closing: AtomicBool,
     starter: Arc<KernelStarter>,
-    python_version: String,
     /// The number of kernels to prestart.
     prestart: usize,
 }
@@ -178,6 +177,7 @@ impl NativeBackend {
             code,
             fonts,
             python,
+            python_version: Some(python_version).filter(|version| !version.is_empty()),
             policy,
             limits,
             color,
@@ -191,7 +191,6 @@ impl NativeBackend {
             prestart_lock: Arc::default(),
             is_closing: AtomicBool::new(false),
             starter: Arc::new(KernelStarter::new(config, modules)),
-            python_version,
             prestart,
         });
         Ok(Self { _shutdown: Arc::new(ShutdownGuard { state: state.clone() }), state })
@@ -215,6 +214,22 @@ impl NativeBackend {
             BackendState::prestart_kernels(self.state.clone());
         }
         Ok(())
+    }
+
+    /// Takes a prestarted kernel, or starts one.
+    fn start_native(&self, progress: &dyn Progress) -> Result<NativeKernel, KernelError> {
+        let (connection, sandbox) = match self.state.take_prestarted() {
+            Some(prestarted) => prestarted,
+            None => {
+                let step = progress.start(ProgressStep::indeterminate("starting a kernel"));
+                let started = self.state.starter.start_session().map_err(|error| KernelError::Start(error.into()))?;
+                step.finish();
+                started
+            }
+        };
+        // Only now, since imports would compete with this start for the processors.
+        schedule_prestart(&self.state);
+        Ok(NativeKernel::new(self.state.starter.clone(), connection, sandbox))
     }
 }
 
@@ -299,28 +314,15 @@ impl Backend for NativeBackend {
         observer: Arc<dyn CellObserver>,
         cancellation: &CallCancellation,
     ) -> Result<CompletedRun, KernelError> {
-        let version = &self.state.python_version;
-        if version.is_empty() {
+        let Some(version) = &self.state.starter.config().python_version else {
             return Err(KernelError::Unsupported("the version of the kernels' Python is not known"));
-        }
-        let mut kernel = self.start(&*observer)?;
-        let hint = self.state.starter.config().install_hint.as_deref();
-        one_shot::run(&mut *kernel, version, *self.limits(), request, observer, cancellation, hint)
+        };
+        let mut kernel = self.start_native(&*observer)?;
+        one_shot::run(&mut kernel, version, *self.limits(), request, observer, cancellation)
     }
 
     fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
-        let (connection, sandbox) = match self.state.take_prestarted() {
-            Some(prestarted) => prestarted,
-            None => {
-                let step = progress.start(ProgressStep::indeterminate("starting a kernel"));
-                let started = self.state.starter.start_session().map_err(|error| KernelError::Start(error.into()))?;
-                step.finish();
-                started
-            }
-        };
-        // Only now, since imports would compete with this start for the processors.
-        schedule_prestart(&self.state);
-        Ok(Box::new(NativeKernel::new(self.state.starter.clone(), connection, sandbox)))
+        Ok(Box::new(self.start_native(progress)?))
     }
 
     fn supports_fork(&self) -> bool {

@@ -16,7 +16,7 @@ use belljar_core::kernel::CellObserver;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::pip_installer::{InstallError, PipInstaller};
+use crate::pip_installer::{InstallError, InstalledPackages, PipInstaller};
 use crate::pip_requirement::PipRequirement;
 use crate::site_packages::SitePackages;
 
@@ -134,7 +134,8 @@ impl InstallBroker {
         self.job = spawned.ok().map(|thread| InstallJob { thread, received_at });
     }
 
-    /// Installs packages that the host itself requests for this session, until `is_cancelled` returns `true`.
+    /// Installs packages that the host itself requests for this session, until `is_cancelled` returns `true` or
+    /// `deadline`.
     ///
     /// # Errors
     /// See [`InstallError`].
@@ -143,10 +144,11 @@ impl InstallBroker {
         packages: &[String],
         progress: &dyn Progress,
         is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<(), InstallError> {
+        deadline: Instant,
+    ) -> Result<InstalledPackages, InstallError> {
         let requirements = PipRequirement::parse_all(packages)?;
         let installer = self.installer.as_ref().ok_or(InstallError::Disabled)?;
-        installer.install(&requirements, &self.site, progress, is_cancelled).map(drop)
+        installer.install(&requirements, &self.site, progress, is_cancelled, deadline)
     }
 
     /// Cancels the installation that is being served.
@@ -182,7 +184,9 @@ fn serve(
     let request: Request = serde_json::from_slice(&line).map_err(InstallError::ParseRequest)?;
     let requirements = PipRequirement::parse_all(&request.install)?;
     let installer = installer.ok_or(InstallError::Disabled)?;
-    installer.install(&requirements, site, audience, &|| is_cancelled.load(Ordering::Acquire))
+    let deadline = Instant::now() + installer.timeout;
+    let is_cancelled = || is_cancelled.load(Ordering::Acquire);
+    Ok(installer.install(&requirements, site, audience, &is_cancelled, deadline)?.to_string())
 }
 
 /// Reads a line, which must arrive within [`REQUEST_TIMEOUT`]: the time until then counts towards the cell's time

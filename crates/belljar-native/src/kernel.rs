@@ -11,9 +11,11 @@ use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Progress};
 use serde_json::{Value, json};
 
 use crate::cell::{self, CellLimits, KernelLost};
+use crate::cell_packages::{self, KnownModules};
 use crate::interrupt::InterruptRequest;
 use crate::kernel_connection::KernelConnection;
 use crate::kernel_starter::KernelStarter;
+use crate::pip_installer::{InstallError, InstalledPackages};
 use crate::session_sandbox::SessionSandbox;
 use crate::shell_request::{self, SHELL_REPLY_TIMEOUT, ShellRequestError};
 use crate::zygote::KernelExitStatus;
@@ -34,11 +36,13 @@ pub(crate) struct NativeKernel {
     execution_count: u64,
     /// The payloads that the last cell has left for a frontend.
     payloads: Vec<Value>,
+    pub(crate) known_modules: KnownModules,
 }
 
 impl NativeKernel {
     pub(crate) fn new(starter: Arc<KernelStarter>, connection: KernelConnection, sandbox: SessionSandbox) -> Self {
-        Self { starter, connection, sandbox, execution_count: 0, payloads: Vec::new() }
+        let known_modules = KnownModules::default();
+        Self { starter, connection, sandbox, execution_count: 0, payloads: Vec::new(), known_modules }
     }
 
     /// Returns the reason why the kernel's process ended by itself.
@@ -55,10 +59,9 @@ impl NativeKernel {
             KernelExitStatus::Unknown => ExitReason::Crash("it ended without an exit status".into()),
         }
     }
-}
 
-impl Kernel for NativeKernel {
-    fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+    /// Runs a cell. Installs nothing for it.
+    pub(crate) fn run_cell(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
         let limits = self.starter.config().limits.with_timeout(cell.timeout);
         let limits = CellLimits {
             wall_time: limits.wall_time,
@@ -84,6 +87,57 @@ impl Kernel for NativeKernel {
                 let execution_count = self.execution_count;
                 CellResult { execution_count, status: CellStatus::KernelDied(reason), outputs }
             }
+        }
+    }
+
+    /// Returns the number of the next cell.
+    pub(crate) fn next_execution_count(&self) -> u64 {
+        self.execution_count.saturating_add(1)
+    }
+
+    /// Returns whether the interpreter was told to end.
+    pub(crate) fn is_killed(&self) -> bool {
+        self.connection.interrupt.take() == InterruptRequest::Kill
+    }
+
+    /// Returns whether packages may be installed for the session.
+    pub(crate) fn can_install(&self) -> bool {
+        self.starter.config().installer.is_some()
+    }
+
+    /// Returns the time limit of one installation.
+    pub(crate) fn install_timeout(&self) -> Duration {
+        self.starter.config().installer.as_ref().map_or(Duration::ZERO, |installer| installer.timeout)
+    }
+
+    /// Installs packages for the session until `deadline`, or until the kernel is interrupted.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub(crate) fn install_until(
+        &mut self,
+        packages: &[String],
+        progress: &dyn Progress,
+        deadline: Instant,
+    ) -> Result<InstalledPackages, InstallError> {
+        let interrupt = &self.connection.interrupt;
+        let is_cancelled = || interrupt.take() != InterruptRequest::None;
+        self.sandbox.broker().install(packages, progress, &is_cancelled, deadline)
+    }
+
+    /// Returns the message of an error, followed by the hint for it on a line of its own.
+    pub(crate) fn with_install_hint(&self, error: &InstallError) -> String {
+        let hint = self.starter.config().install_hint.as_ref().and_then(|hint| hint(error));
+        hint.map_or_else(|| error.to_string(), |hint| format!("{error}\nhint: {hint}"))
+    }
+}
+
+impl Kernel for NativeKernel {
+    fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+        let starter = self.starter.clone();
+        match &starter.config().python_version {
+            Some(version) if !cell.silent => cell_packages::execute(self, version, cell, observer),
+            _ => self.run_cell(cell, observer),
         }
     }
 
@@ -113,10 +167,9 @@ impl Kernel for NativeKernel {
     }
 
     fn install(&mut self, packages: &[String], progress: &dyn Progress) -> Result<(), KernelError> {
-        let interrupt = &self.connection.interrupt;
-        let is_cancelled = || interrupt.take() != InterruptRequest::None;
-        let installed = self.sandbox.broker().install(packages, progress, &is_cancelled);
-        installed.map_err(|error| KernelError::Install(error.into()))
+        let deadline = Instant::now() + self.install_timeout();
+        let installed = self.install_until(packages, progress, deadline);
+        installed.map(drop).map_err(|error| KernelError::Install(error.into()))
     }
 
     fn interrupt_handle(&self) -> Arc<dyn InterruptHandle> {
@@ -131,6 +184,7 @@ impl Kernel for NativeKernel {
         self.connection = started.map_err(|error| KernelError::Failed(error.into()))?;
         self.execution_count = 0;
         self.payloads.clear();
+        self.known_modules = KnownModules::default();
         Ok(())
     }
 

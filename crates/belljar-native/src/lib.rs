@@ -13,6 +13,7 @@
 //! | `session_dir`, `effective_user` | access to a session's files from the host |
 //! | `zygote`, `zygote_command` | the process that kernels are forked from; kernels' processes |
 //! | `start_error` | the reasons why a kernel did not start |
+//! | `cell_packages` | the packages that code imports |
 //! | `one_shot` | code that is run once, in a kernel of its own |
 //! | `cpu_time` | the processor time of a kernel |
 //! | `interrupt` | interrupts and kills a kernel from another thread |
@@ -28,6 +29,8 @@ mod backend;
 mod cell;
 #[cfg(target_os = "linux")]
 mod cell_output;
+#[cfg(target_os = "linux")]
+mod cell_packages;
 #[cfg(target_os = "linux")]
 mod client;
 #[cfg(target_os = "linux")]

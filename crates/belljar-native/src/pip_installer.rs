@@ -26,6 +26,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const STAGING_FACTOR: u64 = 2;
 /// The number of lines of an installer's error output that are reported when none of them has pip's label.
 const MAX_ERROR_LINES: usize = 10;
+/// The number of characters of an installer's errors that are reported: models pay for each.
+const MAX_ERROR_CHARACTERS: usize = 1500;
 
 /// Decides whether the package of a normalized name may be installed. The error is the reason why not.
 pub type PackagePolicy = dyn Fn(&str) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
@@ -76,6 +78,49 @@ pub enum InstallError {
     File(#[from] std::io::Error),
 }
 
+/// The packages of an installation with their dependencies, pinned to their versions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct InstalledPackages(Vec<PipRequirement>);
+
+impl InstalledPackages {
+    /// Adds the packages of another installation.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Returns the versions of the packages that `named` names, and the number of the others; `None` without any:
+    /// `humanize 4.9.0 and 2 dependencies`.
+    pub(crate) fn summary(&self, named: &[String]) -> Option<String> {
+        let (mut asked, mut dependencies) = (Vec::new(), 0);
+        for package in &self.0 {
+            if named.iter().any(|name| name == package.name()) {
+                asked.push(package.text().replacen("==", " ", 1));
+            } else {
+                dependencies += 1;
+            }
+        }
+        let others = match dependencies {
+            0 => None,
+            1 => Some("1 dependency".to_owned()),
+            count => Some(format!("{count} dependencies")),
+        };
+        let asked = (!asked.is_empty()).then(|| asked.join(", "));
+        let parts: Vec<String> = asked.into_iter().chain(others).collect();
+        (!parts.is_empty()).then(|| parts.join(" and "))
+    }
+}
+
+impl std::fmt::Display for InstalledPackages {
+    /// Writes pip's message.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            return formatter.write_str("Requirement already satisfied");
+        }
+        let names: Vec<&str> = self.0.iter().map(PipRequirement::text).collect();
+        write!(formatter, "Successfully installed {}", names.join(" "))
+    }
+}
+
 /// An installer of packages for sessions.
 #[derive(Clone)]
 pub(crate) struct PipInstaller {
@@ -102,17 +147,17 @@ impl PipInstaller {
         site: &SitePackages,
         progress: &dyn Progress,
         is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<String, InstallError> {
+        deadline: Instant,
+    ) -> Result<InstalledPackages, InstallError> {
         let names: Vec<&str> = requirements.iter().map(PipRequirement::text).collect();
         let step = progress.start(ProgressStep::indeterminate(format!("installing {}", names.join(" "))));
-        let deadline = Instant::now() + self.timeout;
         self.check_policy(requirements.iter().map(PipRequirement::name))?;
         site.clean_staging();
         let job = Job { installer: self, site, is_cancelled, deadline };
         let missing = self.resolve(requirements, &job)?;
         if missing.is_empty() {
             step.finish();
-            return Ok("Requirement already satisfied".into());
+            return Ok(InstalledPackages::default());
         }
         self.check_policy(missing.iter().map(PipRequirement::name))?;
         let mut command = match &self.uv {
@@ -147,8 +192,7 @@ impl PipInstaller {
             }
         })?;
         step.finish();
-        let names: Vec<&str> = missing.iter().map(PipRequirement::text).collect();
-        Ok(format!("Successfully installed {}", names.join(" ")))
+        Ok(InstalledPackages(missing))
     }
 
     /// Resolves the packages to install, each with its version.
@@ -254,7 +298,8 @@ impl Job<'_> {
         if status?.success() {
             return Ok(format!("{stdout}\n{stderr}"));
         }
-        Err(InstallError::Installer(installer_errors(&stderr).unwrap_or_else(|| format!("{program} failed"))))
+        let errors = installer_errors(&stderr).unwrap_or_else(|| format!("{program} failed"));
+        Err(InstallError::Installer(shorten(errors)))
     }
 }
 
@@ -282,9 +327,36 @@ fn installer_errors(stderr: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
+/// Cuts a text off after [`MAX_ERROR_CHARACTERS`].
+fn shorten(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_ERROR_CHARACTERS) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_errors_are_cut_off() {
+        assert_eq!(shorten("é".repeat(MAX_ERROR_CHARACTERS)).chars().count(), MAX_ERROR_CHARACTERS);
+        assert_eq!(shorten("é".repeat(100_000)).chars().count(), MAX_ERROR_CHARACTERS + 1);
+    }
+
+    #[test]
+    fn summary_counts_dependencies() {
+        let packages =
+            |texts: &[&str]| InstalledPackages(texts.iter().map(|text| PipRequirement::parse(text).unwrap()).collect());
+        let named = ["rich".to_owned(), "humanize".to_owned()];
+        assert_eq!(packages(&[]).summary(&named), None);
+        assert_eq!(packages(&["rich==14.0", "humanize==4.9"]).summary(&named).unwrap(), "rich 14.0, humanize 4.9");
+        let with_dependencies = packages(&["mdurl==1", "rich==14.0", "pygments==2"]);
+        assert_eq!(with_dependencies.summary(&named).unwrap(), "rich 14.0 and 2 dependencies");
+        assert_eq!(packages(&["mdurl==1"]).summary(&named).unwrap(), "1 dependency");
+    }
 
     #[test]
     fn output_of_installers_is_parsed() {

@@ -48,6 +48,8 @@ pub(crate) struct NativeConfig {
     pub(crate) fonts: PathBuf,
     /// The environment's Python.
     pub(crate) python: PathBuf,
+    /// The version of that Python. `None` to install nothing for imports.
+    pub(crate) python_version: Option<String>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) color: bool,
@@ -349,6 +351,7 @@ mod tests {
             code: "/code".into(),
             fonts: "/fonts".into(),
             python: "/environment/bin/python".into(),
+            python_version: None,
             policy: Policy::Full,
             limits: Limits::default(),
             color: false,

@@ -269,10 +269,15 @@ impl Hint for belljar_native::InstallError {
         let hint = match self {
             Self::Policy(_) => "use another package; --allow-packages and --deny-packages set the rules",
             Self::TooLarge { .. } => {
-                "allow more with --package-space, or add large packages to the environment with `belljar native setup \
-                 --packages`"
+                "add large packages to the environment with `belljar native setup --packages`, or allow more with \
+                 --package-space; PyTorch without CUDA is a tenth of the size: set PIP_EXTRA_INDEX_URL and \
+                 UV_EXTRA_INDEX_URL to PyTorch's index of wheels for the CPU"
             }
-            Self::Timeout(_) => "allow more time with --install-timeout",
+            Self::Timeout(_) => {
+                "add large packages to the environment with `belljar native setup --packages`, or allow more time with \
+                 --install-timeout; PyTorch without CUDA is a tenth of the size: set PIP_EXTRA_INDEX_URL and \
+                 UV_EXTRA_INDEX_URL to PyTorch's index of wheels for the CPU"
+            }
             _ => return None,
         };
         Some(hint.into())

@@ -1,13 +1,16 @@
 //! Tests of pip in a session: the guest requests, the host installs.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use belljar_core::{CellStatus, Limits};
+use belljar_core::{CellResult, CellStatus, Limits, Output, Stream};
+use belljar_native::environment::Environment;
 use belljar_native::{NativeBackend, NativeOptions, NativePackages, PackagePolicy};
 use belljar_testing::Trial;
 
-use crate::trials::harness::{Session, in_each_but_weak, options, strongest, text_of};
+use crate::trials::harness::{PYTHON, Session, in_each_but_weak, options, strongest, text_of};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let policy = Trial::test("policy_refuses_packages_by_name", || {
@@ -22,11 +25,23 @@ pub(crate) fn trials() -> Vec<Trial> {
         installation_time_is_not_cell_time();
         Ok(())
     });
+    let imported = Trial::test("imports_of_cells_are_installed", || {
+        imports_of_cells_are_installed();
+        Ok(())
+    });
+    let uninstalled = Trial::test("missing_module_is_explained", || {
+        missing_module_is_explained();
+        Ok(())
+    });
+    let once = Trial::test("imports_of_one_cell_have_one_time_limit", || {
+        imports_have_one_time_limit();
+        Ok(())
+    });
     [
         in_each_but_weak("installed_package_can_be_imported", installed_and_imported),
         in_each_but_weak("pip_works_as_magic_command_and_module", all_forms),
         in_each_but_weak("urls_paths_and_indexes_are_refused", elsewhere_is_refused),
-        vec![policy, bounded, clock],
+        vec![policy, bounded, clock, imported, uninstalled, once],
     ]
     .into_iter()
     .flatten()
@@ -63,6 +78,85 @@ fn installation_time_is_not_cell_time() {
     let packages = NativePackages { policy: Some(slow), timeout, ..NativePackages::default() };
     let native = NativeBackend::new(NativeOptions { packages: Some(packages), ..options(strongest()) }).unwrap();
     assert!(Session::new(&native).text("%pip install numpy").contains("took longer than 0.001 s"));
+}
+
+/// Returns options with which imports are installed.
+fn with_imports(packages: Option<NativePackages>) -> NativeOptions {
+    let environment = PYTHON.parent().and_then(Path::parent).unwrap();
+    let python_version = Environment::from_directory(environment).unwrap().python;
+    NativeOptions { python_version, packages, ..options(strongest()) }
+}
+
+fn imports_of_cells_are_installed() {
+    let native = NativeBackend::new(with_imports(Some(NativePackages::default()))).unwrap();
+    let mut session = Session::new(&native);
+    let executed = session.run("%matplotlib inline\nimport numpy, iniconfig\niniconfig.__name__");
+    assert_eq!(executed.status, CellStatus::Ok, "{executed:?}");
+    let Output::Text { stream: Stream::Stderr, text: note } = &executed.outputs[0] else { panic!("{executed:?}") };
+    assert!(note.starts_with("[installed iniconfig ") && note.ends_with("]\n") && !note.contains("numpy"), "{note}");
+    assert!(text_of(&executed).ends_with("'iniconfig'"), "{executed:?}");
+    assert_eq!(*session.listener.heard.lock().unwrap().first().unwrap(), (Stream::Stderr, note.clone()));
+    // Nothing is installed again, and modules of the session are not looked for.
+    session.kernel.write("mine.py", b"value = 5").unwrap();
+    let executed = session.run("import iniconfig, mine\nmine.value");
+    assert_eq!((text_of(&executed).as_str(), executed.outputs.len()), ("5", 1), "{executed:?}");
+    // The cell chooses the version itself.
+    let pinned = session.text("%pip install humanize==4.8.0\nimport humanize\nhumanize.__version__");
+    assert!(pinned.starts_with("Successfully installed humanize==4.8.0\n") && pinned.ends_with("'4.8.0'"), "{pinned}");
+    // A failed installation is explained where the module is missing, also in later cells, and nowhere else.
+    let failed = "try:\n    pass\nfinally:\n    import belljar_no_such_module";
+    for _ in 0..2 {
+        let traceback = traceback(&session.run(failed));
+        assert!(traceback.contains("\nbelljar_no_such_module cannot be installed: "), "{traceback}");
+    }
+    session.kernel.restart().unwrap();
+    assert_eq!(session.text("import iniconfig\niniconfig.__name__"), "'iniconfig'");
+}
+
+fn traceback(executed: &CellResult) -> String {
+    let CellStatus::Error(error) = &executed.status else { panic!("{executed:?}") };
+    error.traceback.join("\n")
+}
+
+fn missing_module_is_explained() {
+    let native = NativeBackend::new(with_imports(Some(NativePackages::default()))).unwrap();
+    let mut session = Session::new(&native);
+    // Libraries import optional dependencies in this way.
+    let dynamic = "import importlib\nimportlib.import_module('cv2')";
+    let hinted = traceback(&session.run(dynamic));
+    assert!(hinted.contains("hint: `%pip install opencv-python` installs it"), "{hinted}");
+    let native = NativeBackend::new(with_imports(None)).unwrap();
+    let mut session = Session::new(&native);
+    for code in [dynamic, "import cv2"] {
+        let explained = traceback(&session.run(code));
+        assert!(explained.contains("cv2 is not installed, and this session installs no packages"), "{explained}");
+    }
+    let other = traceback(&session.run("raise ModuleNotFoundError('No module named what')"));
+    assert!(!other.contains("not installed"), "{other}");
+}
+
+fn imports_have_one_time_limit() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let slow: Arc<PackagePolicy> = Arc::new(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(20));
+        Ok(())
+    });
+    let timeout = Duration::from_millis(30);
+    let native = NativeBackend::new(with_imports(Some(NativePackages {
+        policy: Some(slow),
+        timeout,
+        ..NativePackages::default()
+    })))
+    .unwrap();
+    let explained = traceback(&Session::new(&native).run("import belljar_no_such_a, belljar_no_such_b"));
+    assert!(
+        explained.contains("belljar_no_such_a cannot be installed: the installation took longer than 0.03 s"),
+        "{explained}"
+    );
+    // Both together, and then neither alone.
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
 }
 
 fn all_forms(session: &mut Session) {

@@ -1,5 +1,6 @@
 //! Servers and calls whose code runs in native kernels, in a real environment and the real sandbox.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::LazyLock;
@@ -20,6 +21,10 @@ belljar_testing::trials! {
     native_calls_and_sessions_have_their_own_limits: [NativeSandbox],
     native_server_leaves_no_files: [NativeSandbox],
     native_call_installs_declared_or_imported_packages: [NativeSandbox],
+    asyncio_programs_run_in_native_calls: [NativeSandbox],
+    native_session_installs_imports: [NativeSandbox],
+    native_servers_offer_tools_that_work: [NativeSandbox],
+    weak_kernels_of_root_need_a_reachable_environment: [Root, WeakSandbox],
     native_session_returns_figures_and_files: [NativeSandbox],
     unsupported_options_are_refused_at_the_start: [],
 }
@@ -84,7 +89,9 @@ fn failures_in_a_native_kernel_are_outcomes() {
         ("1/0", "ZeroDivisionError: division by zero"),
         ("import ctypes; ctypes.string_at(0)", "crashed its interpreter"),
         ("while True: pass", "Limit reached: time"),
-        ("import socket; socket.create_connection(('1.1.1.1', 80), 2)", "Network is unreachable"),
+        ("import socket; socket.create_connection(('1.1.1.1', 80), 2)", "this sandbox has no network access"),
+        ("import urllib.request; urllib.request.urlopen('https://example.org')", "this sandbox has no network access"),
+        ("async def fail(): 1 / 0\nimport asyncio; asyncio.run(fail())", "ZeroDivisionError: division by zero"),
         ("open('/etc/shadow')", "Error"),
     ] {
         let answer = answer("--timeout 2", "run_python_code", &python(code));
@@ -191,6 +198,55 @@ fn native_call_installs_declared_or_imported_packages() {
     let refused = answer("", "run_python_code", &python(old));
     assert_eq!(refused["status"], "install-error", "{refused}");
     assert!(refused["error"].as_str().unwrap().contains("requires Python <3"), "{refused}");
+}
+
+fn asyncio_programs_run_in_native_calls() {
+    let code = "import asyncio\nasync def main():\n    return sum(await asyncio.gather(*[asyncio.sleep(0, n) for n in range(4)]))\nasyncio.run(main())";
+    let answer = answer("", "run_python_code", &python(code));
+    assert_eq!((&answer["status"], &answer["return_value"]), (&json!("success"), &json!(6)), "{answer}");
+    assert_eq!(answer["output"], json!([]), "{answer}");
+}
+
+fn native_session_installs_imports() {
+    let cell = json!({ "code": "import cowsay\ncowsay.__name__" });
+    let installed = answer("--toolset interpreter", "execute_code", &cell);
+    assert_eq!((&installed["success"], &installed["result"]), (&json!(true), &json!("'cowsay'")), "{installed}");
+    assert!(installed["output"].to_string().contains("[installed cowsay "), "{installed}");
+    let refused = answer("--toolset interpreter --no-install", "execute_code", &cell);
+    assert!(
+        refused.to_string().contains("cowsay is not installed, and this session installs no packages"),
+        "{refused}"
+    );
+    let denied = answer("--toolset interpreter --deny-packages cowsay", "execute_code", &cell);
+    assert!(denied.to_string().contains("cowsay cannot be installed: "), "{denied}");
+}
+
+fn native_servers_offer_tools_that_work() {
+    let server = ["stdio", "--sandbox", "native", "--toolset", "interpreter", "--native-dir"];
+    let mut wire = Wire::spawn(Belljar::without_cache().args(server).arg(&*ENVIRONMENTS).into_command());
+    wire.greet();
+    let listed = wire.ask("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let expected =
+        ["execute_code", "list_session_files", "clear_session", "upload_file", "interrupt_session", "restart_session"];
+    assert_eq!(names, expected);
+}
+
+fn weak_kernels_of_root_need_a_reachable_environment() {
+    let private = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(private.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let venv = private.path().join("venv");
+    let current = std::fs::read_to_string(ENVIRONMENTS.join("environment.json")).unwrap();
+    let current: Value = serde_json::from_str(&current).unwrap();
+    std::os::unix::fs::symlink(current["directory"].as_str().unwrap(), &venv).unwrap();
+    let server = ["stdio", "--sandbox", "native-weak", "--venv"];
+    let run = Belljar::without_cache().args(server).arg(&venv).run();
+    assert_eq!(run.status, Some(2), "{run:?}");
+    let directory = private.path().to_str().unwrap();
+    for wanted in ["cannot run weak kernels", directory, "belljar native setup --native-dir"] {
+        assert!(run.stderr.contains(wanted), "{wanted}: {run:?}");
+    }
 }
 
 fn native_session_returns_figures_and_files() {
