@@ -9,6 +9,7 @@
 //! | `execution`, `exit_reason` | how code ended |
 //! | `output`, [`mime`] | what cells write and display |
 //! | `output_collector`, `image_collector` | output and images, collected within bounds |
+//! | [`truncation`] | text for models, cut to a length |
 //! | `cancellation` | calls whose caller has gone |
 //! | [`files`] | a session's files |
 //! | [`progress`] | progress of long work |
@@ -27,6 +28,7 @@ mod output;
 mod output_collector;
 pub mod progress;
 mod run_request;
+pub mod truncation;
 
 pub use cancellation::{CallCancellation, CancelOnDrop};
 pub use execution::{CellResult, CellStatus, Execution, Outcome, PythonError, RunReport, Statistics, Value};

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use belljar_core::truncation::{allot, cut_middle};
 use belljar_core::{ExitReason, LimitKind, Limits, Outcome, PythonError, RunReport, Value};
 use regex::{Captures, Regex};
 use rmcp::model::{CallToolResult, ContentBlock};
@@ -48,6 +49,41 @@ enum End {
 }
 
 impl RunAnswer {
+    /// Cuts output, value and error to `max_bytes` together.
+    pub(crate) fn truncate(&mut self, max_bytes: usize) {
+        let value_length = match &self.report.outcome {
+            Outcome::Success(Some(value)) => value.text.len(),
+            _ => 0,
+        };
+        let error_length = match &self.report.outcome {
+            Outcome::Error(error) => error.traceback.len(),
+            Outcome::InstallError(reason) => reason.len(),
+            _ => 0,
+        };
+        let shares = allot(&[self.output.len(), value_length, error_length], max_bytes);
+        let &[output_share, value_share, error_share] = shares.as_slice() else { return };
+        let cut = |text: &str, share: usize| {
+            let length = text.len();
+            cut_middle(text, share, |left_out| {
+                format!("\n[… {left_out} of {length} bytes are left out: print less, or use slices of the data]\n")
+            })
+        };
+        if self.output.len() > output_share {
+            self.output = cut(&String::from_utf8_lossy(&self.output), output_share).into_bytes();
+        }
+        match &mut self.report.outcome {
+            Outcome::Success(Some(value)) if value.text.len() > value_share => {
+                value.text = cut(&value.text, value_share);
+                // A part of JSON is not JSON.
+                value.json = serde_json::Value::from(value.text.clone()).to_string();
+                value.strict_json = None;
+            }
+            Outcome::Error(error) => error.traceback = cut(&error.traceback, error_share),
+            Outcome::InstallError(reason) => *reason = cut(reason, error_share),
+            _ => {}
+        }
+    }
+
     /// Returns how the call ended: `success`, `install-error` or `run-error`.
     pub(crate) fn status(&self) -> &'static str {
         match &self.report.outcome {
@@ -214,6 +250,30 @@ mod tests {
             assert!(inside.is_some_and(|inside| !inside.contains("</output") && !inside.contains("<output")), "{xml}");
         }
         assert_eq!(escaped("<b>&amp;</b>", &OUTPUT), "<b>&amp;</b>");
+    }
+
+    #[test]
+    fn long_answers_keep_head_and_tail() {
+        let long = format!("begin{}end", "é\n".repeat(50_000));
+        let value = Value { json: format!("[{}]", "1,".repeat(9999)), text: long.clone(), strict_json: None };
+        let mut both = answer(Outcome::Success(Some(value)), &long);
+        both.truncate(20_000);
+        for mode in [ReturnMode::Xml, ReturnMode::Json] {
+            let text = both.text(mode);
+            assert!(text.len() < 40_000 && text.matches("are left out: print less").count() == 2, "{}", text.len());
+            assert_eq!((text.matches("begin").count(), text.matches("end").count()), (2, 2), "{mode:?}");
+        }
+        assert!(both.result(ReturnMode::Xml).structured_content.unwrap()["return_value"].is_string());
+        let error = PythonError { kind: "ValueError".into(), message: String::new(), traceback: long };
+        for outcome in [Outcome::Error(error), Outcome::InstallError("x".repeat(100_000))] {
+            let mut failed = answer(outcome, "short");
+            failed.truncate(20_000);
+            let text = failed.text(ReturnMode::Xml);
+            assert!(text.len() < 20_200 && text.contains("<output>\nshort\n</output>"), "{}", text.len());
+        }
+        let mut short = answer(Outcome::Success(None), "short");
+        short.truncate(20_000);
+        assert_eq!(short.output, b"short");
     }
 
     #[test]

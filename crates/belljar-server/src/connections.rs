@@ -4,20 +4,25 @@
 //! axum's own loop (`axum::serve`) has none of these bounds and no way to set them, so that this module drives hyper.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{Method, Request};
 use axum::serve::Listener;
+use hyper::body::Incoming;
+use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
+
+use crate::arrival::{ArrivalOrder, Sender};
+use crate::http::SESSION_ID_HEADER;
 
 /// The time in which the head of a connection's first request must arrive.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,6 +45,7 @@ pub(crate) async fn serve<L: Listener>(
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE_TIMEOUT).keep_alive_timeout(PING_TIMEOUT);
     let slots = Arc::new(Semaphore::new(max_connections));
     let mut connections = JoinSet::new();
+    let order = ArrivalOrder::default();
     loop {
         let next = async {
             // The semaphore is never closed.
@@ -53,7 +59,8 @@ pub(crate) async fn serve<L: Listener>(
             },
             () = shutdown.cancelled() => break,
         };
-        connections.spawn(connection(builder.clone(), io, routes.clone(), shutdown.clone(), slot));
+        let service = ConnectionService::new(routes.clone(), order.clone());
+        connections.spawn(connection(builder.clone(), io, service, shutdown.clone(), slot));
         while connections.try_join_next().is_some() {}
     }
     drop(listener);
@@ -64,12 +71,11 @@ pub(crate) async fn serve<L: Listener>(
 async fn connection<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     builder: Builder<TokioExecutor>,
     io: I,
-    routes: Router,
+    service: ConnectionService,
     shutdown: CancellationToken,
     _slot: OwnedSemaphorePermit,
 ) {
-    let has_request = Arc::new(AtomicBool::new(false));
-    let service = TowerToHyperService::new(FirstRequestObserver { has_request: has_request.clone(), routes });
+    let has_request = service.has_request.clone();
     let mut connection = std::pin::pin!(builder.serve_connection_with_upgrades(TokioIo::new(io), service));
     let mut first = std::pin::pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
     let (mut awaits_request, mut is_ending) = (true, false);
@@ -95,27 +101,45 @@ async fn connection<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// The routes, with a flag that is set by the first request.
+/// The routes, as one connection uses them. It is called as soon as a request's head was read, in the order of arrival.
 #[derive(Clone)]
-struct FirstRequestObserver {
+struct ConnectionService {
+    /// The number of the connection.
+    number: u64,
+    /// Set by the first request.
     has_request: Arc<AtomicBool>,
+    order: ArrivalOrder<Sender>,
     routes: Router,
 }
 
-impl<R> Service<R> for FirstRequestObserver
-where
-    Router: Service<R>,
-{
-    type Response = <Router as Service<R>>::Response;
-    type Error = <Router as Service<R>>::Error;
-    type Future = <Router as Service<R>>::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Service::<R>::poll_ready(&mut self.routes, context)
+impl ConnectionService {
+    fn new(routes: Router, order: ArrivalOrder<Sender>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { number: NEXT.fetch_add(1, Ordering::Relaxed), has_request: Arc::default(), order, routes }
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
+    fn sender(&self, request: &Request<Incoming>) -> Sender {
+        match request.headers().get(SESSION_ID_HEADER) {
+            Some(session) => Sender::McpSession(session.clone()),
+            None => Sender::Connection(self.number, request.headers().get(AUTHORIZATION).cloned()),
+        }
+    }
+}
+
+/// hyper's trait, whose `call` runs when the head was read. An adapter from tower's trait would run it in the request's
+/// task, out of order.
+impl HyperService<Request<Incoming>> for ConnectionService {
+    type Response = <Router as Service<Request<Incoming>>>::Response;
+    type Error = <Router as Service<Request<Incoming>>>::Error;
+    type Future = <Router as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         self.has_request.store(true, Ordering::Relaxed);
-        self.routes.call(request)
+        if request.method() == Method::POST {
+            let turn = self.order.enter(self.sender(&request));
+            request.extensions_mut().insert(turn);
+        }
+        // A router is always ready.
+        self.routes.clone().call(request)
     }
 }

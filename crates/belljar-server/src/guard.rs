@@ -12,6 +12,7 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTIC
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use belljar_sessions::Owner;
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -67,7 +68,7 @@ impl Tokens {
     fn owner(&self, token: &str) -> Option<String> {
         let digest = Sha256::digest(token);
         let found = self.0.read().iter().fold(false, |found, known| found | bool::from(known.ct_eq(digest.as_slice())));
-        found.then(|| format!("{digest:x}"))
+        found.then(|| format!("token:{digest:x}"))
     }
 }
 
@@ -150,7 +151,21 @@ fn matches(allowed: &str, origin: &str) -> bool {
 
 /// An authenticated client: an identifier that is the same in all of its requests.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Principal(pub(crate) String);
+pub(crate) struct Principal(pub(crate) Owner);
+
+tokio::task_local! {
+    /// The authenticated client of the request that the task handles; `None` without authentication.
+    static PRINCIPAL: Option<Principal>;
+}
+
+/// Returns the authenticated client of the request that this task handles, or `None` without authentication.
+///
+/// # Errors
+/// When the task handles no request that was authenticated: the client is unknown then.
+pub(crate) fn current_owner() -> std::io::Result<Option<Owner>> {
+    let owner = PRINCIPAL.try_with(|principal| principal.as_ref().map(|Principal(owner)| owner.clone()));
+    owner.map_err(std::io::Error::other)
+}
 
 /// The state of the access-control middleware.
 pub(crate) struct AccessControl {
@@ -169,10 +184,11 @@ impl AccessControl {
         }
         match self.policy.bearer(request.headers()).await {
             Ok(owner) => {
-                if let Some(owner) = owner {
-                    request.extensions_mut().insert(Principal(owner));
+                let principal = owner.map(|owner| Principal(owner.into()));
+                if let Some(principal) = principal.clone() {
+                    request.extensions_mut().insert(principal);
                 }
-                next.run(request).await
+                PRINCIPAL.scope(principal, next.run(request)).await
             }
             Err(AuthError::Unavailable) => {
                 let headers = [(RETRY_AFTER, "5")];
@@ -210,8 +226,23 @@ impl AccessControl {
     }
 }
 
+/// Returns whether a request names more than one host. Servers must refuse such requests (RFC 9112, section 3.2, and
+/// RFC 9113, section 8.3.1): what is in front of this server may have checked another name than the first.
+fn has_ambiguous_host(uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    let differs = |host: &HeaderValue| {
+        let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
+        authority.is_some_and(|authority| !authority.eq_ignore_ascii_case(host.as_bytes()))
+    };
+    second.is_some() || first.is_some_and(differs)
+}
+
 /// Rejects requests that the policy does not accept, before any other handler sees them.
 pub(crate) async fn guard(State(access_control): State<Arc<AccessControl>>, request: Request, next: Next) -> Response {
+    if has_ambiguous_host(request.uri(), request.headers()) {
+        return (StatusCode::BAD_REQUEST, "the request names more than one host").into_response();
+    }
     if let Some(rejection_reason) = access_control.policy.rejection_reason(request.uri(), request.headers()) {
         return (StatusCode::FORBIDDEN, rejection_reason).into_response();
     }
@@ -252,6 +283,18 @@ mod tests {
         // HTTP/2 puts the name into the address.
         assert_eq!(policy.rejection_reason(&Uri::from_static("https://localhost:3001/mcp"), &HeaderMap::new()), None);
         assert!(policy.rejection_reason(&Uri::from_static("https://evil.example/mcp"), &HeaderMap::new()).is_some());
+    }
+
+    #[test]
+    fn requests_with_several_hosts_are_ambiguous() {
+        let path = Uri::from_static("/mcp");
+        assert!(!has_ambiguous_host(&path, &headers(&[("host", "localhost")])));
+        assert!(!has_ambiguous_host(&Uri::from_static("https://localhost/mcp"), &HeaderMap::new()));
+        assert!(!has_ambiguous_host(&Uri::from_static("https://localhost/mcp"), &headers(&[("host", "LOCALHOST")])));
+        assert!(has_ambiguous_host(&Uri::from_static("https://evil.example/mcp"), &headers(&[("host", "localhost")])));
+        let mut twice = headers(&[("host", "localhost")]);
+        twice.append(HOST, HeaderValue::from_static("localhost"));
+        assert!(has_ambiguous_host(&path, &twice));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belljar_core::kernel::OneShotRequest;
-use belljar_sessions::Sessions;
+use belljar_sessions::{Owner, Sessions};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam,
@@ -17,8 +17,10 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{Peer, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
-use crate::answer::ReturnMode;
+use crate::answer::{ReturnMode, RunAnswer};
 use crate::arguments::{self, RunPythonCode};
+use crate::arrival::turn_of;
+use crate::description::SandboxDescription;
 use crate::notifier::{ClientNotifier, Event, NotificationFilter};
 use crate::runner::{RunError, Runner};
 use crate::session_tools::{self, SessionTools};
@@ -34,9 +36,11 @@ const INSTRUCTIONS: &str = "Runs Python code in a sandbox, without network acces
 #[derive(Clone)]
 pub struct Server {
     runner: Runner,
-    mode: ReturnMode,
+    options: Arc<ServerOptions>,
     /// Set if `run_python_code` is offered.
     python: bool,
+    /// The definitions of the tools.
+    tools: Arc<[Tool]>,
     /// The session tools, if they are offered.
     session_tools: Option<SessionTools>,
     /// The level from `logging/setLevel`, as a number.
@@ -44,17 +48,33 @@ pub struct Server {
     calls: Arc<AtomicUsize>,
 }
 
+/// The options of a server.
+#[derive(Debug, Clone, Default)]
+pub struct ServerOptions {
+    /// The format of the text of `run_python_code`.
+    pub mode: ReturnMode,
+    /// Adds the HTML of values that have plain text, too, to the results of cells.
+    pub html: bool,
+    /// The settings that the descriptions of the tools state.
+    pub sandbox: SandboxDescription,
+}
+
 impl Server {
-    /// Creates a server whose tool runs code with `runner` and returns text in the format `mode`.
-    pub fn new(runner: Runner, mode: ReturnMode) -> Self {
+    /// Creates a server whose tool runs code with `runner`.
+    pub fn new(runner: Runner, options: ServerOptions) -> Self {
         let level = Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8));
-        Self { runner, mode, python: true, session_tools: None, level, calls: Arc::default() }
+        let tools = [tool::tool(options.sandbox.run_python_code())].into();
+        let options = Arc::new(options);
+        Self { runner, options, python: true, tools, session_tools: None, level, calls: Arc::default() }
     }
 
     /// Adds the session tools; with `alone`, they replace `run_python_code`.
     #[must_use]
     pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
-        Self { python: !alone, session_tools: Some(SessionTools::new(sessions)), ..self }
+        let session_tools = SessionTools::new(sessions, self.options.html);
+        let own = self.tools.iter().filter(|_| !alone).cloned();
+        let tools = own.chain(session_tools.tools(&self.options.sandbox)).collect();
+        Self { python: !alone, tools, session_tools: Some(session_tools), ..self }
     }
 
     /// Starts to look for idle sessions. Must be called once, on the runtime that serves.
@@ -71,10 +91,11 @@ impl Server {
         }
     }
 
-    /// Returns a server for another client, with its own log level and its own list of sessions.
+    /// Returns a server for another client, with its own log level and its own list of sessions. With authentication,
+    /// `owner` identifies the client, and it can use no session of another one.
     #[must_use]
-    pub fn for_client(&self) -> Self {
-        let session_tools = self.session_tools.as_ref().map(SessionTools::for_new_client);
+    pub fn for_client(&self, owner: Option<Owner>) -> Self {
+        let session_tools = self.session_tools.as_ref().map(|tools| tools.for_new_client(owner));
         Self { level: Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8)), session_tools, ..self.clone() }
     }
 
@@ -82,8 +103,8 @@ impl Server {
     pub async fn answer(&self, code: &str) -> String {
         let request = OneShotRequest { code: code.to_owned(), ..OneShotRequest::default() };
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
-        match self.runner.run(request, notifier).await {
-            Ok(answer) => answer.text(self.mode),
+        match self.run_call(request, notifier).await {
+            Ok(answer) => answer.text(self.options.mode),
             Err(error) => error.to_string(),
         }
     }
@@ -103,8 +124,8 @@ impl Server {
         request: OneShotRequest,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResult, RunError> {
-        let answer = self.with_notifications(context, |notifier| self.runner.run(request, notifier)).await;
-        Ok(answer?.result(self.mode))
+        let answer = self.with_notifications(context, |notifier| self.run_call(request, notifier)).await;
+        Ok(answer?.result(self.options.mode))
     }
 
     /// Runs `work` with a notifier that forwards the notifications that the client wants.
@@ -128,10 +149,11 @@ impl Server {
         result
     }
 
-    fn tools(&self) -> Vec<Tool> {
-        let python = self.python.then(tool::tool);
-        let sessions = self.session_tools.iter().flat_map(SessionTools::tools);
-        python.into_iter().chain(sessions).collect()
+    /// Runs a call, and cuts the text of its answer to the maximum length.
+    async fn run_call(&self, request: OneShotRequest, notifier: ClientNotifier) -> Result<RunAnswer, RunError> {
+        let mut answer = self.runner.run(request, notifier).await?;
+        answer.truncate(self.options.sandbox.max_answer);
+        Ok(answer)
     }
 
     fn sessions(&self) -> Result<&SessionTools, ErrorData> {
@@ -232,11 +254,11 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools()))
+        Ok(ListToolsResult::with_all_items(self.tools.to_vec()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.tools().into_iter().find(|tool| tool.name == name)
+        self.tools.iter().find(|tool| tool.name == name).cloned()
     }
 
     async fn call_tool(
@@ -245,7 +267,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(named) = self.get_tool(&request.name) else {
-            let names: Vec<String> = self.tools().iter().map(|tool| format!("`{}`", tool.name)).collect();
+            let names: Vec<String> = self.tools.iter().map(|tool| format!("`{}`", tool.name)).collect();
             let message = format!("unknown tool `{}`; this server offers {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
@@ -290,9 +312,9 @@ impl ServerHandler for Server {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        Ok(self.sessions()?.read_resource(&request.uri).await?.into())
+        Ok(self.sessions()?.read_resource(&request.uri, turn_of(&context)).await?.into())
     }
 
     async fn subscribe(

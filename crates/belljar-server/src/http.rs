@@ -18,8 +18,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::arrival::ArrivalOrder;
+use crate::bodies::{BodyReader, read_body};
 use crate::connections;
-use crate::guard::{AccessControl, AccessPolicy, Principal, guard};
+use crate::guard::{AccessControl, AccessPolicy, Principal, current_owner, guard};
 use crate::resumable::ResumableSessions;
 use crate::service::McpService;
 use crate::sse;
@@ -31,7 +33,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// The number of connections that may be open at once in addition to those of sessions.
 const EXTRA_CONNECTIONS: usize = 64;
 
-const SESSION_ID_HEADER: &str = "mcp-session-id";
+pub(crate) const SESSION_ID_HEADER: &str = "mcp-session-id";
 
 /// A transport over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,14 +134,16 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
             let limit = SessionLimit { sessions: sessions.clone(), max: options.max_sessions };
             let config = config(options, ending).with_legacy_session_mode(true);
             let factory = server.clone();
-            let service = StreamableHttpService::new(move || Ok(factory.for_client()), sessions, config);
+            let service =
+                StreamableHttpService::new(move || Ok(factory.for_client(current_owner()?)), sessions, config);
             Router::new().route_service("/mcp", service).layer(middleware::from_fn_with_state(limit, limit_sessions))
         }
         HttpTransport::StreamableStateless => {
             let config = config(options, ending).with_legacy_session_mode(false).with_json_response(true);
             let factory = server.clone();
             let sessions = Arc::new(NeverSessionManager::default());
-            let service = StreamableHttpService::new(move || Ok(factory.for_client()), sessions, config);
+            let service =
+                StreamableHttpService::new(move || Ok(factory.for_client(current_owner()?)), sessions, config);
             Router::new().route_service("/mcp", service)
         }
     };
@@ -148,6 +152,7 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         scheme: if options.tls.is_some() { "https" } else { "http" },
         path: if options.transport == HttpTransport::Sse { "/sse" } else { "/mcp" },
     };
+    let bodies = BodyReader::new(options.max_body, ArrivalOrder::default());
     let metrics_source = server.clone();
     let metrics = get(move || async move {
         ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics_source.metrics())
@@ -156,6 +161,7 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         .route("/metrics", metrics)
         .layer(DefaultBodyLimit::max(options.max_body))
         .fallback(|| async { StatusCode::NOT_FOUND })
+        .layer(middleware::from_fn_with_state(bodies, read_body))
         .layer(middleware::from_fn_with_state(Arc::new(access_control), guard))
         .route("/healthz", get(|| async { "ok\n" }))
 }

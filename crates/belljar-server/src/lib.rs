@@ -10,10 +10,13 @@
 //! | --- | --- |
 //! | `handler` | the answers to each request of the protocol |
 //! | `tool`, `arguments`, `answer` | `run_python_code`: its definition, its arguments, its result |
+//! | `description` | the descriptions of the tools, from the server's settings |
 //! | `runner` | the code of `run_python_code` on guest threads, in a fresh interpreter for each call |
 //! | `session_tools` | tools that run cells in sessions, and files of sessions as resources |
 //! | `notifier`, `lines` | notifications to a client while code runs |
 //! | `stdio`, `http`, `sse`, `service` | the transports, and their interface to the server |
+//! | `line_transport`, `sse_transport`, `bodies` | messages on streams, in events, and in requests |
+//! | `arrival` | the order of calls to one session |
 //! | `guard`, `oauth`, `cors` | access control over HTTP |
 //! | `connections`, `tls` | HTTP connections, and TLS |
 //! | `resumable`, `events` | sessions of streamable HTTP, and streams that can be resumed |
@@ -25,12 +28,16 @@
 
 mod answer;
 mod arguments;
+mod arrival;
+mod bodies;
 mod connections;
 mod cors;
+mod description;
 mod events;
 mod guard;
 mod handler;
 mod http;
+mod line_transport;
 mod lines;
 mod metrics;
 mod notifier;
@@ -40,13 +47,15 @@ mod runner;
 mod service;
 mod session_tools;
 mod sse;
+mod sse_transport;
 mod stdio;
 mod tls;
 mod tool;
 
 pub use answer::ReturnMode;
+pub use description::{PackageRules, SandboxDescription, SandboxKind};
 pub use guard::{AccessPolicy, Tokens};
-pub use handler::Server;
+pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};
 pub use oauth::{OAuth, OAuthError};
 pub use runner::Runner;

@@ -1,14 +1,16 @@
 //! The interface between the HTTP transports and a server: one handler for each client.
 
+use belljar_sessions::Owner;
 use rmcp::ServerHandler;
 
 use crate::handler::Server;
 
 /// A server that the HTTP transports can serve. The transports depend on nothing else of it.
 pub trait McpService: ServerHandler + Clone {
-    /// Returns a server for another client, which shares everything but per-client state such as the log level.
+    /// Returns a server for another client, which shares everything but per-client state such as the log level. With
+    /// authentication, `owner` identifies the client.
     #[must_use]
-    fn for_client(&self) -> Self;
+    fn for_client(&self, owner: Option<Owner>) -> Self;
 
     /// Returns the number of calls in flight, of all clients. A shutdown waits for them.
     fn calls_in_flight(&self) -> usize;
@@ -26,8 +28,8 @@ pub trait McpService: ServerHandler + Clone {
 }
 
 impl McpService for Server {
-    fn for_client(&self) -> Self {
-        Self::for_client(self)
+    fn for_client(&self, owner: Option<Owner>) -> Self {
+        Self::for_client(self, owner)
     }
 
     fn calls_in_flight(&self) -> usize {

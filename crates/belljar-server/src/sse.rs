@@ -19,16 +19,19 @@ use axum::{Extension, Router};
 use futures::StreamExt;
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::ServiceExt;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage};
 use serde::Deserialize;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::{CancellationToken, DropGuard, PollSender};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::arrival::SessionTurn;
 use crate::guard::Principal;
 use crate::service::McpService;
+use crate::sse_transport::{SseTransport, UnreadMemory, UnreadMessage};
+use crate::stdio::describe_start_error;
 
-/// The capacity of a session's queue of messages in each direction.
+/// The capacity of a session's queue of messages from its client.
 const QUEUE_CAPACITY: usize = 64;
 /// The time for which a client's message waits for room in its session's queue.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,6 +43,7 @@ struct Sessions<S> {
     server: S,
     max_sessions: usize,
     open: Mutex<HashMap<String, OpenSession>>,
+    unread: UnreadMemory,
     shutdown: CancellationToken,
 }
 
@@ -58,7 +62,7 @@ impl<S> Sessions<S> {
 
 /// Returns the transport's routes. Sessions end when `shutdown` is cancelled.
 pub(crate) fn routes<S: McpService>(server: S, max_sessions: usize, shutdown: CancellationToken) -> Router {
-    let sessions = Sessions { server, max_sessions, open: Mutex::default(), shutdown };
+    let sessions = Sessions { server, max_sessions, open: Mutex::default(), unread: UnreadMemory::default(), shutdown };
     Router::new().route("/sse", get(stream::<S>)).route("/messages/", post(message::<S>)).with_state(Arc::new(sessions))
 }
 
@@ -85,29 +89,29 @@ async fn stream<S: McpService>(
     }
     let id = format!("{:032x}", u128::from_be_bytes(random));
     let (to_server, from_client) = mpsc::channel(QUEUE_CAPACITY);
-    let (to_client, from_server) = mpsc::channel::<ServerJsonRpcMessage>(QUEUE_CAPACITY);
+    let (to_client, from_server) = mpsc::unbounded_channel();
+    let owner = owner.map(|Extension(owner)| owner);
     {
         let mut open = sessions.open();
         if open.len() >= sessions.max_sessions {
             return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
         }
-        open.insert(id.clone(), OpenSession { queue: to_server, owner: owner.map(|Extension(owner)| owner) });
+        open.insert(id.clone(), OpenSession { queue: to_server, owner: owner.clone() });
     }
     let cancel = sessions.shutdown.child_token();
     let session = Session { id: id.clone(), sessions: sessions.clone(), _cancel: cancel.clone().drop_guard() };
-    let server = sessions.server.for_client();
+    let server = sessions.server.for_client(owner.map(|Principal(owner)| owner));
+    let transport = SseTransport::new(from_client, to_client, sessions.unread.clone(), cancel.clone());
     tokio::spawn(async move {
-        let transport = (PollSender::new(to_client), ReceiverStream::new(from_client));
         match server.serve_with_ct(transport, cancel).await {
             Ok(running) => drop(running.waiting().await),
-            Err(error) => tracing::debug!(%error, "failed to start a session"),
+            Err(error) => tracing::debug!(reason = describe_start_error(&error), "failed to start a session"),
         }
     });
     let endpoint = Event::default().event("endpoint").data(format!("/messages/?session_id={id}"));
-    let messages = ReceiverStream::new(from_server).filter_map(move |message| {
+    let messages = UnboundedReceiverStream::new(from_server).map(move |message: UnreadMessage| {
         let _owned_by_the_stream = &session;
-        let event = serde_json::to_string(&message).map(|text| Event::default().event("message").data(text));
-        std::future::ready(event.map_err(|error| tracing::error!(%error, "failed to serialize a message")).ok())
+        Event::default().event("message").data(message.text)
     });
     let events = futures::stream::iter([endpoint]).chain(messages).map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL)).into_response()
@@ -122,6 +126,7 @@ async fn message<S: McpService>(
     State(sessions): State<Arc<Sessions<S>>>,
     Query(query): Query<MessageQuery>,
     owner: Option<Extension<Principal>>,
+    turn: Option<Extension<SessionTurn>>,
     body: Bytes,
 ) -> Response {
     let owner = owner.map(|Extension(owner)| owner);
@@ -131,10 +136,13 @@ async fn message<S: McpService>(
         // The same answer for a session of another principal, so that it does not reveal that the session exists.
         return (StatusCode::NOT_FOUND, "unknown session; it may have ended").into_response();
     };
-    let message = match serde_json::from_slice(&body) {
+    let mut message: ClientJsonRpcMessage = match serde_json::from_slice(&body) {
         Ok(message) => message,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("invalid message: {error}")).into_response(),
     };
+    if let (JsonRpcMessage::Request(request), Some(Extension(turn))) = (&mut message, turn) {
+        request.request.extensions_mut().insert(turn);
+    }
     match queue.send_timeout(message, QUEUE_TIMEOUT).await {
         Ok(()) => (StatusCode::ACCEPTED, "Accepted").into_response(),
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the session's queue of messages is full").into_response(),

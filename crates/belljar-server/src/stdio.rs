@@ -6,7 +6,9 @@ use rmcp::ServiceExt;
 use rmcp::service::{QuitReason, ServerInitializeError};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::arrival::ArrivalOrder;
 use crate::handler::Server;
+use crate::line_transport::LineTransport;
 
 /// Serves one client over standard input and output. At the end of the input, calls in flight have five seconds to
 /// end. When `shutdown` completes, serving ends at once.
@@ -36,16 +38,27 @@ pub async fn serve_streams(
 ) -> io::Result<()> {
     server.start();
     let ending = server.clone();
-    let running = match server.serve((input, output)).await {
+    let transport = LineTransport::new(input, output, ArrivalOrder::default());
+    let running = match server.serve(transport).await {
         Ok(running) => running,
         // A client that disconnects without a message is not an error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(io::Error::other(error)),
+        Err(error) => return Err(io::Error::other(describe_start_error(&error))),
     };
     let end = running.waiting().await;
     ending.shutdown().await;
     match end {
         Ok(QuitReason::JoinError(error)) | Err(error) => Err(io::Error::other(error)),
         Ok(_) => Ok(()),
+    }
+}
+
+/// Describes why a session did not start, without the client's message, which may contain code.
+pub(crate) fn describe_start_error(error: &ServerInitializeError) -> &'static str {
+    match error {
+        ServerInitializeError::ExpectedInitializeRequest(_) => "the client's first request is not `initialize`",
+        ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled => "the connection was closed",
+        ServerInitializeError::TransportError { .. } => "failed to send to the client",
+        _ => "the client's `initialize` request failed",
     }
 }

@@ -1,6 +1,6 @@
-//! The definition of `run_python_code`: its name, description and schemas.
+//! The definition of `run_python_code`: its name and schemas. Its description is made in `description`.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use rmcp::model::{Icon, JsonObject, Tool, ToolAnnotations};
@@ -11,19 +11,9 @@ use crate::arguments::{self, RunPythonCode};
 /// The tool's name.
 pub(crate) const NAME: &str = "run_python_code";
 
-const DESCRIPTION: &str = "\
-Run Python code and return its output (stdout and stderr), and the value of its last line or the error that it raised.
-
-Each call runs in a new, isolated interpreter: no variables or files are kept between calls. The value of the last line \
-is returned when that is an expression. Code may use `await` at the top level.
-
-Packages that the code imports are installed. To require others or specific versions, begin the code with a PEP 723 block:
-# /// script
-# dependencies = [\"pydantic\", \"email-validator\"]
-# ///";
-
-static TOOL: LazyLock<Tool> = LazyLock::new(|| {
-    let mut tool = Tool::new(NAME, DESCRIPTION, arguments::schema::<RunPythonCode>());
+/// Returns the tool's definition.
+pub(crate) fn tool(description: String) -> Tool {
+    let mut tool = Tool::new(NAME, description, arguments::schema::<RunPythonCode>());
     tool.title = Some("Run Python code".into());
     tool.output_schema = Some(output_schema());
     tool.icons = Some(icons());
@@ -36,7 +26,7 @@ static TOOL: LazyLock<Tool> = LazyLock::new(|| {
         Some(false),
     ));
     tool
-});
+}
 
 /// A picture of a snake in a bell jar, in SVG.
 const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='#3776ab' \
@@ -51,11 +41,6 @@ pub(crate) fn icons() -> Vec<Icon> {
             .with_mime_type("image/svg+xml")
             .with_sizes(vec!["any".into()]),
     ]
-}
-
-/// Returns the tool's definition.
-pub(crate) fn tool() -> Tool {
-    TOOL.clone()
 }
 
 fn output_schema() -> Arc<JsonObject> {

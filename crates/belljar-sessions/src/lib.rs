@@ -14,7 +14,7 @@
 //! | `state` | the state of one session, and the operations on it |
 //! | `report` | the result of a cell, with its images and overlong text saved in files |
 //! | `id`, `clock` | session IDs, the source of time |
-//! | `outputs` | truncation of overlong output |
+//! | `outputs`, `traceback` | truncation of overlong output and tracebacks |
 //! | `files` | names, addresses and types of a session's files |
 //! | `store` | snapshots on disk |
 //! | `notebook` | notebook files |
@@ -32,6 +32,7 @@ mod session;
 mod sessions;
 mod state;
 mod store;
+mod traceback;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::SessionError;
@@ -39,6 +40,6 @@ pub use files::{FileAddress, is_text, mime_of};
 pub use id::SessionId;
 pub use notebook::NotebookError;
 pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits};
-pub use report::{CellReport, FileChange};
-pub use sessions::{SessionOptions, Sessions};
+pub use report::{AnswerOptions, CellReport, FileChange};
+pub use sessions::{Owner, SessionOptions, Sessions};
 pub use store::{SnapshotHeader, Store, StoreError, StoredSession};

@@ -7,9 +7,25 @@ use serde_json::Value;
 use crate::files::FileAddress;
 use crate::id::SessionId;
 use belljar_core::files::FileInfo;
-use belljar_core::kernel::Kernel;
+use belljar_core::kernel::{CellError, Kernel};
 use belljar_core::mime::{Image, MimeBundle};
 use belljar_core::{CellStatus, Output};
+
+/// The parts of a cell's result that its report contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerOptions {
+    /// The maximum number of bytes of text: output, values and the error together. Longer text is cut in the middle,
+    /// and is in a file of the session.
+    pub max_bytes: usize,
+    /// Keeps the frames of libraries in the middle of tracebacks.
+    pub all_frames: bool,
+}
+
+impl Default for AnswerOptions {
+    fn default() -> Self {
+        Self { max_bytes: 24 << 10, all_frames: false }
+    }
+}
 
 /// A file that a cell created or wrote to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +41,7 @@ pub struct FileChange {
 pub struct CellReport {
     /// How the cell ended.
     pub status: CellStatus,
-    /// The cell's output in order, overlong text cut.
+    /// The cell's output in order, overlong text cut to [`AnswerOptions::max_bytes`].
     pub outputs: Vec<Output>,
     /// The images among the output.
     pub images: Vec<Image>,
@@ -37,11 +53,25 @@ pub struct CellReport {
     pub list_changed: bool,
 }
 
-/// Writes text that is too long for an answer to a file. Returns the note that replaces it.
-pub(crate) fn spill_to_file(kernel: &mut dyn Kernel, id: &SessionId, name: &str, text: &str) -> String {
+impl CellReport {
+    /// Returns the report of a cell that was interrupted before its code began.
+    pub(crate) fn interrupted() -> Self {
+        let name = "KeyboardInterrupt".to_owned();
+        let message = "the cell was interrupted before it began".to_owned();
+        let status = CellStatus::Error(CellError { name, message, traceback: Vec::new() });
+        Self { status, outputs: Vec::new(), images: Vec::new(), files: Vec::new(), more_files: 0, list_changed: false }
+    }
+}
+
+/// Writes text that is too long for an answer to a file. Returns the note that replaces all but `kept` bytes of it.
+pub(crate) fn spill_to_file(kernel: &mut dyn Kernel, id: &SessionId, name: &str, text: &str, kept: usize) -> String {
+    let (length, left_out) = (text.len(), text.len().saturating_sub(kept));
     match kernel.write(name, text.as_bytes()) {
-        Ok(()) => format!("\n[… cut here: all {} bytes are in {}]\n", text.len(), FileAddress::format(id, name)),
-        Err(error) => format!("\n[… cut here: of {} bytes the rest is lost: {error}]\n", text.len()),
+        Ok(()) => format!(
+            "\n[… {left_out} of {length} bytes are left out; all are in the file {name}: {}]\n",
+            FileAddress::format(id, name)
+        ),
+        Err(error) => format!("\n[… {left_out} of {length} bytes are left out; failed to keep them: {error}]\n"),
     }
 }
 

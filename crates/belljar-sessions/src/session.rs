@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::id::SessionId;
+use crate::sessions::Owner;
 use crate::state::SessionState;
 use belljar_core::kernel::{InterruptHandle, Kernel};
 
@@ -21,6 +22,8 @@ pub(crate) type Completion = Box<dyn FnOnce() + Send>;
 /// One session.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
+    /// The only client that may use the session, if it was created with authentication.
+    pub(crate) owner: Option<Owner>,
     queue: Mutex<Queue>,
     state: Mutex<SessionState>,
     /// The time of the last use, in milliseconds since 1970.
@@ -29,10 +32,78 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<QueuedJob>,
+    /// The bytes of code and files in `jobs`.
+    bytes: usize,
+    /// The number of jobs that were submitted so far.
+    submitted: u64,
+    /// The number of the job that a thread works on or worked on last.
+    current: u64,
+    /// Set while the current job is a cell whose code has not begun.
+    cell_is_starting: bool,
     busy: bool,
     closed: bool,
     running: Option<Arc<dyn InterruptHandle>>,
+    /// Keeps the next cell from beginning, if its number is at most this.
+    interrupt_next: Option<u64>,
+}
+
+/// A job and its place in the queue.
+struct QueuedJob {
+    number: u64,
+    kind: JobKind,
+    job: Job,
+}
+
+/// The kind of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobKind {
+    /// A cell with code of this many bytes.
+    Cell(usize),
+    /// Another operation, with a file of this many bytes.
+    Other(usize),
+}
+
+impl JobKind {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Cell(bytes) | Self::Other(bytes) => bytes,
+        }
+    }
+}
+
+/// The maximum size of a session's queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueLimits {
+    pub(crate) jobs: usize,
+    /// The bytes of code and files. A single job may exceed it.
+    pub(crate) bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, kind: JobKind, job: Job) {
+        self.submitted += 1;
+        self.bytes += kind.bytes();
+        self.jobs.push_back(QueuedJob { number: self.submitted, kind, job });
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        let QueuedJob { number, kind, job } = self.jobs.pop_front()?;
+        self.bytes -= kind.bytes();
+        self.current = number;
+        self.cell_is_starting = matches!(kind, JobKind::Cell(_));
+        Some(job)
+    }
+
+    fn take_jobs(&mut self) -> VecDeque<QueuedJob> {
+        self.bytes = 0;
+        std::mem::take(&mut self.jobs)
+    }
+
+    /// Returns whether a cell was submitted whose code has not begun.
+    fn has_pending_cell(&self) -> bool {
+        self.cell_is_starting || self.jobs.iter().any(|queued| matches!(queued.kind, JobKind::Cell(_)))
+    }
 }
 
 /// The result of [`Session::submit`].
@@ -48,17 +119,23 @@ pub(crate) enum SubmitResult {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, stored: bool, now: Duration) -> Self {
-        Self::from_state(SessionState::new(id.clone(), stored), id, now)
+    pub(crate) fn new(id: SessionId, owner: Option<Owner>, stored: bool, now: Duration) -> Self {
+        Self::from_state(SessionState::new(id.clone(), owner.clone(), stored), id, owner, now)
     }
 
     /// Creates a session with a running kernel.
-    pub(crate) fn with_kernel(id: SessionId, kernel: Box<dyn Kernel>, now: Duration) -> Self {
-        Self::from_state(SessionState::with_kernel(id.clone(), kernel), id, now)
+    pub(crate) fn with_kernel(id: SessionId, owner: Option<Owner>, kernel: Box<dyn Kernel>, now: Duration) -> Self {
+        Self::from_state(SessionState::with_kernel(id.clone(), owner.clone(), kernel), id, owner, now)
     }
 
-    fn from_state(state: SessionState, id: SessionId, now: Duration) -> Self {
-        Self { id, queue: Mutex::default(), state: Mutex::new(state), last_used: AtomicU64::new(milliseconds(now)) }
+    fn from_state(state: SessionState, id: SessionId, owner: Option<Owner>, now: Duration) -> Self {
+        Self {
+            id,
+            owner,
+            queue: Mutex::default(),
+            state: Mutex::new(state),
+            last_used: AtomicU64::new(milliseconds(now)),
+        }
     }
 
     pub(crate) fn touch(&self, now: Duration) {
@@ -75,36 +152,41 @@ impl Session {
         !queue.busy && queue.jobs.is_empty()
     }
 
-    /// Queues a job, unless `max_queued` jobs already wait.
-    pub(crate) fn submit(&self, job: Job, max_queued: usize) -> SubmitResult {
+    /// Queues a job, unless the queue is full.
+    pub(crate) fn submit(&self, kind: JobKind, job: Job, limits: QueueLimits) -> SubmitResult {
         let mut queue = self.queue.lock();
         if queue.closed {
             return SubmitResult::Closed(job);
         }
-        if queue.jobs.len() >= max_queued {
+        let is_too_long = !queue.jobs.is_empty() && queue.bytes.saturating_add(kind.bytes()) > limits.bytes;
+        if queue.jobs.len() >= limits.jobs || is_too_long {
             return SubmitResult::Full(queue.jobs.len());
         }
-        queue.jobs.push_back(job);
+        queue.push(kind, job);
         if std::mem::replace(&mut queue.busy, true) { SubmitResult::Waiting } else { SubmitResult::First }
     }
 
     /// Drops the queued jobs, for which no thread is available.
     pub(crate) fn clear_queue(&self) {
         let mut queue = self.queue.lock();
-        queue.jobs.clear();
+        let jobs = queue.take_jobs();
         queue.busy = false;
+        // Dropping a job may take other locks.
+        drop(queue);
+        drop(jobs);
     }
 
     /// Runs the queued jobs until the queue is empty.
     pub(crate) fn work(&self) {
         let _recovery = ResetOnPanic(self);
-        let mut next = self.queue.lock().jobs.pop_front();
+        let mut next = self.queue.lock().pop();
         while let Some(job) = next {
             let mut state = self.state.lock();
             let completion = job(&mut state);
             let mut queue = self.queue.lock();
             queue.running = None;
-            next = queue.jobs.pop_front();
+            queue.cell_is_starting = false;
+            next = queue.pop();
             queue.busy = next.is_some();
             drop(queue);
             completion();
@@ -114,16 +196,12 @@ impl Session {
         }
     }
 
-    /// Closes the queue: drops the queued jobs, queues `last`, and kills the running cell. Returns whether the caller
+    /// Closes the queue: `last` runs after the queued jobs, and further jobs are refused. Returns whether the caller
     /// must have a guest thread call [`Session::work`].
     pub(crate) fn close(&self, last: Job) -> bool {
         let mut queue = self.queue.lock();
         queue.closed = true;
-        queue.jobs.clear();
-        queue.jobs.push_back(last);
-        if let Some(running) = queue.running.take() {
-            running.kill();
-        }
+        queue.push(JobKind::Other(0), last);
         !std::mem::replace(&mut queue.busy, true)
     }
 
@@ -131,20 +209,42 @@ impl Session {
     /// is its last.
     pub(crate) fn close_if_last(&self) -> bool {
         let mut queue = self.queue.lock();
-        queue.closed = queue.jobs.is_empty();
-        queue.closed
+        let is_last = queue.jobs.is_empty();
+        queue.closed |= is_last;
+        is_last
     }
 
-    /// Sets or clears the handle that interrupts the running cell.
-    pub(crate) fn set_running(&self, interrupt: Option<Arc<dyn InterruptHandle>>) {
-        self.queue.lock().running = interrupt;
+    /// Records that the code of the current cell begins, with the handle that interrupts it. Returns `false` if the code
+    /// must not begin, because an interrupt arrived after the cell.
+    #[must_use]
+    pub(crate) fn begin_running(&self, handle: Arc<dyn InterruptHandle>) -> bool {
+        let mut queue = self.queue.lock();
+        queue.cell_is_starting = false;
+        let is_interrupted = queue.interrupt_next.take().is_some_and(|last| queue.current <= last);
+        if !is_interrupted {
+            queue.running = Some(handle);
+        }
+        !is_interrupted
     }
 
-    /// Interrupts the running cell. Returns `false` if no cell runs.
+    /// Records that the code of the current cell has ended.
+    pub(crate) fn end_running(&self) {
+        self.queue.lock().running = None;
+    }
+
+    /// Interrupts the running cell, or the next cell that was submitted and has not begun. Returns `false` if there is
+    /// none.
     pub(crate) fn interrupt(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.running.iter().for_each(|running| running.interrupt());
-        queue.running.is_some()
+        let mut queue = self.queue.lock();
+        if let Some(running) = &queue.running {
+            running.interrupt();
+            return true;
+        }
+        let is_pending = queue.has_pending_cell();
+        if is_pending {
+            queue.interrupt_next = Some(queue.submitted);
+        }
+        is_pending
     }
 }
 
@@ -155,7 +255,10 @@ struct ResetOnPanic<'a>(&'a Session);
 impl Drop for ResetOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.queue.lock().running = None;
+            let mut queue = self.0.queue.lock();
+            queue.running = None;
+            queue.cell_is_starting = false;
+            drop(queue);
             self.0.clear_queue();
         }
     }
@@ -171,16 +274,80 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: QueueLimits = QueueLimits { jobs: 9, bytes: 100 };
+
+    /// Creates a session that has not been used.
+    fn session() -> Session {
+        Session::new(SessionId::random().unwrap(), None, false, Duration::ZERO)
+    }
+
+    fn nothing() -> Job {
+        Box::new(|_: &mut SessionState| Box::new(|| ()) as Completion)
+    }
+
+    /// An interrupt handle without an effect.
+    struct Ignored;
+
+    impl InterruptHandle for Ignored {
+        fn interrupt(&self) {}
+
+        fn kill(&self) {}
+    }
+
     #[test]
     fn session_is_usable_after_a_panic() {
-        let session = Session::new(SessionId::random().unwrap(), false, Duration::ZERO);
-        let nothing = || Box::new(|_: &mut SessionState| Box::new(|| ()) as Completion) as Job;
-        assert!(matches!(session.submit(Box::new(|_| panic!("on purpose")), 9), SubmitResult::First));
-        assert!(matches!(session.submit(nothing(), 9), SubmitResult::Waiting));
+        let session = session();
+        let submit = |job: Job| session.submit(JobKind::Other(0), job, LIMITS);
+        assert!(matches!(submit(Box::new(|_| panic!("on purpose"))), SubmitResult::First));
+        assert!(matches!(submit(nothing()), SubmitResult::Waiting));
         assert!(catch_unwind(AssertUnwindSafe(|| session.work())).is_err());
         assert!(session.is_idle());
-        assert!(matches!(session.submit(nothing(), 9), SubmitResult::First));
+        assert!(matches!(submit(nothing()), SubmitResult::First));
         session.work();
         assert!(session.close(nothing()));
+    }
+
+    #[test]
+    fn queue_is_bounded_by_jobs_and_by_bytes() {
+        let session = session();
+        let submit = |kind| session.submit(kind, nothing(), LIMITS);
+        assert!(matches!(submit(JobKind::Cell(1000)), SubmitResult::First));
+        assert!(matches!(submit(JobKind::Cell(1)), SubmitResult::Full(1)));
+        session.work();
+        for _ in 0..9 {
+            assert!(!matches!(submit(JobKind::Cell(1)), SubmitResult::Full(_)));
+        }
+        assert!(matches!(submit(JobKind::Other(0)), SubmitResult::Full(9)));
+        session.work();
+        assert!(matches!(submit(JobKind::Other(0)), SubmitResult::First));
+    }
+
+    #[test]
+    fn interrupt_applies_to_the_cells_before_it() {
+        let session = Arc::new(session());
+        let cell = |begins: bool| {
+            let same = session.clone();
+            let job: Job = Box::new(move |_| {
+                assert_eq!(same.begin_running(Arc::new(Ignored)), begins);
+                assert_eq!(same.interrupt(), begins, "a cell that runs can be interrupted");
+                same.end_running();
+                Box::new(|| ())
+            });
+            assert!(!matches!(session.submit(JobKind::Cell(1), job, LIMITS), SubmitResult::Full(_)));
+        };
+        assert!(!session.interrupt(), "no cell");
+        cell(false);
+        assert!(session.interrupt());
+        session.work();
+        cell(true);
+        session.work();
+        assert!(!session.interrupt(), "all cells have ended");
+        cell(false);
+        assert!(session.interrupt());
+        let other: Job = Box::new(|_| Box::new(|| ()));
+        session.submit(JobKind::Other(0), other, LIMITS);
+        session.work();
+        cell(true);
+        session.work();
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use belljar_core::files::{FileError, FileInfo, Range, check_path};
 use belljar_core::kernel::{Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError};
 use belljar_core::mime::text_plain;
+use belljar_core::truncation::{allot, cut_middle};
 use belljar_core::{CellResult, CellStatus, Output, Progress};
 
 use crate::error::SessionError;
@@ -14,8 +15,10 @@ use crate::files::check_plain_name;
 use crate::id::SessionId;
 use crate::notebook;
 use crate::outputs;
-use crate::report::{CellReport, FileChange, save_images, spill_to_file};
+use crate::report::{AnswerOptions, CellReport, FileChange, save_images, spill_to_file};
+use crate::sessions::Owner;
 use crate::store::{Lease, PendingSync, Store, StoreError};
+use crate::traceback;
 
 /// The maximum number of files that a cell's report lists.
 const MAX_REPORTED_FILES: usize = 200;
@@ -26,6 +29,7 @@ const MAX_UPLOAD: usize = 64 << 20;
 pub(crate) struct SessionServices {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) store: Option<Store>,
+    pub(crate) answers: AnswerOptions,
 }
 
 /// The state of a session's kernel.
@@ -42,9 +46,20 @@ enum KernelState {
     },
 }
 
+/// Whether a cell's code begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CellStart {
+    Begun,
+    /// The caller has gone.
+    Cancelled,
+    /// The cell was interrupted while it was queued.
+    Interrupted,
+}
+
 /// The state of a session, on which its jobs work.
 pub(crate) struct SessionState {
     id: SessionId,
+    owner: Option<Owner>,
     kernel: KernelState,
     /// The files after the last cell: size and modification time by path.
     files: BTreeMap<String, (u64, i128)>,
@@ -55,15 +70,15 @@ pub(crate) struct SessionState {
 
 impl SessionState {
     /// Creates the state of a session that has not been used, or that is in the store.
-    pub(crate) fn new(id: SessionId, stored: bool) -> Self {
+    pub(crate) fn new(id: SessionId, owner: Option<Owner>, stored: bool) -> Self {
         let kernel = if stored { KernelState::Stored } else { KernelState::NotStarted };
-        Self { id, kernel, files: BTreeMap::new(), lease: None, pending_sync: None }
+        Self { id, owner, kernel, files: BTreeMap::new(), lease: None, pending_sync: None }
     }
 
     /// Creates the state of a session with a running kernel.
-    pub(crate) fn with_kernel(id: SessionId, mut kernel: Box<dyn Kernel>) -> Self {
+    pub(crate) fn with_kernel(id: SessionId, owner: Option<Owner>, mut kernel: Box<dyn Kernel>) -> Self {
         let files = file_index(&mut *kernel);
-        Self { id, kernel: KernelState::Running(kernel), files, lease: None, pending_sync: None }
+        Self { id, owner, kernel: KernelState::Running(kernel), files, lease: None, pending_sync: None }
     }
 
     /// Returns the kernel. Starts or restores it first if it is not running.
@@ -106,18 +121,20 @@ impl SessionState {
         Ok(())
     }
 
-    /// Runs a cell. `begin_running` receives the cell's interrupt handle, and returns `false` if the call is cancelled.
+    /// Runs a cell. `begin_running` receives the cell's interrupt handle when the kernel is ready for its code.
     pub(crate) fn execute(
         &mut self,
         services: &SessionServices,
         cell: &CellRequest,
         observer: Arc<dyn CellObserver>,
         now: Duration,
-        begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> bool,
+        begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
     ) -> Result<CellReport, SessionError> {
         let kernel = self.ensure_running(services, &*observer)?;
-        if !begin_running(kernel.interrupt_handle()) {
-            return Err(SessionError::Gone);
+        match begin_running(kernel.interrupt_handle()) {
+            CellStart::Begun => {}
+            CellStart::Cancelled => return Err(SessionError::Gone),
+            CellStart::Interrupted => return Ok(CellReport::interrupted()),
         }
         let result = kernel.execute(cell, observer);
         if matches!(result.status, CellStatus::KernelDied(_)) {
@@ -129,7 +146,7 @@ impl SessionState {
             .as_ref()
             .is_some_and(Store::is_persistent)
             .then(|| notebook::code_cell(&cell.code, &result, &limits));
-        let report = self.report(result)?;
+        let report = self.report(result, services.answers)?;
         self.persist(services, now)?;
         if let (Some(record), Some(store)) = (record, &services.store) {
             store.append_cell(&self.id, &record)?;
@@ -138,7 +155,7 @@ impl SessionState {
     }
 
     /// Saves images and overlong text in files, and reports the changes to the session's files.
-    fn report(&mut self, result: CellResult) -> Result<CellReport, SessionError> {
+    fn report(&mut self, result: CellResult, answers: AnswerOptions) -> Result<CellReport, SessionError> {
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         let CellResult { execution_count: count, mut status, mut outputs } = result;
         let mut images = Vec::new();
@@ -147,32 +164,12 @@ impl SessionState {
                 save_images(&mut **kernel, bundle, count, &mut images);
             }
         }
-        if let Some(full_text) = outputs::full_text_if_too_long(&outputs) {
-            let note = spill_to_file(&mut **kernel, &self.id, &format!("output_{count}.txt"), &full_text);
-            outputs::truncate_outputs(&mut outputs, &note);
+        if let CellStatus::Error(CellError { traceback, .. }) | CellStatus::TimedOut { traceback, .. } = &mut status
+            && !answers.all_frames
+        {
+            traceback::leave_out_library_frames(traceback);
         }
-        for output in &mut outputs {
-            if let Output::Display(bundle) | Output::ExecuteResult(bundle) = output
-                && let Some(text) =
-                    text_plain(bundle).filter(|text| text.len() > outputs::MAX_INLINE_BYTES).map(str::to_owned)
-            {
-                let note = spill_to_file(&mut **kernel, &self.id, &format!("result_{count}.txt"), &text);
-                bundle.insert("text/plain".into(), outputs::truncate_text(&text, &note).into());
-            }
-        }
-        if let CellStatus::Error(CellError { message, traceback, .. }) = &mut status {
-            let full_text = traceback.join("\n");
-            if message.len().max(full_text.len()) > outputs::MAX_INLINE_BYTES {
-                let note = spill_to_file(&mut **kernel, &self.id, &format!("error_{count}.txt"), &full_text);
-                for text in traceback.iter_mut().chain([message]).filter(|text| text.len() > outputs::MAX_INLINE_BYTES)
-                {
-                    *text = outputs::truncate_text(text, &note);
-                }
-                if traceback.iter().map(String::len).sum::<usize>() > outputs::MAX_INLINE_BYTES {
-                    *traceback = vec![outputs::truncate_text(&full_text, &note)];
-                }
-            }
-        }
+        truncate(&mut **kernel, &self.id, count, answers.max_bytes, &mut outputs, &mut status);
         let now: Vec<FileInfo> = kernel.files();
         let before = std::mem::take(&mut self.files);
         self.files = now.iter().map(|file| (file.path.clone(), (file.size, file.modified))).collect();
@@ -198,7 +195,7 @@ impl SessionState {
     fn write(&mut self, store: &Store, now: Duration) -> Result<bool, SessionError> {
         let KernelState::Running(kernel) = &mut self.kernel else { return Ok(false) };
         match kernel.snapshot() {
-            Ok(snapshot) => self.pending_sync = store.write(&self.id, &snapshot, now)?,
+            Ok(snapshot) => self.pending_sync = store.write(&self.id, self.owner.as_deref(), &snapshot, now)?,
             Err(KernelError::Unsupported(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -334,6 +331,65 @@ impl SessionState {
         self.files = file_index(&mut **kernel);
         self.persist(services, now)?;
         Ok(FileInfo { path: name.into(), size: bytes.len() as u64, modified: 0 })
+    }
+}
+
+/// Cuts the output, values and error of the cell `count` to `max_bytes` together. What is cut is in files.
+fn truncate(
+    kernel: &mut dyn Kernel,
+    id: &SessionId,
+    count: u64,
+    max_bytes: usize,
+    outputs: &mut Vec<Output>,
+    status: &mut CellStatus,
+) {
+    let mut lengths = vec![outputs::text_length(outputs)];
+    lengths.extend(outputs.iter().filter_map(displayed_text).map(str::len));
+    if let CellStatus::Error(CellError { message, traceback, .. }) = &*status {
+        lengths.extend([message.len(), traceback.iter().map(String::len).sum()]);
+    }
+    if lengths.iter().sum::<usize>() <= max_bytes {
+        return;
+    }
+    let mut shares = allot(&lengths, max_bytes).into_iter();
+    let mut next_share = || shares.next().unwrap_or(0);
+    let share = next_share();
+    if outputs::text_length(outputs) > share {
+        let note = spill_to_file(kernel, id, &format!("output_{count}.txt"), &outputs::full_text(outputs), share);
+        outputs::truncate_outputs(outputs, share, &note);
+    }
+    let mut number = 0;
+    for output in outputs.iter_mut() {
+        let Some(text) = displayed_text(output).map(str::to_owned) else { continue };
+        let share = next_share();
+        if let Output::Display(bundle) | Output::ExecuteResult(bundle) = output
+            && text.len() > share
+        {
+            number += 1;
+            let name = if number == 1 { format!("result_{count}.txt") } else { format!("result_{count}_{number}.txt") };
+            let note = spill_to_file(kernel, id, &name, &text, share);
+            bundle.insert("text/plain".into(), cut_middle(&text, share, |_| note).into());
+        }
+    }
+    if let CellStatus::Error(CellError { message, traceback, .. }) = status {
+        let (message_share, traceback_share) = (next_share(), next_share());
+        let full_text = traceback.join("\n");
+        let traceback_length = traceback.iter().map(String::len).sum::<usize>();
+        if message.len() > message_share || traceback_length > traceback_share {
+            let note = spill_to_file(kernel, id, &format!("error_{count}.txt"), &full_text, traceback_share);
+            *message = cut_middle(message, message_share, |_| note.clone());
+            if traceback_length > traceback_share {
+                *traceback = vec![cut_middle(&full_text, traceback_share, |_| note)];
+            }
+        }
+    }
+}
+
+/// Returns the plain text of a display or value.
+fn displayed_text(output: &Output) -> Option<&str> {
+    match output {
+        Output::Display(bundle) | Output::ExecuteResult(bundle) => text_plain(bundle),
+        Output::Text { .. } => None,
     }
 }
 

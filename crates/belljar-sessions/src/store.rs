@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 use crate::id::SessionId;
 use crate::session::milliseconds;
+use crate::sessions::Owner;
 use belljar_core::kernel::KernelSnapshot;
 
 const MAGIC: [u8; 8] = *b"BELLSESS";
@@ -100,12 +101,20 @@ pub struct SnapshotHeader {
     last_used: u64,
     /// The length of the uncompressed data, in bytes.
     length: u64,
+    /// The only client that may use the session, if it was created with authentication.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
 }
 
 impl SnapshotHeader {
     /// Returns the time of the session's last use, since 1970.
     pub fn last_used(&self) -> Duration {
         Duration::from_millis(self.last_used)
+    }
+
+    /// Returns the only client that may use the session, if it was created with authentication.
+    pub fn owner(&self) -> Option<Owner> {
+        self.owner.as_deref().map(Owner::from)
     }
 }
 
@@ -208,6 +217,7 @@ impl Store {
     pub fn write(
         &self,
         id: &SessionId,
+        owner: Option<&str>,
         snapshot: &KernelSnapshot,
         last_used: Duration,
     ) -> Result<Option<PendingSync>, StoreError> {
@@ -216,6 +226,7 @@ impl Store {
             metadata: snapshot.metadata.clone(),
             last_used: milliseconds(last_used),
             length: snapshot.data.len() as u64,
+            owner: owner.map(str::to_owned),
         };
         let bytes = encode(&header, &snapshot.data).map_err(failed)?;
         let directory = self.directory(id);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use belljar_python::Options;
+use belljar_python::runtime::Release;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
@@ -37,6 +38,9 @@ pub(crate) struct GlobalOptions {
     /// Log to standard error; repeat for more detail.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Let the log contain code, session IDs and whole messages of clients.
+    #[arg(long, global = true)]
+    pub(crate) log_code: bool,
 }
 
 impl GlobalOptions {
@@ -59,6 +63,19 @@ impl GlobalOptions {
             offline: self.offline,
             ..Options::default()
         })
+    }
+
+    /// Returns the version of CPython that code in WebAssembly runs in: `3.14`.
+    ///
+    /// # Errors
+    /// Returns an error if the selected release is not known.
+    pub(crate) fn python_version(&self) -> Result<String, CommandError> {
+        let release = match &self.pyodide {
+            Some(version) => Release::find(version).map_err(|error| CommandError::from_error(&error))?,
+            None => Release::default_release(),
+        };
+        let (major, minor) = release.python;
+        Ok(format!("{major}.{minor}"))
     }
 
     /// Returns the directory for downloads, compiled code and images, if it was set.

@@ -88,7 +88,12 @@ const LOGGED_CRATES: [&str; 10] = [
 
 /// Starts logging to standard error; standard output is reserved for the code that is run.
 fn start_logging(cli: &Cli) {
-    use tracing_subscriber::EnvFilter;
+    use std::io::IsTerminal as _;
+
+    use tracing_subscriber::filter::{EnvFilter, FilterExt as _, filter_fn};
+    use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+    use tracing_subscriber::util::SubscriberInitExt as _;
+
     let directives = std::env::var("BELLJAR_LOG").ok();
     if directives.is_none() && cli.global.verbose == 0 {
         // Building a filter takes a tenth of a millisecond, which would delay every start.
@@ -104,5 +109,15 @@ fn start_logging(cli: &Cli) {
         let crates = LOGGED_CRATES.map(|name| format!(",{name}={level}")).concat();
         format!("warn{crates}")
     }));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log_code = cli.global.log_code;
+    let without_messages = filter_fn(move |metadata| log_code || !is_of_protocol(metadata.target()));
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    tracing_subscriber::registry().with(lines.with_filter(filter.and(without_messages))).init();
+}
+
+/// Returns whether a target belongs to the implementation of the protocol, which logs whole messages: with code and with
+/// session IDs, at several levels.
+fn is_of_protocol(target: &str) -> bool {
+    target.strip_prefix("rmcp").is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }

@@ -89,6 +89,21 @@ impl PackageOptions {
         Ok(PrepareOptions { requirements, constraints, imports, ..PrepareOptions::default() })
     }
 
+    /// Returns whether code can install packages; `is_forbidden` is set if the sandbox cannot install any.
+    pub(crate) fn can_install(&self, is_forbidden: bool) -> bool {
+        !self.no_install && !is_forbidden
+    }
+
+    /// Returns the names or patterns of the only packages that can be installed. All can be if there are none.
+    pub(crate) fn allowed(&self) -> Vec<String> {
+        self.allow_packages.iter().map(|name| name.trim().to_owned()).collect()
+    }
+
+    /// Returns the packages of `--deps`, which are there without an import.
+    pub(crate) fn given_names(&self) -> Vec<String> {
+        self.deps.iter().flat_map(|list| split_requirements(list)).map(str::to_owned).collect()
+    }
+
     /// Returns the sources of packages. Options override the environment variables of uv and pip.
     fn settings(&self, cache: Cache, offline: bool) -> Result<Settings, InstallError> {
         let mut settings = Settings::from_environment(cache)?;

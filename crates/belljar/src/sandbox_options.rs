@@ -38,6 +38,11 @@ pub(crate) struct SandboxOptions {
     package_space: Option<u64>,
 }
 
+/// The packages that descriptions of tools name if the environment has them, by their normalized names.
+#[cfg(target_os = "linux")]
+const DESCRIBED_PACKAGES: [&str; 10] =
+    ["numpy", "pandas", "matplotlib", "scipy", "scikit-learn", "torch", "plotly", "sympy", "requests", "openpyxl"];
+
 /// A sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sandbox {
@@ -57,6 +62,10 @@ pub(crate) struct NativeKernels {
     backend: Arc<dyn Backend>,
     /// The version of Python: `3.13.1`.
     pub(crate) python: String,
+    /// Set unless the code runs without a sandbox.
+    pub(crate) is_sandboxed: bool,
+    /// The well-known packages that the environment has.
+    pub(crate) installed: Vec<String>,
     warm_up: Box<dyn FnOnce() -> Result<(), CommandError> + Send>,
     with_limits: Box<dyn Fn(Limits, bool) -> Result<NativeKernels, CommandError>>,
 }
@@ -68,17 +77,23 @@ impl NativeKernels {
     }
 
     #[cfg(target_os = "linux")]
-    fn new(backend: belljar_native::NativeBackend, options: belljar_native::NativeOptions) -> Self {
+    fn new(
+        backend: belljar_native::NativeBackend,
+        options: belljar_native::NativeOptions,
+        installed: Vec<String>,
+    ) -> Self {
         let backend = Arc::new(backend);
         let warm_up = backend.clone();
         let python = options.python_version.clone();
+        let is_sandboxed = options.policy != belljar_sandbox::Policy::Unsandboxed;
+        let packages = installed.clone();
         let with_limits = move |limits: Limits, color: bool| -> Result<Self, CommandError> {
             let options = belljar_native::NativeOptions { limits, color, ..options.clone() };
             let backend = belljar_native::NativeBackend::new(options.clone())?;
-            Ok(Self::new(backend, options))
+            Ok(Self::new(backend, options, packages.clone()))
         };
-        let warm_up = move || Ok(warm_up.warm_up()?);
-        Self { backend, python, warm_up: Box::new(warm_up), with_limits: Box::new(with_limits) }
+        let warm_up: Box<dyn FnOnce() -> Result<(), CommandError> + Send> = Box::new(move || Ok(warm_up.warm_up()?));
+        Self { backend, python, is_sandboxed, installed, warm_up, with_limits: Box::new(with_limits) }
     }
 
     /// Starts the zygote and a first kernel on a separate thread, so that the first session does not wait for them.
@@ -149,6 +164,7 @@ impl SandboxOptions {
             }
         };
         let installs = packages.native_installs(offline)?;
+        let installed = environment.installed(&DESCRIBED_PACKAGES);
         let uv = which::which("uv").ok();
         let mut options = NativeOptions::new(environment.interpreter());
         options.python_version = environment.python;
@@ -185,7 +201,7 @@ impl SandboxOptions {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(Some(NativeKernels::new(backend, options)))
+        Ok(Some(NativeKernels::new(backend, options, installed)))
     }
 
     /// Returns an error if native kernels are selected, because they require Linux.

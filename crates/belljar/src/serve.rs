@@ -9,7 +9,10 @@ use std::time::Duration;
 use belljar_core::kernel::Backend;
 use belljar_core::{NoProgress, parse_size};
 use belljar_python::{Python, RuntimeLoader, WasmBackend};
-use belljar_server::{HttpOptions, HttpTransport, ReturnMode, Runner, Server};
+use belljar_server::{
+    HttpOptions, HttpTransport, PackageRules, ReturnMode, Runner, SandboxDescription, SandboxKind, Server,
+    ServerOptions,
+};
 use belljar_sessions::{GuestThreadPool, PoolLimits};
 use clap::{Args, ValueEnum};
 
@@ -37,6 +40,10 @@ pub(crate) struct ServeArguments {
     /// Format of the tool's result.
     #[arg(long, value_enum, default_value_t)]
     return_mode: ResultFormat,
+    /// Maximum size of the text of an answer: output, value and error together. The middle of longer text is left out;
+    /// a session keeps it in a file.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "24KB")]
+    max_answer: u64,
     /// Accepted for compatibility with mcp-run-python. Code never has access to the network.
     #[arg(long)]
     disable_networking: bool,
@@ -89,18 +96,29 @@ impl ServeArguments {
             Some(backends) => backends,
             None => self.wasm_backends(global)?,
         };
-        let Backends { runs, sessions, is_native, warm_up } = backends;
+        let Backends { runs, sessions, kind, python, installed, warm_up } = backends;
         let pool = Arc::new(GuestThreadPool::new(self.pool_limits(), runs.thread_runner()));
         for warm_up in warm_up {
             if let Err(error) = pool.submit(move |_permit| warm_up()) {
                 tracing::error!(%error, "failed to prepare Python ahead of time: the first call prepares it");
             }
         }
-        let server = Server::new(Runner::new(runs, pool.clone()), mode);
+        let max_answer = usize::try_from(self.max_answer).unwrap_or(usize::MAX);
+        let is_native = kind != SandboxKind::Wasm;
+        let packages = PackageRules {
+            installed,
+            can_install: self.packages.can_install(is_native && global.offline()),
+            cells_install_imports: !is_native,
+            allowed: self.packages.allowed(),
+        };
+        let (calls, cells) = (*runs.limits(), *sessions.limits());
+        let sandbox = SandboxDescription { python, kind, packages, calls, cells, max_answer };
+        let options = ServerOptions { mode, html: self.sessions.html, sandbox };
+        let server = Server::new(Runner::new(runs, pool.clone()), options);
         if self.toolset == Toolset::Python {
             return Ok(server);
         }
-        let sessions = self.sessions.sessions(sessions, is_native, pool, tracker)?;
+        let sessions = self.sessions.sessions(sessions, is_native, pool, max_answer, tracker)?;
         Ok(server.with_sessions(sessions, self.toolset == Toolset::Interpreter))
     }
 
@@ -123,9 +141,11 @@ impl ServeArguments {
             tracker.add(&backend);
             backend
         };
+        let (python, installed) = (native.python.clone(), native.installed.clone());
+        let kind = if native.is_sandboxed { SandboxKind::Native } else { SandboxKind::Unsandboxed };
         let runs = warmed_up(native);
         let sessions = native_sessions.map_or_else(|| runs.clone(), warmed_up);
-        Ok(Some(Backends { runs, sessions, is_native: true, warm_up: Vec::new() }))
+        Ok(Some(Backends { runs, sessions, kind, python, installed, warm_up: Vec::new() }))
     }
 
     /// Creates the backends of the WebAssembly sandbox, which share one runtime.
@@ -155,7 +175,9 @@ impl ServeArguments {
                 }
             }));
         }
-        Ok(Backends { runs: Arc::new(runs), sessions: Arc::new(sessions), is_native: false, warm_up })
+        let (runs, sessions) = (Arc::new(runs), Arc::new(sessions));
+        let (python, installed) = (global.python_version()?, self.packages.given_names());
+        Ok(Backends { runs, sessions, kind: SandboxKind::Wasm, python, installed, warm_up })
     }
 
     fn pool_limits(&self) -> PoolLimits {
@@ -173,8 +195,11 @@ struct Backends {
     runs: Arc<dyn Backend>,
     /// The backend of the session tools.
     sessions: Arc<dyn Backend>,
-    /// Set for native kernels.
-    is_native: bool,
+    kind: SandboxKind,
+    /// The version of Python.
+    python: String,
+    /// The names of installed packages that a model should know.
+    installed: Vec<String>,
     /// Work on guest threads that the first calls would otherwise wait for.
     warm_up: Vec<Box<dyn FnOnce() + Send>>,
 }

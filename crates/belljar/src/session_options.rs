@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{Limits, parse_size};
-use belljar_sessions::{GuestThreadPool, SessionOptions as SessionsConfig, Sessions, Store};
+use belljar_sessions::{AnswerOptions, GuestThreadPool, SessionOptions as SessionsConfig, Sessions, Store};
 use clap::{Args, ValueEnum};
 
 use crate::command_error::CommandError;
@@ -38,16 +38,21 @@ pub(crate) struct SessionOptions {
     /// Format of tracebacks.
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     tracebacks: Tracebacks,
+    /// Return the HTML of tables and other values that have plain text, too.
+    #[arg(long)]
+    pub(crate) html: bool,
 }
 
 /// A format of tracebacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Tracebacks {
-    /// With ANSI colours, as in IPython.
+    /// Without colours, and without the frames of libraries in the middle.
     #[default]
-    Color,
-    /// Without colours.
     Plain,
+    /// Without colours, with all frames.
+    Full,
+    /// With ANSI colours and all frames, as in IPython.
+    Color,
 }
 
 /// The minimum output limit of a cell, in bytes. Output that is too long for a result is written to a file.
@@ -60,14 +65,16 @@ impl SessionOptions {
         backend: Arc<dyn Backend>,
         is_native: bool,
         pool: Arc<GuestThreadPool>,
+        max_answer: usize,
         tracker: &BackendTracker,
     ) -> Result<Sessions, CommandError> {
+        let options = self.options(max_answer);
         if is_native {
             if self.data_dir.is_some() {
                 return Err(CommandError::new("--data-dir: native kernels cannot be saved")
                     .with_hint("leave it out, or use --sandbox wasm"));
             }
-            return Ok(Sessions::new(backend, None, pool, self.options()));
+            return Ok(Sessions::new(backend, None, pool, options));
         }
         let store = match &self.data_dir {
             Some(directory) => Store::open(directory)
@@ -78,7 +85,7 @@ impl SessionOptions {
                 Store::temporary().map_err(|error| format!("failed to create a directory for sessions: {error}"))?
             }
         };
-        Ok(Sessions::new(backend, Some(store), pool, self.options()))
+        Ok(Sessions::new(backend, Some(store), pool, options))
     }
 
     /// Returns the limits of a session, based on those of a piece of code.
@@ -96,8 +103,10 @@ impl SessionOptions {
         self.tracebacks == Tracebacks::Color
     }
 
-    fn options(&self) -> SessionsConfig {
+    fn options(&self, max_answer: usize) -> SessionsConfig {
+        let all_frames = self.tracebacks != Tracebacks::Plain;
         SessionsConfig {
+            answers: AnswerOptions { max_bytes: max_answer, all_frames },
             timeout: self.session_timeout,
             sleep_after: self.sleep_after,
             max_sessions: self.max_sessions,

@@ -173,6 +173,21 @@ impl Environment {
         interpreter(&self.directory)
     }
 
+    /// Returns those of the packages `names`, given by their normalized names, that are installed in the environment.
+    pub fn installed(&self, names: &[&str]) -> Vec<String> {
+        let libraries = std::fs::read_dir(self.directory.join("lib")).into_iter().flatten().flatten();
+        let site_packages = libraries.map(|library| library.path().join("site-packages"));
+        let entries = site_packages.flat_map(|directory| std::fs::read_dir(directory).into_iter().flatten().flatten());
+        let found: std::collections::BTreeSet<String> = entries
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let (name, _) = name.strip_suffix(".dist-info")?.split_once('-')?;
+                Some(name.to_ascii_lowercase().replace(['_', '.'], "-"))
+            })
+            .collect();
+        names.iter().filter(|name| found.contains(**name)).map(|name| (*name).to_owned()).collect()
+    }
+
     /// Inspects an existing environment.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use belljar_server::{HttpOptions, HttpTransport, McpService, serve_http};
+use belljar_sessions::Owner;
 use parking_lot::Mutex;
 use rmcp::model::*;
 use rmcp::service::{RequestContext, SubscriptionContext};
@@ -318,7 +319,7 @@ impl ServerHandler for Fixtures {
 }
 
 impl McpService for Fixtures {
-    fn for_client(&self) -> Self {
+    fn for_client(&self, _: Option<Owner>) -> Self {
         Self { level: Arc::new(AtomicU8::new(LoggingLevel::Debug as u8)), ..self.clone() }
     }
 

@@ -104,7 +104,7 @@ impl OAuth {
         Ok(Self { issuer: issuer.into(), audience: audience.into(), keys: Arc::new(IssuerKeys::new(issuer, address)?) })
     }
 
-    /// Returns the subject of `token`, which is the same in all tokens of one client.
+    /// Returns an identifier for the subject of `token`, which is the same in all tokens of one client.
     pub(crate) async fn bearer(&self, token: &str) -> Result<String, AuthError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(AuthError::Invalid("it is too long"));
@@ -132,7 +132,7 @@ impl OAuth {
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         match jsonwebtoken::decode::<Claims>(token, &key, &validation) {
             Ok(data) if data.claims.sub.is_empty() => Err(AuthError::Invalid("its claim sub is empty")),
-            Ok(data) => Ok(data.claims.sub),
+            Ok(data) => Ok(format!("oauth:{} {}", self.issuer, data.claims.sub)),
             Err(error) => Err(AuthError::Invalid(describe_error(error.kind()))),
         }
     }

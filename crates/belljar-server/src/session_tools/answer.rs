@@ -22,6 +22,7 @@ pub(super) struct ExecuteCodeResult {
     images: Vec<Image>,
 }
 
+/// The fields of the structured content.
 #[derive(Debug, Serialize)]
 struct Fields {
     success: bool,
@@ -31,9 +32,36 @@ struct Fields {
     traceback: Vec<String>,
     files: Vec<File>,
     session_info: Option<SessionInfo>,
-    /// The HTML representations of outputs such as tables.
+    /// The HTML representations of outputs that have no text, or with `--html` of all outputs that have one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     html: Vec<String>,
+}
+
+/// The fields of the text, which lacks most of those that say nothing: it takes room in a model's context.
+#[derive(Debug, Serialize)]
+struct TextFields<'a> {
+    success: bool,
+    output: &'a [String],
+    result: &'a Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: &'a Option<String>,
+    /// Errors always have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceback: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    files: &'a [File],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_info: &'a Option<SessionInfo>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    html: &'a [String],
+}
+
+impl Fields {
+    fn text(&self) -> TextFields<'_> {
+        let Self { success, output, result, error, traceback, files, session_info, html } = self;
+        let traceback = error.is_some().then_some(traceback.as_slice());
+        TextFields { success: *success, output, result, error, traceback, files, session_info, html }
+    }
 }
 
 /// The information about a new session.
@@ -81,18 +109,26 @@ impl File {
 }
 
 impl ExecuteCodeResult {
-    pub(super) fn new(id: &SessionId, session_info: Option<SessionInfo>, report: CellReport, limits: &Limits) -> Self {
+    /// Creates the result of a cell. With `html`, it contains the HTML of values that have plain text, too.
+    pub(super) fn new(
+        id: &SessionId,
+        session_info: Option<SessionInfo>,
+        report: CellReport,
+        limits: &Limits,
+        html: bool,
+    ) -> Self {
+        let all_html = html;
         let (mut output, mut html, mut result, mut room) = (Vec::new(), Vec::new(), None, MAX_HTML_BYTES);
         for given in report.outputs {
             match given {
                 Output::Text { text, .. } => output.push(text),
                 Output::Display(bundle) => {
                     output.extend(text_or_types(&bundle));
-                    keep_html(&bundle, &mut html, &mut room);
+                    keep_html(&bundle, all_html, &mut html, &mut room);
                 }
                 Output::ExecuteResult(bundle) => {
                     result = text_or_types(&bundle);
-                    keep_html(&bundle, &mut html, &mut room);
+                    keep_html(&bundle, all_html, &mut html, &mut room);
                 }
             }
         }
@@ -134,10 +170,11 @@ impl ExecuteCodeResult {
         Self { fields, images: Vec::new() }
     }
 
-    /// Returns the tool's result. Text and structured content contain the same fields. A result with images has no
+    /// Returns the tool's result. Text and structured content contain the same fields, except that the text lacks fields
+    /// that say nothing. A result with images has no
     /// structured content, because several clients would then show the model nothing else.
     pub(super) fn result(self) -> CallToolResult {
-        let mut content = vec![ContentBlock::text(serde_json::to_string(&self.fields).unwrap_or_default())];
+        let mut content = vec![ContentBlock::text(serde_json::to_string(&self.fields.text()).unwrap_or_default())];
         content.extend(
             self.images.iter().map(|image| ContentBlock::image(image.base64.clone(), image.format.mime_type())),
         );
@@ -160,7 +197,10 @@ fn text_or_types(bundle: &MimeBundle) -> Option<String> {
     }
 }
 
-fn keep_html(bundle: &MimeBundle, html: &mut Vec<String>, room: &mut usize) {
+fn keep_html(bundle: &MimeBundle, even_with_text: bool, html: &mut Vec<String>, room: &mut usize) {
+    if text_plain(bundle).is_some() && !even_with_text {
+        return;
+    }
     // A figure's HTML page is a file of the session, and images have a content block of their own.
     let is_figure = bundle.keys().any(|mime| mime.starts_with("application/vnd.plotly") || mime.starts_with("image/"));
     let text = bundle.get("text/html").and_then(Value::as_str);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::CellRequest;
-use belljar_sessions::{CellReport, SessionError, SessionId, Sessions};
+use belljar_sessions::{CellReport, Owner, SessionError, SessionId, Sessions};
 use parking_lot::Mutex;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProtocolVersion, Tool};
 use rmcp::service::RequestContext;
@@ -29,11 +29,14 @@ use rmcp::{Peer, RoleServer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::arguments::{self, ExecuteCode, SessionOnly, UploadFile};
+use crate::arrival::{SessionTurn, in_turn, turn_of, wait_briefly};
+use crate::description::SandboxDescription;
 use crate::notifier::ClientNotifier;
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
 use input_rounds::{PendingInputs, RunningCell};
 use subscriptions::Subscribers;
+pub(crate) use tools::INTERRUPT;
 
 /// The maximum interval between two searches for expired sessions.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -45,6 +48,8 @@ pub(crate) const INSTRUCTIONS: &str = "Runs Python in sessions that keep variabl
 #[derive(Clone)]
 pub(crate) struct SessionTools {
     sessions: Sessions,
+    /// Set if results contain the HTML of tables and other values that have plain text.
+    html: bool,
     /// The sessions that this client has created or used: it cannot list those of other clients.
     visible_sessions: Arc<Mutex<BTreeSet<SessionId>>>,
     /// The subscriptions of all clients.
@@ -55,11 +60,12 @@ pub(crate) struct SessionTools {
     pending_inputs: PendingInputs,
 }
 
-/// The client of a call, for notifications of changes.
+/// The client of a call, for notifications of changes, and the call's turn.
 #[derive(Clone)]
 struct Caller {
     peer: Peer<RoleServer>,
     modern: bool,
+    turn: Option<SessionTurn>,
 }
 
 /// Returns whether a request belongs to the protocol's modern era.
@@ -68,9 +74,10 @@ fn is_modern(context: &RequestContext<RoleServer>) -> bool {
 }
 
 impl SessionTools {
-    pub(crate) fn new(sessions: Sessions) -> Self {
+    pub(crate) fn new(sessions: Sessions, html: bool) -> Self {
         Self {
             sessions,
+            html,
             visible_sessions: Arc::default(),
             subscribers: Arc::default(),
             subscribed: Arc::default(),
@@ -79,8 +86,9 @@ impl SessionTools {
     }
 
     /// Returns the tools for another client, with empty per-client state.
-    pub(crate) fn for_new_client(&self) -> Self {
-        Self { visible_sessions: Arc::default(), subscribed: Arc::default(), ..self.clone() }
+    pub(crate) fn for_new_client(&self, owner: Option<Owner>) -> Self {
+        let sessions = self.sessions.for_owner(owner);
+        Self { sessions, visible_sessions: Arc::default(), subscribed: Arc::default(), ..self.clone() }
     }
 
     /// Starts a task that evicts expired and idle sessions periodically, for as long as the runtime exists.
@@ -102,9 +110,9 @@ impl SessionTools {
         self.sessions.hibernate_all().await;
     }
 
-    pub(crate) fn tools(&self) -> Vec<Tool> {
-        let is_supported = |tool: &Tool| tool.name != tools::FORK || self.sessions.supports_fork();
-        tools::all().into_iter().filter(is_supported).collect()
+    /// Returns the definitions of the tools, whose descriptions state the settings of `sandbox`.
+    pub(crate) fn tools(&self, sandbox: &SandboxDescription) -> Vec<Tool> {
+        tools::all(sandbox.execute_code(self.sessions.options().timeout), self.sessions.supports_fork())
     }
 
     /// Calls a tool. An error names the invalid argument.
@@ -120,7 +128,7 @@ impl SessionTools {
         {
             return self.pending_inputs.resume(&state, given.as_ref(), input_responses.as_ref(), notifier).await;
         }
-        let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context) };
+        let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context), turn: turn_of(context) };
         let result = match &*name {
             tools::EXECUTE => {
                 let (cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
@@ -138,76 +146,75 @@ impl SessionTools {
                 }
             }
             tools::LIST => {
-                let SessionOnly { session_id: session } = arguments::parse(given)?;
-                let files = match self.find(&session) {
-                    Ok(id) => self.sessions.list(&id).await.map(|files| (id, files)),
-                    Err(error) => Err(error),
-                };
-                match files {
+                let SessionOnly { session_id } = arguments::parse(given)?;
+                match self.on_session(&session_id, caller, |id| self.sessions.list(id)).await {
                     Ok((id, files)) => answer::files(&id, &files),
                     Err(error) => failed(&error),
                 }
             }
             tools::CLEAR => {
-                let SessionOnly { session_id: session } = arguments::parse(given)?;
-                let cleared = match self.find(&session) {
-                    Ok(id) => self.sessions.clear(&id).await.map(|()| id),
-                    Err(error) => Err(error),
-                };
-                if let Ok(id) = &cleared {
+                let SessionOnly { session_id } = arguments::parse(given)?;
+                let cleared = self.on_session(&session_id, caller, |id| self.sessions.clear(id)).await;
+                if let Ok((id, ())) = &cleared {
                     self.notify(id, true, &[], caller).await;
                     self.visible_sessions.lock().remove(id);
                 }
-                answer::done(cleared, |id| format!("Session {} cleared and all files deleted", id.as_str()))
+                answer::done(cleared, |(id, ())| format!("Session {} cleared and all files deleted", id.as_str()))
             }
             tools::UPLOAD => {
                 let upload: UploadFile = arguments::parse(given)?;
                 let bytes = upload.bytes()?;
-                let UploadFile { session_id: session, name, .. } = upload;
-                let uploaded = match self.find(&session) {
-                    Ok(id) => self.sessions.upload(&id, name, bytes).await.map(|file| (id, file)),
-                    Err(error) => Err(error),
-                };
-                if let Ok((id, file)) = &uploaded {
-                    self.notify(id, true, &[file.path.as_str()], caller).await;
-                }
-                match uploaded {
-                    Ok((id, file)) => answer::uploaded(&id, &file),
+                let UploadFile { session_id, name, .. } = upload;
+                match self.on_session(&session_id, caller, |id| self.sessions.upload(id, name, bytes)).await {
+                    Ok((id, file)) => {
+                        self.notify(&id, true, &[file.path.as_str()], caller).await;
+                        answer::uploaded(&id, &file)
+                    }
                     Err(error) => failed(&error),
                 }
             }
-            tools::INTERRUPT => {
-                let SessionOnly { session_id: session } = arguments::parse(given)?;
-                let interrupted = self.find(&session).and_then(|id| self.sessions.interrupt(&id));
+            INTERRUPT => {
+                let SessionOnly { session_id } = arguments::parse(given)?;
+                wait_briefly(caller.turn.as_ref()).await;
+                let interrupted = self.find(&session_id).and_then(|id| self.sessions.interrupt(&id));
                 answer::done(interrupted, |ran| {
                     if *ran { "The running code was interrupted".into() } else { "Nothing was running".into() }
                 })
             }
             tools::RESTART => {
-                let SessionOnly { session_id: session } = arguments::parse(given)?;
-                let restarted = match self.find(&session) {
-                    Ok(id) => self.sessions.restart(&id).await,
-                    Err(error) => Err(error),
-                };
-                answer::done(restarted, |()| "The session has a fresh interpreter; its files are kept".into())
+                let SessionOnly { session_id } = arguments::parse(given)?;
+                let restarted = self.on_session(&session_id, caller, |id| self.sessions.restart(id)).await;
+                answer::done(restarted, |_| "The session has a fresh interpreter; its files are kept".into())
             }
             tools::FORK => {
-                let SessionOnly { session_id: session } = arguments::parse(given)?;
-                let forked = match self.find(&session) {
-                    Ok(id) => self.sessions.fork(&id).await.map(|forked| (id, forked)),
-                    Err(error) => Err(error),
-                };
-                if let Ok((_, forked)) = &forked {
-                    self.visible_sessions.lock().insert(forked.clone());
-                }
-                match forked {
-                    Ok((id, forked)) => answer::forked(&id, &forked),
+                let SessionOnly { session_id } = arguments::parse(given)?;
+                match self.on_session(&session_id, caller, |id| self.sessions.fork(id)).await {
+                    Ok((id, forked)) => {
+                        self.visible_sessions.lock().insert(forked.clone());
+                        answer::forked(&id, &forked)
+                    }
                     Err(error) => failed(&error),
                 }
             }
             _ => return Err(format!("unknown tool `{name}`")),
         };
         Ok(result.into())
+    }
+
+    /// Finds a session and, when it is the call's turn, queues an operation on it with `queue`. Waits for the result.
+    async fn on_session<T, F: Future<Output = Result<T, SessionError>>>(
+        &self,
+        name: &str,
+        caller: &Caller,
+        queue: impl FnOnce(&SessionId) -> F,
+    ) -> Result<(SessionId, T), SessionError> {
+        let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
+            let id = self.find(name)?;
+            let result = queue(&id);
+            Ok((id, result))
+        });
+        let (id, result) = queued.await?;
+        Ok((id, result.await?))
     }
 
     async fn execute(
@@ -218,19 +225,23 @@ impl SessionTools {
         caller: Caller,
     ) -> CallToolResult {
         let is_new = session.is_none();
-        let id = match session {
-            Some(name) => self.find(&name),
-            None => self.sessions.create(),
-        };
-        let id = match id {
-            Ok(id) => id,
+        let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
+            let id = match session {
+                Some(name) => self.find(&name)?,
+                None => self.sessions.create()?,
+            };
+            let report = self.sessions.execute(&id, cell, client.observer());
+            Ok((id, report))
+        });
+        let (id, report) = match queued.await {
+            Ok(queued) => queued,
             Err(error) => {
                 client.detach();
                 return ExecuteCodeResult::from_error(&error).result();
             }
         };
         self.visible_sessions.lock().insert(id.clone());
-        let report = self.sessions.execute(&id, cell, client.observer()).await;
+        let report = report.await;
         client.detach();
         match report {
             Ok(report) => {
@@ -250,7 +261,7 @@ impl SessionTools {
 
     fn answer(&self, id: &SessionId, is_new: bool, report: CellReport) -> CallToolResult {
         let info = is_new.then(|| answer::SessionInfo::new(id, self.sessions.options().timeout));
-        ExecuteCodeResult::new(id, info, report, self.sessions.limits()).result()
+        ExecuteCodeResult::new(id, info, report, self.sessions.limits(), self.html).result()
     }
 
     fn find(&self, name: &str) -> Result<SessionId, SessionError> {

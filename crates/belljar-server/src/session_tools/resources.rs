@@ -9,6 +9,7 @@ use rmcp::model::{
 };
 
 use super::SessionTools;
+use crate::arrival::{SessionTurn, in_turn};
 
 /// The maximum number of resources in a list.
 const MAX_LISTED: usize = 5000;
@@ -44,11 +45,16 @@ impl SessionTools {
         ListResourceTemplatesResult::with_all_items(vec![file, part])
     }
 
-    pub(crate) async fn read_resource(&self, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+    pub(crate) async fn read_resource(
+        &self,
+        uri: &str,
+        turn: Option<SessionTurn>,
+    ) -> Result<ReadResourceResult, ErrorData> {
         let missing = |error: &dyn std::fmt::Display| ErrorData::resource_not_found(error.to_string(), None);
         let address = FileAddress::parse(uri).map_err(|error| missing(&error))?;
         let mime = mime_of(&address.path);
-        let bytes = self.sessions.read(address).await.map_err(|error| missing(&error))?;
+        let read = in_turn(turn, || self.sessions.read(address)).await;
+        let bytes = read.await.map_err(|error| missing(&error))?;
         let contents = match String::from_utf8(bytes) {
             Ok(text) if is_text(&mime, text.as_bytes()) => ResourceContents::text(text, uri),
             Ok(text) => ResourceContents::blob(STANDARD.encode(text), uri),

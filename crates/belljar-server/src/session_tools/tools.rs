@@ -3,7 +3,8 @@
 //! They do not declare an output schema: a result with images has no structured content, since many clients would
 //! show the model nothing else.
 
-use std::sync::{Arc, LazyLock};
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
@@ -13,26 +14,17 @@ pub(super) const EXECUTE: &str = "execute_code";
 pub(super) const LIST: &str = "list_session_files";
 pub(super) const CLEAR: &str = "clear_session";
 pub(super) const UPLOAD: &str = "upload_file";
-pub(super) const INTERRUPT: &str = "interrupt_session";
+pub(crate) const INTERRUPT: &str = "interrupt_session";
 pub(super) const RESTART: &str = "restart_session";
 pub(super) const FORK: &str = "fork_session";
 
-const EXECUTE_DESCRIPTION: &str = "\
-Run Python code as a cell of an IPython session. Returns its output, the value of its last line, and the files it wrote.
-
-Variables, imports and files persist between calls with the same session_id. Leave session_id empty for a new session; \
-the result contains its session_id.
-
-Most packages that the code imports are available or are installed; %pip install installs others. Magics, top-level \
-await and display() work. Figures of matplotlib are shown and saved as PNG. Write files into the working directory: they \
-are listed in the result and can be read as resources, kernel://{session_id}/{filename}.";
-
-static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
-    vec![
+/// Returns the definitions of the tools, with this description of `execute_code`.
+pub(super) fn all(execute_description: String, can_fork: bool) -> Vec<Tool> {
+    let mut tools = vec![
         tool(
             EXECUTE,
             "Run code in a session",
-            EXECUTE_DESCRIPTION,
+            execute_description,
             ToolEffect::Write,
             arguments::schema::<ExecuteCode>(),
         ),
@@ -71,15 +63,18 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             ToolEffect::Destructive,
             arguments::schema::<SessionOnly>(),
         ),
-        tool(
+    ];
+    if can_fork {
+        tools.push(tool(
             FORK,
             "Fork a session",
             "Create a new session with the same variables and files. Later changes in one session do not affect the other.",
             ToolEffect::Write,
             arguments::schema::<SessionOnly>(),
-        ),
-    ]
-});
+        ));
+    }
+    tools
+}
 
 /// The effect of a call, in the terms of MCP's annotations.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,14 +84,10 @@ enum ToolEffect {
     Destructive,
 }
 
-pub(super) fn all() -> Vec<Tool> {
-    TOOLS.clone()
-}
-
 fn tool(
     name: &'static str,
     title: &str,
-    description: &'static str,
+    description: impl Into<Cow<'static, str>>,
     effect: ToolEffect,
     schema: Arc<JsonObject>,
 ) -> Tool {

@@ -10,13 +10,13 @@ fn stored() -> (tempfile::TempDir, Store, SessionId) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let id = SessionId::random().unwrap();
-    store.write(&id, &snapshot(), Duration::from_secs(7)).unwrap().unwrap().sync().unwrap();
+    store.write(&id, None, &snapshot(), Duration::from_secs(7)).unwrap().unwrap().sync().unwrap();
     (directory, store, id)
 }
 
 /// Writes a snapshot with this time of last use.
 fn write(store: &Store, id: &SessionId, seconds: u64) -> PendingSync {
-    store.write(id, &snapshot(), Duration::from_secs(seconds)).unwrap().unwrap()
+    store.write(id, None, &snapshot(), Duration::from_secs(seconds)).unwrap().unwrap()
 }
 
 #[test]

@@ -26,6 +26,7 @@ belljar_testing::trials! {
     native_servers_offer_tools_that_work: [NativeSandbox],
     weak_kernels_of_root_need_a_reachable_environment: [Root, WeakSandbox],
     native_session_returns_figures_and_files: [NativeSandbox],
+    pipelined_cells_of_a_native_session_run_in_order: [NativeSandbox],
     unsupported_options_are_refused_at_the_start: [],
 }
 
@@ -276,4 +277,33 @@ fn unsupported_options_are_refused_at_the_start() {
     let data = ["--toolset", "interpreter", "--sandbox", "native", "--native-dir", directory, "--data-dir", "/tmp/x"];
     let kept = start(&data);
     assert!(kept.status == Some(2) && kept.stderr.contains("--data-dir"), "{kept:?}");
+}
+
+fn pipelined_cells_of_a_native_session_run_in_order() {
+    let mut command = Belljar::without_cache()
+        .args(["stdio", "--toolset", "interpreter", "--sandbox", "native", "--no-install", "--native-dir"])
+        .arg(&*ENVIRONMENTS)
+        .into_command();
+    command.stderr(Stdio::inherit());
+    let mut wire = Wire::spawn(command);
+    wire.greet();
+    let opened = text(&wire.tool("execute_code", json!({ "code": "order = []" })));
+    let opened: Value = serde_json::from_str(&opened).unwrap();
+    let id = &opened["session_info"]["session_id"];
+    let mut send =
+        |name: &str, arguments: Value| wire.send("tools/call", json!({ "name": name, "arguments": arguments }));
+    let endless = send("execute_code", json!({ "session_id": id, "code": "while True: pass" }));
+    let interrupt = send("interrupt_session", json!({ "session_id": id }));
+    let cells: Vec<u64> = (0..500)
+        .map(|number| send("execute_code", json!({ "session_id": id, "code": format!("order.append({number})") })))
+        .collect();
+    let last = send("execute_code", json!({ "session_id": id, "code": "order == list(range(500))" }));
+    assert!(text(&wire.answer(interrupt)["result"]).contains("was interrupted"));
+    assert!(text(&wire.answer(endless)["result"]).contains("KeyboardInterrupt"));
+    for cell in cells {
+        let answer = text(&wire.answer(cell)["result"]);
+        assert!(answer.contains("\"success\":true"), "{answer}");
+    }
+    let last = text(&wire.answer(last)["result"]);
+    assert!(last.contains("\"result\":\"True\""), "{last}");
 }

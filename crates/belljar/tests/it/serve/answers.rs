@@ -117,6 +117,41 @@ fn tool_has_input_and_output_schemas() {
 }
 
 #[test]
+fn description_states_the_settings_of_calls() {
+    let description = |options: &[&str]| {
+        let mut wire = Wire::start(options.iter().copied());
+        let listed = wire.ask("tools/list", json!({}));
+        let text = listed["result"]["tools"][0]["description"].as_str().unwrap().to_owned();
+        assert!(text.len() < 1500, "{}: {text}", text.len());
+        text
+    };
+    let usual = description(&[]);
+    assert!(usual.contains("Limits: 300 s, 2 GB of memory") && usual.contains("PEP 723"), "{usual}");
+    assert!(usual.contains("in WebAssembly: no network, one thread"), "{usual}");
+    let changed = description(&["--timeout", "5", "--memory", "512MB", "--max-output", "1MB", "--max-answer", "10KB"]);
+    assert!(
+        changed.contains("Limits: 5 s, 512 MB of memory, 512 MB of files, 1 MB of output, of which 10 KB are shown")
+    );
+    let few = description(&["--allow-packages", "numpy,pydantic*", "--deps", "rich"]);
+    assert!(few.contains("but only: numpy, pydantic*") && few.contains("Installed: rich."), "{few}");
+    assert!(description(&["--no-install"]).contains("No packages can be installed"));
+}
+
+#[test]
+fn long_answers_are_cut_in_the_middle() {
+    let mut wire = Wire::start(["--no-install"]);
+    let code = "for n in range(100_000): print('line', n)\nlist(range(100_000))";
+    let result = wire.call(json!({ "python_code": code }));
+    let answer = text(&result);
+    assert!(answer.len() < 25_500, "{}", answer.len());
+    assert!(answer.contains("line 0\n") && answer.contains("line 99999\n"), "{answer}");
+    assert_eq!(answer.matches("bytes are left out: print less").count(), 2, "{answer}");
+    assert!(result["structuredContent"].to_string().len() < 30_000);
+    let mut wire = Wire::start(["--no-install", "--max-answer", "2MB"]);
+    assert!(wire.run(code).len() > 1_000_000);
+}
+
+#[test]
 fn wrong_arguments_are_tool_errors_with_the_reason() {
     let mut wire = Wire::start(["--no-install"]);
     for (arguments, wanted) in [

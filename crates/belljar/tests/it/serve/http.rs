@@ -71,7 +71,7 @@ impl Listening {
         stream
     }
 
-    pub(super) fn post(&self, headers: &[(&str, &str)], message: &Value) -> (u16, String) {
+    pub(crate) fn post(&self, headers: &[(&str, &str)], message: &Value) -> (u16, String) {
         let usual = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
         self.send("POST", "/mcp", &[&usual[..], headers].concat(), &message.to_string())
     }
@@ -262,4 +262,21 @@ fn thousand_abandoned_sessions_expire() {
     // The allocator reuses the memory of earlier sessions: usage grows less each time.
     let [_, second, third] = [(), (), ()].map(|()| thousand());
     assert!(third < second + (20 << 20), "{second} bytes after two thousand, {third} after three");
+}
+
+#[test]
+fn request_with_two_hosts_is_refused() {
+    let server = Listening::start("streamable-http", ["--no-install"]);
+    let own = server.address.clone();
+    for hosts in [[own.as_str(), "evil.example"], ["evil.example", own.as_str()], [own.as_str(), own.as_str()]] {
+        let headers = [("Host", hosts[0]), ("Host", hosts[1])];
+        assert_eq!(server.post(&headers, &hello()).0, 400, "{hosts:?}");
+    }
+    let mut stream = TcpStream::connect(&own).unwrap();
+    let head = format!("GET http://evil.example/metrics HTTP/1.1\r\nHost: {own}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    assert_eq!(server.post(&[("Host", own.as_str())], &hello()).0, 200);
 }

@@ -71,3 +71,24 @@ fn modern_era_works_without_a_handshake() {
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert_eq!((heard[0]["level"].as_str(), heard[0]["data"].as_str()), (Some("info"), Some("hi")));
 }
+
+#[test]
+fn line_that_is_not_json_gets_a_parse_error() {
+    let mut wire = Wire::start(["--no-install"]);
+    let nested = "[".repeat(100_000);
+    for (line, code) in [
+        ("{bad", -32700),
+        ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"resources/read\",\"params\":{\"uri\":\"\\ud800\"}}", -32700),
+        (nested.as_str(), -32700),
+        ("[]", -32600),
+    ] {
+        wire.write(format!("{line}\n").as_bytes());
+        let answer = wire.next().unwrap();
+        let start = &line[..line.len().min(40)];
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&serde_json::Value::Null, &json!(code)), "{start}");
+    }
+    wire.write(b"{\"jsonrpc\":\"2.0\",\"id\":77}\n");
+    let answer = wire.next().unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(77), &json!(-32600)), "{answer}");
+    assert!(wire.run("6 * 7").contains("42"));
+}

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Session, fields, serve};
+use crate::wire::text;
 
 /// Returns a traceback without IPython's colours.
 fn plain(traceback: &Value) -> String {
@@ -49,7 +50,7 @@ fn output_of_both_streams_keeps_its_order() {
 
 #[test]
 fn an_error_has_its_traceback_as_ipython_prints_it() {
-    let mut session = Session::start([]);
+    let mut session = Session::start(["--tracebacks", "color"]);
     let answer = session.run("1/0");
     assert_eq!((&answer["success"], &answer["error"]), (&json!(false), &json!("ZeroDivisionError: division by zero")));
     assert_eq!(answer["traceback"].as_array().unwrap().len(), 4, "{answer:#}");
@@ -63,11 +64,40 @@ fn an_error_has_its_traceback_as_ipython_prints_it() {
 }
 
 #[test]
-fn tracebacks_can_be_plain() {
-    let mut session = Session::start(["--tracebacks", "plain"]);
-    let answer = session.run("def f():\n    raise ValueError('no')\nf()");
-    assert!(!answer.to_string().contains("\\u001b"), "{answer:#}");
-    assert_eq!(answer["error"], "ValueError: no");
+fn tracebacks_are_plain_and_lack_the_frames_of_libraries() {
+    let code = "import json\ndef f(pairs): raise ValueError('no')\njson.loads('{}', object_pairs_hook=f)";
+    let traceback = |options: &[&str]| {
+        let mut session = Session::start(options.iter().copied());
+        let answer = session.run(code);
+        assert_eq!(answer["error"], "ValueError: no");
+        let pieces = answer["traceback"].as_array().unwrap().iter().map(|piece| piece.as_str().unwrap().to_owned());
+        pieces.collect::<Vec<_>>().join("\n")
+    };
+    let [plain, full, color] = [&[][..], &["--tracebacks", "full"], &["--tracebacks", "color"]].map(traceback);
+    assert!(!plain.contains('\u{1b}') && !full.contains('\u{1b}') && color.contains('\u{1b}'), "{plain}\n{color}");
+    assert!(plain.contains("[… 3 frames of libraries]") && !plain.contains("decoder.py"), "{plain}");
+    assert!(plain.contains("Cell In[2], line 3") && plain.contains("Cell In[2], line 2, in f(pairs)"), "{plain}");
+    assert!(full.contains("decoder.py") && !full.contains("frames of libraries"), "{full}");
+}
+
+#[test]
+fn text_leaves_out_empty_fields() {
+    let mut session = Session::start([]);
+    let text_of = |session: &mut Session, code: &str| {
+        let mut result = session.wire.tool("execute_code", json!({ "code": code, "session_id": session.id }));
+        (text(&result), result["structuredContent"].take())
+    };
+    let (done, structured) = text_of(&mut session, "6 * 7");
+    assert_eq!(done, r#"{"success":true,"output":[],"result":"42"}"#);
+    assert_eq!((&structured["error"], &structured["traceback"]), (&Value::Null, &json!([])));
+    let (failed, _) = text_of(&mut session, "1/0");
+    assert!(
+        failed.starts_with(r#"{"success":false,"output":[],"result":null,"error":"ZeroDivisionError: "#),
+        "{failed}"
+    );
+    assert!(!failed.contains("files") && !failed.contains("session_info"), "{failed}");
+    let (written, _) = text_of(&mut session, "open('a.txt', 'w').close()");
+    assert!(written.contains(r#""files":[{"uri":"kernel://"#), "{written}");
 }
 
 #[test]
@@ -135,7 +165,8 @@ fn long_output_is_truncated_and_kept_in_a_file() {
     let mut session = Session::start([]);
     let answer = session.run("for n in range(100_000): print('line', n)\n'x' * 200_000");
     let output = super::joined(&answer["output"]);
-    assert!(output.len() < 101_000 && output.starts_with("line 0\n"), "{}", output.len());
+    assert!(output.len() < 12_800 && output.starts_with("line 0\n"), "{}", output.len());
+    assert!(output.contains("1076602 of 1088890 bytes are left out"), "{output}");
     assert!(output.contains("line 99999\n"), "the end is missing");
     let uri = format!("kernel://{}/output_2.txt", session.id);
     assert!(output.contains(&uri), "no note");
@@ -151,7 +182,35 @@ fn long_output_is_truncated_and_kept_in_a_file() {
         "{}",
         &error[..200]
     );
-    assert!(error.len() < 101_000 && traceback.len() < 101_000, "{} and {}", error.len(), traceback.len());
+    assert!(error.len() + traceback.len() < 25_500, "{} and {}", error.len(), traceback.len());
+}
+
+#[test]
+fn length_of_answers_can_be_set() {
+    let mut session = Session::start(["--max-answer", "1KB"]);
+    let answer = session.run("print('x' * 5000)");
+    let output = super::joined(&answer["output"]);
+    assert!(output.contains("3977 of 5001 bytes are left out") && output.len() < 1400, "{output}");
+    assert_eq!(session.value("len(open('output_2.txt').read())"), "5001");
+    let mut session = Session::start(["--max-answer", "1MB"]);
+    assert_eq!(session.output("print('x' * 500_000)").len(), 500_001);
+}
+
+#[test]
+fn description_states_the_settings_of_sessions() {
+    let mut wire =
+        serve(["--timeout", "5", "--session-memory", "300MB", "--max-answer", "7KB", "--session-timeout", "60"]);
+    let listed = wire.ask("tools/list", json!({}));
+    let description = listed["result"]["tools"][0]["description"].as_str().unwrap();
+    for wanted in
+        ["in WebAssembly: no network", "5 s, 300 MB of memory", "of which 7 KB are shown", "after 60 s without"]
+    {
+        assert!(description.contains(wanted), "{wanted}: {description}");
+    }
+    assert!(description.len() < 1500, "{}", description.len());
+    let mut closed = serve(["--no-install"]);
+    let listed = closed.ask("tools/list", json!({}));
+    assert!(listed["result"]["tools"][0]["description"].as_str().unwrap().contains("No packages can be installed"));
 }
 
 #[test]

@@ -113,7 +113,13 @@ fn rich_representations_are_shown() {
             ("display(1, 'two', [3])", "1'two'[3]"),
         ],
     );
-    assert_eq!(session.run("Html()")["html"], serde_json::json!(["<b>bold</b>"]));
+    let without_text = "display({'text/html': '<hr>'}, raw=True)";
+    assert_eq!(session.run("Html()").get("html"), None);
+    assert_eq!(session.run(without_text)["html"], serde_json::json!(["<hr>"]));
+    let mut session = Session::start(["--html"]);
+    let code = "class Html:\n    def _repr_html_(self): return '<b>bold</b>'\n    def __repr__(self): return 'plain form'\nHtml()";
+    let answer = session.run(code);
+    assert_eq!((&answer["result"], &answer["html"]), (&"plain form".into(), &serde_json::json!(["<b>bold</b>"])));
 }
 
 #[test]

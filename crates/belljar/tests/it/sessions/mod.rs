@@ -10,7 +10,9 @@ mod limits;
 mod many;
 mod modern;
 mod notebooks;
+mod order;
 mod scenario;
+mod secrets;
 mod sleeping;
 
 use std::sync::{Arc, OnceLock};
@@ -91,9 +93,18 @@ fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
     fields(&wire.tool("execute_code", json!({ "code": code, "session_id": id })))
 }
 
-/// Returns a tool's answer: the JSON in its text. Structured content, if present, must equal it.
+/// Returns a tool's answer: the JSON in its text, with the fields of a cell's answer that the text leaves out.
+/// Structured content, if present, must equal it.
 fn fields(result: &Value) -> Value {
-    let fields: Value = serde_json::from_str(&text(result)).unwrap_or_else(|error| panic!("{error}: {result:#}"));
+    let mut fields: Value = serde_json::from_str(&text(result)).unwrap_or_else(|error| panic!("{error}: {result:#}"));
+    if fields.get("output").is_some() {
+        for (name, empty) in
+            [("error", Value::Null), ("traceback", json!([])), ("files", json!([])), ("session_info", Value::Null)]
+        {
+            let field = fields.as_object_mut().unwrap().entry(name);
+            field.or_insert(empty);
+        }
+    }
     if let Some(structured) = result.get("structuredContent") {
         assert_eq!(structured, &fields);
     }

@@ -1,0 +1,247 @@
+//! The descriptions of the tools, made from the settings of the server: a model should know the rules before it writes
+//! code.
+
+use std::time::Duration;
+
+use belljar_core::Limits;
+
+/// The maximum number of names of packages in a list.
+const MAX_NAMES: usize = 10;
+
+/// The default maximum number of bytes of text in an answer.
+const DEFAULT_MAX_ANSWER: usize = 24 << 10;
+
+/// A kind of sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SandboxKind {
+    /// CPython compiled to WebAssembly.
+    #[default]
+    Wasm,
+    /// A Python of this machine in a Linux sandbox.
+    Native,
+    /// A Python of this machine without a sandbox.
+    Unsandboxed,
+}
+
+/// The packages that code can use.
+#[derive(Debug, Clone, Default)]
+pub struct PackageRules {
+    /// The names of packages that are installed.
+    pub installed: Vec<String>,
+    /// Set if packages can be installed.
+    pub can_install: bool,
+    /// Set if cells of sessions get the packages that they import. Calls of `run_python_code` always get them, if
+    /// packages can be installed.
+    pub cells_install_imports: bool,
+    /// The names or patterns of the only packages that can be installed; all can be installed if this is empty.
+    pub allowed: Vec<String>,
+}
+
+/// The settings of a server that the descriptions of its tools state.
+#[derive(Debug, Clone)]
+pub struct SandboxDescription {
+    /// The version of Python: `3.14`.
+    pub python: String,
+    /// The kind of sandbox.
+    pub kind: SandboxKind,
+    /// The packages that code can use.
+    pub packages: PackageRules,
+    /// The limits of a call of `run_python_code`.
+    pub calls: Limits,
+    /// The limits of a cell of a session.
+    pub cells: Limits,
+    /// The maximum number of bytes of text in an answer.
+    pub max_answer: usize,
+}
+
+impl Default for SandboxDescription {
+    fn default() -> Self {
+        let (kind, packages, limits) = (SandboxKind::default(), PackageRules::default(), Limits::default());
+        Self { python: String::new(), kind, packages, calls: limits, cells: limits, max_answer: DEFAULT_MAX_ANSWER }
+    }
+}
+
+impl SandboxDescription {
+    /// Returns the description of `run_python_code`.
+    pub(crate) fn run_python_code(&self) -> String {
+        let packages = if self.packages.can_install {
+            let imported = "Packages that the code imports are installed";
+            let only = self.allowed().map_or_else(String::new, |names| format!(", but only: {names}"));
+            format!(
+                "{imported}{only}. To require others or specific versions, begin the code with a PEP 723 block:\n\
+                 # /// script\n# dependencies = [\"pydantic\", \"email-validator\"]\n# ///"
+            )
+        } else {
+            "No packages can be installed, not even those of a PEP 723 block.".to_owned()
+        };
+        format!(
+            "Run Python code and return its output (stdout and stderr), and the value of its last line or the error that \
+             it raised.\n\n\
+             Each call runs in a new, isolated interpreter: no variables or files are kept between calls. The value of \
+             the last line is returned when that is an expression. Code may use `await` at the top level.\n\n\
+             {}\n{}{}\n\n{packages}",
+            self.interpreter(),
+            self.limits(&self.calls),
+            self.installed(),
+        )
+    }
+
+    /// Returns the description of `execute_code`.
+    pub(crate) fn execute_code(&self, session_timeout: Duration) -> String {
+        let only = self.allowed().map_or_else(String::new, |names| format!(", but only: {names}"));
+        let packages = match (self.packages.can_install, self.packages.cells_install_imports) {
+            (true, true) => {
+                format!("Packages that the code imports are installed{only}; %pip install installs others.")
+            }
+            (true, false) => format!("Before importing other packages, install them: %pip install NAME{only}."),
+            (false, _) => "No packages can be installed.".to_owned(),
+        };
+        format!(
+            "Run Python code as a cell of an IPython session. Returns its output, the value of its last line, and the \
+             files it wrote.\n\n\
+             Variables, imports and files persist between calls with the same session_id. Leave session_id empty for a \
+             new session; the result contains its session_id. Calls with the same session_id run in the order in which \
+             they are sent. A session ends after {} without a call.\n\n\
+             {}\n{}{}\n\n\
+             {packages} Magics, top-level await and display() work. Figures of matplotlib are shown and saved as PNG. \
+             Write files into the working directory: they are listed in the result and can be read as resources, \
+             kernel://{{session_id}}/{{filename}}.",
+            time(session_timeout),
+            self.interpreter(),
+            self.limits(&self.cells),
+            self.installed(),
+        )
+    }
+
+    /// Returns one line about Python and the system that the code sees.
+    fn interpreter(&self) -> String {
+        let Self { python, kind, .. } = self;
+        match kind {
+            SandboxKind::Wasm => format!(
+                "Python {python} in WebAssembly: no network, one thread (use asyncio instead of threads), no processes."
+            ),
+            SandboxKind::Native => {
+                format!(
+                    "Python {python} on Linux, in a sandbox: no network (retrying does not help); threads and processes work."
+                )
+            }
+            SandboxKind::Unsandboxed => {
+                format!("Python {python} without a sandbox: the code uses the network and the files of this machine.")
+            }
+        }
+    }
+
+    fn limits(&self, limits: &Limits) -> String {
+        let mut parts = Vec::new();
+        parts.extend(limits.wall_time.map(time));
+        parts.extend(limits.cpu_time.map(|limit| format!("{} of processor time", time(limit))));
+        parts.push(format!("{} of memory", size(limits.memory)));
+        parts.push(format!("{} of files", size(limits.disk)));
+        parts.push(format!("{} of output, of which {} are shown", size(limits.output), size(self.max_answer as u64)));
+        format!("Limits: {}.", parts.join(", "))
+    }
+
+    fn installed(&self) -> String {
+        match list(&self.packages.installed) {
+            Some(names) => format!("\nInstalled: {names}."),
+            None => String::new(),
+        }
+    }
+
+    fn allowed(&self) -> Option<String> {
+        list(&self.packages.allowed)
+    }
+}
+
+/// Returns a list of names, of which some may be left out.
+fn list(names: &[String]) -> Option<String> {
+    let shown = names.iter().take(MAX_NAMES).map(|name| name.chars().take(20).collect::<String>());
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => None,
+        count if count > MAX_NAMES => Some(format!("{shown} and {} others", count - MAX_NAMES)),
+        _ => Some(shown),
+    }
+}
+
+fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds >= 600.0 && seconds % 60.0 == 0.0 { format!("{} min", seconds / 60.0) } else { format!("{seconds} s") }
+}
+
+/// Returns a size with the unit by which it is the shortest.
+fn size(bytes: u64) -> String {
+    let units = [("GB", 30), ("MB", 20), ("KB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
+        Some((unit, shift)) => {
+            let tenths = bytes.saturating_mul(10) >> shift;
+            let text = format!("{}.{}", tenths / 10, tenths % 10);
+            format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+        }
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(kind: SandboxKind) -> SandboxDescription {
+        let limits = Limits { wall_time: Some(Duration::from_secs(5)), ..Limits::default() };
+        let packages = PackageRules { can_install: true, cells_install_imports: true, ..PackageRules::default() };
+        SandboxDescription { python: "3.14".into(), kind, packages, calls: limits, cells: limits, max_answer: 24 << 10 }
+    }
+
+    #[test]
+    fn descriptions_state_the_settings() {
+        for (kind, wanted) in [
+            (SandboxKind::Wasm, "Python 3.14 in WebAssembly: no network, one thread"),
+            (SandboxKind::Native, "threads and processes work"),
+            (SandboxKind::Unsandboxed, "without a sandbox"),
+        ] {
+            let description = description(kind);
+            for text in [description.run_python_code(), description.execute_code(Duration::from_secs(1800))] {
+                assert!(text.contains(wanted), "{text}");
+                assert!(text.contains("Limits: 5 s, 2 GB of memory, 512 MB of files, 64 MB of output"), "{text}");
+                assert!(text.contains("24 KB are shown"), "{text}");
+            }
+        }
+        let mut closed = description(SandboxKind::Native);
+        closed.packages.can_install = false;
+        closed.packages.installed = vec!["numpy".into(), "pandas".into()];
+        for text in [closed.run_python_code(), closed.execute_code(Duration::from_secs(90))] {
+            assert!(text.contains("No packages can be installed") && !text.contains("# ///"), "{text}");
+            assert!(text.contains("Installed: numpy, pandas."), "{text}");
+        }
+        assert!(closed.execute_code(Duration::from_secs(90)).contains("ends after 90 s without a call"));
+    }
+
+    #[test]
+    fn descriptions_are_short_with_any_settings() {
+        let mut long = description(SandboxKind::Native);
+        long.calls.cpu_time = Some(Duration::from_secs(1_000_001));
+        long.cells.cpu_time = long.calls.cpu_time;
+        let names: Vec<String> = (0..1000).map(|number| format!("a-package-with-number-{number}")).collect();
+        long.packages.installed.clone_from(&names);
+        for allowed in [Vec::new(), names] {
+            long.packages.allowed = allowed;
+            for cells_install_imports in [true, false] {
+                long.packages.cells_install_imports = cells_install_imports;
+                for text in [long.run_python_code(), long.execute_code(Duration::from_secs(123_456))] {
+                    assert!(text.len() < 1500, "{}: {text}", text.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_and_times_are_readable() {
+        assert_eq!(size(1 << 30), "1 GB");
+        assert_eq!(size(1536 << 20), "1.5 GB");
+        assert_eq!(size(1000), "1000 bytes");
+        assert_eq!(size(24 << 10), "24 KB");
+        assert_eq!(time(Duration::from_secs(300)), "300 s");
+        assert_eq!(time(Duration::from_secs(1800)), "30 min");
+        assert_eq!(time(Duration::from_millis(500)), "0.5 s");
+    }
+}

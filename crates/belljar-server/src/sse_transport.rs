@@ -1,0 +1,132 @@
+//! The messages of one client of server-sent events. The bytes that wait for a client that does not read are bounded.
+
+use std::sync::Arc;
+
+use rmcp::RoleServer;
+use rmcp::model::ClientJsonRpcMessage;
+use rmcp::service::TxJsonRpcMessage;
+use rmcp::transport::Transport;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// The maximum number of unread bytes of one session. A session with more is ended.
+const MAX_UNREAD_BYTES: usize = 32 << 20;
+/// The maximum number of unread bytes of all sessions.
+const MAX_TOTAL_UNREAD_BYTES: usize = 256 << 20;
+/// The memory that a message takes apart from its text, approximately.
+const MESSAGE_OVERHEAD: usize = 256;
+
+/// The memory for unread messages of all sessions.
+#[derive(Clone)]
+pub(crate) struct UnreadMemory(Arc<Semaphore>);
+
+impl Default for UnreadMemory {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_TOTAL_UNREAD_BYTES)))
+    }
+}
+
+/// A message to the client, and its share of the memory for unread messages.
+pub(crate) struct UnreadMessage {
+    pub(crate) text: String,
+    _memory: [OwnedSemaphorePermit; 2],
+}
+
+/// The error of sending to a client that does not read, or is gone.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error("the client does not read its messages")]
+    Unread,
+    #[error("the client has disconnected")]
+    Disconnected,
+    #[error(transparent)]
+    Serialize(#[from] serde_json::Error),
+}
+
+/// A session's messages in both directions.
+pub(crate) struct SseTransport {
+    from_client: mpsc::Receiver<ClientJsonRpcMessage>,
+    to_client: mpsc::UnboundedSender<UnreadMessage>,
+    /// A permit for each byte that the session may have unread.
+    own_memory: Arc<Semaphore>,
+    memory: UnreadMemory,
+    /// Ends the session.
+    end: CancellationToken,
+}
+
+impl SseTransport {
+    pub(crate) fn new(
+        from_client: mpsc::Receiver<ClientJsonRpcMessage>,
+        to_client: mpsc::UnboundedSender<UnreadMessage>,
+        memory: UnreadMemory,
+        end: CancellationToken,
+    ) -> Self {
+        Self { from_client, to_client, own_memory: Arc::new(Semaphore::new(MAX_UNREAD_BYTES)), memory, end }
+    }
+
+    fn queue(&self, message: &TxJsonRpcMessage<RoleServer>) -> Result<(), SendError> {
+        let text = serde_json::to_string(message)?;
+        let size = text.len() + MESSAGE_OVERHEAD;
+        let acquire = |memory: &Arc<Semaphore>| {
+            let size = u32::try_from(size).ok()?;
+            memory.clone().try_acquire_many_owned(size).ok()
+        };
+        let (Some(own), Some(total)) = (acquire(&self.own_memory), acquire(&self.memory.0)) else {
+            tracing::warn!("ended a session whose client does not read its messages");
+            self.end.cancel();
+            return Err(SendError::Unread);
+        };
+        let sent = self.to_client.send(UnreadMessage { text, _memory: [own, total] });
+        sent.map_err(|_| SendError::Disconnected)
+    }
+}
+
+impl Transport<RoleServer> for SseTransport {
+    type Error = SendError;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), SendError>> + Send + 'static {
+        std::future::ready(self.queue(&message))
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        self.from_client.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), SendError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam, ServerNotification};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn session_whose_client_does_not_read_is_ended() {
+        let (_from, from_client) = mpsc::channel(1);
+        let (to_client, mut unread) = mpsc::unbounded_channel();
+        let end = CancellationToken::new();
+        let mut transport = SseTransport::new(from_client, to_client, UnreadMemory::default(), end.clone());
+        let mut send = async |length: usize| {
+            let text = serde_json::Value::from("x".repeat(length));
+            let notification =
+                LoggingMessageNotification::new(LoggingMessageNotificationParam::new(LoggingLevel::Info, text));
+            let notification = ServerNotification::LoggingMessageNotification(notification);
+            transport.send(TxJsonRpcMessage::<RoleServer>::notification(notification)).await
+        };
+        for _ in 0..3 {
+            send(10 << 20).await.unwrap();
+        }
+        // A client that reads makes room.
+        assert!(unread.recv().await.is_some_and(|message| message.text.len() > 10 << 20));
+        send(10 << 20).await.unwrap();
+        assert!(!end.is_cancelled());
+        assert!(matches!(send(10 << 20).await, Err(SendError::Unread)));
+        assert!(end.is_cancelled());
+    }
+}

@@ -1,0 +1,126 @@
+//! Calls to one session run in the order in which they arrive, on every transport.
+
+use std::path::Path;
+use std::process::Command;
+
+use belljar_testing::install;
+use serde_json::{Value, json};
+
+use super::{fields, open, run, serve};
+use crate::serve::http::Listening;
+use crate::wire::Wire;
+
+const ROUNDS: usize = 10;
+const CELLS_PER_ROUND: usize = 1000;
+
+fn send(wire: &mut Wire, name: &str, arguments: Value) -> u64 {
+    wire.send("tools/call", json!({ "name": name, "arguments": arguments }))
+}
+
+/// Answers arrive in the order in which the calls were sent, so that waiting for each does not search a long list.
+fn answers(wire: &mut Wire, sent: Vec<u64>) -> Vec<Value> {
+    sent.into_iter().map(|id| fields(&wire.answer(id)["result"])).collect()
+}
+
+#[test]
+fn ten_thousand_pipelined_cells_run_in_order_with_forks_and_interrupts_between() {
+    let mut wire = serve(["--no-install"]);
+    let id = open(&mut wire);
+    run(&mut wire, &id, "order = []");
+    for round in 0..ROUNDS {
+        // The interrupt follows the endless cell, and must not reach the cells behind.
+        let endless = send(&mut wire, "execute_code", json!({ "session_id": id, "code": "while True: pass" }));
+        let interrupt = send(&mut wire, "interrupt_session", json!({ "session_id": id }));
+        let cells = (0..CELLS_PER_ROUND).map(|number| {
+            let code = format!("order.append({})", round * CELLS_PER_ROUND + number);
+            send(&mut wire, "execute_code", json!({ "session_id": id, "code": code }))
+        });
+        let cells: Vec<u64> = cells.collect();
+        let fork = send(&mut wire, "fork_session", json!({ "session_id": id }));
+        let after = send(&mut wire, "execute_code", json!({ "session_id": id, "code": "len(order)" }));
+        let length = ((round + 1) * CELLS_PER_ROUND).to_string();
+
+        assert_eq!(fields(&wire.answer(interrupt)["result"])["message"], "The running code was interrupted");
+        let ended = fields(&wire.answer(endless)["result"]);
+        assert!(ended["error"].as_str().is_some_and(|error| error.starts_with("KeyboardInterrupt")), "{ended:#}");
+        for answer in answers(&mut wire, cells) {
+            assert_eq!(answer["success"], true, "{answer:#}");
+        }
+        let fork = fields(&wire.answer(fork)["result"])["session_id"].as_str().unwrap().to_owned();
+        assert_eq!(fields(&wire.answer(after)["result"])["result"], length);
+        assert_eq!(run(&mut wire, &fork, "len(order)")["result"], length);
+        wire.tool("clear_session", json!({ "session_id": fork }));
+    }
+    let all = run(&mut wire, &id, "order == list(range(10_000))");
+    assert_eq!(all["result"], "True", "{all:#}");
+}
+
+#[test]
+fn pipelined_operations_keep_their_places_between_cells() {
+    let mut wire = serve(["--no-install"]);
+    let id = open(&mut wire);
+    let with = |mut arguments: Value| {
+        arguments["session_id"] = id.clone().into();
+        arguments
+    };
+    let before = send(&mut wire, "list_session_files", with(json!({})));
+    let write = send(&mut wire, "execute_code", with(json!({ "code": "open('a.txt', 'w').write('cell')" })));
+    let listed = send(&mut wire, "list_session_files", with(json!({})));
+    let read = wire.send("resources/read", json!({ "uri": format!("kernel://{id}/a.txt") }));
+    let upload = send(&mut wire, "upload_file", with(json!({ "name": "a.txt", "content": "upload" })));
+    let cell = send(&mut wire, "execute_code", with(json!({ "code": "open('a.txt').read()" })));
+    let clear = send(&mut wire, "clear_session", with(json!({})));
+    let late = send(&mut wire, "execute_code", with(json!({ "code": "1" })));
+    assert_eq!(fields(&wire.answer(before)["result"])["files"], json!([]));
+    assert_eq!(fields(&wire.answer(write)["result"])["success"], true);
+    assert_eq!(fields(&wire.answer(listed)["result"])["files"][0]["size"], 4);
+    assert_eq!(wire.answer(read)["result"]["contents"][0]["text"], "cell");
+    assert_eq!(fields(&wire.answer(upload)["result"])["success"], true);
+    assert_eq!(fields(&wire.answer(cell)["result"])["result"], "'upload'");
+    assert_eq!(fields(&wire.answer(clear)["result"])["success"], true);
+    let late = fields(&wire.answer(late)["result"]);
+    assert!(late["error"].as_str().is_some_and(|error| error.starts_with("SessionExpiredError")), "{late:#}");
+}
+
+#[test]
+fn saved_session_that_was_cleared_is_gone_while_its_last_cell_runs() {
+    let data = tempfile::tempdir().unwrap();
+    let mut wire = serve(["--no-install", "--data-dir", data.path().to_str().unwrap()]);
+    let id = open(&mut wire);
+    let code = "import time\nopen('a.txt', 'w').write('1')\ntime.sleep(1)\n'done'";
+    let cell = send(&mut wire, "execute_code", json!({ "session_id": id, "code": code }));
+    let clear = send(&mut wire, "clear_session", json!({ "session_id": id }));
+    let late = send(&mut wire, "execute_code", json!({ "session_id": id, "code": "1" }));
+    let late = fields(&wire.answer(late)["result"]);
+    assert!(late["error"].as_str().is_some_and(|error| error.starts_with("SessionExpiredError")), "{late:#}");
+    assert_eq!(fields(&wire.answer(cell)["result"])["result"], "'done'");
+    assert_eq!(fields(&wire.answer(clear)["result"])["success"], true);
+    assert_eq!(std::fs::read_dir(data.path()).unwrap().count(), 0, "files are left");
+}
+
+#[test]
+fn new_sessions_do_not_wait_for_one_another() {
+    let mut wire = serve(["--no-install"]);
+    let slow = send(&mut wire, "execute_code", json!({ "code": "while True: pass", "timeout": 60 }));
+    let fast = send(&mut wire, "execute_code", json!({ "code": "6 * 7" }));
+    assert_eq!(fields(&wire.answer(fast)["result"])["result"], "42");
+    assert!(!wire.heard.iter().any(|message| message["id"] == slow));
+}
+
+/// Runs a client that sends many calls over one HTTP/2 connection.
+fn pipelined(command: &str, mode: &str, count: usize) {
+    let server = Listening::start(command, ["--toolset", "interpreter", "--no-install"]);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sessions/pipelined.mjs");
+    install::run(Command::new("node").arg(script).arg(&server.address).arg(mode).arg(count.to_string()));
+}
+
+#[test]
+fn pipelined_cells_over_http_run_in_order_in_both_eras() {
+    pipelined("streamable-http", "legacy", 1000);
+    pipelined("streamable-http", "modern", 1000);
+}
+
+#[test]
+fn pipelined_cells_over_server_sent_events_run_in_order() {
+    pipelined("sse", "sse", 1000);
+}
