@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from . import interrupts
 
@@ -32,16 +32,13 @@ _MAX_ERRORS = 3
 _POLLS_PER_TASK = 100
 """A main thread that asks this often if something has happened, without waiting, lets a task run."""
 
-RULE = "threads in WebAssembly take turns only where one waits, and a thread that was started last ends first"
-_DEADLOCK = (
-    "this waits for something that cannot happen: no other thread can run. Look for a queue, event, lock, condition or "
-    f"barrier that nothing will fill, set, release or reach ({RULE})"
-)
-_ENDED = (
-    "the thread is ended here: it waits, and what it waits for can only come from a thread that goes on after this one "
-    f"({RULE}). Start the thread that provides it first, put the values in before the threads are joined, or use "
-    "asyncio for work that takes turns"
-)
+_DEADLOCK = "this waits for something that cannot happen: no other thread can run"
+_ENDED = "the thread is ended here: it waits for a thread that can only go on after this one has ended"
+_RULE = "threads in WebAssembly take turns only where one waits, and the one that started last ends first"
+_HINTS = {
+    _DEADLOCK: f"look for a queue, event, lock or barrier that nothing fills, sets, releases or reaches; {_RULE}",
+    _ENDED: f"start the thread that provides it first, or use asyncio for work that takes turns; {_RULE}",
+}
 
 
 class ThreadEnded(BaseException):
@@ -296,12 +293,15 @@ def _check_sleep(task: Task) -> None:
         _end(task, _ENDED)
 
 
-def _end(task: Task | None, reason: str) -> None:
+def _end(task: Task | None, reason: str) -> NoReturn:
     """Raises the exception that ends a wait. The first ones of a task are errors that its code may handle, unless the
     thread is in the way of others."""
-    if task is None:
-        raise RuntimeError(reason)
-    task.errors += 1
-    if task.errors <= _MAX_ERRORS and (reason is not _ENDED or task.reports_errors):
-        raise RuntimeError(reason)
-    raise ThreadEnded(reason)
+    kind: type[BaseException] = RuntimeError
+    if task is not None:
+        task.errors += 1
+        if task.errors > _MAX_ERRORS or (reason is _ENDED and not task.reports_errors):
+            kind = ThreadEnded
+    error = kind(reason)
+    if reason in _HINTS:
+        error.add_note(f"hint: {_HINTS[reason]}")
+    raise error

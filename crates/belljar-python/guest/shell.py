@@ -118,6 +118,7 @@ class Shell(InteractiveShell):
             memory_reserve.release()
         if error is not None:
             tracebacks.add_advice(error)
+            tracebacks.remove_last_own_frames(error)
         super().showtraceback(*args, **options)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:

@@ -90,6 +90,22 @@ def _error(error: BaseException) -> dict[str, Any]:
     }
 
 
+def remove_last_own_frames(error: BaseException) -> None:
+    """Removes the frames of this package at the end of an error's traceback: the error was raised on behalf of the
+    function above, such as `threading.Event.wait`."""
+    steps = []
+    step = _traceback_of(error)
+    while step is not None:
+        steps.append(step)
+        step = step.tb_next
+    while steps and steps[-1].tb_frame.f_code.co_filename.startswith(_OWN_FILES):
+        steps.pop()
+    kept = None
+    for step in reversed(steps):
+        kept = TracebackType(kept, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    error.__traceback__ = kept
+
+
 def add_advice(error: BaseException) -> None:
     """Adds a note to errors whose message does not say what to do here."""
     if isinstance(error, ModuleNotFoundError) and isinstance(error.name, str):
