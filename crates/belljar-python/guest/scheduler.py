@@ -34,6 +34,7 @@ _POLLS_PER_TASK = 100
 
 _DEADLOCK = "this waits for something that cannot happen: no other thread can run"
 _ENDED = "the thread is ended here: it waits for a thread that can only go on after this one has ended"
+_TOO_DEEP = f"more than {_MAX_NESTED} threads wait on top of each other"
 _RULE = "threads in WebAssembly take turns only where one waits, and the one that started last ends first"
 _HINTS = {
     _DEADLOCK: f"look for a queue, event, lock or barrier that nothing fills, sets, releases or reaches; {_RULE}",
@@ -257,6 +258,8 @@ def _pass_time(own: _Wait, deadlock: str) -> None:
     now = time.monotonic()
     times = [task.due for task in _pending if task.due > now] if len(_waits) <= _MAX_NESTED else []
     if own.deadline is None and not times:
+        if _pending and len(_waits) > _MAX_NESTED:
+            deadlock = _TOO_DEEP
         could_go_on = any(each.deadline is not None or each.is_over() for each in _waits[:-1])
         _end(current, _ENDED if could_go_on else deadlock)
     if own.deadline is not None:

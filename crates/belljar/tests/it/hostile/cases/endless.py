@@ -146,17 +146,47 @@ async def f():
         try: await asyncio.sleep(0.01)
         except asyncio.CancelledError: pass
 await asyncio.wait_for(f(), 0.05)
-# %% waiting for a lock => limit time | error RuntimeError
+# %% waiting for a lock => error RuntimeError
 import threading
 lock = threading.Lock()
 lock.acquire()
 lock.acquire()
-# %% waiting for an event => limit time | error RuntimeError
+# %% waiting for an event => error RuntimeError
 import threading
 threading.Event().wait()
-# %% waiting for a queue => limit time | error RuntimeError
+# %% waiting for a queue => error RuntimeError
 import queue
 queue.Queue().get()
+# %% a thread that computes => limit time
+import threading
+def compute():
+    while True: pass
+thread = threading.Thread(target=compute)
+thread.start()
+thread.join()
+# %% threads that start threads and wait for them => limit time | limit memory | error MemoryError
+import threading
+def start():
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+while True: start()
+# %% a flood of threads => limit time | limit memory | error MemoryError
+import threading
+while True: threading.Thread(target=print).start()
+# %% a thread that ignores its end => limit time
+import threading
+def ignore():
+    while True:
+        try: threading.Event().wait()
+        except BaseException: pass
+thread = threading.Thread(target=ignore)
+thread.start()
+thread.join()
+# %% a program that runs itself => limit time | limit memory | error
+import subprocess, sys
+open('self.py', 'w').write("import subprocess, sys\nsubprocess.run([sys.executable, 'self.py'], check=True)")
+subprocess.run([sys.executable, 'self.py'], check=True)
 # %% waiting for a child => error OSError
 import os
 os.wait()
