@@ -106,7 +106,7 @@ def _exit_status(end: SystemExit) -> int:
 
 
 class _Lock:
-    """`multiprocessing.Lock` and, with the other factory, ``RLock``."""
+    """A lock with the interface of `multiprocessing.Lock` or ``RLock``."""
 
     def __init__(self, create: Callable[[], Any]) -> None:
         self._lock = create()
@@ -126,6 +126,8 @@ class _Lock:
 
 
 class _Semaphore(threading.Semaphore):
+    """A semaphore with the interface of `multiprocessing.Semaphore`."""
+
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         return super().acquire(block, timeout if block else None)
 
@@ -136,12 +138,14 @@ class _Semaphore(threading.Semaphore):
 
 
 class _BoundedSemaphore(threading.BoundedSemaphore):
+    """A semaphore with the interface of `multiprocessing.BoundedSemaphore`."""
+
     acquire = __enter__ = _Semaphore.acquire
     get_value = _Semaphore.get_value
 
 
 class _Queue(queue.Queue):
-    """`multiprocessing.Queue`, `JoinableQueue` and `SimpleQueue`."""
+    """A queue with the interface of `multiprocessing.Queue`, `JoinableQueue` and `SimpleQueue`."""
 
     def close(self) -> None:
         pass
@@ -172,7 +176,7 @@ class _Namespace:
 
 
 class _Manager:
-    """`multiprocessing.Manager`, whose objects are ordinary ones."""
+    """A manager with the interface of `multiprocessing.Manager`, whose objects are ordinary ones."""
 
     dict = staticmethod(dict)
     list = staticmethod(list)

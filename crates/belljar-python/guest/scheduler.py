@@ -43,7 +43,10 @@ _HINTS = {
 
 
 class ThreadEnded(BaseException):
-    """Ends a thread that cannot be suspended. Not an `Exception`: loops that go on after errors must end, too."""
+    """The exception that ends a thread which cannot be suspended.
+
+    It is not an `Exception`, so that it also ends loops that go on after errors.
+    """
 
 
 ThreadEnded.__module__ = "builtins"  # Tracebacks show the bare name.

@@ -25,7 +25,7 @@ _MAX_CAT_BYTES = 1 << 24
 
 
 class CommandError(Exception):
-    """A command that requires a process."""
+    """The error of a command that requires a process."""
 
 
 def run(line: str, out: TextIO, err: TextIO) -> int:

@@ -147,7 +147,7 @@ class _Child:
             with open(source if isinstance(source, int) else source.fileno(), "rb", closefd=False) as file:
                 data = file.read()
         saved, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(data), "utf-8", "surrogateescape")
-        # Notebooks' `input` asks a person.
+        # In sessions `input` sends a request to the client.
         saved_input, builtins.input = builtins.input, _read_stdin
         try:
             yield

@@ -258,7 +258,7 @@ def _run_thread(thread: threading.Thread) -> None:
     except KeyboardInterrupt:
         raise  # It is meant for the whole program.
     except ThreadEnded:
-        # Python does not tell of daemons that end with the program either.
+        # Daemons that end with the program are not reported on other platforms either.
         if not thread._daemonic:
             thread._invoke_excepthook(thread)
     except BaseException:
