@@ -207,7 +207,7 @@ pub trait CellObserver: Progress + Send + Sync {
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError>;
 }
 
-/// The reply to a request for input: a line, or the reason why there is none.
+/// The reply to a request for input: a line, or the reason for its absence.
 pub type InputReply = Result<String, InputError>;
 
 /// The reason why a request for input gets no line. The code that asked receives the text.

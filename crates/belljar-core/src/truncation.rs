@@ -15,8 +15,8 @@ pub fn allot(lengths: &[usize], total: usize) -> Vec<usize> {
     shares
 }
 
-/// Returns the ranges of `length` bytes that remain when the middle is cut: the bytes before the first number, and those
-/// from the second on. Two thirds of `max` bytes are the head.
+/// Returns the ranges of `length` bytes that remain when the middle is cut: the bytes before the first number, and
+/// those from the second on. Two thirds of `max` bytes are the head.
 pub fn head_and_tail(length: usize, max: usize) -> (usize, usize) {
     let max = max.min(length);
     let head = max - max / 3;

@@ -95,7 +95,7 @@ impl NativeKernel {
         self.execution_count.saturating_add(1)
     }
 
-    /// Returns whether the interpreter was told to end.
+    /// Returns whether another thread has requested the end of the interpreter.
     pub(crate) fn is_killed(&self) -> bool {
         self.connection.interrupt.take() == InterruptRequest::Kill
     }

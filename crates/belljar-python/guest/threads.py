@@ -61,10 +61,10 @@ class _Lock:
     __slots__ = ("__weakref__", "_owner")
 
     def __init__(self) -> None:
-        self._owner: Any = _NOBODY
+        self._owner: Any = _NO_OWNER
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        if self._owner is not _NOBODY and not _wait_for_lock(self.__is_free, blocking, timeout):
+        if self._owner is not _NO_OWNER and not _wait_for_lock(self.__is_free, blocking, timeout):
             return False
         self._owner = scheduler.current
         if scheduler.current is None:
@@ -72,14 +72,14 @@ class _Lock:
         return True
 
     def release(self) -> None:
-        if self._owner is _NOBODY:
+        if self._owner is _NO_OWNER:
             raise RuntimeError("release unlocked lock")
         if self._owner is None:
             scheduler.locks_of_main -= 1
-        self._owner = _NOBODY
+        self._owner = _NO_OWNER
 
     def locked(self) -> bool:
-        return self._owner is not _NOBODY
+        return self._owner is not _NO_OWNER
 
     __enter__ = acquire
 
@@ -87,7 +87,7 @@ class _Lock:
         self.release()
 
     def __is_free(self) -> bool:
-        return self._owner is _NOBODY
+        return self._owner is _NO_OWNER
 
     def __repr__(self) -> str:
         return f"<{'locked' if self.locked() else 'unlocked'} _thread.lock object at {id(self):#x}>"
@@ -96,10 +96,10 @@ class _Lock:
         raise TypeError("cannot pickle '_thread.lock' object")
 
     def _at_fork_reinit(self) -> None:
-        self._owner = _NOBODY
+        self._owner = _NO_OWNER
 
 
-_NOBODY = object()
+_NO_OWNER = object()
 _Lock.__name__ = _Lock.__qualname__ = "lock"
 _Lock.__module__ = "_thread"
 
@@ -110,7 +110,7 @@ class _Signal(_Lock):
     __slots__ = ()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        if self._owner is not _NOBODY and not _wait_for_lock(lambda: self._owner is _NOBODY, blocking, timeout):
+        if self._owner is not _NO_OWNER and not _wait_for_lock(lambda: self._owner is _NO_OWNER, blocking, timeout):
             return False
         self._owner = self  # It protects nothing, so that it does not count among the main thread's locks.
         return True
@@ -124,12 +124,12 @@ class _RLock:
     __slots__ = ("__weakref__", "_count", "_owner")
 
     def __init__(self) -> None:
-        self._owner: Any = _NOBODY
+        self._owner: Any = _NO_OWNER
         self._count = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self._owner is not scheduler.current:
-            if self._owner is not _NOBODY and not _wait_for_lock(self.__is_free, blocking, timeout):
+            if self._owner is not _NO_OWNER and not _wait_for_lock(self.__is_free, blocking, timeout):
                 return False
             self._owner = scheduler.current
             if scheduler.current is None:
@@ -145,7 +145,7 @@ class _RLock:
             self._set_free()
 
     def locked(self) -> bool:
-        return self._owner is not _NOBODY
+        return self._owner is not _NO_OWNER
 
     __enter__ = acquire
 
@@ -153,12 +153,12 @@ class _RLock:
         self.release()
 
     def __is_free(self) -> bool:
-        return self._owner is _NOBODY
+        return self._owner is _NO_OWNER
 
     def _set_free(self) -> None:
         if self._owner is None:
             scheduler.locks_of_main -= 1
-        self._owner, self._count = _NOBODY, 0
+        self._owner, self._count = _NO_OWNER, 0
 
     # What `threading.Condition` uses.
 
@@ -180,7 +180,7 @@ class _RLock:
         self._count = count
 
     def _at_fork_reinit(self) -> None:
-        self._owner, self._count = _NOBODY, 0
+        self._owner, self._count = _NO_OWNER, 0
 
     def __repr__(self) -> str:
         state = "locked" if self.locked() else "unlocked"

@@ -28,8 +28,8 @@ const ARCHITECTURE: TargetArch = TargetArch::aarch64;
 /// The calls that interpreters, scientific libraries and shells make.
 #[rustfmt::skip]
 const ALLOWED: &[c_long] = &[
-    // Files by descriptor. `splice`, `tee` and `vmsplice` are not allowed: they put pages into pipes and sockets of which
-    // no counter has more than the used bytes.
+    // Files by descriptor. `splice`, `tee` and `vmsplice` are not allowed: they put whole pages into pipes and sockets,
+    // of which only the used bytes are counted.
     libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_pread64, libc::SYS_pwrite64,
     libc::SYS_preadv, libc::SYS_pwritev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_close,
     libc::SYS_close_range, libc::SYS_lseek, libc::SYS_fstat, libc::SYS_fstatfs, libc::SYS_fsync,

@@ -1,10 +1,10 @@
 //! The memory that the sockets of a sandbox hold: data that was sent and not read. It belongs to no process, so no
 //! process's counters contain it.
 //!
-//! The kernel reports it for each socket of the network namespace over netlink (`sock_diag(7)`), as it accounts it: with
-//! the overhead of each message. That includes sockets on their way to another process. Two kinds of unix sockets are not
-//! reported: those that wait to be accepted, and closed ones whose data waits in another socket. They are counted as the
-//! most that they can hold.
+//! The kernel reports it for each socket of the network namespace over netlink (`sock_diag(7)`), as it accounts it:
+//! with the overhead of each message. That includes sockets on their way to another process. Two kinds of unix sockets
+//! are not reported: those that wait to be accepted, and closed ones whose data waits in another socket. They are
+//! counted as the most that they can hold.
 
 use std::fs;
 use std::io;
@@ -218,7 +218,7 @@ fn bytes_of_internet_socket(message: &[u8]) -> u64 {
         .find(|(attribute, _)| *attribute == INET_DIAG_SKMEMINFO)
         .map_or(0, |(_, value)| {
             let fields = [RMEM_ALLOC, FWD_ALLOC, OPTMEM, BACKLOG].map(|field| u32_at(value, field));
-            // What was sent is in both, until it has left.
+            // Sent data is in both, until it has left.
             fields.iter().sum::<u64>() + u32_at(value, WMEM_ALLOC).max(u32_at(value, WMEM_QUEUED))
         });
     EMPTY_SOCKET_BYTES + of_data

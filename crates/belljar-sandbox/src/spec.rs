@@ -84,8 +84,8 @@ impl FolderSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
     /// Memory of all processes together, with their pipes and sockets, in bytes, without files in memory. The sandbox's
-    /// first process measures it four times a second, and kills all processes inside if they exceed it; the heap of each
-    /// process is limited to it by the kernel.
+    /// first process measures it four times a second, and kills all processes inside if they exceed it; the heap of
+    /// each process is limited to it by the kernel.
     pub memory_bytes: Option<u64>,
     /// Address space of each process, in bytes. Libraries reserve much more than they use: `None` is recommended.
     pub address_bytes: Option<u64>,

@@ -214,8 +214,8 @@ impl Session {
         is_last
     }
 
-    /// Records that the code of the current cell begins, with the handle that interrupts it. Returns `false` if the code
-    /// must not begin, because an interrupt arrived after the cell.
+    /// Records that the code of the current cell begins, with the handle that interrupts it. Returns `false` if the
+    /// code must not begin, because an interrupt arrived after the cell.
     #[must_use]
     pub(crate) fn begin_running(&self, handle: Arc<dyn InterruptHandle>) -> bool {
         let mut queue = self.queue.lock();

@@ -208,7 +208,7 @@ impl Sessions {
                 if !cancellation.begin_running(interrupt.clone()) {
                     CellStart::Cancelled
                 } else if session.begin_running(interrupt) {
-                    CellStart::Begun
+                    CellStart::Started
                 } else {
                     CellStart::Interrupted
                 }

@@ -46,10 +46,10 @@ enum KernelState {
     },
 }
 
-/// Whether a cell's code begins.
+/// The decision about a cell whose code is about to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CellStart {
-    Begun,
+    Started,
     /// The caller has gone.
     Cancelled,
     /// The cell was interrupted while it was queued.
@@ -132,7 +132,7 @@ impl SessionState {
     ) -> Result<CellReport, SessionError> {
         let kernel = self.ensure_running(services, &*observer)?;
         match begin_running(kernel.interrupt_handle()) {
-            CellStart::Begun => {}
+            CellStart::Started => {}
             CellStart::Cancelled => return Err(SessionError::Gone),
             CellStart::Interrupted => return Ok(CellReport::interrupted()),
         }

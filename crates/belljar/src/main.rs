@@ -116,8 +116,8 @@ fn start_logging(cli: &Cli) {
     tracing_subscriber::registry().with(lines.with_filter(filter.and(without_messages))).init();
 }
 
-/// Returns whether a target belongs to the implementation of the protocol, which logs whole messages: with code and with
-/// session IDs, at several levels.
+/// Returns whether a target belongs to the implementation of the protocol, which logs whole messages: with code and
+/// with session IDs, at several levels.
 fn is_of_protocol(target: &str) -> bool {
     target.strip_prefix("rmcp").is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }

@@ -94,7 +94,7 @@ impl PackageOptions {
         !self.no_install && !is_forbidden
     }
 
-    /// Returns the names or patterns of the only packages that can be installed. All can be if there are none.
+    /// Returns the names or patterns of the only packages that can be installed. Without them all can be.
     pub(crate) fn allowed(&self) -> Vec<String> {
         self.allow_packages.iter().map(|name| name.trim().to_owned()).collect()
     }

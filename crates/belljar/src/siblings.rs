@@ -117,7 +117,7 @@ struct Search {
     bytes: usize,
 }
 
-/// What a path in the folder is.
+/// The kind of a path in the folder.
 enum Entry {
     File(PathBuf),
     Folder,

@@ -107,7 +107,8 @@ async fn no_solution(
                 let required_by = (!direct.contains(name.as_ref())).then(|| dependent_on(name, &proof)).flatten();
                 return no_wheel(engine, name, required_by, &versions);
             }
-            // Old versions have a wheel, but do not fit, or are too old. A long proof lists all of them and the reasons.
+            // Old versions have a wheel, but do not fit, or are too old. A long proof lists all of them and the
+            // reasons.
             Availability::Found(versions)
                 if (proof.len() > MAX_PROOF || request.is_recent_only)
                     && newest_without_wheel.is_none()

@@ -71,7 +71,7 @@ fn check(pinned: &PinnedFile, versions: &[Version]) -> Option<OldRelease> {
     if uploaded >= limit || chosen.version >= newest.version {
         return None;
     }
-    let oldest_recent = stable().filter(|version| version.uploaded.is_some_and(|time| time >= limit)).next_back()?;
+    let oldest_recent = stable().rfind(|version| version.uploaded.is_some_and(|time| time >= limit))?;
     Some(OldRelease {
         name: pinned.name.clone(),
         version: pinned.version.clone(),

@@ -170,9 +170,9 @@ impl ExecuteCodeResult {
         Self { fields, images: Vec::new() }
     }
 
-    /// Returns the tool's result. Text and structured content contain the same fields, except that the text lacks fields
-    /// that say nothing. A result with images has no
-    /// structured content, because several clients would then show the model nothing else.
+    /// Returns the tool's result. Text and structured content contain the same fields, except that the text lacks
+    /// fields that say nothing. A result with images has no structured content, because several clients would then show
+    /// the model nothing else.
     pub(super) fn result(self) -> CallToolResult {
         let mut content = vec![ContentBlock::text(serde_json::to_string(&self.fields.text()).unwrap_or_default())];
         content.extend(

@@ -2,7 +2,8 @@
 //! `# %% Title` begins a program. Lines `#> …` are its output; lines `#! …` are parts of its standard error, in order.
 //! Without the latter, nothing may be written there.
 //!
-//! Each program runs in an interpreter of its own, to its end. CPython itself has the same output, except in `waits.py`.
+//! Each program runs in an interpreter of its own, to its end. CPython itself has the same output, except in
+//! `waits.py`.
 
 use std::fmt::Write;
 use std::path::Path;

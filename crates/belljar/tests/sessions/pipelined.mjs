@@ -57,7 +57,7 @@ function send(message, extra = {}) {
     }
     for await (const piece of request) text += piece;
     assert.ok(status < 300, `${status}: ${text}`);
-    return text ? JSON.parse(text) : undefined;
+    return message.id === undefined ? undefined : JSON.parse(text);
   })();
 }
 

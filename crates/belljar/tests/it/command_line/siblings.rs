@@ -1,4 +1,4 @@
-//! Modules beside a script or notebook: they are part of the program, and nothing else of the folder is visible.
+//! Modules in the folder of a script or notebook: they are part of the program, and nothing else of it is visible.
 
 use std::path::Path;
 
@@ -176,7 +176,7 @@ fn number_and_size_of_modules_are_limited() {
 #[test]
 fn mounted_folder_takes_the_place_of_the_scripts_folder() {
     let mounted = folder(&[("helper.py", "name = 'mounted'")]);
-    let folder = folder(&[("main.py", "import helper\nprint(helper.name)"), ("helper.py", "name = 'beside'")]);
+    let folder = folder(&[("main.py", "import helper\nprint(helper.name)"), ("helper.py", "name = 'folder'")]);
     for (mode, written) in [("ro", false), ("rw", true)] {
         let mount = format!("{}:/home:{mode}", mounted.path().display());
         let script = folder.path().join("main.py");

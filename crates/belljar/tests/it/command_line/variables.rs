@@ -70,7 +70,7 @@ fn usage_line_omits_options_that_variables_set() {
         run.stderr
     };
     let config = told(&["config"]);
-    assert!(config.contains("Usage: belljar config <CLIENT>\n"), "{config}");
+    assert!(config.contains("Usage: belljar config <CLIENT> [OPTION]...\n"), "{config}");
     let half = told(&["streamable-http", "--tls-cert", "x"]);
     assert!(half.contains("--tls-key <FILE>"), "{half}");
     for name in ["--cache", "--offline", "--max-sessions"] {

@@ -140,8 +140,8 @@ os.openpty()
 from multiprocessing import shared_memory
 shared_memory.SharedMemory(create=True, size=100)
 # %% a named semaphore => error ModuleNotFoundError
-import multiprocessing
-multiprocessing.Lock()
+import _multiprocessing
+_multiprocessing.SemLock
 # %% a memory file => error OSError | error AttributeError
 import os
 os.memfd_create('x')
