@@ -158,7 +158,7 @@ fn foreign_or_unknown_event_resumes_an_empty_stream() {
 
 #[test]
 fn stored_events_of_absent_clients_are_bounded() {
-    let session = Session::open(&["--max-output", "8MB"]);
+    let session = Session::open(&["--max-output", "8MB", "--max-answer", "8MB"]);
     let resident = || {
         let (_, text) = session.server.send("GET", "/metrics", &[], "");
         let line = text.lines().find_map(|line| line.strip_prefix("belljar_resident_memory_bytes ")).unwrap();
