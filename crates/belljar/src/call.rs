@@ -15,6 +15,7 @@ use belljar_client::{
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+use unicode_general_category::{GeneralCategory, get_general_category};
 
 use crate::command_error::CommandError;
 use crate::console::print_line;
@@ -141,8 +142,9 @@ fn options(global: &GlobalOptions) -> CallOptions {
         return CallOptions::new();
     }
     CallOptions::new().progress_handler(|step| {
-        let total = step.total.map(|total| format!("/{total}")).unwrap_or_default();
-        eprintln!("[{}{total}] {}", step.progress, strip_control_chars(&step.message.unwrap_or_default()));
+        let total = step.total.map(|total| format!("/{}", amount(total))).unwrap_or_default();
+        let message = strip_control_chars(&step.message.unwrap_or_default());
+        eprintln!("[{}{total}] {message}", amount(step.progress));
     })
 }
 
@@ -293,9 +295,22 @@ fn print(text: &str) {
     }
 }
 
-/// Returns untrusted text without control characters, which a terminal might interpret.
+/// Returns untrusted text without characters that a terminal might interpret, or that change the order and the lines of
+/// what is shown: control characters, line and paragraph separators, and format characters but the joiners of scripts
+/// and emoji.
 fn strip_control_chars(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    let is_shown = |c: &char| match get_general_category(*c) {
+        GeneralCategory::Control => matches!(c, '\n' | '\t'),
+        GeneralCategory::Format => matches!(c, '\u{200c}' | '\u{200d}'),
+        GeneralCategory::LineSeparator | GeneralCategory::ParagraphSeparator => false,
+        _ => true,
+    };
+    text.chars().filter(is_shown).collect()
+}
+
+/// Returns an untrusted number, in scientific notation if it has more digits than a number has precision.
+fn amount(number: f64) -> String {
+    if number.abs() < 1e15 { number.to_string() } else { format!("{number:e}") }
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

@@ -139,7 +139,10 @@ for line in sys.stdin:
             image = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
             answer(message, {"content": [{"type": "text", "text": "a picture"}, image]})
         case "tools/call" if message["params"]["name"] == "fails":
-            answer(message, {**text("it \x1b[31mwent wrong"), "isError": True})
+            token = message["params"]["_meta"]["progressToken"]
+            params = {"progressToken": token, "progress": 1e308, "message": "a \u202estep\u2028"}
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+            answer(message, {**text("it \x1b[31mwent \u202ewrong\u2029, \u200ba\u200db"), "isError": True})
         case "tools/call":
             answer(message, text("fine"))
         case "notifications/cancelled":

@@ -63,8 +63,8 @@ fn a_server_of_a_configuration_file_is_named_after_a_hash() {
 fn call_errors_have_messages_and_statuses() {
     let run = call(&[&server(), "fails"]);
     assert_eq!((run.status, run.stdout.as_str()), (Some(1), ""));
-    // The server's control character is removed.
-    assert_eq!(run.stderr, "it [31mwent wrong\n");
+    // The server's characters that control a terminal, and its digits, are not shown.
+    assert_eq!(run.stderr, "[1e308] a step\nit [31mwent wrong, a\u{200d}b\n");
     let run = call(&["no-such-program-at-all"]);
     assert!(run.status == Some(2) && run.stderr.contains("check that the program is installed"), "{}", run.stderr);
     let run = call(&[&server(), "fine", "[1]"]);
