@@ -160,7 +160,7 @@ class _RLock:
             scheduler.locks_of_main -= 1
         self._owner, self._count = _NO_OWNER, 0
 
-    # What `threading.Condition` uses.
+    # The interface that `threading.Condition` uses.
 
     def _is_owned(self) -> bool:
         return self._owner is scheduler.current
