@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::c_api::{self, CApiError};
 use crate::error::OpenError;
 use crate::guest_protocol::GuestFunctions;
+use crate::heap;
 use crate::interpreter::Renewal;
 use crate::packages::PackageSet;
 
@@ -183,11 +184,18 @@ pub(crate) fn write(
         ImageKind::Script => metadata.functions.run,
         ImageKind::Shell => metadata.functions.execute,
     };
+    let chunks = heap::fill_holes(instance)?;
     let renewal = Renewal::All;
     let request =
         serde_json::json!({ "code": code, "filename": "main.py", "mode": "cell", "env": {}, "renewal": renewal });
-    let working_set = instance
-        .measure_working_set(|copy| c_api::call(copy, function, "the first cell", &request.to_string()).map(drop))?;
-    tracing::debug!(pages = working_set.pages(), "working set of the first cell");
+    let working_set = instance.measure_working_set(|copy| {
+        c_api::call(copy, function, "the first cell", &request.to_string())?;
+        // Most programs end after one cell; sessions go on.
+        if kind == ImageKind::Script {
+            c_api::call(copy, metadata.functions.finish, "finish", "{}")?;
+        }
+        Ok::<_, CApiError>(())
+    })?;
+    tracing::debug!(pages = working_set.pages(), chunks, "working set of the first cell, filled holes of the heap");
     Ok(instance.snapshot(file, serde_json::to_vec(metadata).unwrap_or_default(), working_set)?)
 }

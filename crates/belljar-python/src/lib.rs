@@ -24,6 +24,7 @@ mod c_api;
 mod error;
 mod guest;
 mod guest_protocol;
+mod heap;
 mod host_calls;
 mod image;
 pub mod install;

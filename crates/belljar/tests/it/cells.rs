@@ -419,3 +419,14 @@ fn output_arrives_in_few_pieces() {
         assert_eq!(written.iter().map(Vec::len).collect::<Vec<_>>(), [100_000, 1]);
     });
 }
+
+#[test]
+fn new_objects_share_pages() {
+    guest(|| {
+        let mut session = Session::new();
+        let pages =
+            session.value("objects = [object() for _ in range(500)]\nlen({id(each) >> 12 for each in objects})");
+        // They take two pages if they are contiguous. In the holes between the image's objects, they took 281.
+        assert!(pages.parse::<u32>().unwrap() <= 20, "500 objects are on {pages} pages");
+    });
+}

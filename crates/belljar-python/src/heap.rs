@@ -1,0 +1,59 @@
+//! The heap of an image, arranged so that copies of the image write to few pages.
+//!
+//! Building an image leaves free chunks between its objects, all over the heap. The allocator hands these out first,
+//! and each allocation writes to the chunk and to its neighbours in a list of free chunks: pages that every copy then
+//! has to itself. Therefore the free chunks are allocated before the image is written, and never freed. Copies allocate
+//! from the end of the heap, where the memory that they use is contiguous.
+
+use belljar_emscripten::guest_memory::Ptr;
+use belljar_emscripten::{Instance, InstanceError};
+
+use crate::c_api::CApiError;
+
+/// An upper bound of the free chunks between objects, in bytes.
+const LARGEST: u32 = 1 << 20;
+/// Chunks up to this size are requested in steps of [`STEP`], for each of which the allocator (dlmalloc) has a list.
+const LARGEST_SMALL: u32 = 256;
+const STEP: u32 = 8;
+/// The maximum number of requests, which no real heap reaches.
+const MAX_REQUESTS: u32 = 1 << 20;
+
+/// Allocates the free chunks below the end of the heap and clears them. Returns their number.
+///
+/// # Errors
+/// Fails if the interpreter has crashed.
+pub(crate) fn fill_holes(instance: &mut Instance) -> Result<u32, CApiError> {
+    // No hole is as large as this, so that the address is the end of the heap.
+    let end = allocate(instance, 2 * LARGEST)?;
+    if end == 0 {
+        return Ok(0);
+    }
+    free(instance, end)?;
+    // Large sizes first: requests of the smallest size alone would fill all holes, but there would be too many.
+    let powers = (LARGEST_SMALL.ilog2() + 1..=LARGEST.ilog2()).rev().map(|power| 1 << power);
+    let steps = (1..=LARGEST_SMALL / STEP).rev().map(|step| step * STEP);
+    let mut filled = 0;
+    for size in powers.chain(steps) {
+        while filled < MAX_REQUESTS {
+            let chunk = allocate(instance, size)?;
+            if chunk == 0 {
+                break;
+            }
+            if chunk >= end {
+                free(instance, chunk)?;
+                break;
+            }
+            instance.memory().slice_mut(chunk, size)?.fill(0);
+            filled += 1;
+        }
+    }
+    Ok(filled)
+}
+
+fn allocate(instance: &mut Instance, size: u32) -> Result<Ptr, InstanceError> {
+    instance.call("malloc", size)
+}
+
+fn free(instance: &mut Instance, chunk: Ptr) -> Result<(), InstanceError> {
+    instance.call("free", chunk)
+}
