@@ -120,6 +120,23 @@ impl Wire {
         }
     }
 
+    /// Has the output of running code sent as log messages, for [`wait_for_output`](Self::wait_for_output).
+    pub(crate) fn follow_output(&mut self) {
+        self.ask("logging/setLevel", json!({ "level": "info" }));
+    }
+
+    /// Waits until running code has written this line.
+    pub(crate) fn wait_for_output(&mut self, line: &str) {
+        loop {
+            let message = self.next().unwrap_or_else(|| panic!("the server has ended before {line:?}"));
+            let is_line = message["method"] == "notifications/message" && message["params"]["data"] == line;
+            self.heard.push(message);
+            if is_line {
+                break;
+            }
+        }
+    }
+
     /// Calls `run_python_code` and returns its result.
     pub(crate) fn call(&mut self, arguments: Value) -> Value {
         let id = self.send_call(arguments);

@@ -200,8 +200,11 @@ fn termination_answers_running_requests_first() {
     let mut server = Listening::start("streamable-http-stateless", ["--no-install"]);
     assert_eq!(server.post(&[], &call("1")).0, 200);
     let (status, text) = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| server.post(&[], &call("import time; time.sleep(1); 'done'")));
-        std::thread::sleep(Duration::from_millis(500));
+        let asked = scope.spawn(|| server.post(&[], &call("import time; time.sleep(2); 'done'")));
+        let begin = Instant::now();
+        while !server.send("GET", "/metrics", &[], "").1.contains("belljar_live_interpreters 1") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the code does not run");
+        }
         server.terminate();
         asked.join().unwrap()
     });

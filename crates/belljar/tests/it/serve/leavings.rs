@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::json;
 
@@ -50,8 +49,10 @@ fn terminated_server_leaves_no_files() {
 #[test]
 fn server_terminated_during_a_cell_leaves_no_files() {
     let (mut wire, folder) = server();
-    wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": "while True: pass" } }));
-    std::thread::sleep(Duration::from_secs(1));
+    wire.follow_output();
+    let code = "print('begun')\nwhile True: pass";
+    wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code } }));
+    wire.wait_for_output("begun");
     told_to_end(&wire.child);
     assert!(wire.child.wait().unwrap().success());
     assert_eq!(names_in(folder.path()), [""; 0]);

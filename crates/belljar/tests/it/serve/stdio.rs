@@ -30,8 +30,9 @@ fn the_end_of_input_ends_the_server_after_the_answers() {
 #[test]
 fn end_of_input_waits_a_limited_time() {
     let mut wire = Wire::start(["--no-install"]);
-    wire.send_call(json!({ "python_code": "while True: pass" }));
-    std::thread::sleep(Duration::from_millis(300));
+    wire.follow_output();
+    wire.send_call(json!({ "python_code": "print('begun')\nwhile True: pass" }));
+    wire.wait_for_output("begun");
     let begin = Instant::now();
     wire.end_input();
     while wire.next().is_some() {}

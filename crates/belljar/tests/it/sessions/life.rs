@@ -170,9 +170,10 @@ fn interrupting_keeps_variables_and_restarting_keeps_files() {
     let idle = session.tool("interrupt_session", json!({}));
     assert_eq!(idle["message"], "Nothing was running");
     let call = json!({ "name": "execute_code", "arguments": { "session_id": id, "code": "print('begun')\nwhile True: pass" } });
+    session.wire.follow_output();
     let asked = session.wire.send("tools/call", call);
     // The interrupt must not come before the cell has begun.
-    std::thread::sleep(Duration::from_millis(500));
+    session.wire.wait_for_output("begun");
     assert_eq!(session.tool("interrupt_session", json!({}))["message"], "The running code was interrupted");
     let answer = fields(&session.wire.answer(asked)["result"]);
     assert_eq!((&answer["error"], &answer["output"]), (&json!("KeyboardInterrupt"), &json!(["begun\n"])));

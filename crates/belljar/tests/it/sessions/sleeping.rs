@@ -84,9 +84,10 @@ fn server_killed_during_a_cell_loses_only_that_cell() {
     let mut wire = data.serve();
     let id = open(&mut wire);
     run(&mut wire, &id, "x = 1");
-    let code = "x = 2\nopen('half.txt', 'w').write('half')\nwhile True: pass";
+    let code = "x = 2\nopen('half.txt', 'w').write('half')\nprint('half')\nwhile True: pass";
+    wire.follow_output();
     wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }));
-    std::thread::sleep(Duration::from_millis(700));
+    wire.wait_for_output("half");
     kill(wire);
     let mut wire = data.serve();
     assert_eq!(run(&mut wire, &id, "import os; (x, os.path.exists('half.txt'))")["result"], "(1, False)");
