@@ -1,6 +1,15 @@
-//! All sessions of a server: creation, lookup, the limit on their number, hibernation and expiry of idle sessions.
+//! All sessions of a server, and what clients do with them.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `table` | which sessions exist: lookup, the limit on their number, expiry |
+//! | `queueing` | the work of calls, in the queues of their sessions |
+//! | `idle` | expiry and hibernation of idle sessions |
 
-use std::collections::HashMap;
+mod idle;
+mod queueing;
+mod table;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +22,14 @@ use crate::files::FileAddress;
 use crate::id::SessionId;
 use crate::pool::GuestThreadPool;
 use crate::report::{AnswerOptions, CellReport};
-use crate::session::{Completion, JobKind, QueueLimits, Session, SubmitResult};
+use crate::session::{Completion, JobKind, Session};
 use crate::state::{CellStart, SessionServices, SessionState};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use belljar_core::files::FileInfo;
-use belljar_core::kernel::{Backend, CellObserver, CellRequest, InterruptHandle, KernelError};
+use belljar_core::kernel::{Backend, CellObserver, CellRequest, InterruptHandle};
 use belljar_core::{CallCancellation, Limits};
+use queueing::result;
+use table::{EndingSession, HibernatedSession, SessionEntry, Shared, new_id};
 
 /// The time between the interrupt of a cell whose call was cancelled and the kill of its interpreter.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -70,39 +81,6 @@ pub struct Sessions {
 /// The identifier of an authenticated client.
 pub type Owner = Arc<str>;
 
-struct Shared {
-    options: SessionOptions,
-    clock: Arc<dyn Clock>,
-    pool: Arc<GuestThreadPool>,
-    services: SessionServices,
-    table: Mutex<HashMap<SessionId, SessionEntry>>,
-}
-
-enum SessionEntry {
-    Active(Arc<Session>),
-    Hibernated(HibernatedSession),
-    /// The session was cleared, and its last calls are running. It cannot be used any more.
-    Ending,
-}
-
-/// A session that was cleared. Dropping it removes the session from the table.
-struct EndingSession {
-    shared: Arc<Shared>,
-    id: SessionId,
-}
-
-impl Drop for EndingSession {
-    fn drop(&mut self) {
-        self.shared.table.lock().remove(&self.id);
-    }
-}
-
-/// A session that is in the store.
-struct HibernatedSession {
-    last_used: Duration,
-    owner: Option<Owner>,
-}
-
 impl Sessions {
     /// Creates the sessions of a backend, including those in `store`. Without a store, sessions are not hibernated.
     pub fn new(
@@ -122,17 +100,7 @@ impl Sessions {
         options: SessionOptions,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let mut table = HashMap::new();
-        if let Some(store) = &store {
-            for id in store.list().unwrap_or_default() {
-                // The error of a session that cannot be read is reported when the session is used.
-                let hibernated = match store.header(&id) {
-                    Ok(header) => HibernatedSession { last_used: header.last_used(), owner: header.owner() },
-                    Err(_) => HibernatedSession { last_used: clock.now(), owner: None },
-                };
-                table.insert(id, SessionEntry::Hibernated(hibernated));
-            }
-        }
+        let table = store.as_ref().map(|store| HibernatedSession::all_in(store, clock.now())).unwrap_or_default();
         let services = SessionServices { backend, store, answers: options.answers };
         let shared = Shared { options, clock, pool, services, table: Mutex::new(table) };
         Self { shared: Arc::new(shared), owner: None }
@@ -315,249 +283,9 @@ impl Sessions {
                 // Ignore send errors: the receiver may have been dropped.
                 Box::new(move || drop(done.send(destroyed))) as Completion
             });
-            if session.close(last) {
-                let worker = session.clone();
-                if self.shared.pool.submit(move |_permit| worker.work()).is_err() {
-                    // The pool is too busy to run code. This job runs no code, and the caller cannot retry, because the
-                    // session is already removed from the table.
-                    finish_on_own_thread(session);
-                }
-            }
+            self.close(session, last);
             answer
         });
         result(queued)
     }
-
-    /// Ends expired sessions and hibernates idle ones. Must be called every few minutes.
-    pub async fn evict_idle(&self) {
-        let now = self.shared.clock.now();
-        let SessionOptions { timeout, sleep_after, .. } = self.shared.options;
-        let mut expired = Vec::new();
-        let mut idle = Vec::new();
-        for (id, entry) in self.shared.table.lock().iter() {
-            match entry {
-                SessionEntry::Active(session) if !session.is_idle() => {}
-                SessionEntry::Active(session) if is_expired(session.last_used(), timeout, now) => {
-                    expired.push(id.clone())
-                }
-                SessionEntry::Active(session) if is_expired(session.last_used(), sleep_after, now) => {
-                    idle.push(session.clone())
-                }
-                SessionEntry::Hibernated(hibernated) if is_expired(hibernated.last_used, timeout, now) => {
-                    expired.push(id.clone())
-                }
-                SessionEntry::Active(_) | SessionEntry::Hibernated(_) | SessionEntry::Ending => {}
-            }
-        }
-        for id in expired {
-            let shared = self.shared.clone();
-            // Freeing an interpreter's memory and deleting files take a while.
-            let ended = tokio::task::spawn_blocking(move || shared.expire(&id)).await;
-            if let Err(error) = ended {
-                tracing::error!(%error, "failed to end an expired session");
-            }
-        }
-        if self.shared.services.store.is_some() {
-            for session in idle {
-                self.hibernate(session).await;
-            }
-        }
-    }
-
-    /// Hibernates all idle sessions if the store is persistent; otherwise deletes the store. Must be called when the
-    /// process is about to end.
-    pub async fn hibernate_all(&self) {
-        let Some(store) = &self.shared.services.store else { return };
-        if !store.is_persistent() {
-            store.delete_all();
-            return;
-        }
-        let sessions: Vec<Arc<Session>> = {
-            let table = self.shared.table.lock();
-            let active = table.values().filter_map(|entry| match entry {
-                SessionEntry::Active(session) => Some(session.clone()),
-                SessionEntry::Hibernated(_) | SessionEntry::Ending => None,
-            });
-            active.filter(|session| session.is_idle()).collect()
-        };
-        for session in sessions {
-            self.hibernate(session).await;
-        }
-    }
-
-    async fn hibernate(&self, session: Arc<Session>) {
-        let shared = self.shared.clone();
-        let work = move |state: &mut SessionState, session: &Session| {
-            let last_used = session.last_used();
-            if state.hibernate(&shared.services, last_used)? && session.close_if_last() {
-                // From now on, lookups find the session in the store.
-                let hibernated = HibernatedSession { last_used, owner: session.owner.clone() };
-                shared.table.lock().insert(session.id.clone(), SessionEntry::Hibernated(hibernated));
-            }
-            Ok(())
-        };
-        if let Err(error) = result(self.queue(session, JobKind::Other(0), work)).await {
-            tracing::warn!(%error, "failed to hibernate a session");
-        }
-    }
-
-    /// Queues `work` on the state of the session `id`. `bytes` is the size of the file that it brings.
-    fn on<T: Send + 'static>(
-        &self,
-        id: &SessionId,
-        bytes: usize,
-        work: impl FnOnce(&mut SessionState, &SessionServices, Duration) -> Result<T, SessionError> + Send + 'static,
-    ) -> QueuedResult<T> {
-        let (shared, session) = (self.shared.clone(), self.open(id)?);
-        let work = move |state: &mut SessionState, _: &Session| work(state, &shared.services, shared.clock.now());
-        self.queue(session, JobKind::Other(bytes), work)
-    }
-
-    /// Queues `work`, which a guest thread will run.
-    fn queue<T: Send + 'static>(
-        &self,
-        mut session: Arc<Session>,
-        kind: JobKind,
-        work: impl FnOnce(&mut SessionState, &Session) -> Result<T, SessionError> + Send + 'static,
-    ) -> QueuedResult<T> {
-        let (done, answer) = oneshot::channel();
-        // If the session is hibernated before the job runs, the job runs on another `Session` object.
-        let current: Arc<Mutex<Arc<Session>>> = Arc::new(Mutex::new(session.clone()));
-        let shared_current = current.clone();
-        let mut job: crate::session::Job = Box::new(move |state| {
-            let session = shared_current.lock().clone();
-            let result = work(state, &session);
-            Box::new(move || drop(done.send(result)))
-        });
-        let SessionOptions { max_queued, max_queued_bytes, .. } = self.shared.options;
-        let limits = QueueLimits { jobs: max_queued, bytes: max_queued_bytes };
-        loop {
-            *current.lock() = session.clone();
-            match session.submit(kind, job, limits) {
-                SubmitResult::Waiting => break,
-                SubmitResult::First => {
-                    let worker = session.clone();
-                    if let Err(busy) = self.shared.pool.submit(move |_permit| worker.work()) {
-                        session.clear_queue();
-                        return Err(busy.into());
-                    }
-                    break;
-                }
-                SubmitResult::Full(waiting) => return Err(SessionError::Queue { waiting }),
-                SubmitResult::Closed(back) => {
-                    job = back;
-                    session = self.shared.open(&session.id, session.owner.as_ref())?;
-                }
-            }
-        }
-        Ok(answer)
-    }
-}
-
-/// The receiver of a queued job's result, or the reason why the job was not queued.
-type QueuedResult<T> = Result<oneshot::Receiver<Result<T, SessionError>>, SessionError>;
-
-/// Waits for the result of a queued job.
-async fn result<T>(queued: QueuedResult<T>) -> Result<T, SessionError> {
-    queued?.await.unwrap_or(Err(SessionError::Gone))
-}
-
-impl Shared {
-    fn add(&self, session: Arc<Session>) -> Result<(), SessionError> {
-        let mut table = self.table.lock();
-        if table.len() >= self.options.max_sessions {
-            return Err(SessionError::TooMany(table.len()));
-        }
-        table.insert(session.id.clone(), SessionEntry::Active(session));
-        Ok(())
-    }
-
-    /// Looks up a session for the client `caller` and marks it as used now. A hibernated session becomes active; its
-    /// next job restores the kernel. A session of another client is reported as one that does not exist.
-    fn open(&self, id: &SessionId, caller: Option<&Owner>) -> Result<Arc<Session>, SessionError> {
-        let now = self.clock.now();
-        let mut table = self.table.lock();
-        let (last_used, owner) = match table.get(id) {
-            Some(SessionEntry::Active(session)) if session.is_idle() => (session.last_used(), session.owner.clone()),
-            Some(SessionEntry::Active(session)) => (now, session.owner.clone()),
-            Some(SessionEntry::Hibernated(hibernated)) => (hibernated.last_used, hibernated.owner.clone()),
-            Some(SessionEntry::Ending) => return Err(self.expired(id.as_str())),
-            // Another process may have created the session in the same store.
-            None => {
-                match self.services.store.as_ref().filter(|store| store.is_persistent()).map(|store| store.header(id)) {
-                    Some(Ok(header)) => (header.last_used(), header.owner()),
-                    Some(Err(StoreError::Missing)) | None => return Err(self.expired(id.as_str())),
-                    Some(Err(error)) => return Err(error.into()),
-                }
-            }
-        };
-        if owner.as_ref().is_some_and(|owner| Some(owner) != caller) {
-            return Err(self.expired(id.as_str()));
-        }
-        if is_expired(last_used, self.options.timeout, now) {
-            drop(table);
-            self.expire(id);
-            return Err(self.expired(id.as_str()));
-        }
-        if let Some(SessionEntry::Active(session)) = table.get(id) {
-            session.touch(now);
-            return Ok(session.clone());
-        }
-        let session = Arc::new(Session::new(id.clone(), owner, true, now));
-        table.insert(id.clone(), SessionEntry::Active(session.clone()));
-        Ok(session)
-    }
-
-    /// Ends an expired session, unless another process has used it in the meantime.
-    fn expire(&self, id: &SessionId) {
-        let entry = self.table.lock().remove(id);
-        if let Some(SessionEntry::Active(session)) = entry {
-            let SessionServices { backend, answers, .. } = &self.services;
-            let services = SessionServices { backend: backend.clone(), store: None, answers: *answers };
-            // The job only frees memory, so its services have no store. The stored files are deleted below.
-            if session.close(Box::new(move |state: &mut SessionState| {
-                drop(state.destroy(&services));
-                Box::new(|| ()) as Completion
-            })) {
-                session.work();
-            }
-        }
-        let Some(store) = &self.services.store else { return };
-        let Ok(header) = store.header(id) else { return };
-        if !is_expired(header.last_used(), self.options.timeout, self.clock.now()) {
-            return;
-        }
-        let removed = store.lease(id, false).and_then(|_lease| store.remove(id));
-        if let Err(error) = removed {
-            tracing::debug!(%error, "failed to delete an expired session");
-        }
-    }
-
-    fn expired(&self, name: &str) -> SessionError {
-        let minutes = self.options.timeout.as_secs() / 60;
-        let after = match self.options.timeout.as_secs() % 60 {
-            0 if minutes == 1 => "1 minute".into(),
-            0 => format!("{minutes} minutes"),
-            _ => format!("{} seconds", self.options.timeout.as_secs_f64()),
-        };
-        let id = name.chars().filter(|c| !c.is_control()).take(64).collect();
-        SessionError::Expired { id, after }
-    }
-}
-
-/// Runs the last job of a closed session on a separate thread, because freeing an interpreter takes a while.
-fn finish_on_own_thread(session: Arc<Session>) {
-    let worker = session.clone();
-    let spawned = std::thread::Builder::new().name("ending".into()).spawn(move || worker.work());
-    if spawned.is_err() {
-        session.work();
-    }
-}
-
-fn is_expired(last_used: Duration, timeout: Duration, now: Duration) -> bool {
-    now.saturating_sub(last_used) > timeout
-}
-
-fn new_id() -> Result<SessionId, SessionError> {
-    SessionId::random().map_err(|error| SessionError::Kernel(KernelError::Failed(error.to_string().into())))
 }

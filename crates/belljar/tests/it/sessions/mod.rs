@@ -1,6 +1,7 @@
 //! Sessions, through the server and through the library.
 
 mod answers;
+mod data_directory;
 mod figures;
 mod files;
 mod input;

@@ -1,0 +1,84 @@
+//! Expiry and hibernation of idle sessions.
+
+use std::sync::Arc;
+
+use super::queueing::result;
+use super::table::{HibernatedSession, SessionEntry, is_expired};
+use super::{SessionOptions, Sessions};
+use crate::session::{JobKind, Session};
+use crate::state::SessionState;
+
+impl Sessions {
+    /// Ends expired sessions and hibernates idle ones. Must be called every few minutes.
+    pub async fn evict_idle(&self) {
+        let now = self.shared.clock.now();
+        let SessionOptions { timeout, sleep_after, .. } = self.shared.options;
+        let mut expired = Vec::new();
+        let mut idle = Vec::new();
+        for (id, entry) in self.shared.table.lock().iter() {
+            match entry {
+                SessionEntry::Active(session) if !session.is_idle() => {}
+                SessionEntry::Active(session) if is_expired(session.last_used(), timeout, now) => {
+                    expired.push(id.clone())
+                }
+                SessionEntry::Active(session) if is_expired(session.last_used(), sleep_after, now) => {
+                    idle.push(session.clone())
+                }
+                SessionEntry::Hibernated(hibernated) if is_expired(hibernated.last_used, timeout, now) => {
+                    expired.push(id.clone())
+                }
+                SessionEntry::Active(_) | SessionEntry::Hibernated(_) | SessionEntry::Ending => {}
+            }
+        }
+        for id in expired {
+            let shared = self.shared.clone();
+            // Freeing an interpreter's memory and deleting files take a while.
+            let ended = tokio::task::spawn_blocking(move || shared.expire(&id)).await;
+            if let Err(error) = ended {
+                tracing::error!(%error, "failed to end an expired session");
+            }
+        }
+        if self.shared.services.store.is_some() {
+            for session in idle {
+                self.hibernate(session).await;
+            }
+        }
+    }
+
+    /// Hibernates all idle sessions if the store is persistent; otherwise deletes the store. Must be called when the
+    /// process is about to end.
+    pub async fn hibernate_all(&self) {
+        let Some(store) = &self.shared.services.store else { return };
+        if !store.is_persistent() {
+            store.delete_all();
+            return;
+        }
+        let sessions: Vec<Arc<Session>> = {
+            let table = self.shared.table.lock();
+            let active = table.values().filter_map(|entry| match entry {
+                SessionEntry::Active(session) => Some(session.clone()),
+                SessionEntry::Hibernated(_) | SessionEntry::Ending => None,
+            });
+            active.filter(|session| session.is_idle()).collect()
+        };
+        for session in sessions {
+            self.hibernate(session).await;
+        }
+    }
+
+    async fn hibernate(&self, session: Arc<Session>) {
+        let shared = self.shared.clone();
+        let work = move |state: &mut SessionState, session: &Session| {
+            let last_used = session.last_used();
+            if state.hibernate(&shared.services, last_used)? && session.close_if_last() {
+                // From now on, lookups find the session in the store.
+                let hibernated = HibernatedSession { last_used, owner: session.owner.clone() };
+                shared.table.lock().insert(session.id.clone(), SessionEntry::Hibernated(hibernated));
+            }
+            Ok(())
+        };
+        if let Err(error) = result(self.queue(session, JobKind::Other(0), work)).await {
+            tracing::warn!(%error, "failed to hibernate a session");
+        }
+    }
+}

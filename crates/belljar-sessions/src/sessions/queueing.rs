@@ -1,0 +1,96 @@
+//! Queues the work of calls on their sessions. A guest thread runs it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{SessionOptions, Sessions};
+use crate::error::SessionError;
+use crate::id::SessionId;
+use crate::session::{Job, JobKind, QueueLimits, Session, SubmitResult};
+use crate::state::{SessionServices, SessionState};
+
+/// The receiver of a queued job's result, or the reason why the job was not queued.
+pub(super) type QueuedResult<T> = Result<oneshot::Receiver<Result<T, SessionError>>, SessionError>;
+
+/// Waits for the result of a queued job.
+pub(super) async fn result<T>(queued: QueuedResult<T>) -> Result<T, SessionError> {
+    queued?.await.unwrap_or(Err(SessionError::Gone))
+}
+
+impl Sessions {
+    /// Queues `work` on the state of the session `id`. `bytes` is the size of the file that it brings.
+    pub(super) fn on<T: Send + 'static>(
+        &self,
+        id: &SessionId,
+        bytes: usize,
+        work: impl FnOnce(&mut SessionState, &SessionServices, Duration) -> Result<T, SessionError> + Send + 'static,
+    ) -> QueuedResult<T> {
+        let (shared, session) = (self.shared.clone(), self.open(id)?);
+        let work = move |state: &mut SessionState, _: &Session| work(state, &shared.services, shared.clock.now());
+        self.queue(session, JobKind::Other(bytes), work)
+    }
+
+    /// Queues `work`, which a guest thread will run.
+    pub(super) fn queue<T: Send + 'static>(
+        &self,
+        mut session: Arc<Session>,
+        kind: JobKind,
+        work: impl FnOnce(&mut SessionState, &Session) -> Result<T, SessionError> + Send + 'static,
+    ) -> QueuedResult<T> {
+        let (done, answer) = oneshot::channel();
+        // If the session is hibernated before the job runs, the job runs on another `Session` object.
+        let current: Arc<Mutex<Arc<Session>>> = Arc::new(Mutex::new(session.clone()));
+        let shared_current = current.clone();
+        let mut job: Job = Box::new(move |state| {
+            let session = shared_current.lock().clone();
+            let result = work(state, &session);
+            Box::new(move || drop(done.send(result)))
+        });
+        let SessionOptions { max_queued, max_queued_bytes, .. } = self.shared.options;
+        let limits = QueueLimits { jobs: max_queued, bytes: max_queued_bytes };
+        loop {
+            *current.lock() = session.clone();
+            match session.submit(kind, job, limits) {
+                SubmitResult::Waiting => break,
+                SubmitResult::First => {
+                    let worker = session.clone();
+                    if let Err(busy) = self.shared.pool.submit(move |_permit| worker.work()) {
+                        session.clear_queue();
+                        return Err(busy.into());
+                    }
+                    break;
+                }
+                SubmitResult::Full(waiting) => return Err(SessionError::Queue { waiting }),
+                SubmitResult::Closed(back) => {
+                    job = back;
+                    session = self.shared.open(&session.id, session.owner.as_ref())?;
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Closes the queue of a session. `last` runs after the queued jobs.
+    pub(super) fn close(&self, session: Arc<Session>, last: Job) {
+        if session.close(last) {
+            let worker = session.clone();
+            if self.shared.pool.submit(move |_permit| worker.work()).is_err() {
+                // The pool is too busy to run code. This job runs no code, and the caller cannot retry, because the
+                // session is already removed from the table.
+                finish_on_own_thread(session);
+            }
+        }
+    }
+}
+
+/// Runs the last job of a closed session on a separate thread, because freeing an interpreter takes a while.
+fn finish_on_own_thread(session: Arc<Session>) {
+    let worker = session.clone();
+    let spawned = std::thread::Builder::new().name("ending".into()).spawn(move || worker.work());
+    if spawned.is_err() {
+        session.work();
+    }
+}

@@ -1,0 +1,160 @@
+//! The table of a server's sessions: which exist, and whether they are active or in the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{Owner, SessionOptions};
+use crate::clock::Clock;
+use crate::error::SessionError;
+use crate::id::SessionId;
+use crate::pool::GuestThreadPool;
+use crate::session::{Completion, Session};
+use crate::state::{SessionServices, SessionState};
+use crate::store::{Store, StoreError};
+use belljar_core::kernel::KernelError;
+
+/// What all clones of [`Sessions`](super::Sessions) share.
+pub(super) struct Shared {
+    pub(super) options: SessionOptions,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) pool: Arc<GuestThreadPool>,
+    pub(super) services: SessionServices,
+    pub(super) table: Mutex<HashMap<SessionId, SessionEntry>>,
+}
+
+/// A session in the table.
+pub(super) enum SessionEntry {
+    Active(Arc<Session>),
+    Hibernated(HibernatedSession),
+    /// The session was cleared, and its last calls are running. It cannot be used any more.
+    Ending,
+}
+
+/// A session that was cleared. Dropping it removes the session from the table.
+pub(super) struct EndingSession {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: SessionId,
+}
+
+impl Drop for EndingSession {
+    fn drop(&mut self) {
+        self.shared.table.lock().remove(&self.id);
+    }
+}
+
+/// A session that is in the store.
+pub(super) struct HibernatedSession {
+    pub(super) last_used: Duration,
+    pub(super) owner: Option<Owner>,
+}
+
+impl HibernatedSession {
+    /// Returns the sessions in a store.
+    pub(super) fn all_in(store: &Store, now: Duration) -> HashMap<SessionId, SessionEntry> {
+        let entry = |id: SessionId| {
+            // The error of a session that cannot be read is reported when the session is used.
+            let hibernated = match store.header(&id) {
+                Ok(header) => Self { last_used: header.last_used(), owner: header.owner() },
+                Err(_) => Self { last_used: now, owner: None },
+            };
+            (id, SessionEntry::Hibernated(hibernated))
+        };
+        store.list().unwrap_or_default().into_iter().map(entry).collect()
+    }
+}
+
+impl Shared {
+    pub(super) fn add(&self, session: Arc<Session>) -> Result<(), SessionError> {
+        let mut table = self.table.lock();
+        if table.len() >= self.options.max_sessions {
+            return Err(SessionError::TooMany(table.len()));
+        }
+        table.insert(session.id.clone(), SessionEntry::Active(session));
+        Ok(())
+    }
+
+    /// Looks up a session for the client `caller` and marks it as used now. A hibernated session becomes active; its
+    /// next job restores the kernel. A session of another client is reported as one that does not exist.
+    pub(super) fn open(&self, id: &SessionId, caller: Option<&Owner>) -> Result<Arc<Session>, SessionError> {
+        let now = self.clock.now();
+        let mut table = self.table.lock();
+        let (last_used, owner) = match table.get(id) {
+            Some(SessionEntry::Active(session)) if session.is_idle() => (session.last_used(), session.owner.clone()),
+            Some(SessionEntry::Active(session)) => (now, session.owner.clone()),
+            Some(SessionEntry::Hibernated(hibernated)) => (hibernated.last_used, hibernated.owner.clone()),
+            Some(SessionEntry::Ending) => return Err(self.expired(id.as_str())),
+            // Another process may have created the session in the same store.
+            None => {
+                match self.services.store.as_ref().filter(|store| store.is_persistent()).map(|store| store.header(id)) {
+                    Some(Ok(header)) => (header.last_used(), header.owner()),
+                    Some(Err(StoreError::Missing)) | None => return Err(self.expired(id.as_str())),
+                    Some(Err(error)) => return Err(error.into()),
+                }
+            }
+        };
+        if owner.as_ref().is_some_and(|owner| Some(owner) != caller) {
+            return Err(self.expired(id.as_str()));
+        }
+        if is_expired(last_used, self.options.timeout, now) {
+            drop(table);
+            self.expire(id);
+            return Err(self.expired(id.as_str()));
+        }
+        if let Some(SessionEntry::Active(session)) = table.get(id) {
+            session.touch(now);
+            return Ok(session.clone());
+        }
+        let session = Arc::new(Session::new(id.clone(), owner, true, now));
+        table.insert(id.clone(), SessionEntry::Active(session.clone()));
+        Ok(session)
+    }
+
+    /// Ends an expired session, unless another process has used it in the meantime.
+    pub(super) fn expire(&self, id: &SessionId) {
+        let entry = self.table.lock().remove(id);
+        if let Some(SessionEntry::Active(session)) = entry {
+            let SessionServices { backend, answers, .. } = &self.services;
+            let services = SessionServices { backend: backend.clone(), store: None, answers: *answers };
+            // The job only frees memory, so its services have no store. The stored files are deleted below.
+            if session.close(Box::new(move |state: &mut SessionState| {
+                drop(state.destroy(&services));
+                Box::new(|| ()) as Completion
+            })) {
+                session.work();
+            }
+        }
+        let Some(store) = &self.services.store else { return };
+        let Ok(header) = store.header(id) else { return };
+        if !is_expired(header.last_used(), self.options.timeout, self.clock.now()) {
+            return;
+        }
+        let removed = store.lease(id, false).and_then(|_lease| store.remove(id));
+        if let Err(error) = removed {
+            tracing::debug!(%error, "failed to delete an expired session");
+        }
+    }
+
+    pub(super) fn expired(&self, name: &str) -> SessionError {
+        let minutes = self.options.timeout.as_secs() / 60;
+        let after = match self.options.timeout.as_secs() % 60 {
+            0 if minutes == 1 => "1 minute".into(),
+            0 => format!("{minutes} minutes"),
+            _ => format!("{} seconds", self.options.timeout.as_secs_f64()),
+        };
+        let id = name.chars().filter(|c| !c.is_control()).take(64).collect();
+        SessionError::Expired { id, after }
+    }
+}
+
+/// Returns whether the time since the last use exceeds `timeout`.
+pub(super) fn is_expired(last_used: Duration, timeout: Duration, now: Duration) -> bool {
+    now.saturating_sub(last_used) > timeout
+}
+
+/// Returns a new session ID.
+pub(super) fn new_id() -> Result<SessionId, SessionError> {
+    SessionId::random().map_err(|error| SessionError::Kernel(KernelError::Failed(error.to_string().into())))
+}
