@@ -39,6 +39,8 @@ pub(crate) fn call(mut store: impl AsContextMut<Data = Host>, name: &str, argume
 pub(crate) struct ShadowStack {
     pointer: wasmtime::Global,
     before: Ptr,
+    /// The lowest address of the stack; 0 if the program does not export it.
+    end: Ptr,
 }
 
 impl ShadowStack {
@@ -48,7 +50,14 @@ impl ShadowStack {
         let missing = || Termination::Missing("__stack_pointer".into());
         let pointer = main.instance.get_global(&mut *store, "__stack_pointer").ok_or_else(missing)?;
         let before = pointer.get(&mut *store).i32().ok_or_else(missing)?.cast_unsigned();
-        Ok(Self { pointer, before })
+        let end = main.instance.get_global(&mut *store, "__stack_low").map(|end| end.get(&mut *store));
+        let end = end.and_then(|end| end.i32()).unwrap_or(0).cast_unsigned();
+        Ok(Self { pointer, before, end })
+    }
+
+    /// Returns the lowest address of the stack.
+    pub(crate) fn end(&self) -> Ptr {
+        self.end
     }
 
     /// Returns the recorded stack pointer.

@@ -5,8 +5,9 @@
 
 use wasmtime::AsContextMut;
 
+use crate::dylink;
 use crate::exports;
-use crate::guest_memory::GuestMemory;
+use crate::guest_memory::{GuestMemory, Ptr};
 use crate::host::{Call, Host, split};
 use crate::termination::Termination;
 
@@ -28,6 +29,15 @@ impl<'a, 'b> GuestCaller<'a, 'b> {
     /// Fails if the function does not exist or does not return. The error must be passed on: the program is unwinding.
     pub fn call(&mut self, name: &str, arguments: &[u32]) -> wasmtime::Result<u32> {
         exports::call(self.call.as_context_mut(), name, arguments)
+    }
+
+    /// Returns the address of the program's variable `name`.
+    ///
+    /// # Errors
+    /// Fails if the program has no such variable.
+    pub fn address_of(&mut self, name: &str) -> Result<Ptr, Termination> {
+        let address = dylink::main_data(&mut self.call.as_context_mut(), name);
+        address.ok_or_else(|| Termination::Missing(name.into()))
     }
 
     /// Returns the program's memory, which can be used until the next call.

@@ -39,6 +39,7 @@ pub use wasmtime;
 pub use delta::SnapshotDelta;
 pub use engine::{CompileTier, Engine, InterruptMode};
 pub use errno::Errno;
+pub use ffi::ForeignCalls;
 pub use instance::{Instance, InstanceConfig, InstanceError};
 pub use limits::Limits;
 pub use program::Program;

@@ -1,5 +1,6 @@
 //! A compiled program: translated, compiled and written to a directory once, and opened from there by later processes.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::{fmt, fs};
@@ -10,11 +11,12 @@ use wasmtime::{Instance as WasmInstance, InstancePre, Linker, Module, Store};
 
 use crate::dylink::Libraries;
 use crate::engine::{CompileTier, Engine};
+use crate::ffi::{ForeignCalls, variadic_slots};
 use crate::host::Host;
 use crate::memory::WASM_PAGE;
 use crate::syscall;
 use crate::termination::Termination;
-use crate::translate::{self, Options, Segment, Symbols, TranslateError};
+use crate::translate::{self, Options, Segment, Symbol, Symbols, TranslateError};
 
 /// The compiled main module.
 const CODE: &str = "program.cwasm";
@@ -26,7 +28,8 @@ const SYMBOLS: &str = "program.symbols";
 const MEMORY: &str = "program.memory";
 
 /// Exports that host functions call often. Other exports are found through [`Program::symbols`], which reads a file.
-const MACHINE_EXPORTS: [&str; 5] = ["__stack_pointer", "emscripten_builtin_memalign", "free", "malloc", "memset"];
+const MACHINE_EXPORTS: [&str; 6] =
+    ["__stack_low", "__stack_pointer", "emscripten_builtin_memalign", "free", "malloc", "memset"];
 
 /// A small module that is instantiated with every instance and whose functions have their own table slots.
 ///
@@ -117,6 +120,9 @@ struct Shared {
     description: Description,
     directory: PathBuf,
     symbols: OnceLock<Arc<Symbols>>,
+    foreign_calls: OnceLock<ForeignCalls>,
+    /// The slots of variadic functions, once a function was called through libffi.
+    variadic: OnceLock<BTreeSet<u32>>,
     libraries: Option<Arc<dyn Libraries>>,
 }
 
@@ -202,9 +208,37 @@ impl Program {
             description,
             directory: directory.into(),
             symbols: OnceLock::new(),
+            foreign_calls: OnceLock::new(),
+            variadic: OnceLock::new(),
             libraries,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Sets the embedder's part in calls through libffi. Without it an invalid call ends the program, and only
+    /// functions of the C library are known to be variadic. The first setting is kept.
+    pub fn set_foreign_calls(&self, foreign_calls: ForeignCalls) {
+        self.shared.foreign_calls.get_or_init(|| foreign_calls);
+    }
+
+    pub(crate) fn foreign_calls(&self) -> Option<ForeignCalls> {
+        self.shared.foreign_calls.get().copied()
+    }
+
+    /// Returns whether the main module's function in this table slot is known to take variable arguments.
+    pub(crate) fn is_variadic(&self, slot: u32) -> bool {
+        let slots = self.shared.variadic.get_or_init(|| {
+            let more = self.foreign_calls().map_or(&[][..], |foreign_calls| foreign_calls.variadic);
+            self.symbols().map(|symbols| variadic_slots(&symbols, more)).unwrap_or_default()
+        });
+        slots.contains(&slot)
+    }
+
+    /// Returns the names of the main module's function in this table slot. Equal functions share a slot.
+    pub(crate) fn names_of(&self, slot: u32) -> Vec<String> {
+        let Ok(symbols) = self.symbols() else { return Vec::new() };
+        let names = symbols.0.iter().filter(|(_, symbol)| **symbol == Symbol::Function(slot));
+        names.map(|(name, _)| name.clone()).collect()
     }
 
     /// Returns the identity of this program as compiled by this build: snapshots can be restored where it is equal.

@@ -22,6 +22,7 @@ use belljar_emscripten::{Engine, Instance, InstanceConfig, Program};
 use crate::boot::{self, EXPORTS, GUEST_PATH, SHADOW_STACK_PADDING};
 use crate::c_api::{self, CApiError};
 use crate::error::OpenError;
+use crate::foreign_calls::FOREIGN_CALLS;
 use crate::guest;
 use crate::guest_protocol::GuestFunctions;
 use crate::image::{self, Image, ImageKind, ImageMetadata};
@@ -78,7 +79,10 @@ impl RuntimeBuilder<'_> {
         // SAFETY: `Program::compile` made the entry in `program` above, under a key that includes this build's compiler
         // and its input. `Cache` returns an entry only while each file has its original content: either its stamp is
         // unchanged since it was written, or its SHA-256 matches.
-        Ok(unsafe { Program::open(self.engine, entry.directory(), Some(libraries), boot::define_imports) }?)
+        let program =
+            unsafe { Program::open(self.engine, entry.directory(), Some(libraries), boot::define_imports) }?;
+        program.set_foreign_calls(FOREIGN_CALLS);
+        Ok(program)
     }
 
     /// Returns the layers below the base image: the standard library and the guest package.

@@ -22,6 +22,7 @@ mod boot;
 mod bootstrap;
 mod c_api;
 mod error;
+mod foreign_calls;
 mod guest;
 mod guest_protocol;
 mod heap;

@@ -41,7 +41,7 @@ use instantiate::Binding;
 
 pub(crate) use calls::define;
 pub use library::{Data, Library, LibraryError, LibraryHash};
-pub(crate) use scope::main_function;
+pub(crate) use scope::{main_data, main_function};
 pub(crate) use snapshot::{LinkSnapshot, capture, find_libraries, restore};
 
 /// A source of compiled libraries, which may cache them. It serves any number of instances.
@@ -116,6 +116,11 @@ impl LinkState {
     /// Creates the state of an instance of `program` without libraries.
     pub(crate) fn new(program: &Program) -> Self {
         Self { program: Some(program.clone()), ..Self::default() }
+    }
+
+    /// Returns the main module's program; `None` before it is instantiated.
+    pub(crate) fn main_program(&self) -> Option<&Program> {
+        self.program.as_ref()
     }
 
     fn program(&self) -> Result<&Program, LinkError> {

@@ -112,6 +112,14 @@ pub(crate) fn main_function(store: &mut Context<'_>, name: &str) -> Option<Func>
     }
 }
 
+/// Returns the address of the data that the main module defines as `name`, exported or not.
+pub(crate) fn main_data(store: &mut Context<'_>, name: &str) -> Option<Ptr> {
+    match main_symbols(store).ok()?.0.get(name)? {
+        Symbol::Data(address) => Some(*address),
+        Symbol::Function(_) => None,
+    }
+}
+
 /// Returns the host's function `name`, which is created once per instance.
 pub(super) fn host_function(store: &mut Context<'_>, name: &str) -> Result<Option<Func>, LinkError> {
     if let Some(&function) = store.data().linked.host_functions.get(name) {

@@ -141,7 +141,7 @@ fn install(store: &mut StoreContextMut<'_, Host>, slot: u32, target: Target) -> 
     let main = exports::main_module(store)?;
     let (bytes, _) = main.memory.data_and_store_mut(&mut *store);
     let signature = match Signature::read(&crate::guest_memory::GuestMemory::new(bytes), target.cif) {
-        Ok(signature) if !signature.variadic() => signature,
+        Ok(signature) if signature.variable_from.is_none() => signature,
         _ => return Ok(false),
     };
     let ty = signature.wasm_type(store.engine());
@@ -181,7 +181,7 @@ fn run(call: &mut Call<'_>, slot: u32, arguments: &[Val], results: &mut [Val]) -
     if signature.wasm_type(call.engine()).params().len() != arguments.len() {
         return Err(invalid_call("a callback's description has changed".into()).into());
     }
-    let frame = write_frame(call, &signature, stack.top(), arguments)?;
+    let frame = write_frame(call, &signature, (stack.end(), stack.top()), arguments)?;
     stack.lower(&mut call.as_context_mut(), frame.bottom)?;
     let outcome = callee.call(&mut *call, (target.cif, frame.result, frame.arguments, target.user_data));
     stack.restore(&mut call.as_context_mut())?;
@@ -205,7 +205,12 @@ struct Frame {
     bottom: Ptr,
 }
 
-fn write_frame(call: &mut Call<'_>, signature: &Signature, top: Ptr, values: &[Val]) -> Result<Frame, Termination> {
+fn write_frame(
+    call: &mut Call<'_>,
+    signature: &Signature,
+    (end, top): (Ptr, Ptr),
+    values: &[Val],
+) -> Result<Frame, Termination> {
     // In ascending order of addresses: the pointers, a cell for each argument, and the cell of the result.
     let count = u32::try_from(signature.arguments.len()).map_err(|_| invalid_call("too many arguments".into()))?;
     let overflow = || invalid_call("a callback's arguments overflow the stack".into());
@@ -213,6 +218,9 @@ fn write_frame(call: &mut Call<'_>, signature: &Signature, top: Ptr, values: &[V
     let own_result = cells;
     let cells = cells.checked_sub(CELL * count).ok_or_else(overflow)?;
     let arguments = cells.checked_sub(4 * count).ok_or_else(overflow)? & !(STACK_ALIGN - 1);
+    if arguments < end {
+        return Err(overflow());
+    }
 
     let (mut memory, _) = split(call)?;
     memory.write(own_result, &[0; CELL as usize]).map_err(unreadable)?;

@@ -98,6 +98,32 @@ impl FfiType {
         }
     }
 
+    /// Returns size and alignment among variable arguments. Structures are passed by pointer there too, and the other
+    /// types after C's default argument promotions.
+    pub(super) fn variable_layout(self) -> (u32, u32) {
+        match self {
+            Self::U8 | Self::I8 | Self::U16 | Self::I16 | Self::Struct { .. } => Self::Word.layout(),
+            Self::F32 => Self::F64.layout(),
+            kind => kind.layout(),
+        }
+    }
+
+    /// Copies a value that is not a structure to its place among variable arguments.
+    pub(super) fn promote(self, memory: &mut GuestMemory<'_>, source: Ptr, place: Ptr) -> Result<(), Termination> {
+        match self {
+            Self::U8 | Self::I8 | Self::U16 | Self::I16 => {
+                let mut values = Vec::with_capacity(1);
+                self.load(memory, source, &mut values)?;
+                values.iter().try_for_each(|value| Self::Word.store(memory, place, value))
+            }
+            Self::F32 => {
+                let value = f64::from(f32::from_bits(memory.read_u32(source).map_err(unreadable)?));
+                memory.write_u64(place, value.to_bits()).map_err(unreadable)
+            }
+            kind => memory.copy_within(source, place, kind.layout().0).map_err(unreadable),
+        }
+    }
+
     /// Returns the wasm types as which a value is passed, in order.
     fn passed_as(self) -> &'static [ValType] {
         match self {
@@ -157,8 +183,8 @@ impl FfiType {
 pub(super) struct Signature {
     pub(super) result: FfiType,
     pub(super) arguments: Vec<FfiType>,
-    /// The number of arguments before the `...`; all of them for a signature that is not variadic.
-    pub(super) fixed: usize,
+    /// The index of the first variable argument of a variadic function, which may be behind the last argument.
+    pub(super) variable_from: Option<usize>,
 }
 
 impl Signature {
@@ -176,11 +202,8 @@ impl Signature {
             kind => Ok(kind),
         };
         let arguments = (0..count).map(argument).collect::<Result<_, _>>()?;
-        Ok(Self { result: FfiType::read(memory, result)?, arguments, fixed: fixed as usize })
-    }
-
-    pub(super) fn variadic(&self) -> bool {
-        self.fixed < self.arguments.len()
+        let variable_from = (fixed < count).then_some(fixed as usize);
+        Ok(Self { result: FfiType::read(memory, result)?, arguments, variable_from })
     }
 
     /// Returns the wasm function type of a signature that is not variadic.
