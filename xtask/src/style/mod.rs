@@ -13,6 +13,7 @@
 //! against, within a few per cent; `whoever` is counted in both cases here, and was counted in lower case there.
 
 mod count;
+mod cursor;
 mod files;
 mod identifiers;
 mod markdown;

@@ -1,19 +1,17 @@
 //! The comments, docstrings and identifiers of Python source.
 
+use super::cursor::Cursor;
 use super::source::Source;
 
 /// Splits `text` into comments, docstrings and identifiers. A docstring is a string that begins a statement.
 pub(super) fn read(text: &str) -> Source {
-    let mut reader = Reader { rest: text, line: 1, fresh: true, depth: 0, statement: true, source: Source::default() };
+    let mut reader = Reader { at: Cursor::new(text), depth: 0, statement: true, source: Source::default() };
     while reader.step() {}
     reader.source
 }
 
 struct Reader<'a> {
-    rest: &'a str,
-    line: usize,
-    /// `true` if the line has only space before `rest`.
-    fresh: bool,
+    at: Cursor<'a>,
     /// Open brackets: a line break within them ends no statement.
     depth: usize,
     /// `true` at the beginning of a statement.
@@ -21,23 +19,23 @@ struct Reader<'a> {
     source: Source,
 }
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     fn step(&mut self) -> bool {
-        let Some(first) = self.rest.chars().next() else { return false };
+        let Some(first) = self.at.rest.chars().next() else { return false };
         match first {
             '#' => self.comment(),
             '"' | '\'' => self.string(false),
             '\n' => {
-                self.take(1);
+                self.at.take(1);
                 self.statement = self.depth == 0;
             }
             '\\' => {
                 // A backslash continues the statement on the next line.
-                let length = self.rest.chars().take(2).map(char::len_utf8).sum();
-                self.take(length);
+                let length = self.at.rest.chars().take(2).map(char::len_utf8).sum();
+                self.at.take(length);
             }
             _ if first.is_whitespace() => {
-                self.take(first.len_utf8());
+                self.at.take(first.len_utf8());
             }
             _ if first == '_' || first.is_alphanumeric() => self.word(),
             _ => {
@@ -46,27 +44,16 @@ impl<'a> Reader<'a> {
                     ')' | ']' | '}' => self.depth = self.depth.saturating_sub(1),
                     _ => {}
                 }
-                self.take(first.len_utf8());
+                self.at.take(first.len_utf8());
                 self.statement = false;
             }
         }
         true
     }
 
-    fn take(&mut self, length: usize) -> &'a str {
-        let (taken, rest) = self.rest.split_at(length.min(self.rest.len()));
-        self.rest = rest;
-        self.line += taken.matches('\n').count();
-        match taken.rsplit_once('\n') {
-            Some((_, tail)) => self.fresh = tail.trim().is_empty(),
-            None => self.fresh &= taken.trim().is_empty(),
-        }
-        taken
-    }
-
     fn comment(&mut self) {
-        let (line, fresh) = (self.line, self.fresh);
-        let comment = self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
+        let (line, fresh) = (self.at.line, self.at.fresh);
+        let comment = self.at.take_line();
         let text = comment.trim_start_matches('#');
         if fresh {
             self.source.push_line(false, line, text);
@@ -76,19 +63,19 @@ impl<'a> Reader<'a> {
     }
 
     fn string(&mut self, raw: bool) {
-        let line = self.line;
-        let quote = &self.rest[..1];
+        let line = self.at.line;
+        let quote = &self.at.rest[..1];
         let triple = quote.repeat(3);
-        let close = if self.rest.starts_with(&triple) { triple.as_str() } else { quote };
+        let close = if self.at.rest.starts_with(&triple) { triple.as_str() } else { quote };
         let start = close.len();
         let mut escaped = false;
-        let end = self.rest[start..].char_indices().find_map(|(at, c)| {
-            let ends = !escaped && (self.rest[start + at..].starts_with(close) || (c == '\n' && start == 1));
+        let end = self.at.rest[start..].char_indices().find_map(|(at, c)| {
+            let ends = !escaped && (self.at.rest[start + at..].starts_with(close) || (c == '\n' && start == 1));
             escaped = c == '\\' && !escaped;
             ends.then_some(start + at)
         });
-        let end = end.unwrap_or(self.rest.len());
-        let literal = self.take(end + close.len());
+        let end = end.unwrap_or(self.at.rest.len());
+        let literal = self.at.take(end + close.len());
         if self.statement && !raw {
             let text = literal.get(start..end).unwrap_or_default();
             self.source.push_block(true, line, text);
@@ -97,11 +84,10 @@ impl<'a> Reader<'a> {
     }
 
     fn word(&mut self) {
-        let end = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
-        let line = self.line;
-        let word = self.take(end);
+        let line = self.at.line;
+        let word = self.at.take_word();
         let is_prefix = word.len() <= 2 && word.chars().all(|c| "rRbBuUfFtT".contains(c));
-        if is_prefix && self.rest.starts_with(['"', '\'']) {
+        if is_prefix && self.at.rest.starts_with(['"', '\'']) {
             let is_text = word.eq_ignore_ascii_case("r") || word.eq_ignore_ascii_case("u");
             self.string(!is_text);
         } else {
@@ -118,11 +104,7 @@ mod tests {
     use super::read;
 
     fn blocks(text: &str) -> Vec<(bool, usize, String)> {
-        let block = |block: super::super::source::Block| {
-            let text: Vec<_> = block.lines.iter().map(|(_, text)| text.trim().to_owned()).collect();
-            (block.is_doc, block.lines[0].0, text.join("|"))
-        };
-        read(text).blocks.into_iter().map(block).collect()
+        read(text).trimmed_blocks()
     }
 
     #[test]

@@ -1,62 +1,47 @@
 //! The comments and identifiers of Rust source.
 
+use super::cursor::Cursor;
 use super::source::Source;
 
 /// Splits `text` into comments and identifiers; the contents of literals are neither.
 pub(super) fn read(text: &str) -> Source {
-    let mut reader = Reader { rest: text, line: 1, fresh: true, last_doc: None, source: Source::default() };
+    let mut reader = Reader { at: Cursor::new(text), last_doc: None, source: Source::default() };
     while reader.step() {}
     reader.source
 }
 
 struct Reader<'a> {
-    rest: &'a str,
-    line: usize,
-    /// `true` if the line has only space before `rest`.
-    fresh: bool,
+    at: Cursor<'a>,
     /// The marker of the line comment before, so that `//!` and `///` do not run together.
     last_doc: Option<&'a str>,
     source: Source,
 }
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     fn step(&mut self) -> bool {
-        let Some(first) = self.rest.chars().next() else { return false };
-        if self.rest.starts_with("//") {
+        let Some(first) = self.at.rest.chars().next() else { return false };
+        if self.at.rest.starts_with("//") {
             self.line_comment();
-        } else if self.rest.starts_with("/*") {
+        } else if self.at.rest.starts_with("/*") {
             self.block_comment();
         } else if first == '"' {
-            self.take(1);
+            self.at.take(1);
             self.string();
         } else if first == '\'' {
             self.quote();
         } else if first == '_' || first.is_alphabetic() {
             self.word();
         } else if first.is_ascii_digit() {
-            let end = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
-            self.take(end);
+            self.at.take_word();
         } else {
-            self.take(first.len_utf8());
+            self.at.take(first.len_utf8());
         }
         true
     }
 
-    /// Moves past `length` bytes and returns them.
-    fn take(&mut self, length: usize) -> &'a str {
-        let (taken, rest) = self.rest.split_at(length.min(self.rest.len()));
-        self.rest = rest;
-        self.line += taken.matches('\n').count();
-        match taken.rsplit_once('\n') {
-            Some((_, tail)) => self.fresh = tail.trim().is_empty(),
-            None => self.fresh &= taken.trim().is_empty(),
-        }
-        taken
-    }
-
     fn line_comment(&mut self) {
-        let (line, fresh) = (self.line, self.fresh);
-        let comment = self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
+        let (line, fresh) = (self.at.line, self.at.fresh);
+        let comment = self.at.take_line();
         let marker = match comment.get(2..3) {
             Some("!") => "!",
             Some("/") if !comment.starts_with("////") => "/",
@@ -72,8 +57,8 @@ impl<'a> Reader<'a> {
     }
 
     fn block_comment(&mut self) {
-        let line = self.line;
-        let bytes = self.rest.as_bytes();
+        let line = self.at.line;
+        let bytes = self.at.rest.as_bytes();
         let (mut depth, mut end) = (1, 2);
         while depth > 0 && end < bytes.len() {
             match &bytes[end..(end + 2).min(bytes.len())] {
@@ -82,7 +67,7 @@ impl<'a> Reader<'a> {
                 _ => end += 1,
             }
         }
-        let comment = self.take(end);
+        let comment = self.at.take(end);
         let inner = comment.trim_start_matches("/*").trim_end_matches("*/");
         let is_doc = inner.starts_with(['*', '!']);
         let text: Vec<&str> = inner.lines().map(|line| line.trim_start().trim_start_matches(['*', '!'])).collect();
@@ -93,46 +78,46 @@ impl<'a> Reader<'a> {
     /// Moves past a string whose opening quote was read.
     fn string(&mut self) {
         let mut escaped = false;
-        let end = self.rest.find(|c: char| {
+        let end = self.at.rest.find(|c: char| {
             let ends = c == '"' && !escaped;
             escaped = c == '\\' && !escaped;
             ends
         });
-        self.take(end.map_or(self.rest.len(), |end| end + 1));
+        self.at.take(end.map_or(self.at.rest.len(), |end| end + 1));
     }
 
     /// Moves past a raw string, of which `r` was read.
     fn raw_string(&mut self) {
-        let hashes = self.rest.len() - self.rest.trim_start_matches('#').len();
+        let hashes = self.at.rest.len() - self.at.rest.trim_start_matches('#').len();
         let close = format!("\"{}", "#".repeat(hashes));
-        let end = self.rest[hashes + 1..].find(&close).map_or(self.rest.len(), |at| hashes + 1 + at + close.len());
-        self.take(end);
+        let end =
+            self.at.rest[hashes + 1..].find(&close).map_or(self.at.rest.len(), |at| hashes + 1 + at + close.len());
+        self.at.take(end);
     }
 
     /// Moves past a character, or past the quote of a lifetime.
     fn quote(&mut self) {
-        let mut chars = self.rest.char_indices().skip(1);
+        let mut chars = self.at.rest.char_indices().skip(1);
         let length = match (chars.next(), chars.next()) {
             // The escaped character may be a quote; the closing one comes after it.
             (Some((_, '\\')), Some((at, escaped))) => {
                 let after = at + escaped.len_utf8();
-                self.rest[after..].find('\'').map_or(1, |end| after + end + 1)
+                self.at.rest[after..].find('\'').map_or(1, |end| after + end + 1)
             }
             (Some(_), Some((at, '\''))) => at + 1,
             _ => 1,
         };
-        self.take(length);
+        self.at.take(length);
     }
 
     fn word(&mut self) {
-        let end = self.rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(self.rest.len());
-        let line = self.line;
-        let word = self.take(end);
-        let is_raw_string = self.rest.trim_start_matches('#').starts_with('"');
+        let line = self.at.line;
+        let word = self.at.take_word();
+        let is_raw_string = self.at.rest.trim_start_matches('#').starts_with('"');
         match word {
             "r" | "br" | "cr" if is_raw_string => self.raw_string(),
-            "b" | "c" if self.rest.starts_with('"') => {
-                self.take(1);
+            "b" | "c" if self.at.rest.starts_with('"') => {
+                self.at.take(1);
                 self.string();
             }
             _ => self.source.identifiers.push((line, word.to_owned())),
@@ -145,15 +130,7 @@ mod tests {
     use super::read;
 
     fn blocks(text: &str) -> Vec<(bool, usize, String)> {
-        let source = read(text);
-        source
-            .blocks
-            .into_iter()
-            .map(|block| {
-                let text: Vec<_> = block.lines.iter().map(|(_, text)| text.trim().to_owned()).collect();
-                (block.is_doc, block.lines[0].0, text.join("|"))
-            })
-            .collect()
+        read(text).trimmed_blocks()
     }
 
     #[test]

@@ -35,3 +35,15 @@ impl Source {
         self.blocks.push(Block { is_doc, lines });
     }
 }
+
+#[cfg(test)]
+impl Source {
+    /// Returns the kind, the first line and the text of each block, with `|` between its lines.
+    pub(super) fn trimmed_blocks(&self) -> Vec<(bool, usize, String)> {
+        let trimmed = |block: &Block| {
+            let text: Vec<_> = block.lines.iter().map(|(_, text)| text.trim()).collect();
+            (block.is_doc, block.lines[0].0, text.join("|"))
+        };
+        self.blocks.iter().map(trimmed).collect()
+    }
+}
