@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmtime::{Global, Ref, Store, ThrownException, Trap, UpdateDeadline, Val, WasmParams, WasmResults};
+use wasmtime::{AsContextMut, Global, Ref, Store, ThrownException, Trap, UpdateDeadline, Val, WasmParams, WasmResults};
 
 use crate::clock::Clock;
 use crate::console::Console;
 use crate::dylink::LinkState;
 use crate::engine::InterruptMode;
+use crate::exports::ShadowStack;
 use crate::fs::Filesystem;
 use crate::guest_memory::GuestMemory;
 use crate::guest_thread::is_guest_thread;
@@ -52,7 +53,7 @@ pub enum InstanceError {
     /// The program violated a rule of WebAssembly, for example by accessing memory out of bounds.
     #[error("the program crashed: {0}")]
     Trapped(Trap),
-    /// The program exceeded its native stack.
+    /// The program exceeded its native stack, or its shadow stack.
     #[error("the program ran out of stack")]
     StackOverflow,
     /// A C++ exception or `longjmp` left the program.
@@ -262,13 +263,22 @@ impl Instance {
     }
 
     /// Converts an engine error to the error of this instance.
-    fn explain(&self, error: wasmtime::Error) -> InstanceError {
+    fn explain(&mut self, error: wasmtime::Error) -> InstanceError {
         match InstanceError::from(error) {
+            InstanceError::Trapped(Trap::UnreachableCodeReached) if self.shadow_stack_overflowed() => {
+                InstanceError::StackOverflow
+            }
             // A stop arrives as a trap: a safepoint's load faults. A trap that the program causes itself at the same
             // time ends it as well, so it need not be distinguished.
             InstanceError::Trapped(_) if self.store.data().stop.stopped() => Termination::Stopped.into(),
             other => other,
         }
+    }
+
+    /// Returns whether the stack pointer is below the shadow stack, as after a trap of the translator's stack checks.
+    fn shadow_stack_overflowed(&mut self) -> bool {
+        let stack = ShadowStack::current(&mut self.store.as_context_mut());
+        stack.is_ok_and(|stack| stack.top() < stack.end())
     }
 
     /// Returns the value of an exported `i32` global, which for data is its address.

@@ -57,6 +57,7 @@ impl RuntimeBuilder<'_> {
             keep_exports: Some(EXPORTS.iter().map(|name| (*name).to_owned()).collect()),
             reserved_slots: 0,
             safepoints: true,
+            stack_checks: true,
             inline: boot::INLINE,
         };
         let helpers = vec![boot::helper_module()];
@@ -79,8 +80,7 @@ impl RuntimeBuilder<'_> {
         // SAFETY: `Program::compile` made the entry in `program` above, under a key that includes this build's compiler
         // and its input. `Cache` returns an entry only while each file has its original content: either its stamp is
         // unchanged since it was written, or its SHA-256 matches.
-        let program =
-            unsafe { Program::open(self.engine, entry.directory(), Some(libraries), boot::define_imports) }?;
+        let program = unsafe { Program::open(self.engine, entry.directory(), Some(libraries), boot::define_imports) }?;
         program.set_foreign_calls(FOREIGN_CALLS);
         Ok(program)
     }

@@ -36,7 +36,7 @@ impl Library {
     /// # Errors
     /// Fails if `wasm` is not a side module, uses a feature that this host does not support, or cannot be written.
     pub fn compile(engine: &Engine, effort: CompileTier, wasm: &[u8], directory: &Path) -> Result<(), LibraryError> {
-        let options = Options { safepoints: true, ..Options::default() };
+        let options = Options { safepoints: true, stack_checks: true, ..Options::default() };
         let translated = translate::translate(wasm, &options);
         let translated = translated.map_err(|error| LibraryError::NotASideModule(error.to_string()))?;
         let dylink = translated.dylink.ok_or_else(|| LibraryError::NotASideModule("no `dylink.0` section".into()))?;

@@ -7,6 +7,7 @@ use wasmparser::{FunctionBody, Operator};
 use super::exceptions::{EXNREF, ExceptionAnalysis};
 use super::inline::{Inlinable, InlinedCall};
 use super::module::Module;
+use super::stack_check::{Preceding, StackChecks};
 use super::types::{AddedTypes, GlobalIndexMapper, Signature, val_types};
 use super::{SAFEPOINT_ADDRESS, SAFEPOINT_LENGTH, TranslateError};
 
@@ -64,6 +65,9 @@ pub(super) struct Body<'m, 'w> {
     pub(super) relay_to_caller: Option<u32>,
     pub(super) next_try: usize,
     safepoints: Option<&'m mut Safepoints>,
+    pub(super) stack_checks: Option<StackChecks>,
+    /// The instructions before the next one.
+    preceding: Preceding,
     stack_padding: Option<ShadowStackPadding>,
     /// The local that holds the exception of each `try` that is rethrown.
     exception_locals: Vec<Option<u32>>,
@@ -94,6 +98,7 @@ impl<'m, 'w> Body<'m, 'w> {
         global_indices: GlobalIndexMapper,
         exceptions: &'m ExceptionAnalysis,
         safepoints: Option<&'m mut Safepoints>,
+        stack_checks: Option<StackChecks>,
         stack_padding: Option<ShadowStackPadding>,
         inlinable: &'m Inlinable,
         function: u32,
@@ -111,6 +116,8 @@ impl<'m, 'w> Body<'m, 'w> {
             relay_to_caller: None,
             next_try: 0,
             safepoints,
+            stack_checks,
+            preceding: Preceding::default(),
             stack_padding,
             exception_locals: vec![],
             inlinable,
@@ -173,6 +180,9 @@ impl<'m, 'w> Body<'m, 'w> {
         let mut label = 0;
         if let Some(stack_padding) = self.stack_padding {
             self.move_stack_pointer(stack_padding, stack_padding.bytes.saturating_neg());
+            if let Some(checks) = self.stack_checks {
+                self.check_stack(checks);
+            }
             let results = val_types(&mut self.global_indices, ty.results())?;
             let block = self.types.block(&Signature { params: vec![], results })?;
             label = self.open(&Instruction::Block(block));
@@ -185,6 +195,8 @@ impl<'m, 'w> Body<'m, 'w> {
     }
 
     pub(super) fn operator(&mut self, operator: Operator<'_>) -> Result<(), TranslateError> {
+        let preceding = self.preceding;
+        self.preceding = preceding.then(&operator);
         match operator {
             Operator::Loop { .. } => {
                 self.copy_open(operator)?;
@@ -216,6 +228,10 @@ impl<'m, 'w> Body<'m, 'w> {
             Operator::LocalGet { local_index } => self.emit(&Instruction::LocalGet(self.local(local_index)?)),
             Operator::LocalSet { local_index } => self.emit(&Instruction::LocalSet(self.local(local_index)?)),
             Operator::LocalTee { local_index } => self.emit(&Instruction::LocalTee(self.local(local_index)?)),
+            Operator::GlobalSet { global_index } => {
+                self.copy(operator)?;
+                self.check_assignment(global_index, preceding);
+            }
             Operator::Call { function_index } if self.inline(function_index)? => {}
             Operator::Return if !self.inlined.is_empty() => {
                 let inlined = self.inlined.last().ok_or(TranslateError::Structure("unbalanced blocks"))?;

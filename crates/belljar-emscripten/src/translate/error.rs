@@ -54,6 +54,10 @@ pub enum TranslateError {
         reason: &'static str,
     },
 
+    /// The end of the shadow stack is not known, so that it cannot be checked.
+    #[error("the shadow stack cannot be checked: no constant `__stack_low` is exported")]
+    StackChecks,
+
     /// The module exports a name that the translation reserves.
     #[error("the module exports the reserved name `{0}`")]
     ReservedName(String),

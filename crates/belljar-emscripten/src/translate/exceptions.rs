@@ -68,6 +68,8 @@ pub(super) struct ExceptionAnalysis {
     pub(super) can_run_forever: bool,
     /// Set if the body contains a tail call.
     pub(super) tail_calls: bool,
+    /// Set if the body assigns to a global, such as the stack pointer.
+    pub(super) sets_globals: bool,
 }
 
 /// One `try`.
@@ -161,6 +163,7 @@ impl ExceptionAnalysis {
                 Operator::End => {
                     open.pop().ok_or(UNBALANCED)?;
                 }
+                Operator::GlobalSet { .. } => exceptions.sets_globals = true,
                 Operator::ReturnCall { .. } | Operator::ReturnCallIndirect { .. } => {
                     exceptions.can_run_forever = true;
                     exceptions.tail_calls = true;

@@ -13,6 +13,7 @@
 //! | exported functions | slots of the function table too | C's function pointers, and `dlsym` | `symbols` |
 //! | calls of small functions | the functions' bodies | speed | `inline` |
 //! | chosen functions | allocate extra shadow stack | so that the program detects deep recursion | `body` |
+//! | assignments to `__stack_pointer` | compare it with the stack's end, and trap below it | data lies there | `stack_check` |
 //! | custom sections | removed | names and debugging data are not used | |
 //!
 //! A module that cannot be translated faithfully is refused with a [`TranslateError`]. The input may be hostile: a
@@ -32,6 +33,7 @@ mod inline;
 mod module;
 mod sections;
 mod segments;
+mod stack_check;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -53,7 +55,7 @@ pub const START_EXPORT: &str = "belljar:start";
 pub const GLOBAL_EXPORT: &str = "belljar:global:";
 
 /// The version of the translation: raised whenever its output for the same module changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The WebAssembly features that Emscripten's toolchain uses for wasm32 without threads.
 const FEATURES: WasmFeatures = WasmFeatures::WASM2
@@ -76,7 +78,8 @@ const FEATURES: WasmFeatures = WasmFeatures::WASM2
 /// or any proposal but exceptions of either kind, bulk memory, reference types, SIMD, tail calls, sign extension,
 /// multiple values, extended constants; passive data segments; segments whose offset is neither constant nor relative
 /// to the module's base; functions with both legacy and standard exceptions; stack padding without such a function or
-/// without a stack pointer; exports under the names that the translation adds.
+/// without a stack pointer; stack checks of a main module that does not export the stack's end; exports under the names
+/// that the translation adds.
 pub fn translate(wasm: &[u8], options: &Options) -> Result<Translated, TranslateError> {
     Validator::new_with_features(FEATURES).validate_all(wasm)?;
     let module = module::Module::read(wasm)?;
@@ -99,6 +102,9 @@ pub struct Options {
     pub reserved_slots: u32,
     /// Makes loop headers and tail calls load from the safepoint page.
     pub safepoints: bool,
+    /// Makes functions trap when they allocate more shadow stack than there is: when they set `__stack_pointer` to an
+    /// address below the main module's `__stack_low`.
+    pub stack_checks: bool,
     /// The maximum size in bytes of functions that are inlined; 0 disables inlining.
     pub inline: usize,
 }
@@ -106,12 +112,13 @@ pub struct Options {
 /// Prints the text that is part of the keys of cached programs: it must not change.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { stack_padding, keep_exports, reserved_slots, safepoints, inline } = self;
+        let Self { stack_padding, keep_exports, reserved_slots, safepoints, stack_checks, inline } = self;
         f.debug_struct("Options")
             .field("ballast", stack_padding)
             .field("keep_exports", keep_exports)
             .field("reserved_slots", reserved_slots)
             .field("safepoints", safepoints)
+            .field("stack_checks", stack_checks)
             .field("inline", inline)
             .finish()
     }

@@ -13,7 +13,8 @@ use wasmparser::{ExternalKind, Import, TypeRef};
 use super::body::{Body, Safepoints, ShadowStackPadding};
 use super::exceptions::ExceptionAnalysis;
 use super::inline::Inlinable;
-use super::module::Module;
+use super::module::{Module, Offset};
+use super::stack_check::{StackChecks, StackEnd};
 use super::symbols::Slots;
 use super::types::{AddedTypes, GlobalIndexMapper};
 use super::{GLOBAL_EXPORT, Options, START_EXPORT, TranslateError};
@@ -22,21 +23,34 @@ use super::{GLOBAL_EXPORT, Options, START_EXPORT, TranslateError};
 const TABLE_NAME: &str = "__indirect_function_table";
 /// The name under which a side module imports the first of its table slots.
 const TABLE_BASE: &str = "__table_base";
+/// The name under which a main module exports, and a side module imports, the pointer to the shadow stack.
+const STACK_POINTER: &str = "__stack_pointer";
+/// The name under which Emscripten exports the end of the shadow stack.
+const STACK_LOW: &str = "__stack_low";
 
 /// The input of the new module, determined before writing.
 pub(super) struct Writer<'m, 'w> {
     module: &'m Module<'w>,
     options: &'m Options,
     slots: &'m Slots,
+    /// The immutable globals that a side module lacks, by name. They are imported behind its own imports of globals.
+    added_globals: Vec<&'static str>,
     global_indices: GlobalIndexMapper,
 }
 
 impl<'m, 'w> Writer<'m, 'w> {
     pub(super) fn new(module: &'m Module<'w>, options: &'m Options, slots: &'m Slots) -> Self {
-        let added_import =
-            module.is_side() && !slots.appended.is_empty() && module.imported_global(TABLE_BASE).is_none();
-        let global_indices = GlobalIndexMapper { first_defined: module.imported.globals, added_import };
-        Self { module, options, slots, global_indices }
+        let mut added_globals = Vec::new();
+        if module.is_side() {
+            let needs_stack_low = options.stack_checks && module.imported_global(STACK_POINTER).is_some();
+            let needed = [(TABLE_BASE, !slots.appended.is_empty()), (STACK_LOW, needs_stack_low)];
+            let missing = |&(name, needed): &(&str, bool)| needed && module.imported_global(name).is_none();
+            added_globals = needed.into_iter().filter(missing).map(|(name, _)| name).collect();
+        }
+        // At most two.
+        let added_imports = added_globals.len() as u32;
+        let global_indices = GlobalIndexMapper { first_defined: module.imported.globals, added_imports };
+        Self { module, options, slots, added_globals, global_indices }
     }
 
     /// Writes the new module.
@@ -82,11 +96,19 @@ impl<'m, 'w> Writer<'m, 'w> {
         if !self.slots.appended.is_empty() && self.module.imported.tables == 0 {
             imports.import("env", TABLE_NAME, EntityType::Table(function_table(0)));
         }
-        if self.global_indices.added_import {
+        for name in &self.added_globals {
             let ty = GlobalType { val_type: ValType::I32, mutable: false, shared: false };
-            imports.import("env", TABLE_BASE, EntityType::Global(ty));
+            imports.import("env", name, EntityType::Global(ty));
         }
         Ok(imports)
+    }
+
+    /// Returns the index, in the new module, of the immutable global that a side module imports as `name`.
+    fn imported_global(&self, name: &str) -> Option<u32> {
+        self.module.imported_global(name).or_else(|| {
+            let added = (self.global_indices.first_defined..).zip(&self.added_globals);
+            added.into_iter().find(|(_, added)| **added == name).map(|(index, _)| index)
+        })
     }
 
     fn functions(&self) -> Result<FunctionSection, TranslateError> {
@@ -185,7 +207,8 @@ impl<'m, 'w> Writer<'m, 'w> {
             Ok(())
         };
         for index in self.unexported_mutable_globals() {
-            add(&format!("{GLOBAL_EXPORT}{index}"), ExportKind::Global, index)?;
+            let new_index = self.global_indices.clone().global_index(index)?;
+            add(&format!("{GLOBAL_EXPORT}{index}"), ExportKind::Global, new_index)?;
         }
         if let Some(start) = self.module.start {
             add(START_EXPORT, ExportKind::Func, start)?;
@@ -227,10 +250,8 @@ impl<'m, 'w> Writer<'m, 'w> {
         if !self.slots.appended.is_empty() {
             let first = self.slots.first.cast_signed();
             let offset = if self.module.is_side() {
-                let base = match self.module.imported_global(TABLE_BASE) {
-                    Some(base) => base,
-                    None => self.global_indices.first_defined,
-                };
+                let missing = TranslateError::Structure("no __table_base");
+                let base = self.imported_global(TABLE_BASE).ok_or(missing)?;
                 ConstExpr::extended([Instruction::GlobalGet(base), Instruction::I32Const(first), Instruction::I32Add])
             } else {
                 ConstExpr::i32_const(first)
@@ -243,6 +264,7 @@ impl<'m, 'w> Writer<'m, 'w> {
     fn code(&self, types: &mut AddedTypes) -> Result<CodeSection, TranslateError> {
         let stack_padding = self.stack_padding()?;
         let mut safepoints = self.safepoints()?;
+        let stack_checks = self.stack_checks()?;
         let inlinable =
             Inlinable::new(self.module, self.options.inline, |function| stack_padding.contains_key(&function))?;
         let mut code = CodeSection::new();
@@ -251,9 +273,10 @@ impl<'m, 'w> Writer<'m, 'w> {
             let stack_padding = stack_padding.get(&function).copied();
             let untouched = exceptions.tries.is_empty()
                 && stack_padding.is_none()
-                && !self.global_indices.added_import
+                && self.global_indices.added_imports == 0
                 && self.options.inline == 0
-                && !(exceptions.can_run_forever && safepoints.is_some());
+                && !(exceptions.can_run_forever && safepoints.is_some())
+                && !(exceptions.sets_globals && stack_checks.is_some());
             if untouched {
                 code.raw(original.as_bytes());
                 continue;
@@ -265,6 +288,7 @@ impl<'m, 'w> Writer<'m, 'w> {
                 self.global_indices,
                 &exceptions,
                 safepoints,
+                stack_checks,
                 stack_padding,
                 &inlinable,
                 function,
@@ -284,6 +308,26 @@ impl<'m, 'w> Writer<'m, 'w> {
         }
     }
 
+    /// Returns the checks of the shadow stack, if they are enabled and the module has a stack pointer.
+    fn stack_checks(&self) -> Result<Option<StackChecks>, TranslateError> {
+        if !self.options.stack_checks {
+            return Ok(None);
+        }
+        let Some((original_pointer, stack_pointer)) = self.stack_pointer() else { return Ok(None) };
+        let end = if self.module.is_side() {
+            self.imported_global(STACK_LOW).map(StackEnd::Global)
+        } else {
+            let low = self.module.exported(STACK_LOW, ExternalKind::Global);
+            let low = low.and_then(|index| self.module.defined_global(index)).filter(|global| !global.ty.mutable);
+            match low.map(|global| Offset::parse(&global.init_expr)).transpose()?.flatten() {
+                Some(Offset::Absolute(address)) => Some(StackEnd::Address(address)),
+                _ => None,
+            }
+        };
+        let end = end.ok_or(TranslateError::StackChecks)?;
+        Ok(Some(StackChecks { original_pointer, stack_pointer, end }))
+    }
+
     /// Returns the functions that allocate extra shadow stack.
     fn stack_padding(&self) -> Result<BTreeMap<u32, ShadowStackPadding>, TranslateError> {
         let mut functions = BTreeMap::new();
@@ -300,24 +344,23 @@ impl<'m, 'w> Writer<'m, 'w> {
                 .ok()
                 .filter(|bytes| bytes % 16 == 0)
                 .ok_or_else(|| refuse("the shadow stack moves in multiples of 16 bytes"))?;
-            let stack_pointer =
+            let (_, stack_pointer) =
                 self.stack_pointer().ok_or_else(|| refuse("the module has no mutable i32 global `__stack_pointer`"))?;
             functions.insert(function, ShadowStackPadding { bytes, stack_pointer });
         }
         Ok(functions)
     }
 
-    /// Returns the index, in the new module, of the shadow stack's pointer: exported by a main module, imported by a
-    /// side module.
-    fn stack_pointer(&self) -> Option<u32> {
-        const NAME: &str = "__stack_pointer";
-        let original =
-            self.module.exported(NAME, ExternalKind::Global).or_else(|| self.module.imported_global(NAME))?;
+    /// Returns the indices, in the original and in the new module, of the shadow stack's pointer: exported by a main
+    /// module, imported by a side module.
+    fn stack_pointer(&self) -> Option<(u32, u32)> {
+        let exported = self.module.exported(STACK_POINTER, ExternalKind::Global);
+        let original = exported.or_else(|| self.module.imported_global(STACK_POINTER))?;
         let ty = self.module.global_type(original)?;
         if !ty.mutable || ty.content_type != wasmparser::ValType::I32 {
             return None;
         }
-        self.global_indices.clone().global_index(original).ok()
+        Some((original, self.global_indices.clone().global_index(original).ok()?))
     }
 }
 

@@ -85,21 +85,21 @@ impl AddedTypes {
 
 /// A re-encoder that copies items and maps the indices of globals, the only index space that can shift.
 ///
-/// A side module without function pointers of its own does not import `__table_base`. If its exports need it, the
-/// import is added, and every global that the module defines moves up by one.
+/// A side module may lack the import of a global that the translation needs: `__table_base`, if it has no function
+/// pointers of its own, and `__stack_low`. Such imports are added, and every global that the module defines moves up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GlobalIndexMapper {
     /// The index of the first global that the module defines.
     pub(super) first_defined: u32,
-    /// Set if a global import is added.
-    pub(super) added_import: bool,
+    /// The number of imports of globals that are added.
+    pub(super) added_imports: u32,
 }
 
 impl Reencode for GlobalIndexMapper {
     type Error = Infallible;
 
     fn global_index(&mut self, global: u32) -> Result<u32, wasm_encoder::reencode::Error<Infallible>> {
-        let moved = self.added_import && global >= self.first_defined;
-        Ok(global.saturating_add(u32::from(moved)))
+        let moved = if global >= self.first_defined { self.added_imports } else { 0 };
+        Ok(global.saturating_add(moved))
     }
 }

@@ -421,11 +421,16 @@ fn invalid_structures_end_the_program_with_the_reason() {
             guest.ffi_type(u32::MAX, 4, STRUCT, &[int, int])
         };
         assert_refused(call(&huge), "overflow the stack");
+        let large = |guest: &mut Guest| {
+            let int = guest.simple(INT);
+            guest.ffi_type(40_000, 4, STRUCT, &[int, int])
+        };
+        assert_refused(call(&large), "was called with (i32)");
         let too_large = |guest: &mut Guest| {
             let int = guest.simple(INT);
             guest.ffi_type(60_000, 4, STRUCT, &[int, int])
         };
-        assert_refused(call(&too_large), "was called with (i32)");
+        assert_refused(call(&too_large), "overflow the stack");
         for align in [0, 3, 8192] {
             let skewed = |guest: &mut Guest| {
                 let int = guest.simple(INT);

@@ -15,12 +15,13 @@ use belljar_emscripten::{
 };
 use sha2::{Digest, Sha256};
 
-/// The definitions that all guests share: memory, table, tags, a stack from 64 KiB down, a heap from 128 KiB up that is
-/// never freed, and `__dl_seterr`, which stores the message at 8192.
+/// The definitions that all guests share: memory, table, tags, a stack from 64 KiB down to 16 KiB, a heap from 128 KiB
+/// up that is never freed, and `__dl_seterr`, which stores the message at 8192.
 const PRELUDE: &str = r#"
   (memory (export "memory") 64 256)
   (table (export "__indirect_function_table") 8 funcref)
   (global $stack (export "__stack_pointer") (mut i32) (i32.const 65536))
+  (global (export "__stack_low") i32 (i32.const 16384))
   (global $heap (mut i32) (i32.const 131072))
   (tag $cpp (export "__cpp_exception") (param i32))
   (tag $longjmp (export "__c_longjmp") (param i32))
@@ -51,7 +52,7 @@ pub(crate) struct Compiler {
 
 impl Libraries for Compiler {
     fn library(&self, bytes: &FileBytes) -> Result<Arc<Library>, LibraryError> {
-        let options = Options { safepoints: true, ..Options::default() };
+        let options = Options { safepoints: true, stack_checks: true, ..Options::default() };
         let not_side = |error: String| LibraryError::NotASideModule(error);
         let translated = translate::translate(bytes, &options).map_err(|error| not_side(error.to_string()))?;
         let dylink = translated.dylink.ok_or_else(|| not_side("no dylink.0".into()))?;
@@ -86,7 +87,7 @@ impl Guest {
         let engine = Engine::new(InterruptMode::Safepoint).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let keep: BTreeSet<String> = keep.iter().map(|&name| name.to_owned()).collect();
-        let options = Options { keep_exports: Some(keep), safepoints: true, ..Options::default() };
+        let options = Options { keep_exports: Some(keep), safepoints: true, stack_checks: true, ..Options::default() };
         let source = Source { wasm, options, helpers: vec![] };
         Program::compile(&engine, &source, directory.path()).unwrap();
         let compiler = Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });

@@ -5,6 +5,7 @@ mod inline;
 mod linking;
 mod refusals;
 mod safepoints;
+mod stack_checks;
 mod stack_padding;
 
 use wasmtime::{Engine, Extern, Instance, Module, Store, ThrownException, WasmParams, WasmResults};

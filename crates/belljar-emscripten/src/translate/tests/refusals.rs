@@ -129,6 +129,7 @@ fn samples() -> Vec<Vec<u8>> {
       (tag $t (param i32)) (tag $u)
       (func $start) (start $start)
       (func $f (export "f") (param i32) (result i32)
+        (global.set $sp (i32.sub (global.get $sp) (i32.const 16)))
         loop $again (result i32)
           try $outer (result i32)
             try (result i32)
@@ -145,14 +146,15 @@ fn samples() -> Vec<Vec<u8>> {
       (global (export "d") i32 (i32.const 4))"#;
     let main = format!(
         r#"(module (memory (export "memory") 1) (table (export "__indirect_function_table") 2 funcref)
-          (global (export "__stack_pointer") (mut i32) (i32.const 1024))
+          (global $sp (export "__stack_pointer") (mut i32) (i32.const 1024))
+          (global (export "__stack_low") i32 (i32.const 512))
           {body} (elem (i32.const 1) $f) (data (i32.const 8) "data"))"#
     );
     let side = format!(
         r#"(module (@dylink.0 (mem-info (memory 8 2) (table 1 0)) (needed "l.so") (export-info "d" tls))
           (import "env" "memory" (memory 1)) (import "env" "__indirect_function_table" (table 1 funcref))
           (import "env" "__memory_base" (global $m i32)) (import "env" "__table_base" (global $b i32))
-          (import "env" "__stack_pointer" (global (mut i32)))
+          (import "env" "__stack_pointer" (global $sp (mut i32)))
           {body} (elem (global.get $b) func $f $start) (data (global.get $m) "data"))"#
     );
     vec![wat::parse_str(main).unwrap(), wat::parse_str(side).unwrap()]
@@ -165,6 +167,7 @@ fn a_damaged_module_is_refused_or_translated_to_a_valid_one() {
         reserved_slots: 4,
         stack_padding: vec![("f".to_owned(), 32)],
         keep_exports: None,
+        stack_checks: true,
         inline: 100,
     };
     let mut translations = 0;

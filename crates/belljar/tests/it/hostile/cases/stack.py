@@ -64,7 +64,7 @@ for _ in range(100_000):
     x = wrap(x)
     next(x)
 del x
-# %% a deep chain of map objects, advanced => error RecursionError | limit stack | limit time | crash the program crashed
+# %% a deep chain of map objects, advanced => limit stack
 x = iter([1])
 for _ in range(200_000): x = map(int, x)
 next(x)
