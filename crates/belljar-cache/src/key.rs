@@ -31,6 +31,11 @@ impl EntryKey {
         self
     }
 
+    /// Returns the kind of the entries.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     /// Returns the entry's directory name: the kind and 128 bits of the digest.
     pub(crate) fn directory_name(&self) -> String {
         let digest = self.digest.clone().finalize();

@@ -22,6 +22,7 @@ mod key;
 mod lock;
 mod manifest;
 mod new_entry;
+mod statistics;
 mod usage;
 
 use std::fs::{self, File};
@@ -40,15 +41,17 @@ pub use usage::EntryUsage;
 
 use lock::EntryLock;
 use manifest::{DamagedFile, IntegrityCheck, MANIFEST, Manifest};
+use statistics::UseCounts;
 
 /// The resolution of the recorded last use (see [`EntryUsage::last_used`]). Recording every use would cost more than
 /// looking up the entry.
 const LAST_USE_RESOLUTION: Duration = Duration::from_secs(10 * 60);
 
-/// A handle to a cache directory. The directory does not have to exist yet.
+/// A handle to a cache directory. The directory does not have to exist yet. Clones count their uses together.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
+    uses: UseCounts,
 }
 
 /// An entry whose files passed the integrity check.
@@ -69,7 +72,7 @@ impl Cache {
                 directories::ProjectDirs::from("", "", "belljar").map(|project| project.cache_dir().to_path_buf())
             })
             .ok_or(CacheError::NoDirectory)?;
-        Ok(Cache { root })
+        Ok(Cache { root, uses: UseCounts::default() })
     }
 
     /// Returns the cache's directory.
@@ -79,6 +82,12 @@ impl Cache {
 
     /// Returns the entry for a key if it exists and is intact. Deletes a damaged entry.
     pub fn get(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
+        let found = self.find(key)?;
+        self.uses.count_lookup(key, found.is_some());
+        Ok(found)
+    }
+
+    fn find(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let name = key.directory_name();
         match self.lookup(&name)? {
             LookupResult::Intact(entry) => Ok(Some(entry)),
@@ -93,6 +102,12 @@ impl Cache {
 
     /// Returns the entry for a key as [`Cache::get`] does. No process evicts the entry until it is dropped.
     pub fn get_pinned(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
+        let found = self.find_pinned(key)?;
+        self.uses.count_lookup(key, found.is_some());
+        Ok(found)
+    }
+
+    fn find_pinned(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let name = key.directory_name();
         let mut pin = EntryLock::try_lock_shared(&self.root, &name);
         let mut result = self.lookup(&name)?;
@@ -110,7 +125,7 @@ impl Cache {
             LookupResult::Unverified => {
                 // Repairing the entry requires the exclusive lock.
                 drop(pin);
-                self.get(key)
+                self.find(key)
             }
         }
     }
@@ -126,10 +141,10 @@ impl Cache {
         if let Some(entry) = self.get_pinned(key)? {
             return Ok(entry);
         }
-        let entry = self.get_or_create(key, progress, create)?;
+        let entry = self.create_or_wait(key, progress, create)?;
         // The entry is the most recently used one, so it is not evicted before it is pinned, unless it alone exceeds
         // the cache's limit. In that case its files are about to be deleted anyway, and opening them returns an error.
-        Ok(self.get_pinned(key)?.unwrap_or(entry))
+        Ok(self.find_pinned(key)?.unwrap_or(entry))
     }
 
     /// Returns the entry for a key, calling `create` if it does not exist. If another process or thread is creating the
@@ -142,10 +157,22 @@ impl Cache {
         progress: &dyn Progress,
         create: impl FnOnce(&NewEntry) -> Result<(), E>,
     ) -> Result<Entry, E> {
-        let name = key.directory_name();
-        if let LookupResult::Intact(entry) = self.lookup(&name)? {
-            return Ok(entry);
+        let found = self.lookup(&key.directory_name())?;
+        self.uses.count_lookup(key, matches!(found, LookupResult::Intact(_)));
+        match found {
+            LookupResult::Intact(entry) => Ok(entry),
+            LookupResult::Missing | LookupResult::Unverified => self.create_or_wait(key, progress, create),
         }
+    }
+
+    /// Creates the entry for a key that was not found, unless another process or thread does so in the meantime.
+    fn create_or_wait<E: From<CacheError>>(
+        &self,
+        key: &EntryKey,
+        progress: &dyn Progress,
+        create: impl FnOnce(&NewEntry) -> Result<(), E>,
+    ) -> Result<Entry, E> {
+        let name = key.directory_name();
         let lock = EntryLock::lock_exclusive(&self.root, &name, Some(progress))?;
         if let Some(entry) = self.verify(&name, Some(&lock)) {
             return Ok(entry);
@@ -156,6 +183,7 @@ impl Cache {
         let new = NewEntry::create(&self.entries(), &name)?;
         create(&new)?;
         let manifest = new.finalize()?;
+        self.uses.count_build(key);
         let directory = self.entries().join(&name);
         match new.publish(&directory) {
             Ok(()) => Ok(Entry { directory, manifest, _pin: None }),

@@ -10,7 +10,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{NoProgress, Progress};
+use belljar_core::{CacheStatistics, CacheUses, NoProgress, Progress};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -85,6 +85,31 @@ fn wait_for_the_next_tick(path: &Path) {
             return;
         }
     }
+}
+
+#[test]
+fn uses_are_counted_by_kind() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.cache.statistics().unwrap(), CacheStatistics::default());
+    assert!(fixture.cache.get(&key()).unwrap().is_none());
+    fixture.get_or_create();
+    fixture.get_or_create();
+    let clone = fixture.cache.clone();
+    assert!(clone.get_pinned(&key()).unwrap().is_some());
+    let create = |new: &super::NewEntry| new.write("code", CODE);
+    let other = EntryKey::new("other");
+    clone.get_or_create_pinned::<CacheError>(&other, &NoProgress, create).unwrap();
+    clone
+        .get_or_create::<CacheError>(&EntryKey::new("failed"), &NoProgress, |_| Err(CacheError::NoDirectory))
+        .unwrap_err();
+    let CacheStatistics { uses, entries, bytes } = fixture.cache.statistics().unwrap();
+    assert_eq!((entries, bytes), (2, 2 * CODE.len() as u64 + 2));
+    let expected = [
+        ("failed", CacheUses { hits: 0, misses: 1, builds: 0 }),
+        (key().kind(), CacheUses { hits: 2, misses: 2, builds: 1 }),
+        ("other", CacheUses { hits: 0, misses: 1, builds: 1 }),
+    ];
+    assert_eq!(uses, expected.into());
 }
 
 #[test]

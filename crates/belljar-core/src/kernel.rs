@@ -28,6 +28,7 @@ use crate::limits::Limits;
 use crate::mime::DisplayEvent;
 use crate::output::Stream;
 use crate::progress::{NoProgress, Progress, ProgressStep, StepProgress};
+use crate::statistics::BackendStatistics;
 
 /// The cause of an error, as the crate that knows its type reports it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -75,6 +76,12 @@ pub trait Backend: Send + Sync {
 
     /// Returns the files in a snapshot, as paths and contents, whether or not it can be restored.
     fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)>;
+
+    /// Returns the statistics of this backend, and of those that share its runtime or its packages. Reads files, so it
+    /// may take milliseconds.
+    fn statistics(&self) -> BackendStatistics {
+        BackendStatistics::default()
+    }
 
     /// Returns the function that runs work on threads for this backend. A pool keeps it without the backend, which can
     /// then be dropped before the pool's threads end.

@@ -13,6 +13,7 @@
 //! | `cancellation` | calls whose caller has gone |
 //! | [`files`] | a session's files |
 //! | [`progress`] | progress of long work |
+//! | `statistics` | numbers for the metrics of servers |
 //! | [`bounded_json`] | JSON from a guest |
 
 pub mod bounded_json;
@@ -28,6 +29,7 @@ mod output;
 mod output_collector;
 pub mod progress;
 mod run_request;
+mod statistics;
 pub mod truncation;
 
 pub use cancellation::{CallCancellation, CancelOnDrop};
@@ -39,3 +41,4 @@ pub use output::{Output, Stream};
 pub use output_collector::{OutputCollector, TooMuchOutput};
 pub use progress::{NoProgress, Progress};
 pub use run_request::{RunRequest, SourceMode};
+pub use statistics::{BackendStatistics, CacheStatistics, CacheUses, InstallStatistics};

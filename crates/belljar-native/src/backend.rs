@@ -11,7 +11,7 @@ use belljar_core::kernel::{
     Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
 use belljar_core::progress::ProgressStep;
-use belljar_core::{CallCancellation, Limits, Progress};
+use belljar_core::{BackendStatistics, CallCancellation, InstallStatistics, Limits, Progress};
 use belljar_sandbox::{self as sandbox, Policy, ProbeResult};
 use parking_lot::Mutex;
 
@@ -73,12 +73,20 @@ pub struct NativePackages {
     pub hint: Option<Arc<InstallHint>>,
     /// The time limit of one installation. It does not count towards the time limit of the cell that requests it.
     pub timeout: Duration,
+    /// The numbers of installations, which backends with clones of these options share.
+    pub statistics: InstallStatistics,
 }
 
 impl Default for NativePackages {
     /// Uses the environment's pip, allows all packages, and ten minutes.
     fn default() -> Self {
-        Self { uv: None, policy: None, hint: None, timeout: Duration::from_secs(600) }
+        Self {
+            uv: None,
+            policy: None,
+            hint: None,
+            timeout: Duration::from_secs(600),
+            statistics: InstallStatistics::default(),
+        }
     }
 }
 
@@ -165,12 +173,13 @@ impl NativeBackend {
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
         std::fs::create_dir_all(&fonts)?;
         let install_hint = packages.as_ref().and_then(|packages| packages.hint.clone());
-        let installer = packages.map(|NativePackages { uv, policy, timeout, hint: _ }| PipInstaller {
+        let installer = packages.map(|NativePackages { uv, policy, timeout, statistics, hint: _ }| PipInstaller {
             python: python.clone(),
             uv,
             policy,
             timeout,
             max_bytes: package_bytes,
+            statistics,
         });
         let config = NativeConfig {
             root,
@@ -336,6 +345,12 @@ impl Backend for NativeBackend {
 
     fn snapshot_files(&self, _: &KernelSnapshot) -> Vec<(String, Vec<u8>)> {
         Vec::new()
+    }
+
+    fn statistics(&self) -> BackendStatistics {
+        let installer = self.state.starter.config().installer.as_ref();
+        let installs = installer.map(|installer| installer.statistics.clone()).unwrap_or_default();
+        BackendStatistics { installs, cache: None }
     }
 
     fn thread_runner(&self) -> RunOnThread {

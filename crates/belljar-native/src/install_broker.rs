@@ -215,6 +215,7 @@ fn read_line(mut stream: &UnixStream) -> std::io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use belljar_core::InstallStatistics;
     use belljar_core::kernel::NullObserver;
 
     use super::*;
@@ -226,7 +227,8 @@ mod tests {
         let socket = root.path().join("pip");
         // The requests of these tests are refused before Python would be run.
         let (python, timeout) = ("/nonexistent/python".into(), Duration::from_secs(10));
-        let installer = PipInstaller { python, uv: None, policy, max_bytes: 0, timeout };
+        let installer =
+            PipInstaller { python, uv: None, policy, max_bytes: 0, timeout, statistics: InstallStatistics::default() };
         let path = || root.path().to_owned();
         let site = SitePackages::new(path(), path(), path());
         let hint: Arc<InstallHint> =

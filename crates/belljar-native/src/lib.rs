@@ -17,6 +17,7 @@
 //! | `one_shot` | code that is run once, in a kernel of its own |
 //! | `cpu_time` | the processor time of a kernel |
 //! | `interrupt` | interrupts and kills a kernel from another thread |
+//! | `installer_failure` | the reason why uv or pip installed nothing |
 //! | `install_broker`, `pip_requirement` | the requests of a session's pip |
 //! | `pip_installer`, `site_packages` | the installation of packages for a session, by the host |
 //! | `guest` | the Python that runs in sessions' processes |
@@ -43,6 +44,8 @@ mod effective_user;
 mod guest;
 #[cfg(target_os = "linux")]
 mod install_broker;
+#[cfg(target_os = "linux")]
+mod installer_failure;
 #[cfg(target_os = "linux")]
 mod interrupt;
 #[cfg(target_os = "linux")]
@@ -80,6 +83,8 @@ pub use backend::{DEFAULT_PACKAGE_BYTES, NativeBackend, NativeOptions, NativePac
 pub use guest::ENTRY_PYTHON;
 #[cfg(target_os = "linux")]
 pub use install_broker::InstallHint;
+#[cfg(target_os = "linux")]
+pub use installer_failure::InstallerFailure;
 #[cfg(target_os = "linux")]
 pub use pip_installer::{InstallError, PackagePolicy};
 #[cfg(target_os = "linux")]

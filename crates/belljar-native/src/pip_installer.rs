@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use belljar_core::Progress;
 use belljar_core::progress::ProgressStep;
+use belljar_core::{InstallStatistics, Progress};
 
+use crate::installer_failure::InstallerFailure;
 use crate::pip_requirement::{PipRequirement, RequirementError};
 use crate::site_packages::SitePackages;
 
@@ -24,11 +25,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The disk space that a running installer may take, as a multiple of the limit of its packages: downloaded archives
 /// and their unpacked files exist at the same time.
 const STAGING_FACTOR: u64 = 2;
-/// The number of lines of an installer's error output that are reported when none of them has pip's label.
-const MAX_ERROR_LINES: usize = 10;
-/// The number of characters of an installer's errors that are reported: models pay for each.
-const MAX_ERROR_CHARACTERS: usize = 1500;
-
 /// Decides whether the package of a normalized name may be installed. The error is the reason why not.
 pub type PackagePolicy = dyn Fn(&str) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
 
@@ -70,9 +66,9 @@ pub enum InstallError {
         /// The error of the system.
         error: std::io::Error,
     },
-    /// The installer reported these errors.
-    #[error("{0}")]
-    Installer(String),
+    /// The installer failed.
+    #[error(transparent)]
+    Installer(#[from] InstallerFailure),
     /// The session's packages could not be written.
     #[error("failed to write the session's packages: {0}")]
     File(#[from] std::io::Error),
@@ -133,6 +129,8 @@ pub(crate) struct PipInstaller {
     pub(crate) max_bytes: u64,
     /// The time limit of one installation.
     pub(crate) timeout: Duration,
+    /// The installations of all sessions.
+    pub(crate) statistics: InstallStatistics,
 }
 
 impl PipInstaller {
@@ -142,6 +140,23 @@ impl PipInstaller {
     /// # Errors
     /// See [`InstallError`].
     pub(crate) fn install(
+        &self,
+        requirements: &[PipRequirement],
+        site: &SitePackages,
+        progress: &dyn Progress,
+        is_cancelled: &dyn Fn() -> bool,
+        deadline: Instant,
+    ) -> Result<InstalledPackages, InstallError> {
+        let begin = Instant::now();
+        let installed = self.install_missing(requirements, site, progress, is_cancelled, deadline);
+        let changes_nothing = installed.as_ref().is_ok_and(|packages| packages.0.is_empty());
+        if !changes_nothing {
+            self.statistics.record(begin, installed.is_ok());
+        }
+        installed
+    }
+
+    fn install_missing(
         &self,
         requirements: &[PipRequirement],
         site: &SitePackages,
@@ -298,8 +313,7 @@ impl Job<'_> {
         if status?.success() {
             return Ok(format!("{stdout}\n{stderr}"));
         }
-        let errors = installer_errors(&stderr).unwrap_or_else(|| format!("{program} failed"));
-        Err(InstallError::Installer(shorten(errors)))
+        Err(InstallerFailure::parse(&stdout, &stderr).into())
     }
 }
 
@@ -316,35 +330,9 @@ fn spawn_reader(stream: Option<impl std::io::Read + Send + 'static>) -> JoinHand
     })
 }
 
-/// Returns the errors in an installer's error output: pip's without their labels, or else the last lines.
-fn installer_errors(stderr: &str) -> Option<String> {
-    let errors: Vec<&str> = stderr.lines().filter_map(|line| line.strip_prefix("ERROR: ")).collect();
-    if !errors.is_empty() {
-        return Some(errors.join("\n"));
-    }
-    let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let lines = &lines[lines.len().saturating_sub(MAX_ERROR_LINES)..];
-    (!lines.is_empty()).then(|| lines.join("\n"))
-}
-
-/// Cuts a text off after [`MAX_ERROR_CHARACTERS`].
-fn shorten(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(MAX_ERROR_CHARACTERS) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_errors_are_cut_off() {
-        assert_eq!(shorten("é".repeat(MAX_ERROR_CHARACTERS)).chars().count(), MAX_ERROR_CHARACTERS);
-        assert_eq!(shorten("é".repeat(100_000)).chars().count(), MAX_ERROR_CHARACTERS + 1);
-    }
 
     #[test]
     fn summary_counts_dependencies() {
@@ -361,8 +349,5 @@ mod tests {
     #[test]
     fn output_of_installers_is_parsed() {
         assert_eq!(pin("typing-extensions-4.1.0").unwrap(), "typing-extensions==4.1.0");
-        assert_eq!(installer_errors("x\nERROR: a\nERROR: b\n").unwrap(), "a\nb");
-        assert_eq!(installer_errors("\n  × no solution\n").unwrap(), "× no solution");
-        assert_eq!(installer_errors(""), None);
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use belljar_cache::{Cache, EntryKey};
-use belljar_core::{Limits, Progress};
+use belljar_core::{BackendStatistics, InstallStatistics, Limits, Progress};
 use belljar_emscripten::dylink::LibraryError;
 use belljar_emscripten::fs::Layer;
 use belljar_emscripten::{Engine, InterruptMode, Program};
@@ -71,6 +71,7 @@ struct Shared {
     cache: Cache,
     cache_bytes: u64,
     runtime: runtime::Options,
+    installs: InstallStatistics,
 }
 
 /// The kinds of cache entries that belong to packages. They are rebuilt or fetched again when they are missing.
@@ -111,6 +112,7 @@ impl Python {
             cache,
             cache_bytes,
             runtime,
+            installs: InstallStatistics::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -256,6 +258,17 @@ impl Python {
     /// Returns the cache, which holds downloaded and built files.
     pub fn cache(&self) -> &Cache {
         &self.shared.cache
+    }
+
+    /// Returns the statistics of the cache and of installations, since this CPython was opened.
+    pub fn statistics(&self) -> BackendStatistics {
+        let cache = self.shared.cache.statistics();
+        let cache = cache.inspect_err(|error| tracing::debug!(%error, "failed to read the size of the cache")).ok();
+        BackendStatistics { installs: self.shared.installs.clone(), cache }
+    }
+
+    pub(crate) fn installs(&self) -> &InstallStatistics {
+        &self.shared.installs
     }
 
     pub(crate) fn release(&self) -> &'static Release {

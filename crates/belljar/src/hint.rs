@@ -278,6 +278,7 @@ impl Hint for belljar_native::InstallError {
                  --install-timeout; PyTorch without CUDA is a tenth of the size: set PIP_EXTRA_INDEX_URL and \
                  UV_EXTRA_INDEX_URL to PyTorch's index of wheels for the CPU"
             }
+            Self::Installer(failure) => return failure.advice(),
             _ => return None,
         };
         Some(hint.into())

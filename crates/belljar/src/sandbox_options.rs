@@ -180,6 +180,7 @@ impl SandboxOptions {
             policy: Some(policy),
             hint: Some(Arc::new(crate::hint::Hint::hint)),
             timeout,
+            statistics: belljar_core::InstallStatistics::default(),
         });
         let backend = match NativeBackend::new(options.clone()) {
             Ok(backend) => {

@@ -9,6 +9,7 @@ use belljar_native::{NativeBackend, NativeOptions, NativePackages};
 use belljar_testing::{Trial, install};
 
 use crate::trials::harness::{PYTHON, Session, options, strongest, text_of};
+use crate::trials::packages::failures_are_summarised;
 
 /// The first argument of a process that creates an environment, with uv on its path.
 pub(crate) const PART: &str = "__environment";
@@ -61,6 +62,7 @@ fn created_by_uv() {
     assert!(session.text("%pip install humanize==4.8.0").contains("humanize==4.8.0"));
     let listed = session.text("!pip list");
     assert!(listed.contains("ipykernel") && listed.contains("humanize"), "{listed}");
+    failures_are_summarised(&mut session);
     drop(session);
 
     let native = NativeBackend::new(NativeOptions { package_bytes: 100_000, ..options }).unwrap();

@@ -41,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         in_each_but_weak("installed_package_can_be_imported", installed_and_imported),
         in_each_but_weak("pip_works_as_magic_command_and_module", all_forms),
         in_each_but_weak("urls_paths_and_indexes_are_refused", elsewhere_is_refused),
+        in_each_but_weak("failures_of_pip_are_summarised", failures_are_summarised),
         vec![policy, bounded, clock, imported, uninstalled, once],
     ]
     .into_iter()
@@ -194,6 +195,23 @@ fn elsewhere_is_refused(session: &mut Session) {
                 host.sendall(b'{\"install\": [\"--target=/ x\"]}\\n')\nprint(host.recv(10000))";
     assert!(session.text(code).contains("is not a requirement"));
     assert!(session.text("%pip install belljar-there-is-no-such-package").contains("ERROR: "));
+}
+
+/// Checks that errors of the session's installer, uv or pip, are a sentence that names the package and the reason.
+pub(crate) fn failures_are_summarised(session: &mut Session) {
+    for (requirement, reason) in [
+        ("belljar-there-is-no-such-package", "the package index has no package of this name"),
+        ("humanize==0.0.0.1", "no version that can be installed matches"),
+        // Its releases are sources.
+        ("docopt==0.6.2", "has a wheel for this Python and machine"),
+        // Hundreds of versions, of which pip prints a list and uv a proof.
+        ("numpy<0.1", "numpy<0.1: no "),
+        ("humanize==4.9.0 humanize==4.8.0", "conflict"),
+    ] {
+        let printed = session.text(&format!("%pip install {requirement}"));
+        assert!(printed.starts_with("ERROR: ") && printed.contains(reason), "{requirement}: {printed}");
+        assert!(printed.len() < 2000 && printed.lines().count() < 4, "{requirement}: {printed}");
+    }
 }
 
 fn packages_are_bounded() {

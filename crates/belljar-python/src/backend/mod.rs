@@ -18,7 +18,7 @@ use std::time::Duration;
 use belljar_core::kernel::{
     Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
-use belljar_core::{CallCancellation, Limits, NoProgress, Progress, Stream};
+use belljar_core::{BackendStatistics, CallCancellation, Limits, NoProgress, Progress, Stream};
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
 use belljar_emscripten::fs::{Filesystem, Quota};
@@ -139,6 +139,10 @@ impl Backend for WasmBackend {
     fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)> {
         let delta = SnapshotDelta::from_bytes(&snapshot.data);
         delta.map(|delta| delta.files_under(SESSION_DIRECTORY)).unwrap_or_default()
+    }
+
+    fn statistics(&self) -> BackendStatistics {
+        self.shared.runtime.loaded().map(|runtime| runtime.python.statistics()).unwrap_or_default()
     }
 
     fn thread_runner(&self) -> RunOnThread {

@@ -50,6 +50,11 @@ impl RuntimeLoader {
         *loaded = Some(runtime.clone());
         Ok(runtime)
     }
+
+    /// Returns the runtime if it is loaded. Does not wait while it is being loaded.
+    pub(crate) fn loaded(&self) -> Option<PythonRuntime> {
+        self.loaded.try_lock()?.clone()
+    }
 }
 
 impl From<PythonRuntime> for RuntimeLoader {

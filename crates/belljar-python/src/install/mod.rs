@@ -5,6 +5,7 @@ mod runtime_installer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use belljar_core::Progress;
 use belljar_packages::{
@@ -118,7 +119,11 @@ impl Python {
             return Ok(self.image_with(&PackageSet::empty(), &[], named, progress)?);
         }
         let request = PackageRequest { constraints: options.constraints.clone(), ..PackageRequest::from(needs) };
-        let (set, resolution) = self.install(&*source.installer()?, &request, progress)?;
+        let begin = Instant::now();
+        let installed = source.installer().map_err(PrepareError::from);
+        let installed = installed.and_then(|installer| self.install(&installer, &request, progress));
+        self.installs().record(begin, installed.is_ok());
+        let (set, resolution) = installed?;
         let image = self.image_with(&set, if options.preload { &needs.imports } else { &[] }, named, progress)?;
         Ok(image.with_missing_modules(missing_modules(needs, &resolution)))
     }

@@ -4,7 +4,7 @@
 //! installation runs on its own thread; its files are then added to the interpreter's file system.
 
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_core::Progress;
 use belljar_emscripten::fs::Filesystem;
@@ -192,6 +192,16 @@ struct InstallTask {
 impl InstallTask {
     /// Returns the set of packages that the interpreter should have, and the inferred packages that are not installed.
     fn run(&self) -> Result<(PackageSet, Vec<MissingPackage>), PrepareError> {
+        let begin = Instant::now();
+        let installed = self.install();
+        let changes_nothing = installed.as_ref().is_ok_and(|(after, _)| after.key() == self.before.key());
+        if !changes_nothing {
+            self.python.installs().record(begin, installed.is_ok());
+        }
+        installed
+    }
+
+    fn install(&self) -> Result<(PackageSet, Vec<MissingPackage>), PrepareError> {
         let installer = self.source.installer()?;
         let all = self.asked.requirements.iter().chain(&self.asked.inferred);
         let names: Vec<&str> = all.map(Requirement::name).collect();
