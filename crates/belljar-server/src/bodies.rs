@@ -15,6 +15,7 @@ use futures::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::arrival::{ArrivalOrder, SenderTurn, session_use};
+use crate::metrics::{Refusal, Refusals};
 
 /// The time in which a request's body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,6 +34,7 @@ pub(crate) struct BodyReader {
     /// A permit for each byte.
     buffered: Arc<Semaphore>,
     order: ArrivalOrder<SessionId>,
+    refusals: Refusals,
 }
 
 /// The reason why a body was not read.
@@ -47,9 +49,9 @@ enum BodyError {
 }
 
 impl BodyReader {
-    pub(crate) fn new(max_body: usize, order: ArrivalOrder<SessionId>) -> Self {
+    pub(crate) fn new(max_body: usize, order: ArrivalOrder<SessionId>, refusals: Refusals) -> Self {
         let buffered = Arc::new(Semaphore::new(MAX_BUFFERED_BYTES));
-        Self { max_body, timeout: BODY_TIMEOUT, buffered, order }
+        Self { max_body, timeout: BODY_TIMEOUT, buffered, order, refusals }
     }
 
     /// Reads a body. Its memory counts as buffered until the returned permit is dropped.
@@ -86,6 +88,11 @@ impl BodyReader {
     }
 
     fn refuse(&self, error: &BodyError) -> Response {
+        self.refusals.count(match error {
+            BodyError::TooLong => Refusal::BodyTooLong,
+            BodyError::TimedOut | BodyError::Incomplete => Refusal::BodyIncomplete,
+            BodyError::Busy => Refusal::BodiesFull,
+        });
         match error {
             BodyError::TooLong => {
                 let reason = format!("the request is longer than {} bytes", self.max_body);
@@ -136,7 +143,7 @@ mod tests {
 
     fn reader(max_body: usize, buffered: usize, timeout: Duration) -> BodyReader {
         let buffered = Arc::new(Semaphore::new(buffered));
-        BodyReader { max_body, timeout, buffered, order: ArrivalOrder::default() }
+        BodyReader { max_body, timeout, buffered, order: ArrivalOrder::default(), refusals: Refusals::default() }
     }
 
     #[tokio::test]

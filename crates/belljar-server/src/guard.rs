@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::cors;
+use crate::metrics::{Refusal, Refusals};
 use crate::oauth::{AuthError, METADATA_PATH, OAuth};
 
 /// The rules by which requests are accepted.
@@ -74,18 +75,19 @@ impl Tokens {
 
 impl AccessPolicy {
     /// Returns the reason to reject a request to this address with these headers, if one exists.
-    fn rejection_reason(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    fn rejection_reason(&self, uri: &Uri, headers: &HeaderMap) -> Option<(Refusal, String)> {
         let with_hint = |reason: &str, hint: Option<&str>| match hint {
             Some(hint) => format!("{reason}; {hint}"),
             None => reason.to_owned(),
         };
         if !self.any_host && !host(uri, headers).is_some_and(|host| self.knows(host)) {
-            return Some(with_hint("the Host header is not an allowed name of this server", self.host_hint));
+            let reason = "the Host header is not an allowed name of this server";
+            return Some((Refusal::Host, with_hint(reason, self.host_hint)));
         }
         match headers.get(ORIGIN).map(|value| value.to_str().unwrap_or("\u{fffd}")) {
             Some(origin) if self.is_own(origin, uri, headers) => None,
             Some(origin) if !self.origins.iter().any(|allowed| matches(allowed, origin)) => {
-                Some(with_hint("requests from this Origin are not allowed", self.origin_hint))
+                Some((Refusal::Origin, with_hint("requests from this Origin are not allowed", self.origin_hint)))
             }
             _ => None,
         }
@@ -174,6 +176,7 @@ pub(crate) struct AccessControl {
     pub(crate) scheme: &'static str,
     /// The path of the MCP endpoint.
     pub(crate) path: &'static str,
+    pub(crate) refusals: Refusals,
 }
 
 impl AccessControl {
@@ -191,10 +194,12 @@ impl AccessControl {
                 PRINCIPAL.scope(principal, next.run(request)).await
             }
             Err(AuthError::Unavailable) => {
+                self.refusals.count(Refusal::TokenUnchecked);
                 let headers = [(RETRY_AFTER, "5")];
                 (StatusCode::SERVICE_UNAVAILABLE, headers, "failed to check the token; try again later").into_response()
             }
             Err(refusal) => {
+                self.refusals.count(Refusal::Token);
                 let challenge = match &self.policy.oauth {
                     Some(oauth) => oauth.challenge(&refusal, &self.address(&request), self.path),
                     None => HeaderValue::from_static("Bearer"),
@@ -241,10 +246,12 @@ fn has_ambiguous_host(uri: &Uri, headers: &HeaderMap) -> bool {
 /// Rejects requests that the policy does not accept, before any other handler sees them.
 pub(crate) async fn guard(State(access_control): State<Arc<AccessControl>>, request: Request, next: Next) -> Response {
     if has_ambiguous_host(request.uri(), request.headers()) {
+        access_control.refusals.count(Refusal::Host);
         return (StatusCode::BAD_REQUEST, "the request names more than one host").into_response();
     }
-    if let Some(rejection_reason) = access_control.policy.rejection_reason(request.uri(), request.headers()) {
-        return (StatusCode::FORBIDDEN, rejection_reason).into_response();
+    if let Some((refusal, reason)) = access_control.policy.rejection_reason(request.uri(), request.headers()) {
+        access_control.refusals.count(refusal);
+        return (StatusCode::FORBIDDEN, reason).into_response();
     }
     let origin = request.headers().get(ORIGIN).cloned();
     let mut response = if origin.is_some() && cors::is_preflight(request.method(), request.headers()) {

@@ -21,9 +21,10 @@ use crate::answer::{ReturnMode, RunAnswer};
 use crate::arguments::{self, RunPythonCode};
 use crate::arrival::turn_of;
 use crate::description::SandboxDescription;
+use crate::metrics::{CallStatus, Refusals};
 use crate::notifier::{ClientNotifier, Event, NotificationFilter};
 use crate::runner::{RunError, Runner};
-use crate::session_tools::{self, SessionTools};
+use crate::session_tools::{self, SessionTools, ToolAnswer};
 use crate::tool;
 
 /// The time for which an answer waits until the notifications before it are sent to a client that reads slowly.
@@ -71,6 +72,7 @@ impl Server {
     /// Adds the session tools; with `alone`, they replace `run_python_code`.
     #[must_use]
     pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
+        self.runner.metrics().add_sessions(&sessions);
         let session_tools = SessionTools::new(sessions, self.options.html);
         let own = self.tools.iter().filter(|_| !alone).cloned();
         let tools = own.chain(session_tools.tools(&self.options.sandbox)).collect();
@@ -114,18 +116,20 @@ impl Server {
         self.runner.metrics().text()
     }
 
+    /// Returns the numbers of refused requests, which the transport adds to.
+    pub(crate) fn refusals(&self) -> Refusals {
+        self.runner.metrics().refusals.clone()
+    }
+
     /// Returns the number of calls in flight, of all clients.
     pub fn calls_in_flight(&self) -> usize {
         self.calls.load(Ordering::Relaxed)
     }
 
-    async fn run(
-        &self,
-        request: OneShotRequest,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, RunError> {
-        let answer = self.with_notifications(context, |notifier| self.run_call(request, notifier)).await;
-        Ok(answer?.result(self.options.mode))
+    async fn run(&self, request: OneShotRequest, context: &RequestContext<RoleServer>) -> Result<ToolAnswer, RunError> {
+        let answer = self.with_notifications(context, |notifier| self.run_call(request, notifier)).await?;
+        let status = CallStatus::from(&answer.report.outcome);
+        Ok(ToolAnswer { response: answer.result(self.options.mode).into(), status })
     }
 
     /// Runs `work` with a notifier that forwards the notifications that the client wants.
@@ -224,7 +228,7 @@ impl Drop for InFlight<'_> {
 }
 
 /// Returns a tool's error as a result, so that the model can read it.
-fn tool_error(text: impl Into<String>) -> CallToolResult {
+pub(crate) fn tool_error(text: impl Into<String>) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text.into())])
 }
 
@@ -272,6 +276,7 @@ impl ServerHandler for Server {
             return Err(ErrorData::invalid_params(message, None));
         };
         let _in_flight = InFlight::new(&self.calls);
+        let mut record = self.runner.metrics().begin_call(named.name.clone());
         if let Some(tools) = self.session_tools.as_ref().filter(|_| named.name != tool::NAME) {
             let call = self.with_notifications(&context, |notifier| tools.call(request, notifier, &context));
             // When the future of `call` is dropped, the cell is interrupted.
@@ -279,18 +284,28 @@ impl ServerHandler for Server {
                 result = call => result,
                 () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
             };
-            return Ok(result.unwrap_or_else(|reason| tool_error(reason).into()));
+            let ToolAnswer { response, status } = result.unwrap_or_else(ToolAnswer::invalid);
+            record.status = status;
+            return Ok(response);
         }
         let request = match arguments::parse::<RunPythonCode>(request.arguments).and_then(RunPythonCode::into_request) {
             Ok(request) => request,
-            Err(reason) => return Ok(tool_error(reason).into()),
+            Err(reason) => {
+                record.status = CallStatus::Invalid;
+                return Ok(tool_error(reason).into());
+            }
         };
         // When the future of `run` is dropped, the code is stopped.
         let result = tokio::select! {
             result = self.run(request, &context) => result,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
         };
-        Ok(result.unwrap_or_else(|error| tool_error(error.to_string())).into())
+        let ToolAnswer { response, status } = result.unwrap_or_else(|error| ToolAnswer {
+            response: tool_error(error.to_string()).into(),
+            status: CallStatus::from(&error),
+        });
+        record.status = status;
+        Ok(response)
     }
 
     async fn list_resources(

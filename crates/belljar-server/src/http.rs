@@ -22,6 +22,7 @@ use crate::arrival::ArrivalOrder;
 use crate::bodies::{BodyReader, read_body};
 use crate::connections;
 use crate::guard::{AccessControl, AccessPolicy, Principal, current_owner, guard};
+use crate::metrics::{Refusal, Refusals};
 use crate::resumable::ResumableSessions;
 use crate::service::McpService;
 use crate::sse;
@@ -32,6 +33,9 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// The number of connections that may be open at once in addition to those of sessions.
 const EXTRA_CONNECTIONS: usize = 64;
+
+/// The type of metrics.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 pub(crate) const SESSION_ID_HEADER: &str = "mcp-session-id";
 
@@ -131,7 +135,8 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         HttpTransport::Streamable => {
             let sessions = Arc::new(ResumableSessions::new(options.idle));
             tokio::spawn(ResumableSessions::watch(Arc::downgrade(&sessions), options.idle));
-            let limit = SessionLimit { sessions: sessions.clone(), max: options.max_sessions };
+            let limit =
+                SessionLimit { sessions: sessions.clone(), max: options.max_sessions, refusals: server.refusals() };
             let config = config(options, ending).with_legacy_session_mode(true);
             let factory = server.clone();
             let service =
@@ -151,11 +156,14 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         policy: options.access.clone(),
         scheme: if options.tls.is_some() { "https" } else { "http" },
         path: if options.transport == HttpTransport::Sse { "/sse" } else { "/mcp" },
+        refusals: server.refusals(),
     };
-    let bodies = BodyReader::new(options.max_body, ArrivalOrder::default());
+    let bodies = BodyReader::new(options.max_body, ArrivalOrder::default(), server.refusals());
     let metrics_source = server.clone();
-    let metrics = get(move || async move {
-        ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics_source.metrics())
+    let metrics = get(async move || {
+        let text = tokio::task::spawn_blocking(move || metrics_source.metrics()).await;
+        let text = text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+        Ok::<_, StatusCode>(([(CONTENT_TYPE, METRICS_TYPE)], text))
     });
     protocol
         .route("/metrics", metrics)
@@ -178,6 +186,7 @@ fn config(options: &HttpOptions, ending: &CancellationToken) -> StreamableHttpSe
 struct SessionLimit {
     sessions: Arc<ResumableSessions>,
     max: usize,
+    refusals: Refusals,
 }
 
 /// Rejects requests that would open one session too many, and requests in the session of another principal; replaces
@@ -189,12 +198,14 @@ async fn limit_sessions(State(limit): State<SessionLimit>, request: Request, nex
     let session = headers.get(SESSION_ID_HEADER).and_then(|session| session.to_str().ok());
     let begins = request.method() == Method::POST && session.is_none() && !modern;
     if begins && limit.sessions.count().await >= limit.max {
+        limit.refusals.count(Refusal::HttpSessionsFull);
         return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
     }
     let owner = request.extensions().get::<Principal>().cloned();
     if let (Some(session), Some(Principal(owner))) = (session, &owner)
         && !limit.sessions.is_owned_by(session, owner)
     {
+        limit.refusals.count(Refusal::ForeignSession);
         // The same answer as for an unknown session, so that it does not reveal that the session exists.
         return (StatusCode::NOT_FOUND, "Not Found: Session not found").into_response();
     }

@@ -57,6 +57,7 @@ pub use description::{PackageRules, SandboxDescription, SandboxKind};
 pub use guard::{AccessPolicy, Tokens};
 pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};
+pub use metrics::Refusals;
 pub use oauth::{OAuth, OAuthError};
 pub use runner::Runner;
 pub use service::McpService;

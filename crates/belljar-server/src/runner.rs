@@ -12,7 +12,7 @@ use rmcp::model::LoggingLevel;
 use tokio::sync::oneshot;
 
 use crate::answer::RunAnswer;
-use crate::metrics::Metrics;
+use crate::metrics::{CallStatus, Metrics, Refusal};
 use crate::notifier::{ClientNotifier, Output};
 
 /// The reason why code was not run.
@@ -27,6 +27,17 @@ pub(crate) enum RunError {
     /// A panic ended the call.
     #[error("internal error: the call ended without an answer")]
     Panicked,
+}
+
+impl From<&RunError> for CallStatus {
+    fn from(error: &RunError) -> Self {
+        match error {
+            RunError::Busy(_) => Self::Refused(Refusal::QueueFull),
+            RunError::Backend(KernelError::InvalidDependency(_)) => Self::Invalid,
+            RunError::Backend(KernelError::Cancelled) => Self::Cancelled,
+            RunError::Backend(_) | RunError::Panicked => Self::Failed,
+        }
+    }
 }
 
 /// Runs code, each piece in its own interpreter. Cheap to clone.
@@ -44,7 +55,8 @@ struct Shared {
 impl Runner {
     /// Creates a runner of code on `backend`, whose threads `pool` provides.
     pub fn new(backend: Arc<dyn Backend>, pool: Arc<GuestThreadPool>) -> Self {
-        Self { shared: Arc::new(Shared { backend, pool, metrics: Metrics::default() }) }
+        let metrics = Metrics::new(backend.clone(), pool.clone());
+        Self { shared: Arc::new(Shared { backend, pool, metrics }) }
     }
 
     /// Returns the server's metrics.
@@ -54,23 +66,19 @@ impl Runner {
 
     /// Runs a piece of code. When the future is dropped, the code's interpreter is killed.
     pub(crate) async fn run(&self, request: OneShotRequest, notifier: ClientNotifier) -> Result<RunAnswer, RunError> {
-        let begin = Instant::now();
         let cancellation = CallCancellation::default();
         let (sender, receiver) = oneshot::channel();
         let job = RunJob { shared: self.shared.clone(), request, notifier, cancellation: cancellation.clone() };
-        let submitted = self.shared.pool.submit(move |permit| job.run(sender, permit));
+        let arrival = Instant::now();
+        let submitted = self.shared.pool.submit(move |permit| {
+            job.shared.pool.record_wait(arrival.elapsed());
+            job.run(sender, permit);
+        });
         let _guard = cancellation.kill_on_drop();
-        let result = match submitted {
+        match submitted {
             Ok(()) => receiver.await.unwrap_or(Err(RunError::Panicked)),
             Err(full) => Err(full.into()),
-        };
-        let status = match &result {
-            Ok(answer) => answer.status(),
-            Err(RunError::Busy(_)) => "busy",
-            Err(RunError::Backend(_) | RunError::Panicked) => "failed",
-        };
-        self.shared.metrics.answered(status, begin.elapsed());
-        result
+        }
     }
 }
 

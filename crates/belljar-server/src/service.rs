@@ -4,6 +4,7 @@ use belljar_sessions::Owner;
 use rmcp::ServerHandler;
 
 use crate::handler::Server;
+use crate::metrics::Refusals;
 
 /// A server that the HTTP transports can serve. The transports depend on nothing else of it.
 pub trait McpService: ServerHandler + Clone {
@@ -15,8 +16,13 @@ pub trait McpService: ServerHandler + Clone {
     /// Returns the number of calls in flight, of all clients. A shutdown waits for them.
     fn calls_in_flight(&self) -> usize;
 
-    /// Returns the server's metrics in Prometheus's format.
+    /// Returns the server's metrics in Prometheus's format. May block for milliseconds.
     fn metrics(&self) -> String;
+
+    /// Returns the numbers of refused requests, which the transport adds to.
+    fn refusals(&self) -> Refusals {
+        Refusals::default()
+    }
 
     /// Starts background work. The transport calls this once before it serves, on its own runtime.
     fn start(&self) {}
@@ -38,6 +44,10 @@ impl McpService for Server {
 
     fn metrics(&self) -> String {
         Self::metrics(self)
+    }
+
+    fn refusals(&self) -> Refusals {
+        Self::refusals(self)
     }
 
     fn start(&self) {

@@ -27,6 +27,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::arrival::SessionTurn;
 use crate::guard::Principal;
+use crate::metrics::Refusal;
 use crate::service::McpService;
 use crate::sse_transport::{SseTransport, UnreadMemory, UnreadMessage};
 use crate::stdio::describe_start_error;
@@ -94,6 +95,7 @@ async fn stream<S: McpService>(
     {
         let mut open = sessions.open();
         if open.len() >= sessions.max_sessions {
+            sessions.server.refusals().count(Refusal::HttpSessionsFull);
             return (StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open; try again later").into_response();
         }
         open.insert(id.clone(), OpenSession { queue: to_server, owner: owner.clone() });

@@ -39,7 +39,7 @@ pub use error::SessionError;
 pub use files::{FileAddress, is_text, mime_of};
 pub use id::SessionId;
 pub use notebook::NotebookError;
-pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits};
+pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};
 pub use report::{AnswerOptions, CellReport, FileChange};
 pub use sessions::{Owner, SessionOptions, Sessions};
 pub use store::{SnapshotHeader, Store, StoreError, StoredSession};

@@ -3,8 +3,13 @@
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use prometheus_client::metrics::histogram::Histogram;
+
+/// The upper bounds of the times for which calls wait, in seconds.
+const WAIT_BUCKETS: [f64; 10] = [0.0005, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0];
 
 /// The bounds of a [`GuestThreadPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +56,16 @@ impl Drop for Permit {
 pub struct GuestThreadPool {
     limits: PoolLimits,
     shared: Arc<Shared>,
+    waits: Histogram,
+}
+
+/// The number of a pool's jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolLoad {
+    /// The number of jobs that run.
+    pub running: usize,
+    /// The number of jobs that wait for a thread.
+    pub queued: usize,
 }
 
 struct Shared {
@@ -76,7 +91,25 @@ impl GuestThreadPool {
         run_on_thread: impl Fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let shared = Shared { state: Mutex::default(), work: Condvar::new(), run_on_thread: Box::new(run_on_thread) };
-        Self { limits, shared: Arc::new(shared) }
+        Self { limits, shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS) }
+    }
+
+    /// Returns the number of jobs that run and wait now.
+    pub fn load(&self) -> PoolLoad {
+        let state = self.shared.state.lock();
+        let queued = state.queue.len();
+        PoolLoad { running: state.permits.saturating_sub(queued), queued }
+    }
+
+    /// Returns the times for which calls waited, in seconds.
+    pub fn waits(&self) -> &Histogram {
+        &self.waits
+    }
+
+    /// Records that a call waited for this time until its work began: for a thread, and in a session for the calls
+    /// before it.
+    pub fn record_wait(&self, time: Duration) {
+        self.waits.observe(time.as_secs_f64());
     }
 
     /// Queues `job` for the next free thread.
@@ -187,6 +220,7 @@ mod tests {
             running.recv_timeout(Duration::from_secs(10)).unwrap();
         }
         submit().unwrap();
+        assert_eq!(pool.load(), PoolLoad { running: 2, queued: 1 });
         assert!(submit().unwrap_err().to_string().contains("busy"));
         for _ in 0..3 {
             release.send(()).unwrap();

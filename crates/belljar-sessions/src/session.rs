@@ -152,6 +152,11 @@ impl Session {
         !queue.busy && queue.jobs.is_empty()
     }
 
+    /// Returns the number of calls that wait: for the calls before them, or for a thread.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.lock().jobs.len()
+    }
+
     /// Queues a job, unless the queue is full.
     pub(crate) fn submit(&self, kind: JobKind, job: Job, limits: QueueLimits) -> SubmitResult {
         let mut queue = self.queue.lock();

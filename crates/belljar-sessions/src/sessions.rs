@@ -133,6 +133,19 @@ impl Sessions {
         (table.values().filter(|entry| matches!(entry, SessionEntry::Active(_))).count(), table.len())
     }
 
+    /// Returns the number of calls that wait in the queues of their sessions.
+    pub fn waiting(&self) -> usize {
+        let active: Vec<Arc<Session>> = {
+            let table = self.shared.table.lock();
+            let sessions = table.values().filter_map(|entry| match entry {
+                SessionEntry::Active(session) => Some(session.clone()),
+                SessionEntry::Hibernated(_) | SessionEntry::Ending => None,
+            });
+            sessions.collect()
+        };
+        active.iter().map(|session| session.waiting()).sum()
+    }
+
     /// Creates a session. Its first call starts the interpreter.
     ///
     /// # Errors
@@ -187,7 +200,7 @@ impl Sessions {
             session.touch(shared.clock.now());
             report
         };
-        let queued = self.open(id).and_then(|session| self.queue(session, kind, work));
+        let queued = self.open(id).and_then(|session| self.queue_call(session, kind, work));
         async move {
             let report = result(queued).await;
             drop(guard);

@@ -10,6 +10,8 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::ToolAnswer;
+
 /// The maximum number of bytes of HTML in one result.
 const MAX_HTML_BYTES: usize = 200_000;
 
@@ -238,9 +240,9 @@ pub(super) fn forked(id: &SessionId, forked: &SessionId) -> CallToolResult {
 }
 
 /// Returns a result with the fields `success` and `message`, or that of a failed call.
-pub(super) fn done<T>(result: Result<T, SessionError>, message: impl FnOnce(&T) -> String) -> CallToolResult {
+pub(super) fn done<T>(result: Result<T, SessionError>, message: impl FnOnce(&T) -> String) -> ToolAnswer {
     match result {
-        Ok(value) => object(json!({ "success": true, "message": message(&value) }), Vec::new()),
+        Ok(value) => ToolAnswer::success(object(json!({ "success": true, "message": message(&value) }), Vec::new())),
         Err(error) => failed(&error),
     }
 }
@@ -255,9 +257,9 @@ pub(super) fn session_error(error: &SessionError) -> String {
 }
 
 /// Returns the result of a failed call.
-pub(super) fn failed(error: &SessionError) -> CallToolResult {
+pub(super) fn failed(error: &SessionError) -> ToolAnswer {
     let text = session_error(error);
     let mut result = object(json!({ "success": false, "error": text, "message": text }), Vec::new());
     result.is_error = Some(true);
-    result
+    ToolAnswer { response: result.into(), status: error.into() }
 }

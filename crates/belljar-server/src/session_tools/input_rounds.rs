@@ -15,14 +15,16 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use belljar_core::kernel::{InputError, InputReply};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{
-    CallToolResponse, CallToolResult, ContentBlock, ElicitRequest, ElicitResult, InputRequest, InputRequests,
-    InputRequiredResult, InputResponses, JsonObject,
+    ElicitRequest, ElicitResult, InputRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::ToolAnswer;
 use super::client_io::{self, CellClient};
+use crate::handler::tool_error;
+use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 
 /// The time for which a cell waits for its client to repeat the call.
@@ -44,7 +46,7 @@ pub(super) struct RunningCell {
     pub(super) arguments: Option<JsonObject>,
     pub(super) client: CellClient,
     pub(super) prompts: UnboundedReceiver<InputPrompt>,
-    pub(super) task: AbortOnDropHandle<CallToolResult>,
+    pub(super) task: AbortOnDropHandle<ToolAnswer>,
 }
 
 /// A cell that waits for its client to repeat the call.
@@ -59,15 +61,15 @@ pub(super) struct PendingInputs(Arc<Mutex<HashMap<String, SuspendedCell>>>);
 
 impl PendingInputs {
     /// Returns the result of a call: that of the cell, or its next prompt.
-    pub(super) async fn answer(&self, mut running: RunningCell) -> CallToolResponse {
+    pub(super) async fn answer(&self, mut running: RunningCell) -> ToolAnswer {
         loop {
             let prompt = tokio::select! {
                 biased;
-                result = &mut running.task => return result.unwrap_or_else(no_result).into(),
+                result = &mut running.task => return result.unwrap_or_else(no_result),
                 Some(prompt) = running.prompts.recv() => prompt,
             };
             match self.suspend(running, prompt) {
-                Ok(prompted) => return prompted.into(),
+                Ok(prompted) => return input_required(prompted),
                 Err(same) => running = *same,
             }
         }
@@ -81,7 +83,7 @@ impl PendingInputs {
         arguments: Option<&JsonObject>,
         responses: Option<&InputResponses>,
         notifier: ClientNotifier,
-    ) -> Result<CallToolResponse, String> {
+    ) -> Result<ToolAnswer, String> {
         let suspended = {
             let mut suspended = self.lock();
             let there = suspended.get(state).ok_or(
@@ -97,7 +99,7 @@ impl PendingInputs {
         let Some(response) = responses.and_then(|responses| responses.get(INPUT_KEY)) else {
             // The client may have restarted in between and lost the prompt.
             return match self.suspend(running, prompt) {
-                Ok(prompted) => Ok(prompted.into()),
+                Ok(prompted) => Ok(input_required(prompted)),
                 Err(running) => Ok(self.answer(*running).await),
             };
         };
@@ -140,6 +142,11 @@ impl PendingInputs {
 }
 
 /// Returns the result of a cell whose task panicked.
-fn no_result(_: JoinError) -> CallToolResult {
-    CallToolResult::error(vec![ContentBlock::text("internal error: the cell ended without a result")])
+fn no_result(_: JoinError) -> ToolAnswer {
+    let response = tool_error("internal error: the cell ended without a result").into();
+    ToolAnswer { response, status: CallStatus::Failed }
+}
+
+fn input_required(prompted: InputRequiredResult) -> ToolAnswer {
+    ToolAnswer { response: prompted.into(), status: CallStatus::InputRequired }
 }

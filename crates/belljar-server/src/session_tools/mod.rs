@@ -31,6 +31,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::arguments::{self, ExecuteCode, SessionOnly, UploadFile};
 use crate::arrival::{SessionTurn, in_turn, turn_of, wait_briefly};
 use crate::description::SandboxDescription;
+use crate::handler::tool_error;
+use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
@@ -58,6 +60,23 @@ pub(crate) struct SessionTools {
     subscribed: Arc<Mutex<BTreeSet<String>>>,
     /// Cells that wait for input, of all clients.
     pending_inputs: PendingInputs,
+}
+
+/// The answer to a call, and its status for the metrics.
+pub(crate) struct ToolAnswer {
+    pub(crate) response: CallToolResponse,
+    pub(crate) status: CallStatus,
+}
+
+impl ToolAnswer {
+    fn success(result: CallToolResult) -> Self {
+        Self { response: result.into(), status: CallStatus::Success }
+    }
+
+    /// Creates the answer to a call with an invalid argument, which `reason` names.
+    pub(crate) fn invalid(reason: String) -> Self {
+        Self { response: tool_error(reason).into(), status: CallStatus::Invalid }
+    }
 }
 
 /// The client of a call, for notifications of changes, and the call's turn.
@@ -121,7 +140,7 @@ impl SessionTools {
         request: CallToolRequestParams,
         notifier: ClientNotifier,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, String> {
+    ) -> Result<ToolAnswer, String> {
         let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
         if name == tools::EXECUTE
             && let Some(state) = request_state
@@ -129,7 +148,7 @@ impl SessionTools {
             return self.pending_inputs.resume(&state, given.as_ref(), input_responses.as_ref(), notifier).await;
         }
         let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context), turn: turn_of(context) };
-        let result = match &*name {
+        let answer = match &*name {
             tools::EXECUTE => {
                 let (cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
                 let (client, prompts) = CellClient::new(notifier, context);
@@ -148,7 +167,7 @@ impl SessionTools {
             tools::LIST => {
                 let SessionOnly { session_id } = arguments::parse(given)?;
                 match self.on_session(&session_id, caller, |id| self.sessions.list(id)).await {
-                    Ok((id, files)) => answer::files(&id, &files),
+                    Ok((id, files)) => ToolAnswer::success(answer::files(&id, &files)),
                     Err(error) => failed(&error),
                 }
             }
@@ -168,7 +187,7 @@ impl SessionTools {
                 match self.on_session(&session_id, caller, |id| self.sessions.upload(id, name, bytes)).await {
                     Ok((id, file)) => {
                         self.notify(&id, true, &[file.path.as_str()], caller).await;
-                        answer::uploaded(&id, &file)
+                        ToolAnswer::success(answer::uploaded(&id, &file))
                     }
                     Err(error) => failed(&error),
                 }
@@ -191,14 +210,14 @@ impl SessionTools {
                 match self.on_session(&session_id, caller, |id| self.sessions.fork(id)).await {
                     Ok((id, forked)) => {
                         self.visible_sessions.lock().insert(forked.clone());
-                        answer::forked(&id, &forked)
+                        ToolAnswer::success(answer::forked(&id, &forked))
                     }
                     Err(error) => failed(&error),
                 }
             }
             _ => return Err(format!("unknown tool `{name}`")),
         };
-        Ok(result.into())
+        Ok(answer)
     }
 
     /// Finds a session and, when it is the call's turn, queues an operation on it with `queue`. Waits for the result.
@@ -223,7 +242,7 @@ impl SessionTools {
         session: Option<String>,
         client: CellClient,
         caller: Caller,
-    ) -> CallToolResult {
+    ) -> ToolAnswer {
         let is_new = session.is_none();
         let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
             let id = match session {
@@ -237,7 +256,7 @@ impl SessionTools {
             Ok(queued) => queued,
             Err(error) => {
                 client.detach();
-                return ExecuteCodeResult::from_error(&error).result();
+                return not_run(&error);
             }
         };
         self.visible_sessions.lock().insert(id.clone());
@@ -247,14 +266,15 @@ impl SessionTools {
             Ok(report) => {
                 let changed: Vec<&str> = report.files.iter().map(|change| change.file.path.as_str()).collect();
                 self.notify(&id, report.list_changed, &changed, &caller).await;
-                self.answer(&id, is_new, report)
+                let status = CallStatus::from(&report.status);
+                ToolAnswer { response: self.answer(&id, is_new, report).into(), status }
             }
             Err(error) => {
                 // Remove a new session that failed to start.
                 if is_new && self.sessions.clear(&id).await.is_ok() {
                     self.visible_sessions.lock().remove(&id);
                 }
-                ExecuteCodeResult::from_error(&error).result()
+                not_run(&error)
             }
         }
     }
@@ -269,4 +289,9 @@ impl SessionTools {
         self.visible_sessions.lock().insert(id.clone());
         Ok(id)
     }
+}
+
+/// Returns the answer to a call whose cell was not run.
+fn not_run(error: &SessionError) -> ToolAnswer {
+    ToolAnswer { response: ExecuteCodeResult::from_error(error).result().into(), status: error.into() }
 }

@@ -1,7 +1,7 @@
 //! Queues the work of calls on their sessions. A guest thread runs it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -30,7 +30,22 @@ impl Sessions {
     ) -> QueuedResult<T> {
         let (shared, session) = (self.shared.clone(), self.open(id)?);
         let work = move |state: &mut SessionState, _: &Session| work(state, &shared.services, shared.clock.now());
-        self.queue(session, JobKind::Other(bytes), work)
+        self.queue_call(session, JobKind::Other(bytes), work)
+    }
+
+    /// Queues the work of a call, and records how long it waits.
+    pub(super) fn queue_call<T: Send + 'static>(
+        &self,
+        session: Arc<Session>,
+        kind: JobKind,
+        work: impl FnOnce(&mut SessionState, &Session) -> Result<T, SessionError> + Send + 'static,
+    ) -> QueuedResult<T> {
+        let (pool, arrival) = (self.shared.pool.clone(), Instant::now());
+        self.queue(session, kind, move |state, session| {
+            pool.record_wait(arrival.elapsed());
+            drop(pool);
+            work(state, session)
+        })
     }
 
     /// Queues `work`, which a guest thread will run.

@@ -19,7 +19,12 @@ pub(crate) struct Listening {
 
 impl Listening {
     pub(crate) fn start<'a>(command: &str, arguments: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut command = Belljar::new().args([command, "--port", "0"]).args(arguments).into_command();
+        Self::spawn(Belljar::new().args([command, "--port", "0"]).args(arguments))
+    }
+
+    /// Starts a server by this command line.
+    pub(super) fn spawn(belljar: Belljar) -> Self {
+        let mut command = belljar.into_command();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.next().unwrap().unwrap();
@@ -180,19 +185,6 @@ fn more_sessions_than_allowed_are_refused() {
         std::thread::sleep(Duration::from_millis(200));
     }
     panic!("the session of a client that is gone stays open");
-}
-
-#[test]
-fn calls_are_counted() {
-    let server = Listening::start("streamable-http-stateless", ["--no-install"]);
-    for code in ["1", "1 / 0"] {
-        let (status, text) = server.post(&[], &call(code));
-        assert_eq!(status, 200, "{text}");
-    }
-    let (_, text) = server.send("GET", "/metrics", &[], "");
-    assert!(text.contains("belljar_calls_total{status=\"success\"} 1"), "{text}");
-    assert!(text.contains("belljar_calls_total{status=\"run-error\"} 1"), "{text}");
-    assert!(text.contains("belljar_live_interpreters"), "{text}");
 }
 
 #[test]
