@@ -37,6 +37,12 @@ pub enum Capability {
     Browser,
     /// Pyodide's CDN answers.
     PyodideCdn,
+    /// `systemd-analyze`, which checks units.
+    SystemdAnalyze,
+    /// Docker or Podman, which can fetch images and run containers.
+    ContainerBuilder,
+    /// The variable `BELLJAR_LARGE_DOWNLOADS` is set: hundreds of megabytes may be downloaded.
+    LargeDownloads,
 }
 
 /// Programs that kaleido finds, in `/usr/bin`.
@@ -45,9 +51,12 @@ const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "g
 /// A small file that stays on Pyodide's CDN.
 const CDN_FILE: &str = "https://cdn.jsdelivr.net/pyodide/v0.28.0/full/package.json";
 
+/// The variable that permits tests to download hundreds of megabytes.
+const LARGE_DOWNLOADS: &str = "BELLJAR_LARGE_DOWNLOADS";
+
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::NativeSandbox,
         Self::WeakSandbox,
         Self::ControlGroups,
@@ -61,6 +70,9 @@ impl Capability {
         Self::Npm,
         Self::Browser,
         Self::PyodideCdn,
+        Self::SystemdAnalyze,
+        Self::ContainerBuilder,
+        Self::LargeDownloads,
     ];
 
     /// Returns the name that `BELLJAR_REQUIRE` uses.
@@ -80,6 +92,9 @@ impl Capability {
             Self::Npm => "npm",
             Self::Browser => "browser",
             Self::PyodideCdn => "pyodide-cdn",
+            Self::SystemdAnalyze => "systemd-analyze",
+            Self::ContainerBuilder => "container-builder",
+            Self::LargeDownloads => "large-downloads",
         }
     }
 
@@ -124,6 +139,12 @@ impl Capability {
                 let options = ["--silent", "--show-error", "--fail", "--head", "--max-time", "20"];
                 succeeds(Command::new("curl").args(options).arg(CDN_FILE)).map(drop)
             }
+            Self::SystemdAnalyze => succeeds(Command::new("systemd-analyze").arg("--version")).map(drop),
+            Self::ContainerBuilder => container_program().map(drop),
+            Self::LargeDownloads => {
+                let is_set = std::env::var_os(LARGE_DOWNLOADS).is_some_and(|value| !value.is_empty());
+                condition(is_set, &format!("{LARGE_DOWNLOADS} is not set"))
+            }
         }
     }
 }
@@ -151,6 +172,21 @@ pub fn require(capability: Capability) {
 #[must_use]
 pub fn node() -> String {
     std::env::var("BELLJAR_NODE").unwrap_or_else(|_| "node".to_owned())
+}
+
+/// Returns the program that [`Capability::ContainerBuilder`] tries: `docker` or `podman`, whichever can run a container.
+///
+/// # Errors
+/// Returns the reasons why neither can.
+pub fn container_program() -> Result<&'static str, String> {
+    let mut reasons = Vec::new();
+    for program in ["docker", "podman"] {
+        match succeeds(Command::new(program).args(["run", "--rm", "docker.io/library/debian:bookworm-slim", "true"])) {
+            Ok(_) => return Ok(program),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    Err(reasons.join("; "))
 }
 
 fn condition(holds: bool, otherwise: &str) -> Result<(), String> {
@@ -236,7 +272,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Capability::ALL.len());
         // The last variant: `ALL` has as many elements as there are variants.
-        assert_eq!(Capability::PyodideCdn as usize + 1, Capability::ALL.len());
+        assert_eq!(Capability::LargeDownloads as usize + 1, Capability::ALL.len());
     }
 
     #[test]

@@ -18,6 +18,6 @@ mod required;
 pub mod shared_folder;
 mod trial;
 
-pub use capability::{Capability, node, require};
+pub use capability::{Capability, container_program, node, require};
 pub use libtest_mimic::{Failed, Trial};
 pub use trial::{main, run, test_name, trial, trial_result};

@@ -7,6 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::call::CallArguments;
 use crate::config::ConfigArguments;
+use crate::health_check::HealthCheckArguments;
 use crate::kernel::KernelCommand;
 use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
@@ -117,6 +118,9 @@ pub(crate) enum Command {
     Native(NativeCommand),
     /// List the tools of any MCP server, or call one.
     Call(CallArguments),
+    /// Check that a server over HTTP on this machine answers, for containers and service managers.
+    #[command(hide = true)]
+    Healthcheck(HealthCheckArguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: belljar completions bash > ~/.local/share/bash-completion/completions/belljar")]
     Completions {

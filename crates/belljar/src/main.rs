@@ -8,6 +8,7 @@ mod config;
 mod console;
 mod exit_code;
 mod global_options;
+mod health_check;
 mod hint;
 mod interrupt;
 mod kernel;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
         Command::Native(ref command) => native::native(&cli.global, command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
+        Command::Healthcheck(ref arguments) => health_check::health_check(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut script);

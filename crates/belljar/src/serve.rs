@@ -269,13 +269,43 @@ pub(crate) fn http(global: &GlobalOptions, arguments: &HttpArguments, transport:
         if !in_terminal {
             tokio::spawn(reload_on_hangup(arguments.access.clone(), options.clone()));
         }
-        let served = belljar_server::serve_http(server, listener, options, shutdown_signal(in_terminal)).await;
+        notify_service_manager(ServiceState::Ready);
+        let shutdown = async move {
+            shutdown_signal(in_terminal).await;
+            notify_service_manager(ServiceState::Stopping);
+        };
+        let served = belljar_server::serve_http(server, listener, options, shutdown).await;
         served.map_err(|error| CommandError::from_error(&error))
     })
 }
 
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
+}
+
+/// A state of the server that a service manager waits for.
+#[derive(Debug, Clone, Copy)]
+enum ServiceState {
+    /// Requests are accepted.
+    Ready,
+    /// Calls in flight have a few seconds to end.
+    Stopping,
+}
+
+/// Reports a state to systemd, if it started this process with `Type=notify`: see sd_notify(3).
+fn notify_service_manager(state: ServiceState) {
+    #[cfg(target_os = "linux")]
+    {
+        let state = match state {
+            ServiceState::Ready => sd_notify::NotifyState::Ready,
+            ServiceState::Stopping => sd_notify::NotifyState::Stopping,
+        };
+        if let Err(error) = sd_notify::notify(&[state]) {
+            tracing::warn!(%error, "failed to notify the service manager");
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = state;
 }
 
 /// Reads tokens and certificates again whenever the process receives SIGHUP.

@@ -9,6 +9,8 @@ mod matplotlib;
 mod native_calls;
 mod native_jupyter;
 mod offline_packages;
+mod service;
+mod snippets;
 
 #[path = "../support/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
@@ -26,14 +28,18 @@ mod wire;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    belljar_testing::main(|| {
+    let status = belljar_testing::main(|| {
         let modules = [
             full_disk::trials(),
             matplotlib::trials(),
             native_calls::trials(),
             native_jupyter::trials(),
             offline_packages::trials(),
+            service::trials(),
+            snippets::trials(),
         ];
         modules.into_iter().flatten().collect()
-    })
+    });
+    snippets::print_counts();
+    status
 }

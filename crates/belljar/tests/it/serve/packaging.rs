@@ -1,11 +1,11 @@
 //! Packaging metadata, checked by the tools that read it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use super::fetched::{mcpb, registry_checker};
+use super::fetched::{hadolint, mcpb, registry_checker, schema_checker};
 use super::http::{Listening, hello};
 use crate::harness::Belljar;
 
@@ -69,20 +69,91 @@ fn packaging_files_agree_on_version_and_name() {
     assert!(project.contains(&format!("name = {}", entry["packages"][0]["identifier"])), "{project}");
 }
 
-#[test]
-fn container_command_serves_clients_with_a_token() {
+/// Returns the words of an instruction of the Dockerfile.
+fn words_of(instruction: &str) -> Vec<String> {
     let dockerfile = std::fs::read_to_string(packaging("../Dockerfile")).unwrap();
-    let line = dockerfile.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
-    let words: Vec<String> = serde_json::from_str(line).unwrap();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    assert_eq!(words[0], "belljar");
-    let run = Belljar::new().args(&words[1..]).run();
+    let line = dockerfile.lines().find_map(|line| line.strip_prefix(instruction)).unwrap();
+    serde_json::from_str(line.trim()).unwrap()
+}
+
+#[test]
+fn containers_command_serves_clients_with_a_token() {
+    assert_eq!(words_of("ENTRYPOINT"), ["belljar"]);
+    let words = words_of("CMD");
+    let run = Belljar::new().args(&words).run();
     assert!(run.status == Some(2) && run.stderr.contains("--auth-token-file"), "{run:?}");
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     std::fs::write(&tokens, "secret\n").unwrap();
     let more = ["--auth-token-file", tokens.to_str().unwrap(), "--no-install"];
-    let server = Listening::start(words[1], words[2..].iter().copied().chain(more));
+    let server = Listening::start(&words[0], words[1..].iter().map(String::as_str).chain(more));
     assert_eq!(server.post(&[("Authorization", "Bearer secret")], &hello()).0, 200);
     assert_eq!(server.post(&[], &hello()).0, 401);
+}
+
+#[test]
+fn dockerfile_passes_the_linter() {
+    let lint = |text: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("Dockerfile");
+        std::fs::write(&path, text).unwrap();
+        let output = Command::new(hadolint()).arg(&path).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let dockerfile = std::fs::read_to_string(packaging("../Dockerfile")).unwrap();
+    let (good, text) = lint(&dockerfile);
+    assert!(good, "{text}");
+    for (right, wrong) in [
+        ("FROM debian:bookworm-slim", "FROM debian"),
+        ("ENTRYPOINT [\"belljar\"]", "ENTRYPOINT belljar"),
+        ("COPY --from=build", "COPY --from=built"),
+        ("WORKDIR /source", "WORKDIR"),
+    ] {
+        assert!(dockerfile.contains(right), "{right}");
+        assert!(!lint(&dockerfile.replace(right, wrong)).0, "the linter takes {wrong}");
+    }
+}
+
+#[test]
+fn containers_context_has_what_the_build_reads() {
+    let ignored = std::fs::read_to_string(packaging("../.dockerignore")).unwrap();
+    let context = tempfile::tempdir().unwrap();
+    for name in ignored.lines().filter_map(|line| line.strip_prefix('!')) {
+        let copy = Command::new("cp").arg("-r").arg(packaging("..").join(name)).arg(context.path()).status().unwrap();
+        assert!(copy.success(), "{name}");
+    }
+    // Fails if a manifest, or a file that one names, is missing.
+    let metadata = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--locked", "--no-deps", "--format-version", "1"])
+        .current_dir(&context)
+        .output()
+        .unwrap();
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
+}
+
+#[test]
+fn compose_file_is_valid_and_starts_the_server() {
+    let validate = |path: &Path| {
+        let output =
+            Command::new(schema_checker()).args(["--builtin-schema", "vendor.compose-spec"]).arg(path).output();
+        let output = output.unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (good, text) = validate(&packaging("compose.yaml"));
+    assert!(good, "{text}");
+    let compose = std::fs::read_to_string(packaging("compose.yaml")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let broken = directory.path().join("compose.yaml");
+    std::fs::write(&broken, compose.replace("cap_drop", "cap_dorp")).unwrap();
+    assert!(!validate(&broken).0, "the checker takes anything");
+
+    let command = compose.lines().find_map(|line| line.trim().strip_prefix("command: [")).unwrap();
+    let words: Vec<&str> = command.trim_end_matches(']').split(", ").collect();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "secret\n").unwrap();
+    let tokens = tokens.to_str().unwrap();
+    let words: Vec<&str> =
+        words.into_iter().map(|word| if word == "/run/secrets/tokens" { tokens } else { word }).collect();
+    let server = Listening::start(words[0], words[1..].iter().copied().chain(["--no-install"]));
+    assert_eq!(server.post(&[("Authorization", "Bearer secret")], &hello()).0, 200);
 }

@@ -1,0 +1,38 @@
+//! `belljar healthcheck`: whether a server on this machine answers, for containers and service managers, whose images
+//! need no other HTTP client for that.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use ureq::tls::TlsConfig;
+
+/// The time within which the server must answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The options of `belljar healthcheck`.
+#[derive(Debug, Args)]
+pub(crate) struct HealthCheckArguments {
+    /// Address of the server. Its certificate is not verified.
+    #[arg(default_value = "http://127.0.0.1:3001")]
+    url: String,
+}
+
+/// Requests `/healthz` of a server. The status is 0 if the server is healthy, and 1 otherwise, as Docker requires.
+pub(crate) fn health_check(arguments: &HealthCheckArguments) -> ExitCode {
+    // The certificate names the address by which clients know the server, and not this machine. Proxies are for other
+    // machines.
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(TIMEOUT))
+        .proxy(None)
+        .tls_config(TlsConfig::builder().disable_verification(true).build())
+        .build();
+    let url = format!("{}/healthz", arguments.url.trim_end_matches('/'));
+    match ureq::Agent::from(config).get(&url).call() {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("belljar: {url}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
