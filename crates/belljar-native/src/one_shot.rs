@@ -70,7 +70,7 @@ pub(crate) fn run(
         }
     }
     let has_value = outputs.iter().any(|output| matches!(output, Output::ExecuteResult(_)));
-    report.outcome = match status {
+    report.outcome = match with_exit(status) {
         CellStatus::Ok if has_value => {
             Outcome::Success(render_value(kernel, execution_count, limits.value, &*observer))
         }
@@ -86,6 +86,25 @@ pub(crate) fn run(
     cancellation.finish();
     report.images = images.take();
     Ok(CompletedRun { report, interpreter: Box::new(()) })
+}
+
+/// Replaces the exception of `sys.exit` by the exit status, since a program that is run once ends with it. An exit with a
+/// text stays an exception.
+fn with_exit(status: CellStatus) -> CellStatus {
+    let code = match &status {
+        CellStatus::Error(error) if error.name == "SystemExit" => exit_status(&error.message),
+        _ => None,
+    };
+    code.map_or(status, |code| CellStatus::KernelDied(ExitReason::Exit(code)))
+}
+
+/// Returns the status of an exit whose exception has this text: 0 to 255.
+fn exit_status(message: &str) -> Option<i32> {
+    match message {
+        "" | "None" | "False" => Some(0),
+        "True" => Some(1),
+        number => number.parse::<i64>().ok().and_then(|number| i32::try_from(number & 0xff).ok()),
+    }
 }
 
 /// Returns the value of a cell as JSON of at most `max_bytes`.
@@ -105,4 +124,18 @@ fn render_value(
     let call = format!("render_value({execution_count}, {max_bytes})");
     let RenderedValue { value, text, strict } = eval_helper(kernel, &call, observer)?;
     Some(Value { json: value?, text: text?, strict_json: strict })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exits_have_a_status_unless_they_have_a_text() {
+        for (message, status) in
+            [("", Some(0)), ("None", Some(0)), ("0", Some(0)), ("3", Some(3)), ("-1", Some(255)), ("no config", None)]
+        {
+            assert_eq!(exit_status(message), status, "{message}");
+        }
+    }
 }

@@ -14,11 +14,18 @@ def install() -> None:
     """Registers the replacements."""
     import_patches.replace("urllib3.contrib.emscripten", _fill_urllib3)
     import_patches.replace("httpx2_jsfetch", _fill_httpx2)
+    import_patches.when_imported("webbrowser", _remove_browser)
 
 
 def _fill_urllib3(module: ModuleType) -> None:
     """Keeps urllib3's connections on sockets."""
     module.inject_into_urllib3 = lambda: None
+
+
+def _remove_browser(module: ModuleType) -> None:
+    """Makes ``webbrowser.open`` return False, as it does without any browser. Pyodide's module opens a window."""
+    for name in ("open", "open_new", "open_new_tab"):
+        setattr(module, name, lambda *args, **options: False)
 
 
 def _fill_httpx2(module: ModuleType) -> None:

@@ -10,6 +10,7 @@ from . import (
     display,
     event_loop,
     gc_freeze,
+    hashing,
     http_clients,
     immortals,
     import_patches,
@@ -85,6 +86,7 @@ def prepare() -> None:
     threads.install()
     pools.install()
     processes.install()
+    hashing.install()
     http_clients.install()
     time_zones.install()
     unsupported.install()

@@ -17,6 +17,7 @@ const MODULES: &[(&str, &str)] = &[
     ("event_loop.py", include_str!("../guest/event_loop.py")),
     ("gc_freeze.py", include_str!("../guest/gc_freeze.py")),
     ("host.py", include_str!("../guest/host.py")),
+    ("hashing.py", include_str!("../guest/hashing.py")),
     ("http_clients.py", include_str!("../guest/http_clients.py")),
     ("immortals.py", include_str!("../guest/immortals.py")),
     ("import_patches.py", include_str!("../guest/import_patches.py")),

@@ -25,6 +25,8 @@ print(threading.current_thread() is threading.main_thread(), threading.active_co
 #> None False
 #> [('worker', True, True, True, True)] False True
 #> True 1
+#native> None False
+#native> [('worker', True, True, True, True)] False True
 # %% A subclass overrides run
 import threading
 class Doubler(threading.Thread):
@@ -359,6 +361,9 @@ print("goes on")
 #! Exception in thread failing:
 #! raise ValueError("in the thread")
 #! ValueError: in the thread
+#native> Exception in thread failing:
+#native> ValueError: in the thread
+#native> goes on
 # %% An exception hook
 import threading
 def hook(args):

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import sys
+import warnings
 from typing import Any, NoReturn
 
 # Frontends' debuggers cannot reach the kernel, and importing debugpy takes half of a kernel's start.
@@ -107,6 +108,8 @@ def serve(launch: dict[str, Any]) -> NoReturn:
         application = IPKernelApp.instance(config=_config(launch), kernel_class=Kernel)
         application.initialize(["-f", _connection_file(launch)])
         _configure_shell(application.shell)
+        if not launch["color"]:
+            _turn_colors_off()
         application.start()
         status = 0
     finally:
@@ -190,8 +193,17 @@ def _configure_shell(shell: ZMQInteractiveShell) -> None:
         inline._enable_matplotlib_integration()
     plotly_display.install(shell)
     event_loops.install()
+    # IPython's advice to those who call sys.exit() at a prompt.
+    warnings.filterwarnings("ignore", "To exit: use")
     shell.events.register("pre_execute", event_loops.adopt_running_loop)
     shell.register_magic_function(_pip, "line", "pip")
+
+
+def _turn_colors_off() -> None:
+    """Unsets the variables by which ipykernel asks programs for colours, which mean nothing to models."""
+    for name in ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR"):
+        os.environ.pop(name, None)
+    os.environ.update(NO_COLOR="1", TERM="dumb")
 
 
 def _pip(line: str) -> None:
