@@ -28,6 +28,7 @@ use crate::limits::Limits;
 use crate::mime::DisplayEvent;
 use crate::output::Stream;
 use crate::progress::{NoProgress, Progress, ProgressStep, StepProgress};
+use crate::session_folder::SessionFolder;
 use crate::statistics::BackendStatistics;
 
 /// The cause of an error, as the crate that knows its type reports it.
@@ -57,17 +58,24 @@ pub trait Backend: Send + Sync {
         cancellation: &CallCancellation,
     ) -> Result<CompletedRun, KernelError>;
 
-    /// Starts a kernel. Must be called on a thread of [`Backend::thread_runner`].
+    /// Starts a kernel, whose files are in `folder` if one is given. Must be called on a thread of
+    /// [`Backend::thread_runner`].
     ///
     /// # Errors
     /// When Python cannot be made ready.
-    fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
+    fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
 
-    /// Starts a kernel that continues from a snapshot. Must be called on a thread of [`Backend::thread_runner`].
+    /// Starts a kernel that continues from a snapshot, and whose files are in `folder` if one is given. Must be called
+    /// on a thread of [`Backend::thread_runner`].
     ///
     /// # Errors
     /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
-    fn restore(&self, snapshot: &KernelSnapshot, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError>;
+    fn restore(
+        &self,
+        snapshot: &KernelSnapshot,
+        folder: Option<&SessionFolder>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn Kernel>, KernelError>;
 
     /// Returns whether [`Kernel::fork`] works. The tool for it is offered only then.
     fn supports_fork(&self) -> bool {
@@ -145,13 +153,14 @@ pub trait Kernel: Send {
     /// When a new interpreter cannot be started.
     fn restart(&mut self) -> Result<(), KernelError>;
 
-    /// Starts another kernel with the same variables and files.
+    /// Starts another kernel with the same variables and files. If this kernel has a folder, then `folder` is a copy of
+    /// it, in which the files of the other kernel are.
     ///
     /// # Errors
     /// When the backend does not support it, or the new kernel cannot be started.
-    fn fork(&mut self) -> Result<Box<dyn Kernel>, KernelError>;
+    fn fork(&mut self, folder: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError>;
 
-    /// Takes a snapshot of variables and files.
+    /// Takes a snapshot of variables and of the files that are not in a folder.
     ///
     /// # Errors
     /// When the backend does not support it, or the interpreter has ended.

@@ -11,7 +11,7 @@
 //! | `output_collector`, `image_collector` | output and images, collected within bounds |
 //! | [`truncation`] | text for models, cut to a length |
 //! | `cancellation` | calls whose caller has gone |
-//! | [`files`] | a session's files |
+//! | [`files`], `session_folder` | a session's files, and directories of the host for them |
 //! | [`progress`] | progress of long work |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`bounded_json`] | JSON from a guest |
@@ -29,6 +29,7 @@ mod output;
 mod output_collector;
 pub mod progress;
 mod run_request;
+mod session_folder;
 mod statistics;
 pub mod truncation;
 
@@ -41,4 +42,5 @@ pub use output::{Output, Stream};
 pub use output_collector::{OutputCollector, TooMuchOutput};
 pub use progress::{NoProgress, Progress};
 pub use run_request::{RunRequest, SourceMode};
+pub use session_folder::SessionFolder;
 pub use statistics::{BackendStatistics, CacheStatistics, CacheUses, InstallStatistics};

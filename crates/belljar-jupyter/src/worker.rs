@@ -48,7 +48,7 @@ impl KernelSlot<'_> {
     /// Returns the kernel. Starts it if the last start failed.
     fn kernel(&mut self) -> Result<&mut Box<dyn Kernel>, &KernelError> {
         if self.kernel.is_err() {
-            self.kernel = self.backend.start(self.progress);
+            self.kernel = self.backend.start(None, self.progress);
         }
         self.kernel.as_mut().map_err(|error| &*error)
     }
@@ -95,7 +95,7 @@ impl Worker {
     /// Answers requests until the kernel is shut down. If the backend fails to start a kernel, each cell tries again,
     /// and fails with the reason.
     pub fn run(mut self, backend: &dyn Backend, progress: &dyn Progress) {
-        let kernel = backend.start(progress);
+        let kernel = backend.start(None, progress);
         if let Err(error) = &kernel {
             tracing::error!(%error, "failed to start a kernel");
         }

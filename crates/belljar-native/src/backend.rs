@@ -11,11 +11,12 @@ use belljar_core::kernel::{
     Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
 use belljar_core::progress::ProgressStep;
-use belljar_core::{BackendStatistics, CallCancellation, InstallStatistics, Limits, Progress};
+use belljar_core::{BackendStatistics, CallCancellation, InstallStatistics, Limits, Progress, SessionFolder};
 use belljar_sandbox::{self as sandbox, Policy, ProbeResult};
 use parking_lot::Mutex;
 
 use crate::guest;
+use crate::host_folder::{NativeMount, check_mounts};
 use crate::install_broker::InstallHint;
 use crate::kernel::NativeKernel;
 use crate::kernel_connection::KernelConnection;
@@ -53,6 +54,8 @@ pub struct NativeOptions {
     /// The devices of the host that sessions may use, by their paths below `/dev`, such as a GPU's. The host's
     /// permissions apply; if this process is root, sessions run as other users, so a device must be open to all users.
     pub devices: Vec<PathBuf>,
+    /// The directories of the host that sessions can use.
+    pub mounts: Vec<NativeMount>,
     /// The limit of the size of all packages that a session installs, in bytes.
     pub package_bytes: u64,
     /// A directory for data that takes long to create and outlasts the backend; `None` for a temporary one.
@@ -105,6 +108,7 @@ impl NativeOptions {
             modules: modules.map(str::to_owned).into(),
             prestart: 1,
             devices: Vec::new(),
+            mounts: Vec::new(),
             package_bytes: DEFAULT_PACKAGE_BYTES,
             cache: None,
             packages: Some(NativePackages::default()),
@@ -153,7 +157,7 @@ impl NativeBackend {
     /// Returns an error if the Python does not exist, or the sandbox cannot be set up: see [`StartError`].
     pub fn new(options: NativeOptions) -> Result<Self, StartError> {
         let NativeOptions { python, python_version, limits, color, policy, modules, prestart, .. } = options;
-        let NativeOptions { devices, package_bytes, cache, packages, .. } = options;
+        let NativeOptions { devices, mounts, package_bytes, cache, packages, .. } = options;
         if !python.is_file() {
             return Err(StartError::MissingPython(python));
         }
@@ -168,6 +172,7 @@ impl NativeBackend {
         sandbox::check_devices(&devices)?;
         let root = tempfile::Builder::new().prefix("belljar-").tempdir()?;
         set_mode(root.path(), 0o711)?;
+        check_mounts(&mounts, policy, &python, root.path())?;
         let code = root.path().join("code");
         guest::write(&code)?;
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
@@ -192,6 +197,7 @@ impl NativeBackend {
             color,
             control_groups: sandbox::delegated_control_groups(),
             devices,
+            mounts,
             installer,
             install_hint,
         };
@@ -225,13 +231,19 @@ impl NativeBackend {
         Ok(())
     }
 
-    /// Takes a prestarted kernel, or starts one.
-    fn start_native(&self, progress: &dyn Progress) -> Result<NativeKernel, KernelError> {
-        let (connection, sandbox) = match self.state.take_prestarted() {
+    /// Takes a prestarted kernel, or starts one. A session with a folder gets a new kernel, because the sandbox of a
+    /// prestarted one does not show the folder.
+    fn start_native(
+        &self,
+        folder: Option<&SessionFolder>,
+        progress: &dyn Progress,
+    ) -> Result<NativeKernel, KernelError> {
+        let (connection, sandbox) = match if folder.is_none() { self.state.take_prestarted() } else { None } {
             Some(prestarted) => prestarted,
             None => {
                 let step = progress.start(ProgressStep::indeterminate("starting a kernel"));
-                let started = self.state.starter.start_session().map_err(|error| KernelError::Start(error.into()))?;
+                let started =
+                    self.state.starter.start_session(folder).map_err(|error| KernelError::Start(error.into()))?;
                 step.finish();
                 started
             }
@@ -261,7 +273,7 @@ impl BackendState {
         let prestart_lock = state.prestart_lock.clone();
         let Some(guard) = prestart_lock.try_lock() else { return };
         while !state.is_closing.load(Ordering::Relaxed) && state.prestarted.lock().len() < state.prestart {
-            let started = state.starter.start_session().and_then(|(mut connection, mut sandbox)| {
+            let started = state.starter.start_session(None).and_then(|(mut connection, mut sandbox)| {
                 connection.warm_up(&mut sandbox)?;
                 Ok((connection, sandbox))
             });
@@ -326,19 +338,24 @@ impl Backend for NativeBackend {
         let Some(version) = &self.state.starter.config().python_version else {
             return Err(KernelError::Unsupported("the version of the kernels' Python is not known"));
         };
-        let mut kernel = self.start_native(&*observer)?;
+        let mut kernel = self.start_native(None, &*observer)?;
         one_shot::run(&mut kernel, version, *self.limits(), request, observer, cancellation)
     }
 
-    fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
-        Ok(Box::new(self.start_native(progress)?))
+    fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+        Ok(Box::new(self.start_native(folder, progress)?))
     }
 
     fn supports_fork(&self) -> bool {
         false
     }
 
-    fn restore(&self, _: &KernelSnapshot, _: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+    fn restore(
+        &self,
+        _: &KernelSnapshot,
+        _: Option<&SessionFolder>,
+        _: &dyn Progress,
+    ) -> Result<Box<dyn Kernel>, KernelError> {
         let reason = "it was saved by the WebAssembly sandbox, and this server runs native kernels";
         Err(KernelError::IncompatibleSnapshot(reason.into()))
     }

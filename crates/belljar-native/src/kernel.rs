@@ -7,7 +7,7 @@ use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
     CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError, ShellRequest,
 };
-use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Progress};
+use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Progress, SessionFolder};
 use serde_json::{Value, json};
 
 use crate::cell::{self, CellLimits, KernelLost};
@@ -188,7 +188,7 @@ impl Kernel for NativeKernel {
         Ok(())
     }
 
-    fn fork(&mut self) -> Result<Box<dyn Kernel>, KernelError> {
+    fn fork(&mut self, _: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError> {
         Err(KernelError::Unsupported(
             "a native kernel cannot be copied: make a new session and run the cells again, or serve with the \
              WebAssembly sandbox",

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use belljar_core::SessionFolder;
 use belljar_sandbox::Policy;
 use parking_lot::Mutex;
 
@@ -129,13 +130,16 @@ impl KernelStarter {
         KernelConnection::start(&self.config, sandbox, self.zygote_or_cold()?)
     }
 
-    /// Creates the sandbox of a session and starts a kernel in it.
+    /// Creates the sandbox of a session, whose files are in `folder` if one is given, and starts a kernel in it.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub(crate) fn start_session(&self) -> Result<(KernelConnection, SessionSandbox), StartError> {
+    pub(crate) fn start_session(
+        &self,
+        folder: Option<&SessionFolder>,
+    ) -> Result<(KernelConnection, SessionSandbox), StartError> {
         let zygote = self.zygote_or_cold()?;
-        let mut sandbox = SessionSandbox::new(&self.config, zygote.as_deref())?;
+        let mut sandbox = SessionSandbox::new(&self.config, zygote.as_deref(), folder)?;
         let connection = KernelConnection::start(&self.config, &mut sandbox, zygote)?;
         Ok((connection, sandbox))
     }

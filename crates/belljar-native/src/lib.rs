@@ -11,6 +11,7 @@
 //! | `content`, `cell_output` | the contents of a kernel's messages; the output of a cell |
 //! | `session_sandbox` | a session's sandbox and directories |
 //! | `session_dir`, `effective_user` | access to a session's files from the host |
+//! | `host_folder` | directories of the host in sandboxes |
 //! | `zygote`, `zygote_command` | the process that kernels are forked from; kernels' processes |
 //! | `start_error` | the reasons why a kernel did not start |
 //! | `cell_packages` | the packages that code imports |
@@ -42,6 +43,8 @@ mod cpu_time;
 mod effective_user;
 #[cfg(target_os = "linux")]
 mod guest;
+#[cfg(target_os = "linux")]
+mod host_folder;
 #[cfg(target_os = "linux")]
 mod install_broker;
 #[cfg(target_os = "linux")]
@@ -81,6 +84,8 @@ mod zygote_command;
 pub use backend::{DEFAULT_PACKAGE_BYTES, NativeBackend, NativeOptions, NativePackages};
 #[cfg(target_os = "linux")]
 pub use guest::ENTRY_PYTHON;
+#[cfg(target_os = "linux")]
+pub use host_folder::NativeMount;
 #[cfg(target_os = "linux")]
 pub use install_broker::InstallHint;
 #[cfg(target_os = "linux")]

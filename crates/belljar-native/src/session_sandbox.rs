@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use belljar_core::Limits;
+use belljar_core::{Limits, SessionFolder};
 use belljar_sandbox::{self as sandbox, FolderSource, Policy, Sandbox, Spec};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::client::connection_info;
+use crate::host_folder::{LentFolder, NativeMount};
 use crate::install_broker::{InstallBroker, InstallHint};
 use crate::pip_installer::PipInstaller;
 use crate::session_dir::SessionDir;
@@ -28,9 +29,9 @@ use crate::zygote::{ExitSource, KernelLaunchConfig, KernelProcess, Zygote, Zygot
 pub(crate) const KERNEL_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The directory of a session's files inside its sandbox.
-const SESSION: &str = "/session";
+pub(crate) const SESSION: &str = "/session";
 /// The directory of the kernel's sockets inside its sandbox.
-const SOCKETS: &str = "/kernel";
+pub(crate) const SOCKETS: &str = "/kernel";
 /// The size of the directory of sockets at most, in bytes.
 const SOCKETS_BYTES: u64 = 1 << 20;
 /// The number of files in the directory of sockets at most.
@@ -57,6 +58,8 @@ pub(crate) struct NativeConfig {
     pub(crate) control_groups: Option<PathBuf>,
     /// The devices of the host that sessions may use.
     pub(crate) devices: Vec<PathBuf>,
+    /// The directories of the host that sessions can use.
+    pub(crate) mounts: Vec<NativeMount>,
     pub(crate) installer: Option<PipInstaller>,
     pub(crate) install_hint: Option<Arc<InstallHint>>,
 }
@@ -81,16 +84,23 @@ pub(crate) struct SessionSandbox {
     /// The configuration of the session's kernels, without the connection.
     launch_config: KernelLaunchConfig,
     broker: InstallBroker,
+    /// The session's folder on the host, if its files are not in `_host`. Given back after the processes are killed.
+    _folder: Option<LentFolder>,
     /// The session's directories on the host. The last field, so that they are deleted after all else is dropped.
     _host: TempDir,
 }
 
 impl SessionSandbox {
-    /// Creates the sandbox of a session whose kernels are forked from `zygote`, or are programs without one.
+    /// Creates the sandbox of a session whose kernels are forked from `zygote`, or are programs without one. The
+    /// session's files are in `folder`, if one is given.
     ///
     /// # Errors
     /// Returns an error if the directories cannot be created or the sandbox cannot be set up.
-    pub(crate) fn new(config: &NativeConfig, zygote: Option<&Zygote>) -> Result<Self, StartError> {
+    pub(crate) fn new(
+        config: &NativeConfig,
+        zygote: Option<&Zygote>,
+        folder: Option<&SessionFolder>,
+    ) -> Result<Self, StartError> {
         let host = tempfile::Builder::new().prefix("s").tempdir_in(config.root.path())?;
         // The session's user may pass through the directory, but may not list it.
         set_mode(host.path(), 0o711)?;
@@ -106,8 +116,9 @@ impl SessionSandbox {
         let (installer, hint) = (config.installer.clone(), config.install_hint.clone());
         let broker = InstallBroker::new(&broker_socket, packages, installer, hint)?;
         let user = (config.policy != Policy::Unsandboxed).then(allocate_uid).flatten();
+        let folder = folder.map(|folder| LentFolder::new(folder, user)).transpose()?;
         let in_memory = config.policy == Policy::Full && zygote.is_some();
-        let (session, sockets, temporary) = if in_memory {
+        let (mut session, sockets, temporary) = if in_memory {
             (SESSION.to_owned(), SOCKETS.to_owned(), "/tmp".to_owned())
         } else {
             let create_private = |name: &str| -> std::io::Result<String> {
@@ -120,10 +131,15 @@ impl SessionSandbox {
             };
             (create_private("session")?, create_private("k")?, create_private("tmp")?)
         };
+        let session_source = folder.as_ref().map(|folder| folder.path().to_owned());
+        if let Some(source) = &session_source {
+            // Only a sandbox with a root of its own can show the folder at another path.
+            session = if config.policy == Policy::Full { SESSION.to_owned() } else { source.display().to_string() };
+        }
         if sockets.len() > MAX_SOCKET_DIR_LEN {
             return Err(StartError::SocketPathTooLong(sockets));
         }
-        let paths = SandboxPaths { session, sockets, temporary, site, broker_socket };
+        let paths = SandboxPaths { session, session_source, sockets, temporary, site, broker_socket };
         let launch_config = paths.launch_config(config);
         let mode = match (config.policy, zygote) {
             (Policy::Unsandboxed, _) => SandboxMode::None,
@@ -145,10 +161,14 @@ impl SessionSandbox {
                 SandboxMode::PerKernel(_) | SandboxMode::None => open_directory(Path::new(path)),
             }
         };
-        let directory = SessionDir::new(open(&paths.session)?, user, config.limits.disk);
+        let opened = match &folder {
+            Some(folder) => folder.descriptor()?,
+            None => open(&paths.session)?,
+        };
+        let directory = SessionDir::new(opened, user, config.limits.disk);
         let sockets = SessionDir::new(open(&paths.sockets)?, user, SOCKETS_BYTES);
         let sockets_fd = open(&paths.sockets)?;
-        Ok(Self { mode, directory, sockets, sockets_fd, launch_config, broker, _host: host })
+        Ok(Self { mode, directory, sockets, sockets_fd, launch_config, broker, _folder: folder, _host: host })
     }
 
     /// Returns the directory of the session's files.
@@ -221,6 +241,8 @@ impl SessionSandbox {
 /// The paths of a session as its kernel sees them. Paths of the host are the same inside the sandbox.
 struct SandboxPaths {
     session: String,
+    /// The path of the session's folder on the host, if its files are in one.
+    session_source: Option<PathBuf>,
     sockets: String,
     temporary: String,
     site: PathBuf,
@@ -279,6 +301,9 @@ impl SandboxPaths {
         // Every sandbox shows `/usr`.
         readable.retain(|path| !path.starts_with("/usr"));
         let folder = |inside: &str, bytes: u64, files: u64| {
+            if let Some(source) = self.session_source.as_ref().filter(|_| inside == self.session) {
+                return sandbox::Folder { inside: inside.into(), source: FolderSource::Host(source.clone()) };
+            }
             let is_on_host = Path::new(inside).starts_with(config.root.path());
             let source =
                 if is_on_host { FolderSource::Host(inside.into()) } else { FolderSource::Memory { bytes, files } };
@@ -288,6 +313,13 @@ impl SandboxPaths {
             vec![folder(&self.session, disk, u64::from(files)), folder(&self.sockets, SOCKETS_BYTES, SOCKETS_FILES)];
         if self.temporary != "/tmp" {
             folders.push(folder(&self.temporary, disk, u64::from(files)));
+        }
+        for mount in &config.mounts {
+            if config.policy == Policy::Full || mount.writable {
+                folders.push(mount.folder());
+            } else {
+                readable.push(mount.source.clone());
+            }
         }
         Spec {
             environment: launch_config.environment.clone(),
@@ -345,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_groups_and_devices_are_passed_on() {
+    fn control_groups_devices_and_host_folders_are_passed_on() {
         let config = |control_groups: Option<&str>, devices: &[&str]| NativeConfig {
             root: tempfile::tempdir().unwrap(),
             code: "/code".into(),
@@ -357,11 +389,13 @@ mod tests {
             color: false,
             control_groups: control_groups.map(PathBuf::from),
             devices: devices.iter().map(PathBuf::from).collect(),
+            mounts: vec![NativeMount { source: "/srv/data".into(), inside: "/data".into(), writable: false }],
             installer: None,
             install_hint: None,
         };
         let paths = SandboxPaths {
             session: SESSION.into(),
+            session_source: Some("/srv/files/one".into()),
             sockets: SOCKETS.into(),
             temporary: "/tmp".into(),
             site: "/site".into(),
@@ -371,6 +405,9 @@ mod tests {
         let with_both = spec(&config(Some("/sys/fs/cgroup/belljar"), &["/dev/dri/renderD128"]));
         assert_eq!(with_both.control_groups.as_deref(), Some(Path::new("/sys/fs/cgroup/belljar")));
         assert_eq!(with_both.devices, [PathBuf::from("/dev/dri/renderD128")]);
+        let folders: Vec<_> = with_both.folders.into_iter().map(|folder| (folder.inside, folder.source)).collect();
+        assert_eq!(folders[0], (SESSION.into(), FolderSource::Host("/srv/files/one".into())));
+        assert_eq!(folders.last(), Some(&("/data".into(), FolderSource::HostReadOnly("/srv/data".into()))));
         let without = spec(&config(None, &[]));
         assert_eq!((without.control_groups, without.devices), (None, Vec::new()));
     }

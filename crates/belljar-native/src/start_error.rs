@@ -21,6 +21,22 @@ pub enum StartError {
         /// The directory.
         directory: PathBuf,
     },
+    /// Without mount namespaces the code sees directories of the host at their own paths only.
+    #[error("{} cannot be shown as {} without the full native sandbox", source_path.display(), inside.display())]
+    MountElsewhere {
+        /// The path inside.
+        inside: PathBuf,
+        /// The path on the host.
+        source_path: PathBuf,
+    },
+    /// A mount would cover a path that kernels need.
+    #[error("a mount at {} would cover {}, which native kernels need", inside.display(), needed.display())]
+    MountOverlap {
+        /// The path inside.
+        inside: PathBuf,
+        /// The path that kernels need.
+        needed: PathBuf,
+    },
     /// The zygote did not start or did not fork the kernel.
     #[error(transparent)]
     Zygote(Arc<ZygoteError>),

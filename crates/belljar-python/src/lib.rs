@@ -37,7 +37,7 @@ mod python;
 pub mod runtime;
 mod session;
 
-pub use backend::{PythonRuntime, RuntimeLoader, WasmBackend};
+pub use backend::{GuestMount, PythonRuntime, RuntimeLoader, WasmBackend};
 pub use error::OpenError;
 pub use guest::VALUE_JSON;
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};

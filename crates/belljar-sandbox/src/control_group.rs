@@ -112,7 +112,7 @@ fn settings(spec: &Spec) -> Vec<(&'static str, String)> {
     let ResourceLimits { memory_bytes, processes, processors, tmp_bytes, shared_bytes, .. } = spec.limits;
     let folders = spec.folders.iter().map(|folder| match folder.source {
         FolderSource::Memory { bytes, .. } => bytes,
-        FolderSource::Host(_) => 0,
+        FolderSource::Host(_) | FolderSource::HostReadOnly(_) => 0,
     });
     let in_files = folders.fold(tmp_bytes.saturating_add(shared_bytes), u64::saturating_add);
     let mut all = vec![

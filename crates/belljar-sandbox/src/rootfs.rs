@@ -140,8 +140,8 @@ pub(crate) fn stage_readable_paths(spec: &mut Spec) -> Result<StagedPaths, StepF
         bindings.push(open_readable(path)?);
     }
     for folder in &spec.folders {
-        if let FolderSource::Host(path) = &folder.source {
-            bindings.push(open_folder(path, &folder.inside)?);
+        if let Some(path) = folder.source.host_path() {
+            bindings.push(open_folder(path, &folder.inside, &folder.source)?);
         }
     }
     let wrong = |error| StepFailure::new(Step::Root, "staging paths for the session's user", &error);
@@ -161,7 +161,7 @@ pub(crate) fn stage_readable_paths(spec: &mut Spec) -> Result<StagedPaths, StepF
     }
     let mut folders = readable.split_off(spec.readable.len()).into_iter();
     for folder in &mut spec.folders {
-        if let FolderSource::Host(path) = &mut folder.source
+        if let FolderSource::Host(path) | FolderSource::HostReadOnly(path) = &mut folder.source
             && let Some(staged) = folders.next()
         {
             *path = staged;
@@ -181,9 +181,11 @@ fn open_readable(path: &Path) -> Result<Binding, StepFailure> {
         .map_err(|error| StepFailure::new(Step::Path, format!("opening {}", path.display()), &error))
 }
 
-fn open_folder(source: &Path, inside: &Path) -> Result<Binding, StepFailure> {
-    Binding::open(source, inside, MountAttributes::WRITABLE, false)
-        .map_err(|error| StepFailure::new(Step::Path, format!("opening {}", source.display()), &error))
+fn open_folder(path: &Path, inside: &Path, source: &FolderSource) -> Result<Binding, StepFailure> {
+    let attributes =
+        if source.is_writable() { MountAttributes::WRITABLE } else { MountAttributes::READ_ONLY_NOSUID_NODEV };
+    Binding::open(path, inside, attributes, false)
+        .map_err(|error| StepFailure::new(Step::Path, format!("opening {}", path.display()), &error))
 }
 
 /// Builds the root and enters it. Returns the folders in it that the code can write to.
@@ -223,7 +225,7 @@ pub(crate) fn pivot_root(spec: &Spec, staged: &StagedPaths) -> Result<Vec<PathBu
             }
         }
     }
-    writable.extend(spec.folders.iter().map(|folder| folder.inside.clone()));
+    writable.extend(spec.folders.iter().filter(|folder| folder.source.is_writable()).map(|one| one.inside.clone()));
     build_proc(root)?;
 
     syscalls::pivot_root(root).map_err(step("entering the root"))?;
@@ -271,7 +273,9 @@ fn mounts(spec: &Spec, staged: &StagedPaths) -> Result<Vec<Mount>, StepFailure> 
     for folder in &spec.folders {
         let inside = folder.inside.clone();
         all.push(match &folder.source {
-            FolderSource::Host(source) => Mount::Bind(open_folder(source, &inside)?),
+            FolderSource::Host(path) | FolderSource::HostReadOnly(path) => {
+                Mount::Bind(open_folder(path, &inside, &folder.source)?)
+            }
             FolderSource::Memory { bytes, files } => Mount::Memory { inside, bytes: *bytes, files: *files },
         });
     }

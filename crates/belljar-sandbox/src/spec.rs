@@ -35,7 +35,8 @@ pub struct Spec {
     /// Files and folders of the host that are visible inside, read-only, at the path that they have on the host: a
     /// virtual environment, the Python that it was created from. `/usr` is always visible.
     pub readable: Vec<PathBuf>,
-    /// Folders that the code may write to, in addition to `/tmp` and `/dev/shm`.
+    /// Folders at paths of their own. The code may write to them, except for those that are
+    /// [read-only](FolderSource::HostReadOnly), as to `/tmp` and `/dev/shm`.
     pub folders: Vec<Folder>,
     /// Character devices of the host, by their paths below `/dev`, that are visible inside and whose drivers the code
     /// may call: a GPU's. The host's permissions apply. `/dev/null` and similar devices are always visible.
@@ -47,7 +48,7 @@ pub struct Spec {
     pub control_groups: Option<PathBuf>,
 }
 
-/// A folder that the code may write to.
+/// A folder at a path of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Folder {
     /// The path inside, which is absolute.
@@ -68,15 +69,32 @@ pub enum FolderSource {
         /// The largest number of files and folders.
         files: u64,
     },
-    /// A folder of the host, which must belong to the sandbox's user. It outlives the sandbox. Only
-    /// [`ResourceLimits::file_bytes`] bounds the bytes that are written to it.
+    /// A folder of the host, which outlives the sandbox. The host's permissions apply: the sandbox's user must own the
+    /// folder, or all users must be able to write to it. Only [`ResourceLimits::file_bytes`] bounds the bytes that are
+    /// written to it.
     Host(PathBuf),
+    /// A folder of the host that the code may only read, and from which it may run programs. The host's permissions
+    /// apply.
+    HostReadOnly(PathBuf),
 }
 
 impl FolderSource {
     /// Returns whether the folder is a tmpfs, whose descriptor is sent to the host.
     pub(crate) fn is_memory(&self) -> bool {
         matches!(self, Self::Memory { .. })
+    }
+
+    /// Returns whether the code may write to the folder.
+    pub(crate) fn is_writable(&self) -> bool {
+        !matches!(self, Self::HostReadOnly(_))
+    }
+
+    /// Returns the path on the host.
+    pub(crate) fn host_path(&self) -> Option<&Path> {
+        match self {
+            Self::Host(path) | Self::HostReadOnly(path) => Some(path),
+            Self::Memory { .. } => None,
+        }
     }
 }
 
@@ -182,7 +200,7 @@ impl Spec {
             if ["/proc", "/dev", "/sys", "/etc", "/usr"].iter().any(|own| folder.inside.starts_with(own)) {
                 return Err(SpecError::ReservedPath(folder.inside.clone()).into());
             }
-            if let FolderSource::Host(path) = &folder.source {
+            if let Some(path) = folder.source.host_path() {
                 check_plain(path)?;
             }
         }

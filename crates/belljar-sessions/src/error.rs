@@ -1,5 +1,6 @@
 //! The errors of calls to sessions.
 
+use crate::folders::FolderError;
 use crate::pool::PoolFull;
 use crate::store::StoreError;
 use belljar_core::files::FileError;
@@ -37,6 +38,9 @@ pub enum SessionError {
     /// A file cannot be read or written.
     #[error("FileError: {0}")]
     File(#[from] FileError),
+    /// The session's folder on the host cannot be used.
+    #[error("FileError: {0}")]
+    Folder(#[from] FolderError),
     /// The session's snapshot cannot be read or written.
     #[error("SessionStateError: {0}")]
     Store(#[from] StoreError),

@@ -9,13 +9,14 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `sessions` | all sessions: creation, lookup, expiry, hibernation |
+//! | `sessions` | all sessions: the table, the queueing of calls, expiry and hibernation |
 //! | `session` | one session: its queue |
 //! | `state` | the state of one session, and the operations on it |
 //! | `report` | the result of a cell, with its images and overlong text saved in files |
 //! | `id`, `clock` | session IDs, the source of time |
 //! | `outputs`, `traceback` | truncation of overlong output and tracebacks |
 //! | `files` | names, addresses and types of a session's files |
+//! | `folders` | directories of the host that hold the files of sessions |
 //! | `store` | snapshots on disk |
 //! | `notebook` | notebook files |
 //! | `pool` | guest threads and their queue |
@@ -23,6 +24,7 @@
 mod clock;
 mod error;
 mod files;
+mod folders;
 mod id;
 pub mod notebook;
 mod outputs;
@@ -37,6 +39,7 @@ mod traceback;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::SessionError;
 pub use files::{FileAddress, is_text, mime_of};
+pub use folders::{FolderError, SessionFolders};
 pub use id::SessionId;
 pub use notebook::NotebookError;
 pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};

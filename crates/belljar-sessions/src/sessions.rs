@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use crate::clock::{Clock, SystemClock};
 use crate::error::SessionError;
 use crate::files::FileAddress;
+use crate::folders::SessionFolders;
 use crate::id::SessionId;
 use crate::pool::GuestThreadPool;
 use crate::report::{AnswerOptions, CellReport};
@@ -82,26 +83,29 @@ pub struct Sessions {
 pub type Owner = Arc<str>;
 
 impl Sessions {
-    /// Creates the sessions of a backend, including those in `store`. Without a store, sessions are not hibernated.
+    /// Creates the sessions of a backend, including those in `store`. Without a store, sessions are not hibernated. If
+    /// `folders` is given, it has the sessions' files, which stay when a session ends.
     pub fn new(
         backend: Arc<dyn Backend>,
         store: Option<Store>,
+        folders: Option<SessionFolders>,
         pool: Arc<GuestThreadPool>,
         options: SessionOptions,
     ) -> Self {
-        Self::with_clock(backend, store, pool, options, Arc::new(SystemClock))
+        Self::with_clock(backend, store, folders, pool, options, Arc::new(SystemClock))
     }
 
     /// Does the same as [`Sessions::new`], with another clock.
     pub fn with_clock(
         backend: Arc<dyn Backend>,
         store: Option<Store>,
+        folders: Option<SessionFolders>,
         pool: Arc<GuestThreadPool>,
         options: SessionOptions,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let table = store.as_ref().map(|store| HibernatedSession::all_in(store, clock.now())).unwrap_or_default();
-        let services = SessionServices { backend, store, answers: options.answers };
+        let services = SessionServices { backend, store, folders: folders.map(Arc::new), answers: options.answers };
         let shared = Shared { options, clock, pool, services, table: Mutex::new(table) };
         Self { shared: Arc::new(shared), owner: None }
     }
@@ -120,6 +124,11 @@ impl Sessions {
     /// Returns the limits of each session.
     pub fn limits(&self) -> &Limits {
         self.shared.services.backend.limits()
+    }
+
+    /// Returns whether the sessions' files are in folders of the host, which stay when a session ends.
+    pub fn have_folders(&self) -> bool {
+        self.shared.services.folders.is_some()
     }
 
     /// Returns whether sessions can be forked.
@@ -266,22 +275,33 @@ impl Sessions {
     pub fn fork(&self, id: &SessionId) -> impl Future<Output = Result<SessionId, SessionError>> + Send + use<> {
         let sessions = self.clone();
         let queued = self.open(id).and_then(|session| {
-            let owner = session.owner.clone();
-            Ok((self.on(id, 0, |state, services, _| state.fork(services))?, owner))
+            let (owner, new) = (session.owner.clone(), new_id()?);
+            let id_of_fork = new.clone();
+            Ok((self.on(id, 0, move |state, services, _| state.fork(services, &id_of_fork))?, owner, new))
         });
         async move {
-            let (kernel, owner) = queued?;
-            let kernel = result(Ok(kernel)).await?;
-            let (id, now) = (new_id()?, sessions.shared.clock.now());
-            sessions.shared.add(Arc::new(Session::with_kernel(id.clone(), owner, kernel, now)))?;
-            if sessions.shared.services.store.as_ref().is_some_and(Store::is_persistent) {
+            let (kernel, owner, id) = queued?;
+            let services = &sessions.shared.services;
+            let forked = async {
+                let kernel = result(Ok(kernel)).await?;
+                let now = sessions.shared.clock.now();
+                sessions.shared.add(Arc::new(Session::with_kernel(id.clone(), owner.clone(), kernel, now)))
+            };
+            if let Err(error) = forked.await {
+                if let Some(folders) = &services.folders {
+                    folders.remove(&id, owner.as_deref());
+                }
+                return Err(error);
+            }
+            if services.store.as_ref().is_some_and(Store::is_persistent) {
                 result(sessions.on(&id, 0, |state, services, now| state.persist_initial(services, now))).await?;
             }
             Ok(id)
         }
     }
 
-    /// Ends a session after the calls that are queued, and deletes its files. Further calls do not find the session.
+    /// Ends a session after the calls that are queued, and deletes its files, except for those in a folder of the host.
+    /// Further calls do not find the session.
     ///
     /// # Errors
     /// When the session does not exist, or its files cannot be deleted.

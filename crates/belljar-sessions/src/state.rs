@@ -12,6 +12,7 @@ use belljar_core::{CellResult, CellStatus, Output, Progress};
 
 use crate::error::SessionError;
 use crate::files::check_plain_name;
+use crate::folders::{OpenedFolder, SessionFolders};
 use crate::id::SessionId;
 use crate::notebook;
 use crate::outputs;
@@ -29,6 +30,8 @@ const MAX_UPLOAD: usize = 64 << 20;
 pub(crate) struct SessionServices {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) store: Option<Store>,
+    /// The directory of the host that has the sessions' files, if they do not end with their sessions.
+    pub(crate) folders: Option<Arc<SessionFolders>>,
     pub(crate) answers: AnswerOptions,
 }
 
@@ -42,8 +45,16 @@ enum KernelState {
     /// The kernel's snapshot is in the store, but this backend cannot restore it. Its files are readable.
     Unrestorable {
         reason: String,
-        files: BTreeMap<String, Vec<u8>>,
+        files: UnrestoredFiles,
     },
+}
+
+/// The files of a session whose snapshot cannot be restored.
+enum UnrestoredFiles {
+    /// Those of the snapshot.
+    Snapshot(BTreeMap<String, Vec<u8>>),
+    /// Those in the session's folder, through a kernel that runs no cells.
+    Folder(Box<dyn Kernel>),
 }
 
 /// The decision about a cell whose code is about to begin.
@@ -56,13 +67,16 @@ pub(crate) enum CellStart {
     Interrupted,
 }
 
+/// The size and modification time of each file, by path.
+type FileIndex = BTreeMap<String, (u64, i128)>;
+
 /// The state of a session, on which its jobs work.
 pub(crate) struct SessionState {
     id: SessionId,
     owner: Option<Owner>,
     kernel: KernelState,
     /// The files after the last cell: size and modification time by path.
-    files: BTreeMap<String, (u64, i128)>,
+    files: FileIndex,
     lease: Option<Lease>,
     /// The last write to the store, until it is synced to the disk.
     pending_sync: Option<PendingSync>,
@@ -94,7 +108,10 @@ impl SessionState {
             self.lease = Some(store.lease(&self.id, !matches!(self.kernel, KernelState::Stored))?);
         }
         match &self.kernel {
-            KernelState::NotStarted => self.kernel = KernelState::Running(services.backend.start(progress)?),
+            KernelState::NotStarted => {
+                let folder = self.folder(services)?.map(|opened| opened.folder);
+                self.kernel = KernelState::Running(services.backend.start(folder.as_ref(), progress)?);
+            }
             KernelState::Stored => self.restore(services, progress)?,
             KernelState::Running(_) | KernelState::Unrestorable { .. } => {}
         }
@@ -107,18 +124,41 @@ impl SessionState {
 
     fn restore(&mut self, services: &SessionServices, progress: &dyn Progress) -> Result<(), SessionError> {
         let stored = services.store.as_ref().ok_or(StoreError::Missing)?.read(&self.id)?;
-        self.kernel = match services.backend.restore(&stored.snapshot, progress) {
+        let opened = self.folder(services)?;
+        let folder = opened.as_ref().map(|opened| &opened.folder);
+        // The session was saved by a server without folders: its files are in the snapshot.
+        let is_new = opened.as_ref().is_some_and(|opened| opened.is_new);
+        let snapshot_files = || services.backend.snapshot_files(&stored.snapshot);
+        self.kernel = match services.backend.restore(&stored.snapshot, folder, progress) {
             Ok(mut kernel) => {
+                if is_new {
+                    write_files(&mut *kernel, snapshot_files())?;
+                }
                 self.files = file_index(&mut *kernel);
                 KernelState::Running(kernel)
             }
-            Err(KernelError::IncompatibleSnapshot(reason)) => KernelState::Unrestorable {
-                reason: reason.to_string(),
-                files: services.backend.snapshot_files(&stored.snapshot).into_iter().collect(),
-            },
+            Err(KernelError::IncompatibleSnapshot(reason)) => {
+                let files = match folder {
+                    None => UnrestoredFiles::Snapshot(snapshot_files().into_iter().collect()),
+                    Some(folder) => {
+                        let mut kernel = services.backend.start(Some(folder), progress)?;
+                        if is_new {
+                            write_files(&mut *kernel, snapshot_files())?;
+                        }
+                        UnrestoredFiles::Folder(kernel)
+                    }
+                };
+                KernelState::Unrestorable { reason: reason.to_string(), files }
+            }
             Err(other) => return Err(other.into()),
         };
         Ok(())
+    }
+
+    /// Opens the session's folder, if sessions have folders.
+    fn folder(&self, services: &SessionServices) -> Result<Option<OpenedFolder>, SessionError> {
+        let folders = services.folders.as_ref();
+        Ok(folders.map(|folders| folders.open_or_create(&self.id, self.owner.as_deref())).transpose()?)
     }
 
     /// Runs a cell. `begin_running` receives the cell's interrupt handle when the kernel is ready for its code.
@@ -136,6 +176,8 @@ impl SessionState {
             CellStart::Cancelled => return Err(SessionError::Gone),
             CellStart::Interrupted => return Ok(CellReport::interrupted()),
         }
+        // Files that the host has changed in the session's folder are not changes of the cell.
+        let before = services.folders.is_some().then(|| file_index(&mut **kernel));
         let result = kernel.execute(cell, observer);
         if matches!(result.status, CellStatus::KernelDied(_)) {
             kernel.restart()?;
@@ -146,7 +188,7 @@ impl SessionState {
             .as_ref()
             .is_some_and(Store::is_persistent)
             .then(|| notebook::code_cell(&cell.code, &result, &limits));
-        let report = self.report(result, services.answers)?;
+        let report = self.report(result, before, services.answers)?;
         self.persist(services, now)?;
         if let (Some(record), Some(store)) = (record, &services.store) {
             store.append_cell(&self.id, &record)?;
@@ -154,8 +196,14 @@ impl SessionState {
         Ok(report)
     }
 
-    /// Saves images and overlong text in files, and reports the changes to the session's files.
-    fn report(&mut self, result: CellResult, answers: AnswerOptions) -> Result<CellReport, SessionError> {
+    /// Saves images and overlong text in files, and reports the changes to the session's files. `before` has the files
+    /// before the cell, if they may differ from those after the last one.
+    fn report(
+        &mut self,
+        result: CellResult,
+        before: Option<FileIndex>,
+        answers: AnswerOptions,
+    ) -> Result<CellReport, SessionError> {
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         let CellResult { execution_count: count, mut status, mut outputs } = result;
         let mut images = Vec::new();
@@ -171,9 +219,10 @@ impl SessionState {
         }
         truncate(&mut **kernel, &self.id, count, answers.max_bytes, &mut outputs, &mut status);
         let now: Vec<FileInfo> = kernel.files();
-        let before = std::mem::take(&mut self.files);
+        let last = std::mem::take(&mut self.files);
         self.files = now.iter().map(|file| (file.path.clone(), (file.size, file.modified))).collect();
-        let list_changed = !before.keys().eq(self.files.keys());
+        let list_changed = !last.keys().eq(self.files.keys());
+        let before = before.unwrap_or(last);
         let changed = now.into_iter().filter(|file| before.get(&file.path) != Some(&(file.size, file.modified)));
         let change = |file: FileInfo| FileChange { is_new: !before.contains_key(&file.path), file };
         let mut files: Vec<FileChange> = changed.map(change).collect();
@@ -230,7 +279,7 @@ impl SessionState {
         Ok(matches!(self.kernel, KernelState::Stored | KernelState::Unrestorable { .. }))
     }
 
-    /// Drops the kernel and deletes the session's files and snapshot.
+    /// Drops the kernel and deletes the session's files and snapshot. Files in the session's folder stay.
     pub(crate) fn destroy(&mut self, services: &SessionServices) -> Result<(), SessionError> {
         self.kernel = KernelState::NotStarted;
         self.pending_sync = None;
@@ -239,6 +288,9 @@ impl SessionState {
                 self.lease = Some(store.lease(&self.id, false)?);
             }
             store.remove(&self.id)?;
+        }
+        if let Some(folders) = &services.folders {
+            folders.remove_if_empty(&self.id, self.owner.as_deref());
         }
         self.lease = None;
         Ok(())
@@ -249,12 +301,16 @@ impl SessionState {
         match self.ensure_running(services, &belljar_core::NoProgress) {
             Ok(kernel) => kernel.restart()?,
             Err(SessionError::Unrestorable(_)) => {
-                let mut kernel = services.backend.start(&belljar_core::NoProgress)?;
-                if let KernelState::Unrestorable { files, .. } = &self.kernel {
-                    for (path, bytes) in files {
-                        kernel.write(path, bytes)?;
+                let unrestorable = std::mem::replace(&mut self.kernel, KernelState::Stored);
+                let KernelState::Unrestorable { files, .. } = unrestorable else { return Err(SessionError::Gone) };
+                let mut kernel = match files {
+                    UnrestoredFiles::Folder(kernel) => kernel,
+                    UnrestoredFiles::Snapshot(files) => {
+                        let mut kernel = services.backend.start(None, &belljar_core::NoProgress)?;
+                        write_files(&mut *kernel, files)?;
+                        kernel
                     }
-                }
+                };
                 self.files = file_index(&mut *kernel);
                 self.kernel = KernelState::Running(kernel);
             }
@@ -263,9 +319,18 @@ impl SessionState {
         self.persist(services, now)
     }
 
-    /// Starts another kernel with the same variables and files.
-    pub(crate) fn fork(&mut self, services: &SessionServices) -> Result<Box<dyn Kernel>, SessionError> {
-        Ok(self.ensure_running(services, &belljar_core::NoProgress)?.fork()?)
+    /// Starts another kernel with the same variables and files, for the session `new`.
+    pub(crate) fn fork(
+        &mut self,
+        services: &SessionServices,
+        new: &SessionId,
+    ) -> Result<Box<dyn Kernel>, SessionError> {
+        self.ensure_running(services, &belljar_core::NoProgress)?;
+        let (owner, max_bytes) = (self.owner.as_deref(), services.backend.limits().disk);
+        let copied = services.folders.as_ref().map(|folders| folders.copy(&self.id, new, owner, max_bytes));
+        let folder = copied.transpose()?;
+        let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
+        Ok(kernel.fork(folder.as_ref())?)
     }
 
     /// Writes the first snapshot of a session whose kernel was forked, and has not run a cell since.
@@ -279,15 +344,19 @@ impl SessionState {
         let kernel = self.ensure_running(services, &belljar_core::NoProgress);
         let mut files = match kernel.map(|kernel| kernel.files()) {
             Ok(files) => files,
-            Err(SessionError::Unrestorable(_)) => self.unrestorable_files(),
+            Err(SessionError::Unrestorable(_)) => self.unrestored_files(),
             Err(error) => return Err(error),
         };
         files.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(files)
     }
 
-    fn unrestorable_files(&self) -> Vec<FileInfo> {
-        let KernelState::Unrestorable { files, .. } = &self.kernel else { return Vec::new() };
+    fn unrestored_files(&mut self) -> Vec<FileInfo> {
+        let files = match &mut self.kernel {
+            KernelState::Unrestorable { files: UnrestoredFiles::Snapshot(files), .. } => files,
+            KernelState::Unrestorable { files: UnrestoredFiles::Folder(kernel), .. } => return kernel.files(),
+            _ => return Vec::new(),
+        };
         let visible = files.iter().filter(|(path, _)| check_path(path).is_ok());
         visible.map(|(path, bytes)| FileInfo { path: path.clone(), size: bytes.len() as u64, modified: 0 }).collect()
     }
@@ -303,7 +372,13 @@ impl SessionState {
         match self.ensure_running(services, &belljar_core::NoProgress) {
             Ok(kernel) => Ok(kernel.read(path, range)?),
             Err(SessionError::Unrestorable(_)) => {
-                let KernelState::Unrestorable { files, .. } = &self.kernel else { return Err(SessionError::Gone) };
+                let files = match &mut self.kernel {
+                    KernelState::Unrestorable { files: UnrestoredFiles::Snapshot(files), .. } => files,
+                    KernelState::Unrestorable { files: UnrestoredFiles::Folder(kernel), .. } => {
+                        return Ok(kernel.read(path, range)?);
+                    }
+                    _ => return Err(SessionError::Gone),
+                };
                 let bytes = files.get(path).ok_or_else(|| FileError::Missing(path.into()))?;
                 let start = usize::try_from(range.offset).unwrap_or(usize::MAX).min(bytes.len());
                 let length = range.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
@@ -394,6 +469,11 @@ fn displayed_text(output: &Output) -> Option<&str> {
 }
 
 /// Returns the size and modification time of each file, by path.
-fn file_index(kernel: &mut dyn Kernel) -> BTreeMap<String, (u64, i128)> {
+fn file_index(kernel: &mut dyn Kernel) -> FileIndex {
     kernel.files().into_iter().map(|file| (file.path, (file.size, file.modified))).collect()
+}
+
+/// Writes files of a snapshot into the session's directory.
+fn write_files(kernel: &mut dyn Kernel, files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<(), FileError> {
+    files.into_iter().try_for_each(|(path, bytes)| kernel.write(&path, &bytes))
 }

@@ -196,6 +196,11 @@ impl Hint for belljar_native::StartError {
                 Self::Zygote(error) if matches!(**error, belljar_native::ZygoteError::MissingModule { .. }) => {
                     Some("`belljar native setup` creates an environment that has the module".into())
                 }
+                Self::MountElsewhere { source_path, .. } => Some(format!(
+                    "mount it at its own path, --mount {0}:{0}, or use --sandbox native",
+                    source_path.display()
+                )),
+                Self::MountOverlap { .. } => Some("mount the directory at another path, such as /data".into()),
                 Self::SocketPathTooLong(_) => Some("set TMPDIR to a shorter path".into()),
                 _ => None,
             };

@@ -85,7 +85,7 @@ fn execute(
     let packages = packages.with_siblings(&siblings);
     let runtime = RuntimeLoader::from(packages.into_runtime(python));
     let backend = WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true);
-    let mut kernel = backend.start(&*progress)?;
+    let mut kernel = backend.start(None, &*progress)?;
     for (path, bytes) in siblings.files() {
         kernel.write(path, bytes).map_err(|error| format!("failed to copy {path} into the sandbox: {error}"))?;
     }

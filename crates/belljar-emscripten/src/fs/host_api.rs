@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::content::FileContent;
 use super::descriptors::Target;
+use super::mount::{HostDirectory, HostEntry, HostFile};
 use super::node::{Device, Directory, NodeId, NodeKind};
 use super::path_resolution::{FinalComponent, PathTarget, join};
 use super::{AT_FDCWD, FileBytes, FileType, Filesystem, OpenFlags, PATH_MAX, Timestamp};
@@ -125,29 +126,26 @@ impl Filesystem {
                     return Err(Errno::EISDIR);
                 }
                 let file = directory.open_file(&path, OpenFlags::READ_ONLY, 0)?;
-                let mut bytes = buffer(file.size()?, limit)?;
-                let mut filled = 0;
-                while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-                    match file.read_at(filled as u64, rest)? {
-                        0 => break,
-                        count => filled += count,
-                    }
-                }
-                bytes.truncate(filled);
-                Ok(bytes)
+                read_host_file(&file, 0, buffer(file.size()?, limit)?)
             }
         })
     }
 
     /// Reads up to `length` bytes of a regular file from `offset` on.
     pub fn read_part(&mut self, path: &str, offset: u64, length: u64) -> Result<Vec<u8>, FileError> {
-        self.on_path(path, |files| {
-            let PathTarget::Node(id) = files.resolve(AT_FDCWD, path, true)? else { return Err(Errno::EINVAL) };
-            let NodeKind::File(content) = &files.nodes.get(id)?.kind else { return Err(Errno::EINVAL) };
-            let left = content.size().saturating_sub(offset);
-            let mut bytes = buffer(length.min(left), left)?;
-            content.read_at(offset, &mut bytes);
-            Ok(bytes)
+        self.on_path(path, |files| match files.resolve(AT_FDCWD, path, true)? {
+            PathTarget::Node(id) => {
+                let NodeKind::File(content) = &files.nodes.get(id)?.kind else { return Err(Errno::EINVAL) };
+                let left = content.size().saturating_sub(offset);
+                let mut bytes = buffer(length.min(left), left)?;
+                content.read_at(offset, &mut bytes);
+                Ok(bytes)
+            }
+            PathTarget::Host { mount, path } => {
+                let file = files.mounted(mount)?.open_file(&path, OpenFlags::READ_ONLY, 0)?;
+                let left = file.size()?.saturating_sub(offset);
+                read_host_file(&file, offset, buffer(length.min(left), left)?)
+            }
         })
     }
 
@@ -228,11 +226,14 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Lists a directory and its subdirectories, at most `limit` entries. Mounted host directories are listed without
-    /// their contents; files whose path would be too long are left out.
+    /// Lists a directory and its subdirectories, at most `limit` entries. Host directories that are mounted below it are
+    /// listed without their contents; files whose path would be too long are left out.
     pub fn list(&mut self, path: &str, limit: usize) -> Result<Listing, FileError> {
         self.on_path(path, |files| {
-            let PathTarget::Node(top) = files.resolve(AT_FDCWD, path, true)? else { return Err(Errno::EOPNOTSUPP) };
+            let top = match files.resolve(AT_FDCWD, path, true)? {
+                PathTarget::Node(top) => top,
+                PathTarget::Host { mount, path } => return list_host_directory(&*files.mounted(mount)?, &path, limit),
+            };
             files.nodes.directory(top)?;
             let mut listing = Listing::default();
             // Directories in progress: the path, and the name that was listed last.
@@ -306,6 +307,12 @@ impl Filesystem {
         self.set_cwd(home)
     }
 
+    /// Returns whether `path` leads to a file of a mounted host directory.
+    pub fn is_on_host(&mut self, path: &str) -> bool {
+        self.on_path(path, |files| files.resolve(AT_FDCWD, path, true))
+            .is_ok_and(|place| matches!(place, PathTarget::Host { .. }))
+    }
+
     /// Makes `path` the working directory.
     pub fn set_cwd(&mut self, path: &str) -> Result<(), FileError> {
         self.on_path(path, |files| files.change_directory(path))
@@ -314,6 +321,62 @@ impl Filesystem {
     fn on_path<T>(&mut self, path: &str, work: impl FnOnce(&mut Self) -> Result<T, Errno>) -> Result<T, FileError> {
         self.with_root_permissions(work).map_err(|errno| FileError { path: path.into(), errno })
     }
+}
+
+/// Lists a host directory and its subdirectories, at most `limit` entries. Does not follow links.
+fn list_host_directory(directory: &HostDirectory, top: &str, limit: usize) -> Result<Listing, Errno> {
+    let mut listing = Listing::default();
+    // Directories in progress: the path below `top`, and the entries that are left.
+    let mut way = vec![(String::new(), open_listing(directory, top, limit, &mut listing)?)];
+    while let Some((prefix, entries)) = way.last_mut() {
+        let Some(entry) = entries.next() else {
+            way.pop();
+            continue;
+        };
+        let path = join(prefix, &entry.name);
+        if path.len() >= PATH_MAX {
+            continue;
+        }
+        if listing.files.len() >= limit {
+            listing.truncated = true;
+            break;
+        }
+        let HostEntry { file_type, size, modified, .. } = entry;
+        listing.files.push(FileEntry { path: path.clone(), file_type, size, modified });
+        if file_type == FileType::Directory {
+            let left = limit - listing.files.len();
+            let inner = if top.is_empty() { path.clone() } else { join(top, &path) };
+            // A directory that was removed meanwhile, or that may not be read, is listed without its contents.
+            if let Ok(entries) = open_listing(directory, &inner, left, &mut listing) {
+                way.push((path, entries));
+            }
+        }
+    }
+    Ok(listing)
+}
+
+fn open_listing(
+    directory: &HostDirectory,
+    path: &str,
+    limit: usize,
+    listing: &mut Listing,
+) -> Result<std::vec::IntoIter<HostEntry>, Errno> {
+    let (entries, is_complete) = directory.entries(path, limit)?;
+    listing.truncated |= !is_complete;
+    Ok(entries.into_iter())
+}
+
+/// Fills a buffer from `offset` on. The buffer becomes shorter if the file did meanwhile.
+fn read_host_file(file: &HostFile, offset: u64, mut bytes: Vec<u8>) -> Result<Vec<u8>, Errno> {
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(offset.saturating_add(filled as u64), rest)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// Allocates a buffer for a file of this size.

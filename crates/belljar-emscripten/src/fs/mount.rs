@@ -5,6 +5,7 @@
 //! are opened: a pipe, a device or a socket could block or have side effects.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,12 +41,24 @@ pub(super) struct HostEntry {
     pub(super) name: Arc<str>,
     pub(super) ino: u64,
     pub(super) file_type: FileType,
+    /// The length in bytes: 0 for directories.
+    pub(super) size: u64,
+    pub(super) modified: Timestamp,
 }
+
+/// The maximum number of entries of a directory that is listed. A guest may have created them on the host's disk, and a
+/// listing is in memory.
+const MAX_LISTED: usize = 1_000_000;
 
 impl HostDirectory {
     /// Opens a directory of the host. If `writable`, the guest may modify its contents.
     pub fn open(path: &Path, writable: bool) -> io::Result<Self> {
         Ok(Self { root: Dir::open_ambient_dir(path, ambient_authority())?, writable })
+    }
+
+    /// Takes an open directory of the host. If `writable`, the guest may modify its contents.
+    pub fn from_descriptor(directory: OwnedFd, writable: bool) -> Self {
+        Self { root: Dir::from_std_file(directory.into()), writable }
     }
 
     /// Fails with [`Errno::EROFS`] unless the guest may modify the contents.
@@ -159,19 +172,32 @@ impl HostDirectory {
         HostFile(Arc::new(directory)).set_times(accessed, modified)
     }
 
-    /// Returns all entries of the directory at `path`, sorted. Names that are not UTF-8 are left out: the guest could
-    /// not open them.
+    /// Returns all entries of the directory at `path`, sorted; fails with [`Errno::ENOMEM`] if there are too many. Names
+    /// that are not UTF-8 are left out: the guest could not open them.
     pub(super) fn list(&self, path: &str) -> Result<Vec<HostEntry>, Errno> {
+        let (entries, is_complete) = self.entries(path, MAX_LISTED)?;
+        if is_complete { Ok(entries) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Returns up to `limit` entries of the directory at `path`, sorted, and whether these are all.
+    pub(super) fn entries(&self, path: &str, limit: usize) -> Result<(Vec<HostEntry>, bool), Errno> {
         let path = if path.is_empty() { "." } else { path };
         let mut entries = Vec::new();
+        let mut is_complete = true;
         for entry in self.root.read_dir(path).map_err(errno)? {
             let entry = entry.map_err(errno)?;
+            if entries.len() >= limit {
+                is_complete = false;
+                break;
+            }
             // Files that were removed meanwhile are not listed.
             let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else { continue };
-            entries.push(HostEntry { name: name.into(), ino: metadata.ino(), file_type: file_type(&metadata) });
+            let Stat { ino, file_type, size, times, .. } = stat(0, &metadata);
+            let size = if file_type == FileType::Directory { 0 } else { size };
+            entries.push(HostEntry { name: name.into(), ino, file_type, size, modified: times.modified });
         }
         entries.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(entries)
+        Ok((entries, is_complete))
     }
 }
 
@@ -224,15 +250,18 @@ impl HostFile {
 
 impl Filesystem {
     /// Mounts a host directory at `path`, which is created if it does not exist and must be a directory of the guest
-    /// without a mount. Its previous contents are hidden.
-    pub fn mount(&mut self, path: &str, directory: HostDirectory) -> Result<(), FileError> {
+    /// without a mount. Its previous contents are hidden. If it is the working directory, then so is the host directory.
+    pub fn mount(&mut self, path: &str, directory: impl Into<Arc<HostDirectory>>) -> Result<(), FileError> {
         self.create_dir_all(path)?;
         let mounted = self.with_root_permissions(|files| files.resolve(super::AT_FDCWD, path, true)).and_then(
             |place| match place {
                 super::PathTarget::Node(at) if at != super::ROOT => {
                     let mount = u32::try_from(self.mounts.len()).map_err(|_| Errno::ENOMEM)?;
                     self.nodes.directory_mut(at)?.mount = Some(mount);
-                    self.mounts.push(Mount { at, directory: Arc::new(directory) });
+                    self.mounts.push(Mount { at, directory: directory.into() });
+                    if self.working_directory == super::PathTarget::Node(at) {
+                        self.set_working_directory(super::PathTarget::Host { mount, path: String::new() })?;
+                    }
                     Ok(())
                 }
                 _ => Err(Errno::EBUSY),

@@ -110,7 +110,7 @@ fn measure(policy: Policy, cold: &NativeBackend, python: &Path) {
 
 fn first_result(native: &NativeBackend) -> (f64, Box<dyn Kernel>) {
     let begun = Instant::now();
-    let mut kernel = native.start(&NoProgress).unwrap();
+    let mut kernel = native.start(None, &NoProgress).unwrap();
     run(&mut *kernel, "1 + 1");
     (begun.elapsed().as_secs_f64() * 1e3, kernel)
 }

@@ -114,7 +114,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(native: &NativeBackend) -> Self {
-        Self { kernel: native.start(&NoProgress).unwrap(), listener: Arc::default() }
+        Self { kernel: native.start(None, &NoProgress).unwrap(), listener: Arc::default() }
     }
 
     /// Calls `action` on another thread once a cell has written something.

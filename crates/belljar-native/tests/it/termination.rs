@@ -162,7 +162,7 @@ fn wild_counts(session: &mut Session) {
 }
 
 fn unsupported(session: &mut Session) {
-    assert!(matches!(session.kernel.fork(), Err(KernelError::Unsupported(_))));
+    assert!(matches!(session.kernel.fork(None), Err(KernelError::Unsupported(_))));
     assert!(matches!(session.kernel.snapshot(), Err(KernelError::Unsupported(_))));
 }
 
@@ -218,7 +218,7 @@ fn without_ipykernel() {
     assert!(made.unwrap().success());
     let native =
         NativeBackend::new(NativeOptions { python: bare.path().join("bin/python"), ..options(strongest()) }).unwrap();
-    let KernelError::Start(error) = native.start(&NoProgress).err().unwrap() else { panic!("another error") };
+    let KernelError::Start(error) = native.start(None, &NoProgress).err().unwrap() else { panic!("another error") };
     let Some(StartError::Zygote(error)) = error.downcast_ref() else { panic!("{error}") };
     assert!(matches!(&**error, ZygoteError::MissingModule { module, .. } if module == "ipykernel"), "{error}");
     let missing = NativeBackend::new(NativeOptions { python: system.join("missing"), ..options(strongest()) });

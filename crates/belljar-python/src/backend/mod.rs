@@ -6,7 +6,9 @@
 //! | `one_shot` | code in an interpreter of its own, without IPython |
 //! | `session_kernel` | a session's kernel: IPython's shell |
 //! | `session_calls` | the host calls of code in a session |
+//! | `mounts` | directories of the host that code can use |
 
+mod mounts;
 mod one_shot;
 mod runtime;
 mod session_calls;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use belljar_core::kernel::{
     Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
-use belljar_core::{BackendStatistics, CallCancellation, Limits, NoProgress, Progress, Stream};
+use belljar_core::{BackendStatistics, CallCancellation, Limits, NoProgress, Progress, SessionFolder, Stream};
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
 use belljar_emscripten::fs::{Filesystem, Quota};
@@ -30,6 +32,7 @@ use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use session_kernel::{SnapshotMetadata, WasmKernel};
 
+pub use mounts::GuestMount;
 pub use runtime::{PythonRuntime, RuntimeLoader};
 
 /// The shortest time between the interrupt of a session's cell at its time limit, which the cell can handle and which
@@ -46,6 +49,8 @@ struct Shared {
     runtime: Arc<RuntimeLoader>,
     limits: Limits,
     color: bool,
+    /// The directories of the host that all code can use.
+    mounts: Vec<GuestMount>,
     sessions: Mutex<Option<SessionRuntime>>,
 }
 
@@ -62,7 +67,12 @@ impl WasmBackend {
     /// Creates a backend whose code has these limits, and whose sessions have coloured tracebacks if `color` is set.
     /// The first call that needs the runtime loads it.
     pub fn new(runtime: Arc<RuntimeLoader>, limits: Limits, color: bool) -> Self {
-        Self { shared: Arc::new(Shared { runtime, limits, color, sessions: Mutex::default() }) }
+        Self::with_mounts(runtime, limits, color, Vec::new())
+    }
+
+    /// Does the same as [`WasmBackend::new`]. All code can use the directories of `mounts`.
+    pub fn with_mounts(runtime: Arc<RuntimeLoader>, limits: Limits, color: bool, mounts: Vec<GuestMount>) -> Self {
+        Self { shared: Arc::new(Shared { runtime, limits, color, mounts, sessions: Mutex::default() }) }
     }
 
     /// Loads what the first session would have to wait for. Must be called on a guest thread.
@@ -123,17 +133,24 @@ impl Backend for WasmBackend {
         cancellation: &CallCancellation,
     ) -> Result<CompletedRun, KernelError> {
         let runtime = self.shared.runtime.get(&*observer).map_err(KernelError::Start)?;
-        one_shot::run(&runtime, self.shared.limits, request, observer, cancellation)
+        one_shot::run(&runtime, &self.shared, request, observer, cancellation)
     }
 
-    fn start(&self, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
-        Ok(Box::new(WasmKernel::start(self.clone(), self.session_runtime(progress)?)?))
+    fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+        Ok(Box::new(WasmKernel::start(self.clone(), self.session_runtime(progress)?, folder)?))
     }
 
-    fn restore(&self, snapshot: &KernelSnapshot, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {
+    fn restore(
+        &self,
+        snapshot: &KernelSnapshot,
+        folder: Option<&SessionFolder>,
+        progress: &dyn Progress,
+    ) -> Result<Box<dyn Kernel>, KernelError> {
         let metadata = SnapshotMetadata::read(snapshot)?;
         let session_runtime = self.session_runtime(progress)?;
-        Ok(Box::new(WasmKernel::restore(self.clone(), session_runtime, &metadata, &snapshot.data, progress)?))
+        let mut kernel = WasmKernel::restore(self.clone(), session_runtime, &metadata, &snapshot.data, progress)?;
+        kernel.mount(folder)?;
+        Ok(Box::new(kernel))
     }
 
     fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)> {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use belljar_core::kernel::{CellObserver, CompletedRun, KernelError, OneShotRequest};
 use belljar_core::mime::Image;
-use belljar_core::{CallCancellation, ExitReason, ImageCollector, Limits, Outcome, RunReport, RunRequest};
+use belljar_core::{CallCancellation, ExitReason, ImageCollector, Outcome, RunReport, RunRequest};
 use belljar_emscripten::console::{self, OutputSink};
 use belljar_packages::{GeneralHint as _, InferredDependency, Requirement};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::core_stream;
+use super::mounts::mount_all;
 use super::runtime::PythonRuntime;
+use super::{Shared, core_stream};
 use crate::host_calls::{CallError, HostCall, HostCallContext};
 use crate::install::{InstalledPackages, RuntimeInstaller};
 use crate::interpreter::Streams;
@@ -19,14 +20,14 @@ use crate::interpreter::Streams;
 /// Runs `request` on `runtime`: see [`Backend::run_once`](belljar_core::kernel::Backend::run_once).
 pub(super) fn run(
     runtime: &PythonRuntime,
-    limits: Limits,
+    backend: &Shared,
     request: OneShotRequest,
     observer: Arc<dyn CellObserver>,
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
     let PythonRuntime { python, installer, .. } = runtime;
     let OneShotRequest { code, globals, dependencies, timeout } = request;
-    let limits = limits.with_timeout(timeout);
+    let limits = backend.limits.with_timeout(timeout);
     let mut report =
         RunReport { outcome: Outcome::Success(None), dependencies: Vec::new(), images: Vec::new(), limits };
     let mut options = runtime.options.clone();
@@ -62,6 +63,7 @@ pub(super) fn run(
     let streams = Streams { output, input: Box::new(std::io::empty()) };
     let mut interpreter =
         python.interpreter_with(&image, limits, streams).map_err(|error| KernelError::Start(error.into()))?;
+    mount_all(interpreter.files(), &backend.mounts, None)?;
     let images = ImageCollector::default();
     interpreter.register_host_call("takes_images", Arc::new(TakesImages));
     interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));

@@ -8,7 +8,7 @@ use belljar_core::kernel::{
     CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
     ShellRequest,
 };
-use belljar_core::{CellResult, CellStatus, ExitReason, Outcome, OutputCollector, Progress, Stream};
+use belljar_core::{CellResult, CellStatus, ExitReason, Outcome, OutputCollector, Progress, SessionFolder, Stream};
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
 use belljar_emscripten::{Errno, SnapshotDelta};
@@ -16,6 +16,7 @@ use belljar_packages::GeneralHint as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::mounts::mount_all;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::{SessionRuntime, WasmBackend};
 use crate::guest_protocol::ShellCell;
@@ -71,7 +72,11 @@ pub(super) struct WasmKernel {
 
 impl WasmKernel {
     /// Starts a kernel from the image of sessions.
-    pub(super) fn start(backend: WasmBackend, session_runtime: SessionRuntime) -> Result<Self, KernelError> {
+    pub(super) fn start(
+        backend: WasmBackend,
+        session_runtime: SessionRuntime,
+        folder: Option<&SessionFolder>,
+    ) -> Result<Self, KernelError> {
         let python = &session_runtime.runtime.python;
         let interpreter = python.interpreter_with(&session_runtime.image, backend.session_limits(), null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::Start(error.into()))?;
@@ -79,7 +84,15 @@ impl WasmKernel {
         for layer in packages.layers_not_in(session_runtime.image.packages()) {
             interpreter.files().add_layer(layer.clone());
         }
-        Ok(Self { backend, session_runtime, packages, interpreter, execution_count: 0 })
+        let mut kernel = Self { backend, session_runtime, packages, interpreter, execution_count: 0 };
+        kernel.mount(folder)?;
+        Ok(kernel)
+    }
+
+    /// Mounts the directories of the host that the code can use, and the session's folder. Snapshots do not contain
+    /// mounts.
+    pub(super) fn mount(&mut self, folder: Option<&SessionFolder>) -> Result<(), KernelError> {
+        mount_all(self.interpreter.files(), &self.backend.shared.mounts, folder)
     }
 
     /// Starts a kernel that continues from a snapshot.
@@ -256,10 +269,10 @@ impl Kernel for WasmKernel {
         Ok(())
     }
 
-    fn fork(&mut self) -> Result<Box<dyn Kernel>, KernelError> {
+    fn fork(&mut self, folder: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError> {
         let delta = self.interpreter.delta(&self.session_runtime.image);
         let delta = delta.map_err(|error| KernelError::Failed(error.into()))?;
-        let kernel = Self::from_delta(
+        let mut kernel = Self::from_delta(
             self.backend.clone(),
             self.session_runtime.clone(),
             &delta,
@@ -267,6 +280,7 @@ impl Kernel for WasmKernel {
             self.execution_count,
             self.interpreter.renewal().of_copy(),
         )?;
+        kernel.mount(folder)?;
         Ok(Box::new(kernel))
     }
 

@@ -7,6 +7,7 @@ use super::table::{HibernatedSession, SessionEntry, is_expired};
 use super::{SessionOptions, Sessions};
 use crate::session::{JobKind, Session};
 use crate::state::SessionState;
+use crate::store::Store;
 
 impl Sessions {
     /// Ends expired sessions and hibernates idle ones. Must be called every few minutes.
@@ -45,12 +46,15 @@ impl Sessions {
         }
     }
 
-    /// Hibernates all idle sessions if the store is persistent; otherwise deletes the store. Must be called when the
-    /// process is about to end.
+    /// Hibernates all idle sessions if the store is persistent; otherwise deletes the store, and folders of sessions
+    /// that are empty. Must be called when the process is about to end.
     pub async fn hibernate_all(&self) {
-        let Some(store) = &self.shared.services.store else { return };
-        if !store.is_persistent() {
-            store.delete_all();
+        let store = self.shared.services.store.as_ref();
+        if !store.is_some_and(Store::is_persistent) {
+            if let Some(store) = store {
+                store.delete_all();
+            }
+            self.shared.remove_empty_folders();
             return;
         }
         let sessions: Vec<Arc<Session>> = {

@@ -115,10 +115,16 @@ impl Shared {
     /// Ends an expired session, unless another process has used it in the meantime.
     pub(super) fn expire(&self, id: &SessionId) {
         let entry = self.table.lock().remove(id);
+        if let (Some(SessionEntry::Hibernated(HibernatedSession { owner, .. })), Some(folders)) =
+            (&entry, &self.services.folders)
+        {
+            folders.remove_if_empty(id, owner.as_deref());
+        }
         if let Some(SessionEntry::Active(session)) = entry {
-            let SessionServices { backend, answers, .. } = &self.services;
-            let services = SessionServices { backend: backend.clone(), store: None, answers: *answers };
             // The job only frees memory, so its services have no store. The stored files are deleted below.
+            let SessionServices { backend, folders, answers, .. } = &self.services;
+            let (backend, folders, answers) = (backend.clone(), folders.clone(), *answers);
+            let services = SessionServices { backend, store: None, folders, answers };
             if session.close(Box::new(move |state: &mut SessionState| {
                 drop(state.destroy(&services));
                 Box::new(|| ()) as Completion
@@ -134,6 +140,19 @@ impl Shared {
         let removed = store.lease(id, false).and_then(|_lease| store.remove(id));
         if let Err(error) = removed {
             tracing::debug!(%error, "failed to delete an expired session");
+        }
+    }
+
+    /// Deletes the folders of all sessions that contain no files.
+    pub(super) fn remove_empty_folders(&self) {
+        let Some(folders) = &self.services.folders else { return };
+        for (id, entry) in self.table.lock().iter() {
+            let owner = match entry {
+                SessionEntry::Active(session) => session.owner.as_deref(),
+                SessionEntry::Hibernated(hibernated) => hibernated.owner.as_deref(),
+                SessionEntry::Ending => continue,
+            };
+            folders.remove_if_empty(id, owner);
         }
     }
 

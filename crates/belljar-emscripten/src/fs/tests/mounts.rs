@@ -167,3 +167,60 @@ fn files_of_a_mount_are_never_unmodified_layer_files() {
     let mut files = mounted(host.path(), false);
     assert!(files.unmodified("/mnt/lib.so").is_none());
 }
+
+#[test]
+fn mount_over_the_working_directory_is_entered() {
+    let host = tempfile::tempdir().unwrap();
+    fs::write(host.path().join("f"), "host").unwrap();
+    let mut files = files();
+    files.put("/home/hidden", "guest");
+    assert!(!files.is_on_host("/home"));
+    files.mount("/home", HostDirectory::open(host.path(), true).unwrap()).unwrap();
+    assert!(files.is_on_host("/home") && files.is_on_host("/home/f"));
+    assert_eq!(files.cwd().unwrap(), "/home");
+    assert_eq!(files.get("f").unwrap(), "host");
+    files.put("written", "relative");
+    assert_eq!(fs::read(host.path().join("written")).unwrap(), b"relative");
+    assert_eq!(files.names(".").unwrap(), ["f", "written"]);
+    files.restart("/home").unwrap();
+    assert_eq!(files.get("f").unwrap(), "host");
+    // A snapshot does not contain the mount, nor its files.
+    let mut loaded = files.save().load(&[], Quota::default()).unwrap();
+    assert_eq!((loaded.cwd().unwrap().as_str(), loaded.get("f")), ("/home", Err(Errno::ENOENT)));
+    loaded.mount("/home", HostDirectory::open(host.path(), true).unwrap()).unwrap();
+    assert_eq!(loaded.get("f").unwrap(), "host");
+}
+
+#[test]
+fn host_lists_and_reads_files_of_a_mount() {
+    let outer = tempfile::tempdir().unwrap();
+    fs::write(outer.path().join("secret"), "secret").unwrap();
+    let host = outer.path().join("host");
+    fs::create_dir_all(host.join("sub/deep")).unwrap();
+    fs::write(host.join("sub/f"), "0123456789").unwrap();
+    std::os::unix::fs::symlink("../secret", host.join("link")).unwrap();
+    std::os::unix::fs::symlink("..", host.join("up")).unwrap();
+    let mut files = mounted(&host, false);
+    let listing = files.list("/mnt", 100).unwrap();
+    let listed: Vec<_> = listing
+        .files
+        .iter()
+        .map(|file| (file.path.as_str(), file.file_type, file.size))
+        .filter(|one| one.1 != FileType::Link)
+        .collect();
+    let directory = FileType::Directory;
+    assert_eq!(listed, [("sub", directory, 0), ("sub/deep", directory, 0), ("sub/f", FileType::Regular, 10)]);
+    assert_eq!((listing.files.len(), listing.truncated), (5, false));
+    assert_eq!(files.list("/mnt/sub", 100).unwrap().files.len(), 2);
+    for limit in 0..5 {
+        let listing = files.list("/mnt", limit).unwrap();
+        assert!(listing.truncated && listing.files.len() <= limit, "{limit}: {listing:?}");
+    }
+    assert_eq!(files.read_part("/mnt/sub/f", 3, 4).unwrap(), b"3456");
+    assert_eq!(files.read_part("/mnt/sub/f", 8, 100).unwrap(), b"89");
+    assert_eq!(files.read_part("/mnt/sub/f", 100, 100).unwrap(), b"");
+    for path in ["/mnt/link", "/mnt/up/secret"] {
+        assert_eq!(files.read_part(path, 0, 100).unwrap_err().errno, Errno::EACCES, "{path}");
+    }
+    assert_eq!(files.read_part("/mnt/sub", 0, 1).unwrap_err().errno, Errno::EACCES);
+}

@@ -29,7 +29,7 @@ pub(super) fn sessions(store: Option<Store>, options: SessionOptions) -> (Sessio
     let pool = Arc::new(GuestThreadPool::new(PoolLimits { max_running: 4, max_queued: 1000 }, |work| {
         belljar_python::on_guest_thread(work)
     }));
-    (Sessions::with_clock(backend(), store, pool, options, clock.clone()), clock)
+    (Sessions::with_clock(backend(), store, None, pool, options, clock.clone()), clock)
 }
 
 /// Returns the text of a cell's value.

@@ -198,7 +198,8 @@ fn forged_state_is_refused_without_harm() {
             let mut lie = whole.clone();
             lie.data[at] ^= 0x55;
             let result =
-                belljar_python::on_guest_thread(|| backend.restore(&lie, &belljar_core::NoProgress).map(drop)).unwrap();
+                belljar_python::on_guest_thread(|| backend.restore(&lie, None, &belljar_core::NoProgress).map(drop))
+                    .unwrap();
             match result {
                 Ok(()) => woken += 1,
                 Err(KernelError::IncompatibleSnapshot(_)) => refused += 1,
@@ -209,7 +210,8 @@ fn forged_state_is_refused_without_harm() {
         for length in [0, 10, 24, 100, whole.data.len() - 1] {
             let cut = KernelSnapshot { data: whole.data[..length].to_vec(), metadata: whole.metadata.clone() };
             let result =
-                belljar_python::on_guest_thread(|| backend.restore(&cut, &belljar_core::NoProgress).map(drop)).unwrap();
+                belljar_python::on_guest_thread(|| backend.restore(&cut, None, &belljar_core::NoProgress).map(drop))
+                    .unwrap();
             assert!(matches!(result, Err(KernelError::IncompatibleSnapshot(_))), "{length} bytes");
         }
     });
