@@ -44,6 +44,44 @@ pub struct RunReport {
     pub images: Vec<Image>,
     /// The limits that held.
     pub limits: Limits,
+    /// The package that the code lacked, if that is why it failed.
+    pub missing_dependency: Option<MissingDependency>,
+}
+
+impl RunReport {
+    /// Creates the report of code that has not run yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            outcome: Outcome::Success(None),
+            dependencies: Vec::new(),
+            images: Vec::new(),
+            limits,
+            missing_dependency: None,
+        }
+    }
+}
+
+/// A package that code lacked while it ran, usually an optional dependency of a package that it imports: pandas imports
+/// openpyxl when it reads a workbook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingDependency {
+    /// The module whose import failed, in dotted form.
+    pub module: String,
+    /// The package that is expected to provide the module.
+    pub package: String,
+    /// The reason why the package was not installed, and the code not run again.
+    pub obstacle: Obstacle,
+}
+
+/// The reason why code was not run again with a package that it lacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The code declares its packages, so that none is added.
+    DeclaredByCode,
+    /// The code had effects before it failed, such as output, which running it again would repeat.
+    Effects,
+    /// The package cannot be installed, for the reason that the text gives.
+    NotInstallable(String),
 }
 
 /// The result of running a cell in a kernel.
@@ -137,6 +175,9 @@ pub struct PythonError {
     pub message: String,
     /// The traceback as Python prints it, without frames of Belljar's own; ends with a newline.
     pub traceback: String,
+    /// The name of the module without which the code failed, which the guest chose.
+    #[serde(default, skip_serializing)]
+    pub missing_module: Option<String>,
 }
 
 /// The time and memory that an execution took.

@@ -30,6 +30,11 @@ impl ImageCollector {
         Ok(())
     }
 
+    /// Returns whether no image was added since the images were last taken.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// Removes and returns the images, in the order in which they were shown.
     pub fn take(&self) -> Vec<Image> {
         std::mem::take(&mut *self.0.lock())

@@ -34,7 +34,9 @@ mod statistics;
 pub mod truncation;
 
 pub use cancellation::{CallCancellation, CancelOnDrop};
-pub use execution::{CellResult, CellStatus, Execution, Outcome, PythonError, RunReport, Statistics, Value};
+pub use execution::{
+    CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
+};
 pub use exit_reason::{ExitReason, LimitKind};
 pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, parse_size};

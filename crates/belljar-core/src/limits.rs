@@ -48,6 +48,13 @@ impl Limits {
         };
         Self { wall_time, ..self }
     }
+
+    /// Returns the limits that are left after `time` has passed.
+    #[must_use]
+    pub fn without_time(self, time: Duration) -> Self {
+        let left = |limit: Option<Duration>| limit.map(|limit| limit.saturating_sub(time));
+        Self { wall_time: left(self.wall_time), cpu_time: left(self.cpu_time), ..self }
+    }
 }
 
 /// The error of a size that cannot be parsed.

@@ -62,12 +62,18 @@ pub struct Console {
     input: Box<dyn Read + Send>,
     written: u64,
     limit: u64,
+    was_read: bool,
 }
 
 impl Console {
     /// Creates a console that writes at most `limit` bytes to `sink` and reads from `input`.
     pub fn new(sink: Box<dyn OutputSink>, input: Box<dyn Read + Send>, limit: u64) -> Self {
-        Self { sink, input, written: 0, limit }
+        Self { sink, input, written: 0, limit, was_read: false }
+    }
+
+    /// Returns whether the guest has written output or read input.
+    pub fn was_used(&self) -> bool {
+        self.written > 0 || self.was_read
     }
 
     /// Creates a console that discards output and whose input is at its end.
@@ -89,6 +95,7 @@ impl Console {
 
     /// Reads standard input. Returns 0 at its end, or if the host fails to read.
     pub fn read(&mut self, buffer: &mut [u8]) -> usize {
+        self.was_read = true;
         loop {
             match self.input.read(buffer) {
                 Ok(count) => return count,

@@ -339,7 +339,8 @@ impl Backend for NativeBackend {
             return Err(KernelError::Unsupported("the version of the kernels' Python is not known"));
         };
         let mut kernel = self.start_native(None, &*observer)?;
-        one_shot::run(&mut kernel, version, *self.limits(), request, observer, cancellation)
+        let may_write_mounts = self.state.starter.config().mounts.iter().any(|mount| mount.writable);
+        one_shot::run(&mut kernel, version, *self.limits(), may_write_mounts, request, observer, cancellation)
     }
 
     fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {

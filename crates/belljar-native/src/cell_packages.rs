@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::kernel::NativeKernel;
+use crate::missing_dependency::missing_module;
 use crate::pip_installer::{InstallError, InstalledPackages};
 
 /// The time for a helper cell.
@@ -50,8 +51,8 @@ pub(crate) fn execute(
     }
     let mut result = kernel.run_cell(cell, observer.clone());
     if let CellStatus::Error(error) = &mut result.status
-        && let Some(module) = missing_module_name(error)
-        && let Some(reason) = explain_missing_module(kernel, python_version, module)
+        && let Some(module) = missing_module_name(error).or_else(|| missing_module(error, kernel, &*observer))
+        && let Some(reason) = explain_missing_module(kernel, python_version, &module)
     {
         error.traceback.push(reason);
     }
@@ -110,10 +111,10 @@ fn install_for_cell(
 }
 
 /// Returns the module that a `ModuleNotFoundError` is about. The code may have made the error: the name is only shown.
-fn missing_module_name(error: &CellError) -> Option<&str> {
+fn missing_module_name(error: &CellError) -> Option<String> {
     let name = error.message.strip_prefix("No module named '")?.split('\'').next()?;
     let is_module = |name: &str| name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
-    (error.name == "ModuleNotFoundError" && name.len() <= 100 && is_module(name)).then_some(name)
+    (error.name == "ModuleNotFoundError" && name.len() <= 100 && is_module(name)).then(|| name.to_owned())
 }
 
 /// Returns why a module's package is not installed, or how to install it.
@@ -177,6 +178,8 @@ pub(crate) struct CallPackages {
     installed_now: InstalledPackages,
     /// The reasons why packages that imports hint at are not installed, by module.
     missing: BTreeMap<String, String>,
+    /// True if the code declares its packages in a metadata block.
+    pub(crate) are_declared: bool,
 }
 
 impl CallPackages {
@@ -196,6 +199,7 @@ impl CallPackages {
             installed: names(needs.requirements.iter()),
             installed_now: InstalledPackages::default(),
             missing: BTreeMap::new(),
+            are_declared: needs.is_declared,
         };
         if !needs.requirements.is_empty() {
             let installed = install(&needs.requirements, kernel, observer, deadline)?;
@@ -254,19 +258,23 @@ impl CallPackages {
         Ok(())
     }
 
-    /// Returns, if the last error of the kernel is a `ModuleNotFoundError`, why the module's package is not installed.
-    pub(crate) fn explain(&self, kernel: &mut NativeKernel, observer: &dyn CellObserver) -> String {
-        #[derive(Deserialize)]
-        struct MissingModule {
-            module: Option<String>,
-        }
-        if self.missing.is_empty() {
-            return String::new();
-        }
-        let result: Option<MissingModule> = eval_helper(kernel, "missing_module()", observer);
-        let Some(missing) = result.and_then(|result| result.module) else { return String::new() };
-        let about = self.missing.iter().filter(|(module, _)| is_part_of(&missing, module));
+    /// Returns why the package of a missing module is not installed; an empty text if that was not tried.
+    pub(crate) fn explain(&self, missing: &str) -> String {
+        let about = self.missing.iter().filter(|(module, _)| is_part_of(missing, module));
         about.map(|(module, reason)| format!("{}\n", cannot_be_installed(module, reason))).collect()
+    }
+
+    /// Returns why the package of a module that was imported is not installed.
+    pub(crate) fn reason(&self, module: &str) -> Option<&str> {
+        self.missing.get(module).map(String::as_str)
+    }
+
+    /// Adds packages that were installed later. Returns whether there are any.
+    pub(crate) fn extend(&mut self, later: Self) -> bool {
+        let is_extended = !later.installed.is_empty();
+        self.installed.extend(later.installed);
+        self.installed_now.extend(later.installed_now);
+        is_extended
     }
 }
 
@@ -321,7 +329,7 @@ mod tests {
             ("ModuleNotFoundError", "optional", None),
             ("ValueError", "No module named 'a'", None),
         ] {
-            assert_eq!(missing_module_name(&error(name, message)), module, "{message}");
+            assert_eq!(missing_module_name(&error(name, message)).as_deref(), module, "{message}");
         }
     }
 

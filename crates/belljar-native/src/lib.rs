@@ -57,6 +57,7 @@ mod kernel;
 mod kernel_connection;
 #[cfg(target_os = "linux")]
 mod kernel_starter;
+mod missing_dependency;
 #[cfg(target_os = "linux")]
 mod one_shot;
 #[cfg(target_os = "linux")]

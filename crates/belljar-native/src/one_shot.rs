@@ -2,6 +2,7 @@
 //! `guest/belljar_kernel/one_shot.py`, find missing packages (`cell_packages`), set variables and read the value.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellError, CellObserver, CellRequest, CompletedRun, Kernel, KernelError, OneShotRequest};
 use belljar_core::mime::Image;
@@ -11,16 +12,23 @@ use belljar_core::{
 };
 use belljar_packages::{AvailableModules, Dependencies, GeneralHint as _, Requirement};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::cell_packages::{CallPackages, eval_helper, run_helper};
 use crate::kernel::NativeKernel;
+use crate::missing_dependency::{self, missing_module};
+
+/// The maximum number of times that code is run again, each time with another package that it lacked.
+const MAX_REPETITIONS: usize = 3;
 
 /// Runs `request` in `kernel`, whose Python is `python_version`: see
-/// [`Backend::run_once`](belljar_core::kernel::Backend::run_once).
+/// [`Backend::run_once`](belljar_core::kernel::Backend::run_once). `may_write_mounts` is set if the code can write to
+/// directories of the host.
 pub(crate) fn run(
     kernel: &mut NativeKernel,
     python_version: &str,
     limits: Limits,
+    may_write_mounts: bool,
     request: OneShotRequest,
     observer: Arc<dyn CellObserver>,
     cancellation: &CallCancellation,
@@ -30,8 +38,7 @@ pub(crate) fn run(
     if !cancellation.begin_running(kernel.interrupt_handle()) {
         return Err(KernelError::Cancelled);
     }
-    let mut report =
-        RunReport { outcome: Outcome::Success(None), dependencies: Vec::new(), images: Vec::new(), limits };
+    let mut report = RunReport::new(limits);
     let dependencies = dependencies.iter().map(|dependency| Requirement::parse(dependency));
     let dependencies: Vec<Requirement> = dependencies
         .collect::<Result<_, _>>()
@@ -44,22 +51,43 @@ pub(crate) fn run(
         Ok(needs) => needs.with_requirements(dependencies),
         Err(error) => return not_installed(report, error.with_general_hint()),
     };
-    let packages = match CallPackages::install(&needs, kernel, &*observer) {
+    let mut packages = match CallPackages::install(&needs, kernel, &*observer) {
         Ok(packages) => packages,
         Err(error) => return not_installed(report, kernel.with_install_hint(&error)),
     };
-    report.dependencies.clone_from(&packages.installed);
-    if let Some(globals) = &globals {
-        // A JSON string is a Python string.
-        let text = serde_json::to_string(globals.get()).map_err(|error| KernelError::Failed(error.into()))?;
-        let result = run_helper(kernel, &format!("set_globals({text})"), &*observer);
-        if let Some(error) = result.status.error(&limits) {
-            return Err(KernelError::Failed(format!("the variables could not be set: {error}").into()));
+    let globals = globals.as_deref();
+    let call = Call { code: &code, globals, limits, observer: &observer };
+    let (mut result, time) = call.run_cell(kernel, limits.wall_time)?;
+    // The time of all attempts together is limited as that of one.
+    let mut left = limits.without_time(time);
+    for _ in 0..MAX_REPETITIONS {
+        let CellStatus::Error(error) = &mut result.status else { break };
+        let Some(module) = missing_module(error, kernel, &*observer) else { break };
+        let explanation = packages.explain(&module);
+        if !explanation.is_empty() {
+            error.traceback.push(explanation);
+            break;
+        }
+        let has_effects = may_write_mounts || !result.outputs.is_empty() || !kernel.files().is_empty();
+        match missing_dependency::install(&module, python_version, &mut packages, has_effects, kernel, &*observer) {
+            Ok(false) => break,
+            Ok(true) => {
+                kernel.restart()?;
+                if !cancellation.begin_running(kernel.interrupt_handle()) {
+                    return Err(KernelError::Cancelled);
+                }
+                let (next, time) = call.run_cell(kernel, left.wall_time)?;
+                left = left.without_time(time);
+                result = next;
+            }
+            Err(missing) => {
+                report.missing_dependency = Some(missing);
+                break;
+            }
         }
     }
-    observer.on_phase("running");
-    let cell = CellRequest { code, timeout: limits.wall_time, ..CellRequest::default() };
-    let CellResult { execution_count, status, outputs } = kernel.run_cell(&cell, observer.clone());
+    report.dependencies = packages.installed;
+    let CellResult { execution_count, status, outputs } = result;
     let images = ImageCollector::default();
     for output in &outputs {
         if let Output::Display(bundle) | Output::ExecuteResult(bundle) = output
@@ -79,13 +107,46 @@ pub(crate) fn run(
         CellStatus::KernelDied(reason) => Outcome::Exited(reason),
         CellStatus::Error(CellError { name, message, traceback }) => {
             let traceback = format!("{}\n", traceback.join("\n").trim_end());
-            let explanation = packages.explain(kernel, &*observer);
-            Outcome::Error(PythonError { kind: name, message, traceback: traceback + &explanation })
+            Outcome::Error(PythonError { kind: name, message, traceback, missing_module: None })
         }
     };
     cancellation.finish();
     report.images = images.take();
     Ok(CompletedRun { report, interpreter: Box::new(()) })
+}
+
+/// The code of a call, and what it runs with.
+struct Call<'a> {
+    code: &'a str,
+    globals: Option<&'a RawValue>,
+    limits: Limits,
+    observer: &'a Arc<dyn CellObserver>,
+}
+
+impl Call<'_> {
+    /// Sets the variables and runs the code, for at most `time_limit`. Also returns the time that the code took.
+    ///
+    /// # Errors
+    /// Returns an error if the variables cannot be set.
+    fn run_cell(
+        &self,
+        kernel: &mut NativeKernel,
+        time_limit: Option<Duration>,
+    ) -> Result<(CellResult, Duration), KernelError> {
+        if let Some(globals) = self.globals {
+            // A JSON string is a Python string.
+            let text = serde_json::to_string(globals.get()).map_err(|error| KernelError::Failed(error.into()))?;
+            let result = run_helper(kernel, &format!("set_globals({text})"), &**self.observer);
+            if let Some(error) = result.status.error(&self.limits) {
+                return Err(KernelError::Failed(format!("the variables could not be set: {error}").into()));
+            }
+        }
+        self.observer.on_phase("running");
+        let cell = CellRequest { code: self.code.to_owned(), timeout: time_limit, ..CellRequest::default() };
+        let begin = Instant::now();
+        let result = kernel.run_cell(&cell, self.observer.clone());
+        Ok((result, begin.elapsed()))
+    }
 }
 
 /// Replaces the exception of `sys.exit` by the exit status, since a program that is run once ends with it. An exit with a

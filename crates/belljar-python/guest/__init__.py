@@ -9,6 +9,7 @@ The host calls the functions below. Each takes one JSON text and returns one JSO
     execute              runs a cell of a session in IPython's shell
     ask                  answers a frontend's request about a cell that is being written
     is_complete          returns whether input of the prompt is complete
+    complete             returns the completions of input of the prompt
     finish               ends the program: pending tasks, atexit callbacks, destructors
 
 Exceptions of the user's code do not leave these functions: they are part of the outcome.
@@ -65,13 +66,15 @@ def run(request: str) -> str:
     Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every statement's
     value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
     ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides);
-    ``renewal`` (see `after_restore.renew`); ``max_value_bytes``.
+    ``renewal`` (see `after_restore.renew`); ``installed``, true if the host has installed packages;
+    ``max_value_bytes``.
 
     Outcome, by ``kind``:
 
     * "value": ``value`` (JSON text) and ``text`` (a string itself, JSON text of other values); both are null without a
       value. ``strict`` is present if ``value`` is not valid for strict JSON parsers.
-    * "error": ``type``, ``message``, ``traceback``.
+    * "error": ``type``, ``message``, ``traceback``, and ``missing_module``, the name of the module without which the
+      code failed, or null.
     * "exit": ``code``, the exit status, and ``message``, which has already been written to stderr.
     """
     return _answer(lambda: _run(loads(request)))
@@ -85,8 +88,8 @@ def execute(request: str) -> str:
     ``color``, true for tracebacks with colours.
 
     Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
-    ``message`` and the list ``traceback``. The kinds "error" and "exit" are those of `run`: an exception left the
-    shell itself.
+    ``message``, the list ``traceback`` and ``missing_module`` as for `run`. The kinds "error" and "exit" are those of
+    `run`: an exception left the shell itself.
     """
     return _answer(lambda: _execute(loads(request)))
 
@@ -110,6 +113,15 @@ def ask(request: str) -> str:
 def is_complete(request: str) -> str:
     """Returns whether ``code`` is "complete", "incomplete" or "invalid" as input of the prompt."""
     return dumps({"status": repl.status(loads(request)["code"])})
+
+
+def complete(request: str) -> str:
+    """Returns the completions of ``code``, input of the prompt up to the cursor.
+
+    Outcome: ``kind`` "answer"; ``content`` with ``start``, the number of characters before the completed word, and
+    ``matches``, the words that can replace it. The kinds "error" and "exit" are those of `run`.
+    """
+    return _answer(lambda: {"kind": "answer", "content": repl.complete(loads(request)["code"])})
 
 
 def finish(request: str) -> str:
@@ -142,6 +154,8 @@ def _preload_attributes(request: Request) -> Outcome:
 
 
 def _run(request: Request) -> Outcome:
+    if request.get("installed"):
+        importlib.invalidate_caches()
     after_restore.renew(request.get("renewal"))
     after_restore.set_process(request.get("argv"), request.get("env"), request.get("file"))
     tracebacks.set_missing_modules(request.get("absent", {}))

@@ -2,10 +2,17 @@
 
 import ast
 import codeop
+import importlib
+import re
 import sys
 from typing import Any
 
 from . import cell, magics, scheduler, source_cache
+
+_MAX_COMPLETIONS = 1000
+_WORD = re.compile(r"[\w.]*\Z")
+_IMPORTED_MODULE = re.compile(r"\s*(?:import\s+(?:[\w.]+\s*(?:as\s+\w+\s*)?,\s*)*|from\s+)\w*\Z")
+"""A line whose last word is the name of a module."""
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
@@ -43,3 +50,17 @@ def status(code: str) -> str:
         return "invalid"
     last_line = code.rpartition("\n")[2]
     return "incomplete" if last_line[:1].isspace() else "complete"
+
+
+def complete(code: str) -> dict[str, Any]:
+    """Returns the completions of the last word of ``code``: see `_belljar.complete`."""
+    line = code.rpartition("\n")[2]
+    word = found[0] if (found := _WORD.search(line)) else ""
+    if _IMPORTED_MODULE.match(line):
+        installed = importlib.import_module("pkgutil").iter_modules()
+        names = {*sys.stdlib_module_names, *(module.name for module in installed)}
+        matches = sorted(name for name in names if name.startswith(word) and (word or not name.startswith("_")))
+    else:
+        completer = importlib.import_module("rlcompleter").Completer(cell.main.__dict__)
+        matches = (completer.attr_matches if "." in word else completer.global_matches)(word) if word else []
+    return {"start": len(code) - len(word), "matches": list(dict.fromkeys(matches))[:_MAX_COMPLETIONS]}

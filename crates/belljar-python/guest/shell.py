@@ -322,6 +322,7 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
             "name": _printable(type(error).__name__),
             "message": _message(error),
             "traceback": _shorten_traceback(shell.traceback_lines),
+            "missing_module": tracebacks.missing_module(error),
         }
     # The result holds the value and the error, and with it the frames.
     del result, error

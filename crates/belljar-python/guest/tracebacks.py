@@ -18,6 +18,9 @@ _MAX_RUNS = 400
 _MAX_TEXT = 200_000
 """The maximum length of a traceback in characters, of which the beginning and the end are kept."""
 _MAX_MESSAGE = 20_000
+_MAX_MODULE = 200
+"""The maximum length of a module's name, in characters; longer names are not reported."""
+_MAX_CAUSES = 10
 _NO_SITE = (
     ". Site initialization is disabled, did you forget to add the site-packages directory to sys.path "
     "or to enable your virtual environment?"
@@ -87,7 +90,23 @@ def _error(error: BaseException) -> dict[str, Any]:
         "type": _printable(shorten(described.exc_type_str, _MAX_MESSAGE)),
         "message": _printable(shorten(_message(error), _MAX_MESSAGE)),
         "traceback": _printable(shorten(text, _MAX_TEXT)),
+        "missing_module": missing_module(error),
     }
+
+
+def missing_module(error: BaseException) -> str | None:
+    """Returns the module without which the code failed: that of an import error, or of the error that caused it.
+
+    Packages import their optional dependencies where they use them, and often raise an import error of their own.
+    """
+    with suppress(Exception):
+        for _ in range(_MAX_CAUSES):
+            if not isinstance(error, ImportError):
+                return None
+            if isinstance(error, ModuleNotFoundError) and isinstance(error.name, str):
+                return error.name if error.name.isprintable() and len(error.name) <= _MAX_MODULE else None
+            error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    return None
 
 
 def remove_last_own_frames(error: BaseException) -> None:

@@ -16,6 +16,7 @@ use crate::interpreter::Renewal;
 pub(crate) struct GuestFunctions {
     pub(crate) run: Object,
     pub(crate) is_complete: Object,
+    pub(crate) complete: Object,
     pub(crate) finish: Object,
     pub(crate) execute: Object,
     pub(crate) ask: Object,
@@ -28,6 +29,7 @@ impl GuestFunctions {
         Ok(Self {
             run: function("run")?,
             is_complete: function("is_complete")?,
+            complete: function("complete")?,
             finish: function("finish")?,
             execute: function("execute")?,
             ask: function("ask")?,
@@ -44,6 +46,8 @@ pub(crate) struct RunArguments<'a> {
     #[serde(rename = "absent", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) missing_modules: &'a BTreeMap<String, String>,
     pub(crate) renewal: Renewal,
+    /// True if the host has installed packages since the last run.
+    pub(crate) installed: bool,
     pub(crate) max_value_bytes: u64,
 }
 
@@ -119,6 +123,8 @@ pub(crate) struct ShellException {
     name: String,
     message: String,
     traceback: Vec<String>,
+    #[serde(default)]
+    missing_module: Option<String>,
 }
 
 /// A cell that the shell has run.
@@ -128,20 +134,25 @@ pub(crate) struct ShellCell {
     pub(crate) execution_count: u64,
     /// The exception that the cell raised.
     pub(crate) error: Option<CellError>,
+    /// The name of the module without which the cell failed, which the guest chose.
+    pub(crate) missing_module: Option<String>,
 }
 
 impl From<ExecuteResult> for Result<ShellCell, Outcome> {
     fn from(result: ExecuteResult) -> Self {
         match result {
             ExecuteResult::Cell { count, error } => {
-                let error =
-                    error.map(|ShellException { name, message, traceback }| CellError { name, message, traceback });
-                Ok(ShellCell { execution_count: count, error })
+                let Some(ShellException { name, message, traceback, missing_module }) = error else {
+                    return Ok(ShellCell { execution_count: count, ..ShellCell::default() });
+                };
+                let error = Some(CellError { name, message, traceback });
+                Ok(ShellCell { execution_count: count, error, missing_module })
             }
             // An interrupt that arrived when the cell had already ended.
-            ExecuteResult::Error(PythonError { kind, message, traceback }) if kind == "KeyboardInterrupt" => {
+            ExecuteResult::Error(error) if error.kind == "KeyboardInterrupt" => {
+                let PythonError { kind, message, traceback, .. } = error;
                 let error = CellError { name: kind, message, traceback: vec![traceback] };
-                Ok(ShellCell { execution_count: 0, error: Some(error) })
+                Ok(ShellCell { error: Some(error), ..ShellCell::default() })
             }
             ExecuteResult::Error(error) => Err(Outcome::Error(error)),
             ExecuteResult::Exit { code } => Err(exited(code)),

@@ -14,13 +14,19 @@ use belljar_emscripten::stop::{StopHandle, StopReason};
 use belljar_emscripten::termination::Termination;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{Instance, InstanceConfig, InstanceError, Program};
+use belljar_packages::Dependencies;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::c_api::{self, CApiError, Object};
-use crate::guest_protocol::{GuestFunctions, RunArguments, RunResult};
+use crate::guest_protocol::{GuestFunctions, RunArguments, RunResult, ShellResult};
 use crate::host_calls::{HostCall, HostCallRegistry};
 use crate::image::Image;
+use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
+use crate::session::SESSION_DIRECTORY;
+
+/// The maximum number of files of which [`Interpreter::local_modules`] takes the names.
+const MAX_LOCAL_FILES: usize = 20_000;
 
 /// The state of interactive input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -33,6 +39,20 @@ pub enum Completeness {
     /// The input is not valid Python, whatever lines follow.
     Invalid,
 }
+
+/// The completions of input at a prompt, which the guest made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Completions {
+    /// The number of characters before the word that is completed.
+    pub start: usize,
+    /// The words that can replace it.
+    pub matches: Vec<String>,
+}
+
+/// The time for completing input, which may run the program's code, such as `__dir__`.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
+/// The least time between the interrupt of code that runs for a completion, and the end of its interpreter.
+const COMPLETION_GRACE: Duration = Duration::from_secs(1);
 
 /// The interrupt handle of an interpreter.
 #[derive(Clone)]
@@ -93,6 +113,8 @@ pub struct Interpreter {
     /// The modules that no package provides, with the notes for errors of importing them.
     missing_modules: Arc<BTreeMap<String, String>>,
     renewal: Renewal,
+    /// True if packages were installed since the last run.
+    has_new_packages: bool,
     /// True if the guest package no longer follows the protocol, although CPython still runs.
     is_broken: bool,
     start: Duration,
@@ -121,6 +143,7 @@ impl Interpreter {
             limits,
             missing_modules,
             renewal: Renewal::All,
+            has_new_packages: false,
             is_broken: false,
             start: start.elapsed(),
         })
@@ -135,6 +158,7 @@ impl Interpreter {
             limits,
             missing_modules,
             renewal: Renewal::None,
+            has_new_packages: false,
             is_broken: false,
             start: Duration::ZERO,
         }
@@ -143,8 +167,10 @@ impl Interpreter {
     /// Runs a piece of code until it ends or reaches a limit.
     pub fn run(&mut self, request: &RunRequest) -> Execution {
         let missing_modules = self.missing_modules.clone();
-        let (renewal, max_value_bytes) = (self.take_renewal(), self.limits.value);
-        let arguments = RunArguments { request, missing_modules: &missing_modules, renewal, max_value_bytes };
+        let (renewal, installed, max_value_bytes) =
+            (self.take_renewal(), self.take_has_new_packages(), self.limits.value);
+        let arguments =
+            RunArguments { request, missing_modules: &missing_modules, renewal, installed, max_value_bytes };
         self.with_limits(|this| this.call_for_outcome(this.functions.run, "run", &arguments))
     }
 
@@ -187,6 +213,40 @@ impl Interpreter {
         std::mem::take(&mut self.renewal)
     }
 
+    /// Installs packages: adds their files to the file system. The next run finds them.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// Returns an error if a required package cannot be installed.
+    pub fn install(
+        &mut self,
+        installer: &RuntimeInstaller,
+        needs: &Dependencies,
+    ) -> Result<CellPackages, PrepareError> {
+        let packages = installer.install(needs, self.files())?;
+        self.has_new_packages = true;
+        Ok(packages)
+    }
+
+    /// Returns whether packages were installed since the last call of this function.
+    pub(crate) fn take_has_new_packages(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_packages)
+    }
+
+    /// Returns the top-level modules in the working directory of the code, and names that are not modules.
+    pub fn local_modules(&mut self) -> Vec<String> {
+        let listing = self.files().list(SESSION_DIRECTORY, MAX_LOCAL_FILES);
+        let files = listing.map(|listing| listing.files).unwrap_or_default();
+        let files = files.into_iter().filter(|file| !file.path.contains('/'));
+        files.map(|file| file.path.trim_end_matches(".py").to_owned()).collect()
+    }
+
+    /// Returns whether the program has written output or read input.
+    pub fn has_used_streams(&self) -> bool {
+        self.instance.host().console.was_used()
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -224,6 +284,18 @@ impl Interpreter {
             .ok()
             .and_then(|text| serde_json::from_str::<Reply>(&text).ok())
             .map_or(Completeness::Complete, |reply| reply.status)
+    }
+
+    /// Returns the completions of `code`, input at a prompt up to the cursor. They are empty if finding them fails.
+    pub fn complete(&mut self, code: &str) -> Completions {
+        let limits = self.limits;
+        self.limits.wall_time = Some(COMPLETION_TIMEOUT);
+        self.limits.grace = limits.grace.max(COMPLETION_GRACE);
+        let function = self.functions.complete;
+        let reply = self.call_with_limits::<ShellResult, _>(function, "complete", &serde_json::json!({ "code": code }));
+        self.limits = limits;
+        let content = reply.and_then(Result::<serde_json::Value, Outcome>::from);
+        content.ok().and_then(|content| serde_json::from_value(content).ok()).unwrap_or_default()
     }
 
     /// Returns a handle that stops running code from other threads.

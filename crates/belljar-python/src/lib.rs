@@ -42,7 +42,7 @@ pub use error::OpenError;
 pub use guest::VALUE_JSON;
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};
 pub use image::{Image, PreloadFailure};
-pub use interpreter::{Completeness, Interpreter, InterpreterInterruptHandle, Streams};
+pub use interpreter::{Completeness, Completions, Interpreter, InterpreterInterruptHandle, Streams};
 pub use python::{CacheLimits, Options, PACKAGE_ENTRIES, Python};
 
 pub use session::SESSION_DIRECTORY;

@@ -150,12 +150,13 @@ fn missing_wheels_message(missing: &[WheelId]) -> String {
 
 impl Interpreter {
     /// Runs a cell in the shell of a session's image. `color` enables colours in tracebacks; only its value for the
-    /// first cell has an effect. `installed` is true if the host has installed packages since the last cell.
+    /// first cell has an effect.
     ///
     /// # Errors
     /// Returns the outcome of an interpreter in which the shell did not return: a limit, a crash, an exit.
-    pub(crate) fn execute(&mut self, cell: &CellRequest, color: bool, installed: bool) -> Result<ShellCell, Outcome> {
-        let arguments = ExecuteArguments { cell, color, installed, renewal: self.take_renewal() };
+    pub(crate) fn execute(&mut self, cell: &CellRequest, color: bool) -> Result<ShellCell, Outcome> {
+        let (installed, renewal) = (self.take_has_new_packages(), self.take_renewal());
+        let arguments = ExecuteArguments { cell, color, installed, renewal };
         self.call_with_limits::<ExecuteResult, _>(self.functions().execute, "execute", &arguments)?.into()
     }
 

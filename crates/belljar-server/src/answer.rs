@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use belljar_core::truncation::{allot, cut_middle};
-use belljar_core::{ExitReason, LimitKind, Limits, Outcome, PythonError, RunReport, Value};
+use belljar_core::{
+    ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Value,
+};
 use regex::{Captures, Regex};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
@@ -97,7 +99,10 @@ impl RunAnswer {
     pub(crate) fn error(&self) -> Option<String> {
         Some(match &self.report.outcome {
             Outcome::Success(_) | Outcome::Exited(ExitReason::Exit(0)) => return None,
-            Outcome::Error(PythonError { traceback, .. }) => traceback.clone(),
+            Outcome::Error(PythonError { traceback, .. }) => {
+                let hint = self.report.missing_dependency.as_ref().map(describe_missing).unwrap_or_default();
+                format!("{traceback}{hint}")
+            }
             Outcome::InstallError(reason) => format!("{reason}\n"),
             Outcome::Exited(reason) => format!("{}\n", describe_exit(reason, &self.report.limits)),
         })
@@ -185,6 +190,22 @@ fn exact_integers(json: &str) -> Cow<'_, str> {
     })
 }
 
+/// Describes to the model which package its code lacked, and what to do about it.
+fn describe_missing(missing: &MissingDependency) -> String {
+    let MissingDependency { module, package, obstacle } = missing;
+    match obstacle {
+        Obstacle::DeclaredByCode => {
+            format!("hint: add {package}, which provides {module}, to the dependencies of the `# /// script` block\n")
+        }
+        Obstacle::Effects => {
+            format!(
+                "hint: add `import {module}` at the top of the code, so that {package} is installed before it runs\n"
+            )
+        }
+        Obstacle::NotInstallable(reason) => format!("{module} cannot be installed: {reason}\n"),
+    }
+}
+
 /// Describes to the model why its code ended.
 fn describe_exit(reason: &ExitReason, limits: &Limits) -> String {
     match reason {
@@ -236,8 +257,7 @@ mod tests {
     use super::*;
 
     fn answer(outcome: Outcome, output: &str) -> RunAnswer {
-        let (dependencies, images, limits) = (Vec::new(), Vec::new(), Limits::default());
-        RunAnswer { report: RunReport { outcome, dependencies, images, limits }, output: output.into() }
+        RunAnswer { report: RunReport { outcome, ..RunReport::new(Limits::default()) }, output: output.into() }
     }
 
     #[test]
@@ -264,7 +284,8 @@ mod tests {
             assert_eq!((text.matches("begin").count(), text.matches("end").count()), (2, 2), "{mode:?}");
         }
         assert!(both.result(ReturnMode::Xml).structured_content.unwrap()["return_value"].is_string());
-        let error = PythonError { kind: "ValueError".into(), message: String::new(), traceback: long };
+        let (kind, message) = ("ValueError".to_owned(), String::new());
+        let error = PythonError { kind, message, traceback: long, missing_module: None };
         for outcome in [Outcome::Error(error), Outcome::InstallError("x".repeat(100_000))] {
             let mut failed = answer(outcome, "short");
             failed.truncate(20_000);
@@ -292,6 +313,23 @@ mod tests {
             ),
         ] {
             assert_eq!(exact_integers(json), wanted);
+        }
+    }
+
+    #[test]
+    fn missing_package_is_named_with_what_to_do() {
+        let (kind, message) = ("ImportError".to_owned(), String::new());
+        let error = PythonError { kind, message, traceback: "Traceback\n".into(), missing_module: None };
+        let mut failed = answer(Outcome::Error(error), "");
+        for (obstacle, wanted) in [
+            (Obstacle::DeclaredByCode, "add python-docx, which provides docx, to the dependencies"),
+            (Obstacle::Effects, "add `import docx` at the top of the code, so that python-docx is installed"),
+            (Obstacle::NotInstallable("it is not allowed".into()), "docx cannot be installed: it is not allowed"),
+        ] {
+            let (module, package) = ("docx".to_owned(), "python-docx".to_owned());
+            failed.report.missing_dependency = Some(MissingDependency { module, package, obstacle });
+            let error = failed.error().unwrap();
+            assert!(error.starts_with("Traceback\n") && error.contains(wanted), "{error}");
         }
     }
 

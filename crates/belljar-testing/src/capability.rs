@@ -43,6 +43,8 @@ pub enum Capability {
     ContainerBuilder,
     /// The variable `BELLJAR_LARGE_DOWNLOADS` is set: hundreds of megabytes may be downloaded.
     LargeDownloads,
+    /// groff with its macros for manual pages.
+    Groff,
 }
 
 /// Programs that kaleido finds, in `/usr/bin`.
@@ -56,7 +58,7 @@ const LARGE_DOWNLOADS: &str = "BELLJAR_LARGE_DOWNLOADS";
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NativeSandbox,
         Self::WeakSandbox,
         Self::ControlGroups,
@@ -73,6 +75,7 @@ impl Capability {
         Self::SystemdAnalyze,
         Self::ContainerBuilder,
         Self::LargeDownloads,
+        Self::Groff,
     ];
 
     /// Returns the name that `BELLJAR_REQUIRE` uses.
@@ -95,6 +98,7 @@ impl Capability {
             Self::SystemdAnalyze => "systemd-analyze",
             Self::ContainerBuilder => "container-builder",
             Self::LargeDownloads => "large-downloads",
+            Self::Groff => "groff",
         }
     }
 
@@ -145,6 +149,7 @@ impl Capability {
                 let is_set = std::env::var_os(LARGE_DOWNLOADS).is_some_and(|value| !value.is_empty());
                 condition(is_set, &format!("{LARGE_DOWNLOADS} is not set"))
             }
+            Self::Groff => succeeds(Command::new("groff").args(["-man", "-Tutf8", "/dev/null"])).map(drop),
         }
     }
 }

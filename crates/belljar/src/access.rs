@@ -12,28 +12,30 @@ use crate::command_error::CommandError;
 #[command(next_help_heading = "Access")]
 pub(crate) struct AccessOptions {
     /// Additional name of this server (Host header), such as its name behind a proxy. May be repeated.
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", hide_short_help = true)]
     allow_host: Vec<String>,
     /// Web page that may send requests: `https://app.example.org`, `http://localhost:*`. May be repeated.
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     allow_origin: Vec<String>,
-    /// File of tokens, one per line. Every request must contain one (`Authorization: Bearer TOKEN`).
+    /// File of tokens, of which every request must contain one.
+    ///
+    /// One token per line, sent as `Authorization: Bearer TOKEN`.
     #[arg(long, value_name = "FILE")]
     auth_token_file: Option<PathBuf>,
     /// OAuth issuer whose tokens (JWTs) are accepted. They are verified with the keys that it publishes.
-    #[arg(long, value_name = "URL", requires = "oauth_audience")]
+    #[arg(long, value_name = "URL", requires = "oauth_audience", hide_short_help = true)]
     oauth_issuer: Option<String>,
     /// Audience of the tokens, usually the address of this server (`https://mcp.example.org/mcp`).
-    #[arg(long, value_name = "AUDIENCE", requires = "oauth_issuer")]
+    #[arg(long, value_name = "AUDIENCE", requires = "oauth_issuer", hide_short_help = true)]
     oauth_audience: Option<String>,
     /// Disable authentication, even on non-loopback addresses.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     insecure_no_auth: bool,
     /// TLS certificate: a PEM file with the certificate chain, starting with that of the server.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key", hide_short_help = true)]
     tls_cert: Option<PathBuf>,
     /// Private key of the TLS certificate: a PEM file.
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", hide_short_help = true)]
     tls_key: Option<PathBuf>,
 }
 

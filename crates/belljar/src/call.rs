@@ -15,13 +15,13 @@ use belljar_client::{
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
-use unicode_general_category::{GeneralCategory, get_general_category};
 
 use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::exit_code::{FAILURE, INTERRUPTED, success_if};
 use crate::global_options::GlobalOptions;
 use crate::outcome::fail;
+use crate::untrusted_text::strip_control_chars;
 use crate::value_parsers::{seconds, variable};
 
 /// The maximum size of arguments on standard input, in bytes.
@@ -31,7 +31,12 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The options of `belljar call`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
+Examples:
+  belljar call 'npx -y some-mcp-server'                         list its tools
+  belljar call http://localhost:8000/mcp plot '{\"n\": 3}'      call one",
+    after_long_help = "\
 Examples:
   belljar call 'npx -y @modelcontextprotocol/server-everything'            list its tools
   belljar call 'npx -y @modelcontextprotocol/server-everything' echo '{\"message\": \"hi\"}'
@@ -39,7 +44,8 @@ Examples:
   belljar call ~/.cursor/mcp.json#git git_status '{\"repo_path\": \".\"}'    use a server of a configuration file
   belljar call https://example.org/mcp --oauth                             log in with a browser
 
-Exit status: 0 if the tool succeeded, 1 if it failed, 2 if the server could not be reached.")]
+Exit status: 0 if the tool succeeded, 1 if it failed, 2 if the server could not be reached."
+)]
 pub(crate) struct CallArguments {
     /// URL, command line in one argument, or FILE#NAME for a server of a configuration file.
     #[arg(value_name = "TARGET")]
@@ -63,19 +69,19 @@ pub(crate) struct CallArguments {
     #[arg(long)]
     oauth: bool,
     /// Local port for the redirect of the browser.
-    #[arg(long, value_name = "PORT", default_value = "8765", requires = "oauth")]
+    #[arg(long, value_name = "PORT", default_value = "8765", requires = "oauth", hide_short_help = true)]
     oauth_port: u16,
     /// Environment variable for a server command, which otherwise inherits only six variables (HOME, PATH, …).
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, hide_short_help = true)]
     env: Vec<(String, String)>,
     /// Maximum time for the server to start.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, hide_short_help = true)]
     start_timeout: Duration,
     /// Maximum time without a message from the server.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     timeout: Duration,
     /// Era of the protocol: auto, legacy (up to 2025-11-25) or modern (from 2026-07-28).
-    #[arg(long, value_name = "ERA", default_value = "auto", value_parser = era)]
+    #[arg(long, value_name = "ERA", default_value = "auto", value_parser = era, hide_short_help = true)]
     era: ProtocolEra,
 }
 
@@ -99,12 +105,8 @@ pub(crate) fn call(global: &GlobalOptions, arguments: &CallArguments) -> ExitCod
 async fn run(global: &GlobalOptions, arguments: &CallArguments) -> ExitCode {
     match try_call(global, arguments).await {
         Ok(status) => status,
-        Err(error) => report_error(&error),
+        Err(error) => fail(error),
     }
-}
-
-fn report_error(error: &CommandError) -> ExitCode {
-    fail(strip_control_chars(&error.to_string()))
 }
 
 async fn try_call(global: &GlobalOptions, arguments: &CallArguments) -> Result<ExitCode, CommandError> {
@@ -143,8 +145,8 @@ fn options(global: &GlobalOptions) -> CallOptions {
     }
     CallOptions::new().progress_handler(|step| {
         let total = step.total.map(|total| format!("/{}", amount(total))).unwrap_or_default();
-        let message = strip_control_chars(&step.message.unwrap_or_default());
-        eprintln!("[{}{total}] {message}", amount(step.progress));
+        let message = step.message.unwrap_or_default();
+        eprintln!("[{}{total}] {}", amount(step.progress), strip_control_chars(&message));
     })
 }
 
@@ -293,19 +295,6 @@ fn print(text: &str) {
     } else {
         print_line(text);
     }
-}
-
-/// Returns untrusted text without characters that a terminal might interpret, or that change the order and the lines of
-/// what is shown: control characters, line and paragraph separators, and format characters but the joiners of scripts
-/// and emoji.
-fn strip_control_chars(text: &str) -> String {
-    let is_shown = |c: &char| match get_general_category(*c) {
-        GeneralCategory::Control => matches!(c, '\n' | '\t'),
-        GeneralCategory::Format => matches!(c, '\u{200c}' | '\u{200d}'),
-        GeneralCategory::LineSeparator | GeneralCategory::ParagraphSeparator => false,
-        _ => true,
-    };
-    text.chars().filter(is_shown).collect()
 }
 
 /// Returns an untrusted number, in scientific notation if it has more digits than a number has precision.

@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::cache::CacheArguments;
 use crate::call::CallArguments;
 use crate::config::ConfigArguments;
 use crate::health_check::HealthCheckArguments;
 use crate::kernel::KernelCommand;
+use crate::man::ManArguments;
 use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
 use crate::run_arguments::{RunArguments, move_notebook_to_end};
@@ -24,6 +26,11 @@ use crate::global_options::GlobalOptions;
     arg_required_else_help = true,
     max_term_width = 100,
     after_help = "\
+Examples:
+  belljar run hello.py            run a file
+  belljar run -i                  start a prompt
+  belljar config claude-desktop   print a client's configuration",
+    after_long_help = "\
 Examples:
   belljar run hello.py            run a file
   belljar run -c 'print(6 * 7)'   run a line
@@ -86,7 +93,9 @@ fn without_variables(command: clap::Command) -> clap::Command {
 pub(crate) enum Command {
     /// Run Python code in a sandbox.
     Run(RunArguments),
-    /// Serve MCP over standard input and output, for clients that start the server.
+    /// Serve MCP over standard input and output.
+    ///
+    /// Clients start the server by this command.
     Stdio(ServeArguments),
     /// Serve MCP over streamable HTTP, on /mcp.
     #[command(alias = "streamable_http")]
@@ -96,13 +105,14 @@ pub(crate) enum Command {
     StreamableHttpStateless(HttpArguments),
     /// Serve MCP over HTTP with server-sent events, on /sse, for older clients.
     Sse(HttpArguments),
-    /// Print the configuration of a client for this server, or write it into the client's file.
+    /// Print a client's configuration for this server, or write it to its file.
     Config(ConfigArguments),
     /// Run a sample `run_python_code` call and print the result.
     Example(ServeArguments),
-    /// Fetch, verify and compile everything that running Python needs, and build the base image.
+    /// Fetch and compile everything that running Python needs.
     ///
-    /// Every other command performs the missing steps by itself; afterwards commands start in milliseconds.
+    /// Verifies the files, and builds the base image. Every other command performs the missing steps by itself; afterwards
+    /// commands start in milliseconds.
     Warmup(PackageOptions),
     /// Lock and download packages; list and delete cached packages.
     #[command(subcommand)]
@@ -110,7 +120,9 @@ pub(crate) enum Command {
     /// List, export, import and delete saved sessions (--data-dir).
     #[command(subcommand)]
     Sessions(SessionsCommand),
-    /// Install and run Belljar as a Jupyter kernel for JupyterLab, VS Code and nbclient.
+    /// Install and run Belljar as a Jupyter kernel.
+    ///
+    /// JupyterLab, VS Code and nbclient can use the kernel.
     #[command(subcommand)]
     Kernel(KernelCommand),
     /// Set up and inspect the Python environment of native kernels.
@@ -121,12 +133,18 @@ pub(crate) enum Command {
     /// Check that a server over HTTP on this machine answers, for containers and service managers.
     #[command(hide = true)]
     Healthcheck(HealthCheckArguments),
+    /// Show the size of the cache, or delete from it.
+    ///
+    /// The cache contains downloads, compiled code and images.
+    Cache(CacheArguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: belljar completions bash > ~/.local/share/bash-completion/completions/belljar")]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Print a manual page, or write those of all commands into a directory.
+    Man(ManArguments),
 }
 
 #[cfg(test)]

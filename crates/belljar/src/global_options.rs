@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use belljar_python::Options;
+use belljar_core::parse_size;
 use belljar_python::runtime::Release;
+use belljar_python::{CacheLimits, Options};
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 
@@ -14,13 +15,45 @@ use crate::command_error::CommandError;
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalOptions {
     /// Directory with Pyodide's files (pyodide.asm.wasm, python_stdlib.zip, pyodide-lock.json).
-    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_RUNTIME", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "BELLJAR_RUNTIME",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
     runtime: Option<PathBuf>,
     /// Directory for downloads, compiled code and images [default: the platform's cache directory].
-    #[arg(long, global = true, value_name = "DIR", env = "BELLJAR_CACHE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "BELLJAR_CACHE",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
     cache: Option<PathBuf>,
+    /// Space for packages and their images in the cache; the least recently used are deleted beyond it [default: 8GB].
+    #[arg(
+        long,
+        global = true,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        env = "BELLJAR_CACHE_SIZE",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
+    cache_size: Option<u64>,
     /// Pyodide release to run, such as 314.0.7 (CPython 3.14).
-    #[arg(long, global = true, value_name = "VERSION", env = "BELLJAR_PYODIDE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "VERSION",
+        env = "BELLJAR_PYODIDE",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
     pyodide: Option<String>,
     /// Do not access the network.
     #[arg(
@@ -29,7 +62,8 @@ pub(crate) struct GlobalOptions {
         env = "BELLJAR_OFFLINE",
         hide_env_values = true,
         action = ArgAction::SetTrue,
-        value_parser = FalseyValueParser::new()
+        value_parser = FalseyValueParser::new(),
+        hide_short_help = true
     )]
     offline: bool,
     /// Do not show progress.
@@ -39,7 +73,7 @@ pub(crate) struct GlobalOptions {
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Let the log contain code, session IDs and whole messages of clients.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     pub(crate) log_code: bool,
 }
 
@@ -61,8 +95,14 @@ impl GlobalOptions {
             cache: self.cache(),
             release: self.pyodide.clone(),
             offline: self.offline,
-            ..Options::default()
+            cache_limits: self.cache_limits(),
         })
+    }
+
+    /// Returns the limits of the caches for packages.
+    pub(crate) fn cache_limits(&self) -> CacheLimits {
+        let limits = CacheLimits::default();
+        CacheLimits { cache_bytes: self.cache_size.unwrap_or(limits.cache_bytes), ..limits }
     }
 
     /// Returns the version of CPython that code in WebAssembly runs in: `3.14`.
@@ -95,6 +135,9 @@ impl GlobalOptions {
             let path = path.into_os_string().into_string();
             let path = path.map_err(|path| format!("{name}: {} is not UTF-8", path.display()))?;
             arguments.extend([name.to_owned(), path]);
+        }
+        if let Some(size) = self.cache_size {
+            arguments.extend(["--cache-size".to_owned(), size.to_string()]);
         }
         if let Some(release) = &self.pyodide {
             arguments.extend(["--pyodide".to_owned(), release.clone()]);

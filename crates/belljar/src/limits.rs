@@ -15,20 +15,22 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// Limit on processor time.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
     cpu: Option<Duration>,
     /// Raise KeyboardInterrupt at a time limit, and stop the code this many seconds later.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0", hide_short_help = true)]
     grace: Duration,
-    /// Memory limit of the interpreter; exceeding it raises MemoryError. For sessions see --session-memory.
+    /// Memory limit of the interpreter.
+    ///
+    /// Exceeding it raises MemoryError. For sessions see --session-memory.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "2GB")]
     memory: u64,
     /// Output limit; exceeding it stops the code. At least 16MB for a cell of a session [default: 64MB for `run`, 4MB
     /// for servers].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide_short_help = true)]
     max_output: Option<u64>,
     /// Limit on the bytes in files that the code creates.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512MB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512MB", hide_short_help = true)]
     disk: u64,
 }
 

@@ -1,6 +1,7 @@
 //! The `belljar` command: parses the command line and runs the command that it names.
 
 mod access;
+mod cache;
 mod call;
 mod cli;
 mod command_error;
@@ -14,10 +15,12 @@ mod interrupt;
 mod kernel;
 mod limits;
 mod lost_files;
+mod man;
 mod mount;
 mod native;
 mod outcome;
 mod packages;
+mod program_run;
 mod progress;
 mod prompt;
 mod run;
@@ -30,6 +33,8 @@ mod session_commands;
 mod session_options;
 mod shutdown;
 mod siblings;
+mod terminal_filter;
+mod untrusted_text;
 mod value_parsers;
 mod warmup;
 
@@ -65,6 +70,8 @@ fn main() -> ExitCode {
         Command::Native(ref command) => native::native(&cli.global, command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Healthcheck(ref arguments) => health_check::health_check(arguments),
+        Command::Cache(ref arguments) => cache::cache(&cli.global, arguments),
+        Command::Man(ref arguments) => man::man(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut script);

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use belljar_core::{Execution, ExitReason, LimitKind, Outcome, PythonError, Value};
+use belljar_core::{Execution, ExitReason, LimitKind, MissingDependency, Obstacle, Outcome, PythonError, Value};
 use belljar_emscripten::console::{OutputChunk, Stream};
 use belljar_python::install::InstalledPackages;
 use serde::Serialize;
@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::command_error::CommandError;
 use crate::exit_code::{CRASHED, FAILURE, INTERRUPTED, LIMIT_REACHED, NOT_INSTALLED, NOT_STARTED, TIMED_OUT};
+use crate::untrusted_text::strip_control_chars;
 
 /// Returns the exit status for an outcome.
 pub(crate) fn status(outcome: &Outcome) -> ExitCode {
@@ -32,10 +33,10 @@ pub(crate) fn explain(outcome: &Outcome) -> String {
     let limit = match outcome {
         Outcome::Success(_) | Outcome::Exited(ExitReason::Exit(_)) => return String::new(),
         Outcome::Error(error) => return error.traceback.clone(),
-        Outcome::InstallError(reason) => return format!("belljar: {reason}\n"),
+        Outcome::InstallError(reason) => return format!("belljar: {}\n", strip_control_chars(reason)),
         Outcome::Exited(ExitReason::Cancelled) => return "belljar: stopped\n".into(),
         Outcome::Exited(ExitReason::Crash(reason)) => {
-            return format!("belljar: the code crashed its interpreter: {reason}\n");
+            return format!("belljar: the code crashed its interpreter: {}\n", strip_control_chars(reason));
         }
         Outcome::Exited(ExitReason::Signal(signal)) => {
             return format!("belljar: the code crashed its interpreter: signal {signal}\n");
@@ -50,6 +51,20 @@ pub(crate) fn explain(outcome: &Outcome) -> String {
         LimitKind::Memory => ("the code ran out of memory", "--memory SIZE sets the limit"),
     };
     format!("belljar: {what}\nhint: {hint}\n")
+}
+
+/// Returns what to do about a package that a program lacked.
+pub(crate) fn hint_about(missing: &MissingDependency) -> String {
+    let MissingDependency { module, package, obstacle } = missing;
+    match obstacle {
+        Obstacle::DeclaredByCode => {
+            format!("add {package}, which provides {module}, to the dependencies of the `# /// script` block")
+        }
+        Obstacle::Effects => {
+            format!("--deps {package} installs {module} ahead of time, and so does `import {module}` in the program")
+        }
+        Obstacle::NotInstallable(reason) => format!("{module} cannot be installed: {}", strip_control_chars(reason)),
+    }
 }
 
 /// The outcome as printed by `--json`. Fields that do not apply to the status are left out.
@@ -69,6 +84,9 @@ pub(crate) struct Report<'a> {
     /// The installed packages: `humanize 4.15.0 and 2 dependencies`.
     #[serde(skip_serializing_if = "Option::is_none")]
     installed: Option<String>,
+    /// The remedy for an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
     /// The text of both streams in the order in which it was written.
     output: String,
     stdout: String,
@@ -105,6 +123,7 @@ impl<'a> Report<'a> {
             limit: None,
             reason: None,
             installed: None,
+            hint: None,
             output: text(None),
             stdout: text(Some(Stream::Stdout)),
             stderr: text(Some(Stream::Stderr)),
@@ -136,10 +155,17 @@ impl<'a> Report<'a> {
         self.installed = (!installed.is_empty()).then(|| installed.to_string());
         self
     }
+
+    /// Adds the remedy for an error.
+    pub(crate) fn with_hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
 }
 
 /// Prints an error of a command with its hint, and returns the exit status.
 pub(crate) fn fail(error: impl Into<CommandError>) -> ExitCode {
-    eprintln!("belljar: {}", error.into());
+    // Errors may name what untrusted servers and packages contain.
+    eprintln!("belljar: {}", strip_control_chars(&error.into().to_string()));
     ExitCode::from(NOT_STARTED)
 }

@@ -8,13 +8,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use belljar_cache::Cache;
-use belljar_core::Progress;
-use belljar_packages::{InstallError, Installer, Policy, Requirement, Setting, Settings};
-use belljar_python::install::{InstalledPackages, InstallerSource, PrepareError, PrepareOptions, RuntimeInstaller};
+use belljar_core::{MissingDependency, Progress};
+use belljar_packages::{
+    Dependencies, InferredDependency, InstallError, Installer, Policy, Requirement, Setting, Settings,
+};
+use belljar_python::install::{
+    FailedRun, ImageForRepetition, InstalledPackages, InstallerSource, PrepareError, PrepareOptions, RuntimeInstaller,
+};
 use belljar_python::{Image, Interpreter, Python, PythonRuntime};
 use clap::Args;
 
 use crate::command_error::CommandError;
+use crate::run_context::Running;
 use crate::siblings::Siblings;
 use crate::value_parsers::seconds;
 
@@ -24,41 +29,43 @@ pub(crate) use commands::{PackagesCommand, packages};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Packages")]
 pub(crate) struct PackageOptions {
-    /// Packages to install in addition to those that the code imports: `rich,httpx[http2]>=0.27,<1`.
+    /// Packages to install in addition to those that the code imports.
+    ///
+    /// A list of requirements, such as `rich,httpx[http2]>=0.27,<1`.
     #[arg(long, value_name = "REQUIREMENTS")]
     deps: Vec<String>,
     /// Modules to import into the image from which code starts: `numpy,pandas.plotting`. Their packages are installed.
-    #[arg(long, value_name = "MODULES", value_delimiter = ',')]
+    #[arg(long, value_name = "MODULES", value_delimiter = ',', hide_short_help = true)]
     preload: Vec<String>,
     /// Requirements file of packages to install.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     requirements: Vec<PathBuf>,
     /// Constraints file: restricts the versions of packages.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     constraints: Vec<PathBuf>,
     /// Package index to use instead of the default one.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
     index_url: Option<String>,
     /// Additional package index, searched first.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
     extra_index_url: Vec<String>,
     /// Directory of wheels, or page with links to wheels.
-    #[arg(long, value_name = "DIR|URL")]
+    #[arg(long, value_name = "DIR|URL", hide_short_help = true)]
     find_links: Vec<String>,
     /// Ignore files uploaded after this date.
-    #[arg(long, value_name = "DATE")]
+    #[arg(long, value_name = "DATE", hide_short_help = true)]
     exclude_newer: Option<String>,
     /// Install only these packages: names or patterns, such as `pydantic*,rich`.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', hide_short_help = true)]
     allow_packages: Vec<String>,
     /// Never install these packages.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', hide_short_help = true)]
     deny_packages: Vec<String>,
     /// Do not install packages.
     #[arg(long)]
     no_install: bool,
     /// Time limit of an installation, which does not count towards the time limit of the code.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "180")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "180", hide_short_help = true)]
     install_timeout: Duration,
 }
 
@@ -270,11 +277,47 @@ impl Packages {
     /// Returns an image with the packages of `code`, and the list of these packages. Code with environment variables of
     /// its own gets an image without imported modules, because modules may read variables when they are imported.
     pub(crate) fn image(&self, code: &str, has_environment: bool) -> Result<(Image, InstalledPackages), PrepareError> {
-        let given = PrepareOptions { preload: !has_environment, ..self.given.clone() };
+        let given = self.options(has_environment);
         let needs = self.python.needs(code, &given, &*self.source)?;
         let image = self.python.image_for(&needs, &given, &*self.source, &*self.progress)?;
         let installed = InstalledPackages::new(image.packages(), &needs);
         Ok((image, installed))
+    }
+
+    /// Returns the options for preparing an image for code, which may have environment variables of its own.
+    pub(crate) fn options(&self, has_environment: bool) -> PrepareOptions {
+        PrepareOptions { preload: !has_environment, ..self.given.clone() }
+    }
+
+    /// Returns an image with the package without which a run failed, if the program can be run again with it: see
+    /// [`Python::image_for_repetition`].
+    ///
+    /// # Errors
+    /// Returns the package if the program cannot be run again.
+    pub(crate) fn image_for_repetition(
+        &self,
+        failed: &FailedRun<'_>,
+        options: &mut PrepareOptions,
+    ) -> Result<Option<ImageForRepetition>, MissingDependency> {
+        self.python.image_for_repetition(failed, options, &*self.source, &*self.progress)
+    }
+
+    /// Returns the packages that input of the prompt imports and that are not installed.
+    ///
+    /// # Errors
+    /// Returns an error if the requirements of the input cannot be read or met.
+    pub(crate) fn needs_of_input(&self, code: &str, running: &mut Running) -> Result<Dependencies, PrepareError> {
+        let Running { interpreter, installer } = running;
+        let mut modules = interpreter.local_modules();
+        modules.extend_from_slice(&self.given.modules);
+        self.python.needs_of_cell(code, &installer.packages(), &modules, &*self.source)
+    }
+
+    /// Returns the package of a module without which input of the prompt failed, if there is one.
+    pub(crate) fn package_of_missing_module(&self, module: &str, running: &mut Running) -> Option<InferredDependency> {
+        let Running { interpreter, installer } = running;
+        let modules = interpreter.local_modules();
+        self.python.package_of_missing_module(module, &installer.packages(), &modules, &*self.source)
     }
 
     /// Builds the image from which code without requirements of its own starts, if modules are to be imported into it.
@@ -299,10 +342,12 @@ impl Packages {
         PythonRuntime { python, options: self.given, installer: self.source }
     }
 
-    /// Enables the code in an interpreter restored from `image` to install packages.
-    pub(crate) fn serve(&self, interpreter: &mut Interpreter, image: &Image) {
+    /// Enables the code in an interpreter restored from `image` to install packages. Returns the installer.
+    pub(crate) fn serve(&self, interpreter: &mut Interpreter, image: &Image) -> Arc<RuntimeInstaller> {
         let live = RuntimeInstaller::new(&self.python, image, self.source.clone(), self.progress.clone());
-        interpreter.register_host_call("install", Arc::new(live));
+        let live = Arc::new(live);
+        interpreter.register_host_call("install", live.clone());
+        live
     }
 }
 

@@ -4,19 +4,19 @@ use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use belljar_core::kernel::InterruptHandle as _;
-use belljar_core::{Execution, ExitReason, Outcome, Progress, RunRequest, Statistics};
+use belljar_core::{Execution, Outcome, Progress, RunRequest, Statistics};
 use belljar_emscripten::console::{Capture, OutputSink};
 use belljar_packages::shorten_message;
 use belljar_python::install::PrepareError;
-use belljar_python::{Interpreter, Python, SESSION_DIRECTORY, Streams};
+use belljar_python::{Python, SESSION_DIRECTORY, Streams};
 
 use crate::command_error::CommandError;
-use crate::console::{Terminal, print_line, print_note};
+use crate::console::{Terminal, print_note};
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
-use crate::outcome::{Report, explain, fail, status};
+use crate::outcome::{Report, explain, fail, hint_about, status};
 use crate::packages::Packages;
+use crate::program_run::ProgramRun;
 use crate::run_arguments::RunArguments;
 use crate::run_context::RunContext;
 use crate::siblings::Siblings;
@@ -54,85 +54,82 @@ fn run_program(
     let python = Python::open(&global.options()?, &*progress)?;
     let packages = Packages::new(&python, &arguments.packages, global.offline(), progress)?.with_siblings(&siblings);
     let code = program.as_ref().map_or("", |program| program.request.code.as_str());
+    let terminal = Terminal::new(arguments.raw);
     let (image, installed) = match packages.image(code, !arguments.env.is_empty()) {
         Ok(image) => image,
-        Err(error) if error.is_about_packages() => return Ok(not_installed(error, arguments)),
+        Err(error) if error.is_about_packages() => return Ok(not_installed(error, arguments, &terminal)),
         Err(error) => return Err(error.into()),
     };
-    if !installed.is_empty() && !global.quiet && !arguments.json {
+    let mut context = RunContext {
+        python: &python,
+        packages: &packages,
+        image,
+        arguments,
+        siblings: &siblings,
+        terminal: terminal.clone(),
+        shows_notes: !global.quiet && !arguments.json,
+    };
+    if !installed.is_empty() && context.shows_notes {
         print_note(&format!("installed {installed}"));
     }
-    let context = RunContext { python: &python, packages: &packages, image: &image, arguments, siblings: &siblings };
     let capture = arguments.json.then(Capture::default);
-    let output: Box<dyn OutputSink> = match &capture {
-        Some(capture) => Box::new(capture.clone()),
-        None => Box::new(Terminal),
-    };
     let stdin_taken = arguments.interactive || program.as_ref().is_some_and(|program| program.from_stdin);
-    let input: Box<dyn Read + Send> = if stdin_taken { Box::new(std::io::empty()) } else { Box::new(std::io::stdin()) };
-    let mut interpreter = context.interpreter(Streams { output, input })?;
-    let Some(program) = program else {
-        return Ok(prompt::prompt(&context, interpreter, interrupts));
+    let streams = || -> Streams {
+        let output: Box<dyn OutputSink> = match &capture {
+            Some(capture) => Box::new(capture.clone()),
+            None => Box::new(terminal.clone()),
+        };
+        let input: Box<dyn Read + Send> =
+            if stdin_taken { Box::new(std::io::empty()) } else { Box::new(std::io::stdin()) };
+        Streams { output, input }
     };
-    let interrupter = interpreter.interrupt_handle();
-    let execution = interrupts.with_handler(
-        move || interrupter.interrupt(),
-        || {
-            if arguments.interactive {
-                interpreter.run(&program.request)
-            } else {
-                execute(&mut interpreter, &program.request)
-            }
-        },
-    );
+    let Some(Program { request, .. }) = &program else {
+        let running = context.start(arguments.limits.for_run(), streams())?;
+        return Ok(prompt::prompt(&context, running, interrupts));
+    };
+    let mut run = ProgramRun::new(&mut context, request, installed, streams, interrupts)?;
+    if !arguments.interactive {
+        run.finish(interrupts);
+    }
+    let ProgramRun { mut running, execution, installed, missing } = run;
+    let hint = missing.as_ref().map(hint_about);
+    terminal.end();
     if arguments.stats {
         report_statistics(&execution);
     }
     if let Some(capture) = capture {
-        let report = Report::new(&execution, &capture.take()).with_installed(&installed);
-        return Ok(print_json(&report, &execution.outcome));
+        let report = Report::new(&execution, &capture.take()).with_installed(&installed).with_hint(hint);
+        return Ok(print_json(&report, &execution.outcome, &terminal));
     }
-    eprint!("{}", explain(&execution.outcome));
+    terminal.report(&explain(&execution.outcome));
+    if let Some(hint) = hint {
+        eprintln!("hint: {hint}");
+    }
     if arguments.interactive {
-        return Ok(prompt::prompt(&context, interpreter, interrupts));
+        return Ok(prompt::prompt(&context, running, interrupts));
     }
     if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
-        print_line(&value.text);
+        terminal.print_line(&value.text);
     }
-    if !global.quiet && !interpreter.is_dead() {
-        lost_files::report(interpreter.files(), &siblings);
+    if !global.quiet && !running.interpreter.is_dead() {
+        lost_files::report(running.interpreter.files(), &siblings);
     }
     let status = status(&execution.outcome);
     // The process is about to end, and the kernel frees its memory faster than unmapping it piece by piece would.
-    std::mem::forget((interpreter, image, packages, python));
+    std::mem::forget((running, context));
+    std::mem::forget((packages, python));
     Ok(status)
 }
 
-/// Runs a program: its code, and then the functions that the code registered for its end (`atexit`).
-fn execute(interpreter: &mut Interpreter, request: &RunRequest) -> Execution {
-    let mut execution = interpreter.run(request);
-    if interpreter.is_dead() {
-        return execution;
-    }
-    let ending = interpreter.finish();
-    execution.statistics.run += ending.statistics.run;
-    execution.statistics.peak_memory = ending.statistics.peak_memory;
-    // As in Python, an exception in an atexit function does not change the exit status; a limit or a crash does.
-    if matches!(ending.outcome, Outcome::Exited(ExitReason::Limit(_) | ExitReason::Cancelled | ExitReason::Crash(_))) {
-        execution.outcome = ending.outcome;
-    }
-    execution
-}
-
 /// Reports that the installation of the code's packages failed.
-fn not_installed(error: PrepareError, arguments: &RunArguments) -> ExitCode {
+fn not_installed(error: PrepareError, arguments: &RunArguments, terminal: &Terminal) -> ExitCode {
     let reason = shorten_message(&CommandError::from(error).to_string());
     let outcome = Outcome::InstallError(reason);
     let execution = Execution { outcome, statistics: Statistics::default() };
     if arguments.json {
-        return print_json(&Report::new(&execution, &[]), &execution.outcome);
+        return print_json(&Report::new(&execution, &[]), &execution.outcome, terminal);
     }
-    eprint!("{}", explain(&execution.outcome));
+    terminal.report(&explain(&execution.outcome));
     status(&execution.outcome)
 }
 
@@ -187,9 +184,9 @@ fn decode(bytes: Vec<u8>, from: &str) -> Result<String, CommandError> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-fn print_json(report: &Report<'_>, outcome: &Outcome) -> ExitCode {
+fn print_json(report: &Report<'_>, outcome: &Outcome, terminal: &Terminal) -> ExitCode {
     match serde_json::to_string(report) {
-        Ok(text) => print_line(text),
+        Ok(text) => terminal.print_json(&format!("{text}\n")),
         Err(error) => return fail(format!("failed to write the outcome as JSON: {error}")),
     }
     status(outcome)

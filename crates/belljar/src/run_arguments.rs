@@ -15,7 +15,13 @@ use crate::value_parsers::variable;
 
 /// The options of `belljar run`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
+Examples:
+  belljar run script.py one two                  sys.argv is ['script.py', 'one', 'two']
+  belljar run -c 'import rich; rich.print(1)'    packages that code imports are installed
+  belljar run analysis.ipynb -o done.ipynb       execute a notebook and save its outputs",
+    after_long_help = "\
 Examples:
   belljar run script.py one two                  sys.argv is ['script.py', 'one', 'two']
   belljar run -c 'import sys; sys.exit(3)'       exit status 3
@@ -35,7 +41,8 @@ Exit status:
   126  packages could not be installed
   130  the code was interrupted
   134  the interpreter crashed
-  2    belljar could not start the code")]
+  2    belljar could not start the code"
+)]
 pub(crate) struct RunArguments {
     /// Code to run.
     #[arg(short = 'c', value_name = "CODE")]
@@ -55,8 +62,11 @@ pub(crate) struct RunArguments {
     /// Print the outcome as one JSON object instead of streaming the output.
     #[arg(long, conflicts_with = "interactive")]
     pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) limits: LimitOptions,
+    /// Let the code send all control sequences to a terminal.
+    ///
+    /// They can change its title and the clipboard, and make it type.
+    #[arg(long)]
+    pub(crate) raw: bool,
     /// Set an environment variable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
@@ -64,8 +74,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "HOST:GUEST[:ro|:rw]")]
     pub(crate) mount: Vec<Mount>,
     /// Print times and memory use to standard error.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) stats: bool,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
     #[command(flatten)]
     pub(crate) packages: PackageOptions,
 }

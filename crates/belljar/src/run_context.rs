@@ -1,9 +1,16 @@
 //! The parts from which interpreters of `belljar run` are created.
 
+use std::sync::Arc;
+
+use belljar_core::kernel::InterruptHandle as _;
+use belljar_core::{Execution, Limits, RunRequest};
 use belljar_emscripten::fs::HostDirectory;
+use belljar_python::install::RuntimeInstaller;
 use belljar_python::{Image, Interpreter, Python, Streams};
 
 use crate::command_error::CommandError;
+use crate::console::Terminal;
+use crate::interrupt::Interrupts;
 use crate::packages::Packages;
 use crate::run_arguments::RunArguments;
 use crate::siblings::Siblings;
@@ -12,18 +19,28 @@ use crate::siblings::Siblings;
 pub(crate) struct RunContext<'a> {
     pub(crate) python: &'a Python,
     pub(crate) packages: &'a Packages,
-    pub(crate) image: &'a Image,
+    pub(crate) image: Image,
     pub(crate) arguments: &'a RunArguments,
     /// The modules that the program imports from its own folder.
     pub(crate) siblings: &'a Siblings,
+    pub(crate) terminal: Terminal,
+    /// True if notes about the run, such as the installed packages, are written to standard error.
+    pub(crate) shows_notes: bool,
+}
+
+/// An interpreter, and the installer of its packages.
+pub(crate) struct Running {
+    pub(crate) interpreter: Interpreter,
+    pub(crate) installer: Arc<RuntimeInstaller>,
 }
 
 impl RunContext<'_> {
-    /// Creates an interpreter with the limits, mounts and packages of the arguments, and the program's modules.
-    pub(crate) fn interpreter(&self, streams: Streams) -> Result<Interpreter, CommandError> {
+    /// Creates an interpreter with these limits, and with the mounts and packages of the arguments and the program's
+    /// modules.
+    pub(crate) fn start(&self, limits: Limits, streams: Streams) -> Result<Running, CommandError> {
         let Self { arguments, image, .. } = self;
-        let mut interpreter = self.python.interpreter_with(image, arguments.limits.for_run(), streams)?;
-        self.packages.serve(&mut interpreter, image);
+        let mut interpreter = self.python.interpreter_with(image, limits, streams)?;
+        let installer = self.packages.serve(&mut interpreter, image);
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;
         for mount in &arguments.mount {
@@ -35,6 +52,20 @@ impl RunContext<'_> {
                 .mount(&mount.guest, directory)
                 .map_err(|error| format!("failed to mount {host} at {}: {error}", mount.guest))?;
         }
-        Ok(interpreter)
+        Ok(Running { interpreter, installer })
+    }
+}
+
+impl Running {
+    /// Runs a piece of code, which Ctrl-C interrupts.
+    pub(crate) fn run(&mut self, request: &RunRequest, interrupts: &Interrupts) -> Execution {
+        let interrupter = self.interpreter.interrupt_handle();
+        interrupts.with_handler(move || interrupter.interrupt(), || self.interpreter.run(request))
+    }
+
+    /// Runs the functions that the code registered for its end.
+    pub(crate) fn finish(&mut self, interrupts: &Interrupts) -> Execution {
+        let interrupter = self.interpreter.interrupt_handle();
+        interrupts.with_handler(move || interrupter.interrupt(), || self.interpreter.finish())
     }
 }

@@ -11,13 +11,14 @@ use belljar_python::{Python, RuntimeLoader, WasmBackend};
 use belljar_sessions::notebook::Notebook;
 
 use crate::command_error::CommandError;
+use crate::console::Terminal;
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::outcome::fail;
 use crate::packages::Packages;
+use crate::progress;
 use crate::run_arguments::{RunArguments, similar_option};
 use crate::siblings::Siblings;
-use crate::{console, progress};
 
 /// Returns whether the file name is that of a notebook.
 pub(crate) fn is_notebook(file: &str) -> bool {
@@ -32,15 +33,16 @@ pub(crate) fn run(
     rest: &[String],
     interrupts: &Interrupts,
 ) -> ExitCode {
+    let terminal = Terminal::new(arguments.raw);
     let result = target(arguments, rest).and_then(|output| {
         let (notebook, error) = execute(global, arguments, file, interrupts)?;
-        write(&notebook, output.as_deref())?;
+        write(&notebook, output.as_deref(), &terminal)?;
         Ok(error)
     });
     match result {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(message)) => {
-            eprintln!("{message}");
+            terminal.report(&format!("{message}\n"));
             ExitCode::FAILURE
         }
         Err(error) => fail(error),
@@ -105,13 +107,13 @@ fn execute(
     Ok((notebook, error))
 }
 
-fn write(notebook: &Notebook, output: Option<&Path>) -> Result<(), CommandError> {
+fn write(notebook: &Notebook, output: Option<&Path>, terminal: &Terminal) -> Result<(), CommandError> {
     match output {
         Some(path) => {
             std::fs::write(path, notebook.text())
                 .map_err(|error| format!("failed to write {}: {error}", path.display()))?;
         }
-        None => console::print(notebook.text().as_bytes()),
+        None => terminal.print_json(&notebook.text()),
     }
     Ok(())
 }

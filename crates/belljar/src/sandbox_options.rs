@@ -18,23 +18,23 @@ pub(crate) struct SandboxOptions {
     #[arg(long, value_enum, default_value_t, env = "BELLJAR_SANDBOX", hide_env_values = true)]
     pub(crate) sandbox: Sandbox,
     /// UNSAFE: if the native sandbox is unavailable, run the code without a sandbox, with your full privileges.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     allow_unsandboxed: bool,
     // The environment variables of the next two options are not read by clap: they may be set permanently, and must not
     // cause an error if code runs in WebAssembly.
     /// Virtual environment of native kernels, with ipykernel [default: that of `belljar native setup`] [env:
     /// BELLJAR_VENV].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     venv: Option<PathBuf>,
     /// Directory of the environments of `belljar native setup` [default: the platform's data directory] [env:
     /// BELLJAR_NATIVE].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     native_dir: Option<PathBuf>,
     /// Device of this machine that native kernels may use, such as `/dev/nvidia0`. May be repeated.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     device: Vec<PathBuf>,
     /// Space for the packages that a native session installs [default: 4GB].
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide_short_help = true)]
     package_space: Option<u64>,
 }
 

@@ -33,25 +33,26 @@ const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The options of every server.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Server")]
 pub(crate) struct ServeArguments {
     /// Tools to offer.
     #[arg(long, value_enum, default_value_t)]
     toolset: Toolset,
     /// Format of the tool's result.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, hide_short_help = true)]
     return_mode: ResultFormat,
     /// Maximum size of the text of an answer: output, value and error together. The middle of longer text is left out;
     /// a session keeps it in a file.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "24KB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "24KB", hide_short_help = true)]
     max_answer: u64,
     /// Accepted for compatibility with mcp-run-python. Code never has access to the network.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     disable_networking: bool,
     /// Maximum number of pieces of code that run at the same time [default: four for each core, and at least 16].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), hide_short_help = true)]
     max_concurrency: Option<u16>,
     /// Maximum number of pieces of code that wait to run. Further calls are refused.
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, hide_short_help = true)]
     max_queue: u16,
     #[command(flatten)]
     limits: LimitOptions,
@@ -215,13 +216,13 @@ pub(crate) struct HttpArguments {
     #[arg(long, default_value_t = 3001)]
     port: u16,
     /// Maximum size of a request body.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16MB")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "16MB", hide_short_help = true)]
     max_body: u64,
     /// Time until an idle MCP session over HTTP ends.
-    #[arg(long, alias = "idle", value_name = "SECONDS", value_parser = seconds, default_value = "300")]
+    #[arg(long, alias = "idle", value_name = "SECONDS", value_parser = seconds, default_value = "300", hide_short_help = true)]
     http_session_timeout: Duration,
     /// Maximum number of MCP sessions over HTTP [default: that of --max-sessions].
-    #[arg(long, value_name = "N", env = "BELLJAR_MAX_HTTP_SESSIONS", hide_env_values = true)]
+    #[arg(long, value_name = "N", env = "BELLJAR_MAX_HTTP_SESSIONS", hide_env_values = true, hide_short_help = true)]
     max_http_sessions: Option<usize>,
     #[command(flatten)]
     access: AccessOptions,

@@ -18,28 +18,35 @@ use crate::value_parsers::seconds;
 #[command(next_help_heading = "Sessions")]
 pub(crate) struct SessionOptions {
     /// Time until an idle session ends.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1800", env = "BELLJAR_SESSION_TIMEOUT", hide_env_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1800", env = "BELLJAR_SESSION_TIMEOUT", hide_env_values = true, hide_short_help = true)]
     session_timeout: Duration,
     /// Maximum number of interpreter sessions.
-    #[arg(long, value_name = "N", default_value_t = 1000, env = "BELLJAR_MAX_SESSIONS", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        env = "BELLJAR_MAX_SESSIONS",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
     pub(crate) max_sessions: usize,
     /// Memory limit of a session.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GB", env = "BELLJAR_SESSION_MEMORY", hide_env_values = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GB", env = "BELLJAR_SESSION_MEMORY", hide_env_values = true, hide_short_help = true)]
     session_memory: u64,
     /// Limit on the bytes in the files of a session.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512MB", env = "BELLJAR_SESSION_DISK", hide_env_values = true)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "512MB", env = "BELLJAR_SESSION_DISK", hide_env_values = true, hide_short_help = true)]
     session_disk: u64,
     /// Time until an idle session sleeps: it then takes no memory, and the next call wakes it.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300", env = "BELLJAR_SLEEP_AFTER", hide_env_values = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300", env = "BELLJAR_SLEEP_AFTER", hide_env_values = true, hide_short_help = true)]
     sleep_after: Duration,
     /// Save sessions in this directory, so that they survive the server.
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
     /// Format of tracebacks.
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", hide_short_help = true)]
     tracebacks: Tracebacks,
     /// Return the HTML of tables and other values that have plain text, too.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) html: bool,
 }
 

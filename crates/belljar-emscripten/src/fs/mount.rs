@@ -62,6 +62,11 @@ impl HostDirectory {
     }
 
     /// Fails with [`Errno::EROFS`] unless the guest may modify the contents.
+    /// Returns whether the guest may write to the directory.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     pub(super) fn check_writable(&self) -> Result<(), Errno> {
         if self.writable { Ok(()) } else { Err(Errno::EROFS) }
     }

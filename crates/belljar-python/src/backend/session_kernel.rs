@@ -12,13 +12,13 @@ use belljar_core::{CellResult, CellStatus, ExitReason, Outcome, OutputCollector,
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
 use belljar_emscripten::{Errno, SnapshotDelta};
-use belljar_packages::GeneralHint as _;
+use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::mounts::mount_all;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
-use super::{SessionRuntime, WasmBackend};
+use super::{PythonRuntime, SessionRuntime, WasmBackend};
 use crate::guest_protocol::ShellCell;
 use crate::install::{CellPackages, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Renewal, Streams};
@@ -137,46 +137,79 @@ impl WasmKernel {
         Ok(Self { backend, session_runtime, packages, interpreter, execution_count })
     }
 
-    /// Installs the packages that the cell imports. Returns whether any were installed. A failure is reported in the
-    /// cell's output, and the cell runs anyway: it may not reach the import.
+    /// Installs the packages that the cell imports, and returns their names. A failure is reported in the cell's output,
+    /// and the cell runs anyway: it may not reach the import.
     fn install_imports(
         &mut self,
         installer: &RuntimeInstaller,
         code: &str,
         observer: &dyn CellObserver,
         outputs: &OutputCollector,
-    ) -> bool {
+    ) -> Vec<String> {
         let runtime = &self.session_runtime.runtime;
-        let files = self.interpreter.files().list(SESSION_DIRECTORY, MAX_FILES).map(|listing| listing.files);
-        let files = files.unwrap_or_default().into_iter().filter(|file| !file.path.contains('/'));
-        let modules: Vec<String> = files.map(|file| file.path.trim_end_matches(".py").to_owned()).collect();
+        let modules = self.interpreter.local_modules();
         let needs = runtime.python.needs_of_cell(code, &self.packages, &modules, &*runtime.installer);
+        let mut names = Vec::new();
         let installed = needs.and_then(|needs| {
             if needs.is_empty() {
-                return Ok(None);
+                return Ok(CellPackages::default());
             }
-            Ok(Some(installer.install(&needs, self.interpreter.files())?))
+            names.extend(needs.required().chain(&needs.optional).map(|requirement| requirement.name().to_owned()));
+            self.interpreter.install(installer, &needs)
         });
-        let report_failure = |reason: &str| {
-            let text = format!("[not installed: {reason}]\n");
-            observer.on_stream(Stream::Stderr, text.as_bytes());
-            outputs.push_notice(&text);
-        };
+        let report_failure = |reason: &str| notify(&format!("[not installed: {reason}]\n"), observer, outputs);
         match installed {
-            Ok(None) => false,
-            Ok(Some(CellPackages { installed, refused })) => {
+            Ok(CellPackages { installed, refused }) => {
                 refused.iter().for_each(|reason| report_failure(reason));
                 if !installed.is_empty() {
                     observer.on_installed(&installed.to_string());
                 }
-                true
             }
-            Err(error) => {
-                report_failure(&error.with_general_hint());
-                false
-            }
+            Err(error) => report_failure(&error.with_general_hint()),
         }
+        names
     }
+
+    /// Installs the package without which a cell failed, if there is one, for running the cell again. The cell's output
+    /// reports it. `module` is the name that the guest gave; `tried` are the packages that the cell imports itself.
+    fn install_missing(
+        &mut self,
+        installer: &RuntimeInstaller,
+        module: &str,
+        tried: &[String],
+        observer: &dyn CellObserver,
+        outputs: &OutputCollector,
+    ) {
+        let PythonRuntime { python, installer: source, .. } = &self.session_runtime.runtime;
+        let modules = self.interpreter.local_modules();
+        let inferred = python.package_of_missing_module(module, &installer.packages(), &modules, &**source);
+        let Some(inferred) = inferred else { return };
+        if tried.iter().any(|name| name == inferred.requirement.name()) {
+            return;
+        }
+        let needs = Dependencies { inferred: vec![inferred], ..Dependencies::default() };
+        let text = match self.interpreter.install(installer, &needs) {
+            Ok(CellPackages { installed, .. }) if !installed.is_empty() => {
+                observer.on_installed(&installed.to_string());
+                format!("[installed {installed}, which provides {module}: run the cell again]\n")
+            }
+            result => {
+                let reason = match result {
+                    Ok(CellPackages { refused, .. }) => refused.into_iter().next(),
+                    Err(error) => Some(shorten_message(&error.with_general_hint())),
+                };
+                let reason = reason.unwrap_or_else(|| format!("no package provides {module}"));
+                format!("[not installed: {reason}]\n")
+            }
+        };
+        notify(&text, observer, outputs);
+    }
+}
+
+/// Adds a message of Belljar's own to a cell's output.
+fn notify(text: &str, observer: &dyn CellObserver, outputs: &OutputCollector) {
+    observer.on_stream(Stream::Stderr, text.as_bytes());
+    outputs.push_notice(text);
 }
 
 /// Returns streams that discard output and have no input.
@@ -206,23 +239,26 @@ impl Kernel for WasmKernel {
             progress,
         );
         let installer = Arc::new(installer);
-        let installed = self.install_imports(&installer, &cell.code, &*observer, &outputs);
+        let tried = self.install_imports(&installer, &cell.code, &*observer, &outputs);
         self.interpreter
             .redirect(Streams { output: Box::new(CollectorSink(outputs.clone())), input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
-        self.interpreter.register_host_call("input", Arc::new(InputHandler(observer)));
+        self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
         let timeout = self.backend.session_limits().with_timeout(cell.timeout).wall_time;
         self.interpreter.set_wall_time(timeout);
         let begin = Instant::now();
-        let result = self.interpreter.execute(cell, self.backend.shared.color, installed);
+        let result = self.interpreter.execute(cell, self.backend.shared.color);
         let expired = timeout.filter(|timeout| begin.elapsed() >= *timeout);
-        self.packages = installer.packages();
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
         for name in ["install", "show", "input"] {
             self.interpreter.register_host_call(name, Arc::new(NoCellRunning));
         }
+        if let Ok(ShellCell { missing_module: Some(module), .. }) = &result {
+            self.install_missing(&installer, module, &tried, &*observer, &outputs);
+        }
+        self.packages = installer.packages();
         // A cell that the shell did not finish has no number of its own.
         self.execution_count = result.as_ref().map_or(self.execution_count + 1, |cell| cell.execution_count);
         let status = match result {

@@ -21,8 +21,13 @@ pub struct InstalledPackages {
 impl InstalledPackages {
     /// Creates the list of the packages of `set`, of which `needs` asked for some.
     pub fn new(set: &PackageSet, needs: &Dependencies) -> Self {
+        Self::between(&PackageSet::empty(), set, needs)
+    }
+
+    /// Creates the list of the packages that `after` has in addition to `before`, of which `needs` asked for some.
+    pub fn between(before: &PackageSet, after: &PackageSet, needs: &Dependencies) -> Self {
         let mut list = Self::default();
-        for id in set.wheel_ids() {
+        for id in after.wheel_ids().filter(|id| !before.wheel_ids().any(|present| present == *id)) {
             let is_named = needs.required().chain(&needs.optional).any(|requirement| requirement.name() == id.name);
             list.add(&id.name, &id.version, is_named);
         }

@@ -1,6 +1,7 @@
 //! From source code to an image with the packages that it needs.
 
 mod installed_packages;
+mod missing_dependency;
 mod runtime_installer;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::packages::{PackageSet, SupplyError, UnpackedWheel, WheelFile, WheelId
 use crate::python::Python;
 
 pub use installed_packages::InstalledPackages;
+pub use missing_dependency::{FailedRun, ImageForRepetition};
 pub use runtime_installer::{CellPackages, RuntimeInstaller};
 
 /// Modules that programs import and that are part of the guest package.

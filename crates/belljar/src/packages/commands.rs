@@ -10,7 +10,7 @@ use belljar_python::Python;
 use belljar_python::install::{InstallerSource, PrepareOptions};
 use clap::{Args, Subcommand};
 
-use super::cache::{clean, list};
+use super::cache::list;
 use super::{PackageOptions, Packages};
 use crate::command_error::CommandError;
 use crate::global_options::GlobalOptions;
@@ -61,7 +61,7 @@ pub(crate) fn packages(global: &GlobalOptions, command: &PackagesCommand) -> Exi
         PackagesCommand::Lock(program) => lock(global, program),
         PackagesCommand::Download { directory, program } => download(global, directory, program),
         PackagesCommand::List => list(global),
-        PackagesCommand::Clean { keep } => clean(global, *keep),
+        PackagesCommand::Clean { keep } => crate::cache::clean(global, *keep, false),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

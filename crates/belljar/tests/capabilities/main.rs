@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod full_disk;
+mod manual_pages;
 mod matplotlib;
 mod native_calls;
 mod native_jupyter;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let status = belljar_testing::main(|| {
         let modules = [
             full_disk::trials(),
+            manual_pages::trials(),
             matplotlib::trials(),
             native_calls::trials(),
             native_jupyter::trials(),

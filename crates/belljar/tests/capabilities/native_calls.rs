@@ -23,6 +23,7 @@ belljar_testing::trials! {
     native_call_installs_declared_or_imported_packages: [NativeSandbox],
     asyncio_programs_run_in_native_calls: [NativeSandbox],
     native_session_installs_imports: [NativeSandbox],
+    native_calls_install_optional_dependencies_of_pandas: [NativeSandbox],
     native_servers_offer_tools_that_work: [NativeSandbox],
     weak_kernels_of_root_need_a_reachable_environment: [Root, WeakSandbox],
     native_session_returns_figures_and_files: [NativeSandbox],
@@ -206,6 +207,28 @@ fn asyncio_programs_run_in_native_calls() {
     let answer = answer("", "run_python_code", &python(code));
     assert_eq!((&answer["status"], &answer["return_value"]), (&json!("success"), &json!(6)), "{answer}");
     assert_eq!(answer["output"], json!([]), "{answer}");
+}
+
+fn native_calls_install_optional_dependencies_of_pandas() {
+    let table = "import pandas as pd\ntable = pd.DataFrame({'a': [x], 'b': ['y']})\n";
+    let arguments =
+        json!({ "python_code": format!("{table}table.to_markdown(index=False)"), "global_variables": { "x": 7 } });
+    let markdown = answer("", "run_python_code", &arguments);
+    assert_eq!(markdown["status"], "success", "{markdown}");
+    assert!(markdown["return_value"].as_str().unwrap().starts_with("|   a | b   |"), "{markdown}");
+    assert_eq!(markdown["dependencies"], json!(["tabulate"]), "{markdown}");
+
+    let table = "import pandas as pd\ntable = pd.DataFrame({'a': [1]})\n";
+    for effect in ["print('begun')", "open('log', 'w').close()"] {
+        let failed = answer("", "run_python_code", &python(&format!("{table}{effect}\ntable.to_markdown()")));
+        let error = failed["error"].as_str().unwrap();
+        assert!(error.contains("hint: add `import tabulate` at the top of the code"), "{error}");
+    }
+    let denied = answer("--deny-packages tabulate", "run_python_code", &python(&format!("{table}table.to_markdown()")));
+    assert!(denied["error"].as_str().unwrap().contains("tabulate cannot be installed: "), "{denied}");
+    let cell = json!({ "code": format!("{table}table.to_markdown()") });
+    let hinted = answer("--toolset interpreter", "execute_code", &cell);
+    assert!(hinted.to_string().contains("hint: `%pip install tabulate` installs it"), "{hinted}");
 }
 
 fn native_session_installs_imports() {

@@ -44,6 +44,27 @@ impl Wheels {
         wheels.with_requirements("gamma", &["beta"], &[("gamma.py", "import beta")])
     }
 
+    /// Returns the wheel `tables`, and `sheets`, which its function `export` imports as pandas imports openpyxl.
+    pub(crate) fn with_optional_dependency() -> Self {
+        let tables = "\
+import importlib
+
+def _require(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f'{__name__} needs {name}') from error
+
+def export():
+    return _require('sheets').write()
+
+def convert():
+    return _require('no_such_package_at_all')
+";
+        let sheets = "def write():\n    return 'exported'\n";
+        Self::new().with("tables", "1.0", &[("tables.py", tables)]).with("sheets", "1.0", &[("sheets.py", sheets)])
+    }
+
     pub(crate) fn path(&self) -> &str {
         self.0.path().to_str().unwrap()
     }

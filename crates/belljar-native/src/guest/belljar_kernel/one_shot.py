@@ -16,6 +16,7 @@ from IPython.display import display
 from . import value_json
 
 _RESULT_TYPE = "application/vnd.belljar.result+json"
+_MAX_CAUSES = 10
 
 
 def missing_packages(pairs: Iterable[tuple[str, str]]) -> None:
@@ -45,8 +46,15 @@ def render_value(execution_count: int, max_bytes: int) -> None:
 
 
 def missing_module() -> None:
-    """Displays the module that the last error is about, if it is a `ModuleNotFoundError`."""
+    """Displays the module without which the code failed: that of an import error, or of the error that caused it.
+
+    Packages import their optional dependencies where they use them, and often raise an import error of their own.
+    """
     error = getattr(sys, "last_value", None)
+    for _ in range(_MAX_CAUSES):
+        if not isinstance(error, ImportError) or isinstance(error, ModuleNotFoundError) and error.name:
+            break
+        error = error.__cause__ or error.__context__
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     _display({"module": name if isinstance(name, str) else None})
 

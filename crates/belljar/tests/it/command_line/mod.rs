@@ -1,10 +1,12 @@
 //! `belljar run` and other commands from outside: statuses, streams, options, texts.
 
 mod calls;
+mod escapes;
 mod help;
 mod interrupting;
 mod json;
 mod limits;
+mod manuals;
 mod mounts;
 mod programs;
 mod prompting;

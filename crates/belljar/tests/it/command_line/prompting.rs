@@ -1,6 +1,7 @@
 //! `belljar run -i`, driven through a pipe.
 
 use crate::harness::{Belljar, Run};
+use crate::wheels::Wheels;
 
 fn prompt(args: &[&str], input: &str) -> Run {
     // The history is in the shared cache; no test reads it.
@@ -47,4 +48,14 @@ fn prompt_starts_a_new_interpreter_after_a_limit() {
     assert_eq!(run.status, Some(0), "{run:?}");
     assert!(run.stderr.contains("a new one was started"), "{run:?}");
     assert!(run.stdout.contains("False\n"), "{run:?}");
+}
+
+#[test]
+fn prompt_installs_an_optional_dependency_for_the_next_input() {
+    let wheels = Wheels::with_optional_dependency();
+    let run = wheels.belljar().args(["-i", "-q"]).input("import tables\ntables.export()\ntables.export()\n").run();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert_eq!(run.stderr.matches("ImportError: tables needs sheets").count(), 1, "{run:?}");
+    assert!(run.stderr.contains("hint: installed sheets 1.0, which provides sheets: run the input again"), "{run:?}");
+    assert!(run.stdout.contains("'exported'"), "{run:?}");
 }

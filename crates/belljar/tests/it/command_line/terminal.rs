@@ -3,6 +3,7 @@
 use rexpect::session::{PtySession, spawn_command};
 
 use crate::harness::Belljar;
+use crate::wheels::Wheels;
 
 const ENTER: &str = "\r";
 const UP: &str = "\x1b[A";
@@ -52,6 +53,67 @@ fn control_c_stops_code_and_clears_input_but_keeps_the_prompt() {
     session.exp_string(">>> ").unwrap();
     type_in(&mut session, &format!("kept + '!'{ENTER}"));
     session.exp_string("'still here!'").unwrap();
+    type_in(&mut session, "\x04");
+    session.exp_eof().unwrap();
+}
+
+#[test]
+fn tab_completes_names_attributes_and_modules() {
+    let mut session = prompt(&[
+        "-c",
+        "unmistakable = 'a text'\nclass Odd:\n    def __dir__(self): return ['\\x1b]0;T\\x07x', 'plain_one']",
+    ]);
+    type_in(&mut session, &format!("unmis\t + '!'{ENTER}"));
+    session.exp_string("'a text!'").unwrap();
+    type_in(&mut session, &format!("unmistakable.upp\t{ENTER}"));
+    session.exp_string("'A TEXT'").unwrap();
+    type_in(&mut session, &format!("import jso\t; print('imported'){ENTER}"));
+    session.exp_string("imported\r\n").unwrap();
+    session.exp_string(">>> ").unwrap();
+    type_in(&mut session, &format!("json.JSONDecodeE\t'not JSON', '', 0).msg + '!'{ENTER}"));
+    session.exp_string("'not JSON!'").unwrap();
+    // At the start of a line, Tab indents. A name that the code made cannot act on the terminal.
+    type_in(&mut session, &format!("if True:{ENTER}\todd = Odd(); print('made'){ENTER}{ENTER}"));
+    session.exp_string("made\r\n").unwrap();
+    session.exp_string(">>> ").unwrap();
+    type_in(&mut session, "odd.\t");
+    let shown = session.exp_string("odd.plain_one").unwrap();
+    assert!(!shown.contains("\x1b]"), "{shown:?}");
+    session.send_control('c').unwrap();
+    session.exp_string(">>> ").unwrap();
+    type_in(&mut session, "\x04");
+    session.exp_eof().unwrap();
+}
+
+#[test]
+fn completion_that_never_ends_is_stopped() {
+    let mut session = prompt(&["-c", "class Slow:\n    def __dir__(self):\n        while True: pass\nslow = Slow()"]);
+    type_in(&mut session, "slow.\t");
+    // The line is edited on after two seconds.
+    type_in(&mut session, &format!("\x15'still ' + 'here'{ENTER}"));
+    session.exp_string("'still here'").unwrap();
+    type_in(&mut session, &format!("type(slow).__name__{ENTER}"));
+    session.exp_string("'Slow'").unwrap();
+    type_in(&mut session, "\x04");
+    session.exp_eof().unwrap();
+}
+
+#[test]
+fn prompt_installs_what_input_imports() {
+    let wheels = Wheels::with_dependency();
+    let mut command =
+        Belljar::new().env("UV_NO_INDEX", "1").args(["run", "-i", "--find-links", wheels.path()]).into_command();
+    command.env("TERM", "xterm");
+    let mut session = spawn_command(command, Some(60_000)).unwrap();
+    session.exp_string(">>> ").unwrap();
+    type_in(&mut session, &format!("import gamma{ENTER}"));
+    session.exp_string("installed gamma 1.0 and 1 dependency").unwrap();
+    session.exp_string(">>> ").unwrap();
+    type_in(&mut session, &format!("gamma.beta.name * 2{ENTER}"));
+    session.exp_string("'betabeta'").unwrap();
+    type_in(&mut session, &format!("import no_such_package_at_all{ENTER}"));
+    session.exp_string("ModuleNotFoundError").unwrap();
+    session.exp_string(">>> ").unwrap();
     type_in(&mut session, "\x04");
     session.exp_eof().unwrap();
 }

@@ -4,6 +4,7 @@ mod images;
 mod installing;
 mod needs;
 mod offline;
+mod optional_dependencies;
 mod programs;
 mod refusals;
 

@@ -4,8 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use serde_json::json;
+
 use super::{answer, assert_answers, copy};
 use crate::harness::{Belljar, cache_entries as entries};
+use crate::wheels::Wheels;
 
 /// Cuts a file to half its length.
 fn cut(path: &Path) {
@@ -172,4 +175,40 @@ fn killed_build_leaves_a_usable_cache() {
         drop(running);
     }
     assert_answers(&cache, "after being killed");
+}
+
+#[test]
+fn cache_command_shows_sizes_and_deletes() {
+    let (_directory, cache) = copy();
+    let belljar = || Belljar::with_cache(&cache).env("UV_NO_INDEX", "1");
+    let wheels = Wheels::with_dependency();
+    let run = belljar().args(["run", "-q", "--find-links", wheels.path(), "-c", "import gamma"]).run();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let report = || belljar().args(["cache", "--json", "--cache-size", "123MB"]).json().0;
+    let kind = |report: &serde_json::Value, name: &str| {
+        report["kinds"].as_array().unwrap().iter().find(|kind| kind["name"] == name).cloned()
+    };
+    let before = report();
+    assert_eq!((&before["directory"], &before["max_packages"]), (&json!(cache), &json!(123 << 20)), "{before}");
+    assert_eq!(kind(&before, "wheel").unwrap()["entries"], 2, "{before}");
+    assert!(kind(&before, "program").unwrap()["size"].as_u64().unwrap() > 10 << 20, "{before}");
+    let kinds = before["kinds"].as_array().unwrap();
+    let total: u64 = kinds.iter().map(|kind| kind["size"].as_u64().unwrap()).sum();
+    assert_eq!(total + before["other"].as_u64().unwrap(), before["size"].as_u64().unwrap(), "{before}");
+    let bounded = kinds.iter().filter(|kind| kind["is_bounded"] == true).map(|kind| kind["size"].as_u64().unwrap());
+    assert_eq!(bounded.sum::<u64>(), before["packages"].as_u64().unwrap(), "{before}");
+
+    let text = belljar().env("BELLJAR_CACHE_SIZE", "123MB").arg("cache").run().stdout;
+    for part in [cache.to_str().unwrap(), "native code of CPython", "just now", "of at most 123.00 MiB", "cache clean"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let cleaned = belljar().args(["cache", "clean"]).run();
+    assert!(cleaned.status == Some(0) && cleaned.stderr.contains(" entries deleted, "), "{cleaned:?}");
+    let after = report();
+    assert_eq!((kind(&after, "wheel"), &after["packages"]), (None, &json!(0)), "{after}");
+    assert_eq!(kind(&after, "program"), kind(&before, "program"));
+    assert_answers(&cache, "cleaned");
+    assert_eq!(belljar().args(["cache", "clean", "--all"]).run().status, Some(0));
+    assert_eq!(report()["kinds"], json!([]));
 }

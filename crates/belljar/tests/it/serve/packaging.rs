@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::fetched::{hadolint, mcpb, registry_checker, schema_checker};
 use super::http::{Listening, hello};
 use crate::harness::Belljar;
+use crate::wire::Wire;
 
 fn packaging(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
@@ -67,6 +68,39 @@ fn packaging_files_agree_on_version_and_name() {
     assert!(readme.contains(&format!("mcp-name: {}", entry["name"].as_str().unwrap())));
     let project = std::fs::read_to_string(packaging("python/pyproject.toml")).unwrap();
     assert!(project.contains(&format!("name = {}", entry["packages"][0]["identifier"])), "{project}");
+}
+
+#[test]
+fn packaging_files_offer_what_config_offers() {
+    let run = Belljar::without_cache().args(["config", "claude-desktop"]).run();
+    let config: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    let (manifest, entry) = (read("manifest.json"), read("server.json"));
+    let arguments = &config["mcpServers"]["belljar"]["args"];
+    assert_eq!(&manifest["server"]["mcp_config"]["args"], arguments);
+    let flatten = |argument: &Value| [argument["name"].clone(), argument["value"].clone()];
+    let registry = entry["packages"][0]["packageArguments"].as_array().unwrap().iter().flat_map(flatten);
+    assert_eq!(&Value::from(registry.filter(|word| !word.is_null()).collect::<Vec<_>>()), arguments);
+
+    let mut wire = Wire::start(arguments.as_array().unwrap()[1..].iter().map(|word| word.as_str().unwrap()));
+    let tools = wire.ask("tools/list", json!({}));
+    let names = |tools: &Value| {
+        let names = tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(names(&manifest["tools"]), names(&tools["result"]["tools"]));
+}
+
+#[test]
+fn packaging_files_claim_the_platforms_of_the_readme() {
+    let readme = std::fs::read_to_string(packaging("../README.md")).unwrap();
+    let screen = readme.lines().take(40).collect::<Vec<_>>().join(" ");
+    assert!(screen.contains("Belljar runs on Linux on x86-64"), "{screen}");
+    assert_eq!(read("manifest.json")["compatibility"]["platforms"], json!(["linux"]));
+    let project = std::fs::read_to_string(packaging("python/pyproject.toml")).unwrap();
+    let systems = project.lines().filter(|line| line.contains("Operating System")).map(str::trim);
+    assert_eq!(systems.collect::<Vec<_>>(), ["\"Operating System :: POSIX :: Linux\","]);
+    let readme = std::fs::read_to_string(packaging("python/README.md")).unwrap();
+    assert!(readme.contains("runs on Linux on x86-64"), "{readme}");
 }
 
 /// Returns the words of an instruction of the Dockerfile.
