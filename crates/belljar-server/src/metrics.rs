@@ -105,9 +105,11 @@ impl From<&SessionError> for CallStatus {
             SessionError::TooMany(_) => Self::Refused(Refusal::SessionsFull),
             SessionError::Busy(_) => Self::Refused(Refusal::QueueFull),
             SessionError::File(_) => Self::Invalid,
-            SessionError::Kernel(_) | SessionError::Store(_) | SessionError::Unrestorable(_) | SessionError::Gone => {
-                Self::Failed
-            }
+            SessionError::Kernel(_)
+            | SessionError::Store(_)
+            | SessionError::Folder(_)
+            | SessionError::Unrestorable(_)
+            | SessionError::Gone => Self::Failed,
         }
     }
 }
