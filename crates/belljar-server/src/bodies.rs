@@ -163,6 +163,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn bodies_that_fail_free_their_memory() {
+        let reader = reader(1 << 20, 100_000, Duration::from_millis(50));
+        let none = HeaderMap::new();
+        let piece = || Ok(Bytes::from(vec![0; 150_000]));
+        let broken = || Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let disconnected = Body::from_stream(futures::stream::iter([piece(), broken()]));
+        assert!(matches!(reader.read(&none, disconnected).await, Err(BodyError::Incomplete)));
+        let stalled = futures::stream::iter([piece()]).chain(futures::stream::pending());
+        assert!(matches!(reader.read(&none, Body::from_stream(stalled)).await, Err(BodyError::TimedOut)));
+        let too_long = futures::stream::iter((0..10).map(move |_| piece()));
+        assert!(reader.read(&none, Body::from_stream(too_long)).await.is_err());
+        assert_eq!(reader.buffered.available_permits(), 100_000);
+    }
+
+    #[tokio::test]
     async fn body_that_does_not_arrive_is_given_up() {
         let reader = reader(1000, 1000, Duration::from_millis(10));
         let endless = futures::stream::pending::<Result<Bytes, std::io::Error>>();

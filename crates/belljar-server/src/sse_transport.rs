@@ -106,19 +106,44 @@ mod tests {
 
     use super::*;
 
+    /// Returns a notification with a text of this length.
+    fn notification(length: usize) -> TxJsonRpcMessage<RoleServer> {
+        let text = serde_json::Value::from("x".repeat(length));
+        let notification =
+            LoggingMessageNotification::new(LoggingMessageNotificationParam::new(LoggingLevel::Info, text));
+        TxJsonRpcMessage::<RoleServer>::notification(ServerNotification::LoggingMessageNotification(notification))
+    }
+
+    #[tokio::test]
+    async fn unread_messages_of_all_sessions_are_bounded_together() {
+        let memory = UnreadMemory(Arc::new(Semaphore::new(100_000)));
+        let open = || {
+            let (from, from_client) = mpsc::channel(1);
+            let (to_client, unread) = mpsc::unbounded_channel();
+            let end = CancellationToken::new();
+            (SseTransport::new(from_client, to_client, memory.clone(), end.clone()), end, unread, from)
+        };
+        let (mut one, one_end, one_unread, _from) = open();
+        let (mut two, two_end, mut two_unread, _from_two) = open();
+        one.send(notification(60_000)).await.unwrap();
+        two.send(notification(20_000)).await.unwrap();
+        assert!(matches!(two.send(notification(60_000)).await, Err(SendError::Unread)));
+        assert!(two_end.is_cancelled() && !one_end.is_cancelled());
+        // What is unread when a session ends is freed with its stream.
+        assert!(two_unread.recv().await.is_some());
+        drop(one_unread);
+        let (mut three, three_end, _unread, _from_three) = open();
+        three.send(notification(90_000)).await.unwrap();
+        assert!(!three_end.is_cancelled());
+    }
+
     #[tokio::test]
     async fn session_whose_client_does_not_read_is_ended() {
         let (_from, from_client) = mpsc::channel(1);
         let (to_client, mut unread) = mpsc::unbounded_channel();
         let end = CancellationToken::new();
         let mut transport = SseTransport::new(from_client, to_client, UnreadMemory::default(), end.clone());
-        let mut send = async |length: usize| {
-            let text = serde_json::Value::from("x".repeat(length));
-            let notification =
-                LoggingMessageNotification::new(LoggingMessageNotificationParam::new(LoggingLevel::Info, text));
-            let notification = ServerNotification::LoggingMessageNotification(notification);
-            transport.send(TxJsonRpcMessage::<RoleServer>::notification(notification)).await
-        };
+        let mut send = async |length: usize| transport.send(notification(length)).await;
         for _ in 0..3 {
             send(10 << 20).await.unwrap();
         }

@@ -6,6 +6,7 @@ mod configurations;
 mod conformance;
 mod faults;
 mod fetched;
+mod flooding;
 pub(crate) mod http;
 mod inspector;
 mod isolation;
