@@ -8,6 +8,10 @@ use belljar_core::Limits;
 /// The maximum number of names of packages in a list.
 const MAX_NAMES: usize = 10;
 
+/// The maximum number of directories in a list, and the maximum length of their paths, in bytes.
+const MAX_MOUNTS: usize = 5;
+const MAX_MOUNT_PATH: usize = 30;
+
 /// The default maximum number of bytes of text in an answer.
 const DEFAULT_MAX_ANSWER: usize = 24 << 10;
 
@@ -37,6 +41,15 @@ pub struct PackageRules {
     pub allowed: Vec<String>,
 }
 
+/// A directory of the server's machine that code can use.
+#[derive(Debug, Clone)]
+pub struct MountDescription {
+    /// The path inside.
+    pub path: String,
+    /// Set if the code may write to it.
+    pub writable: bool,
+}
+
 /// The settings of a server that the descriptions of its tools state.
 #[derive(Debug, Clone)]
 pub struct SandboxDescription {
@@ -46,6 +59,8 @@ pub struct SandboxDescription {
     pub kind: SandboxKind,
     /// The packages that code can use.
     pub packages: PackageRules,
+    /// The directories of the server's machine that code can use.
+    pub mounts: Vec<MountDescription>,
     /// The limits of a call of `run_python_code`.
     pub calls: Limits,
     /// The limits of a cell of a session.
@@ -57,7 +72,8 @@ pub struct SandboxDescription {
 impl Default for SandboxDescription {
     fn default() -> Self {
         let (kind, packages, limits) = (SandboxKind::default(), PackageRules::default(), Limits::default());
-        Self { python: String::new(), kind, packages, calls: limits, cells: limits, max_answer: DEFAULT_MAX_ANSWER }
+        let (mounts, max_answer) = (Vec::new(), DEFAULT_MAX_ANSWER);
+        Self { python: String::new(), kind, packages, mounts, calls: limits, cells: limits, max_answer }
     }
 }
 
@@ -79,15 +95,23 @@ impl SandboxDescription {
              it raised.\n\n\
              Each call runs in a new, isolated interpreter: no variables or files are kept between calls. The value of \
              the last line is returned when that is an expression. Code may use `await` at the top level.\n\n\
-             {}\n{}{}\n\n{packages}",
+             {}\n{}{}{}\n\n{packages}",
             self.interpreter(),
-            self.limits(&self.calls),
+            self.limits(&self.calls, true),
             self.installed(),
+            self.mounted(),
         )
     }
 
-    /// Returns the description of `execute_code`.
-    pub(crate) fn execute_code(&self, session_timeout: Duration) -> String {
+    /// Returns the description of `execute_code`. `have_folders` is set if the files of sessions are in folders of the
+    /// server's machine.
+    pub(crate) fn execute_code(&self, session_timeout: Duration, have_folders: bool) -> String {
+        let files = if have_folders {
+            "Write files into the working directory, a folder on the user's machine: the user sees them, they stay when \
+             the session ends, and files that the user puts there can be read."
+        } else {
+            "Write files into the working directory."
+        };
         let only = self.allowed().map_or_else(String::new, |names| format!(", but only: {names}"));
         let packages = match (self.packages.can_install, self.packages.cells_install_imports) {
             (true, true) => {
@@ -102,14 +126,14 @@ impl SandboxDescription {
              Variables, imports and files persist between calls with the same session_id. Leave session_id empty for a \
              new session; the result contains its session_id. Calls with the same session_id run in the order in which \
              they are sent. A session ends after {} without a call.\n\n\
-             {}\n{}{}\n\n\
+             {}\n{}{}{}\n\n\
              {packages} Magics, top-level await and display() work. Figures of matplotlib are shown and saved as PNG. \
-             Write files into the working directory: they are listed in the result and can be read as resources, \
-             kernel://{{session_id}}/{{filename}}.",
+             {files} Files are listed in the result and can be read as resources, kernel://{{session_id}}/{{filename}}.",
             time(session_timeout),
             self.interpreter(),
-            self.limits(&self.cells),
+            self.limits(&self.cells, !have_folders),
             self.installed(),
+            self.mounted(),
         )
     }
 
@@ -131,12 +155,14 @@ impl SandboxDescription {
         }
     }
 
-    fn limits(&self, limits: &Limits) -> String {
+    fn limits(&self, limits: &Limits, has_disk_limit: bool) -> String {
         let mut parts = Vec::new();
         parts.extend(limits.wall_time.map(time));
         parts.extend(limits.cpu_time.map(|limit| format!("{} of processor time", time(limit))));
         parts.push(format!("{} of memory", size(limits.memory)));
-        parts.push(format!("{} of files", size(limits.disk)));
+        if has_disk_limit {
+            parts.push(format!("{} of files", size(limits.disk)));
+        }
         parts.push(format!("{} of output, of which {} are shown", size(limits.output), size(self.max_answer as u64)));
         format!("Limits: {}.", parts.join(", "))
     }
@@ -146,6 +172,26 @@ impl SandboxDescription {
             Some(names) => format!("\nInstalled: {names}."),
             None => String::new(),
         }
+    }
+
+    /// Returns a line about the directories that code can use. Long paths are left out.
+    fn mounted(&self) -> String {
+        let is_short = |mount: &&MountDescription| mount.path.len() <= MAX_MOUNT_PATH;
+        let shown: Vec<String> = self
+            .mounts
+            .iter()
+            .filter(is_short)
+            .take(MAX_MOUNTS)
+            .map(|mount| format!("{} ({})", mount.path, if mount.writable { "writable" } else { "read-only" }))
+            .collect();
+        let others = match self.mounts.len() - shown.len() {
+            0 => String::new(),
+            count => format!(" and {count} others"),
+        };
+        if self.mounts.is_empty() {
+            return String::new();
+        }
+        format!("\nDirectories of the user's machine: {}{others}.", shown.join(", "))
     }
 
     fn allowed(&self) -> Option<String> {
@@ -189,7 +235,8 @@ mod tests {
     fn description(kind: SandboxKind) -> SandboxDescription {
         let limits = Limits { wall_time: Some(Duration::from_secs(5)), ..Limits::default() };
         let packages = PackageRules { can_install: true, cells_install_imports: true, ..PackageRules::default() };
-        SandboxDescription { python: "3.14".into(), kind, packages, calls: limits, cells: limits, max_answer: 24 << 10 }
+        let (python, mounts) = ("3.14".into(), Vec::new());
+        SandboxDescription { python, kind, packages, mounts, calls: limits, cells: limits, max_answer: 24 << 10 }
     }
 
     #[test]
@@ -200,7 +247,7 @@ mod tests {
             (SandboxKind::Unsandboxed, "without a sandbox"),
         ] {
             let description = description(kind);
-            for text in [description.run_python_code(), description.execute_code(Duration::from_secs(1800))] {
+            for text in [description.run_python_code(), description.execute_code(Duration::from_secs(1800), false)] {
                 assert!(text.contains(wanted), "{text}");
                 assert!(text.contains("Limits: 5 s, 2 GB of memory, 512 MB of files, 64 MB of output"), "{text}");
                 assert!(text.contains("24 KB are shown"), "{text}");
@@ -209,11 +256,11 @@ mod tests {
         let mut closed = description(SandboxKind::Native);
         closed.packages.can_install = false;
         closed.packages.installed = vec!["numpy".into(), "pandas".into()];
-        for text in [closed.run_python_code(), closed.execute_code(Duration::from_secs(90))] {
+        for text in [closed.run_python_code(), closed.execute_code(Duration::from_secs(90), false)] {
             assert!(text.contains("No packages can be installed") && !text.contains("# ///"), "{text}");
             assert!(text.contains("Installed: numpy, pandas."), "{text}");
         }
-        assert!(closed.execute_code(Duration::from_secs(90)).contains("ends after 90 s without a call"));
+        assert!(closed.execute_code(Duration::from_secs(90), false).contains("ends after 90 s without a call"));
     }
 
     #[test]
@@ -223,14 +270,32 @@ mod tests {
         long.cells.cpu_time = long.calls.cpu_time;
         let names: Vec<String> = (0..1000).map(|number| format!("a-package-with-number-{number}")).collect();
         long.packages.installed.clone_from(&names);
+        let mount = |number: usize| MountDescription { path: format!("/{}", "m".repeat(number)), writable: true };
+        long.mounts = (25..100).map(mount).collect();
         for allowed in [Vec::new(), names] {
             long.packages.allowed = allowed;
             for cells_install_imports in [true, false] {
                 long.packages.cells_install_imports = cells_install_imports;
-                for text in [long.run_python_code(), long.execute_code(Duration::from_secs(123_456))] {
-                    assert!(text.len() < 1500, "{}: {text}", text.len());
+                for text in [long.run_python_code(), long.execute_code(Duration::from_secs(123_456), true)] {
+                    assert!(text.len() < 1700, "{}: {text}", text.len());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn descriptions_state_where_files_are() {
+        let mut description = description(SandboxKind::Wasm);
+        let timeout = Duration::from_secs(60);
+        let without = description.execute_code(timeout, false);
+        assert!(!without.contains("user's machine") && without.contains("512 MB of files"), "{without}");
+        let with_folders = description.execute_code(timeout, true);
+        assert!(with_folders.contains("they stay when the session ends"), "{with_folders}");
+        assert!(!with_folders.contains("512 MB of files"), "the limit does not hold: {with_folders}");
+        let mount = |path: &str, writable| MountDescription { path: path.into(), writable };
+        description.mounts = vec![mount("/data", false), mount("/out", true)];
+        for text in [description.execute_code(timeout, false), description.run_python_code()] {
+            assert!(text.contains("Directories of the user's machine: /data (read-only), /out (writable)."), "{text}");
         }
     }
 

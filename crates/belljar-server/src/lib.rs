@@ -53,7 +53,7 @@ mod tls;
 mod tool;
 
 pub use answer::ReturnMode;
-pub use description::{PackageRules, SandboxDescription, SandboxKind};
+pub use description::{MountDescription, PackageRules, SandboxDescription, SandboxKind};
 pub use guard::{AccessPolicy, Tokens};
 pub use handler::{Server, ServerOptions};
 pub use http::{HttpOptions, HttpTransport, serve_http};

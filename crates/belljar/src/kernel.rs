@@ -24,7 +24,7 @@ use crate::limits::LimitOptions;
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::progress;
-use crate::sandbox_options::{Sandbox, SandboxOptions};
+use crate::sandbox_options::{NativeSettings, Sandbox, SandboxOptions};
 use crate::shutdown::BackendTracker;
 
 /// The interval at which a kernel checks that its parent process still exists.
@@ -234,7 +234,9 @@ fn backend(
     arguments.packages.check()?;
     let version = env!("CARGO_PKG_VERSION");
     let offline = global.offline();
-    if let Some(native) = arguments.sandbox.native(arguments.limits.for_run(), true, &arguments.packages, offline)? {
+    let (limits, packages) = (arguments.limits.for_run(), &arguments.packages);
+    let settings = NativeSettings { limits, color: true, packages, offline, mounts: &[], prestart: true };
+    if let Some(native) = arguments.sandbox.native(settings)? {
         let python = native.python.clone();
         let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");
         let info = KernelInfo { python, version: version.into(), banner };

@@ -14,7 +14,10 @@ const MAX_NAME: usize = 80;
 
 /// Writes a note to standard error if the program has written files into its working directory.
 pub(crate) fn report(files: &mut Filesystem, siblings: &Siblings) {
-    // Fails if a directory of the host is mounted there, in which files are kept.
+    // Files in a directory of the host are kept.
+    if files.is_on_host(SESSION_DIRECTORY) {
+        return;
+    }
     let Ok(listing) = files.list(SESSION_DIRECTORY, MAX_FILES) else { return };
     let is_internal = |path: &str| path.split('/').any(|name| name.starts_with('.') || name == "__pycache__");
     let written = listing.files.into_iter().filter(|file| file.file_type == FileType::Regular);

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::{Execution, Limits, RunRequest};
-use belljar_emscripten::fs::HostDirectory;
 use belljar_python::install::RuntimeInstaller;
-use belljar_python::{Image, Interpreter, Python, Streams};
+use belljar_python::{GuestMount, Image, Interpreter, Python, Streams};
 
 use crate::command_error::CommandError;
 use crate::console::Terminal;
@@ -44,13 +43,11 @@ impl RunContext<'_> {
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;
         for mount in &arguments.mount {
-            let host = mount.host.display();
-            let directory = HostDirectory::open(&mount.host, mount.writable)
-                .map_err(|error| format!("failed to mount {host}: {error}"))?;
+            let GuestMount { guest, directory } = mount.open()?;
             interpreter
                 .files()
-                .mount(&mount.guest, directory)
-                .map_err(|error| format!("failed to mount {host} at {}: {error}", mount.guest))?;
+                .mount(&guest, directory)
+                .map_err(|error| format!("failed to mount {} at {guest}: {error}", mount.host.display()))?;
         }
         Ok(Running { interpreter, installer })
     }

@@ -8,6 +8,7 @@ use belljar_core::{Limits, parse_size};
 use clap::{Args, ValueEnum};
 
 use crate::command_error::CommandError;
+use crate::mount::Mount;
 use crate::packages::{NativeInstalls, PackageOptions};
 
 /// The options that select the sandbox.
@@ -67,13 +68,28 @@ pub(crate) struct NativeKernels {
     /// The well-known packages that the environment has.
     pub(crate) installed: Vec<String>,
     warm_up: Box<dyn FnOnce() -> Result<(), CommandError> + Send>,
-    with_limits: Box<dyn Fn(Limits, bool) -> Result<NativeKernels, CommandError>>,
+    with_limits: Box<dyn Fn(Limits, bool, bool) -> Result<NativeKernels, CommandError>>,
+}
+
+/// The settings of a backend of native kernels that do not come from the sandbox's options.
+pub(crate) struct NativeSettings<'a> {
+    pub(crate) limits: Limits,
+    /// Set to color tracebacks.
+    pub(crate) color: bool,
+    /// The packages that sessions may install. Offline they may not install any.
+    pub(crate) packages: &'a PackageOptions,
+    pub(crate) offline: bool,
+    /// The directories of this machine that code can use.
+    pub(crate) mounts: &'a [Mount],
+    /// Set if a kernel is started before a session needs it: sessions with folders cannot use it.
+    pub(crate) prestart: bool,
 }
 
 impl NativeKernels {
-    /// Creates a second backend of the same environment, with these limits and, if `color` is set, coloured tracebacks.
-    pub(crate) fn with_limits(&self, limits: Limits, color: bool) -> Result<Self, CommandError> {
-        (self.with_limits)(limits, color)
+    /// Creates a second backend of the same environment, with these limits, coloured tracebacks if `color` is set, and
+    /// a kernel that is started before a session needs it if `prestart` is set.
+    pub(crate) fn with_limits(&self, limits: Limits, color: bool, prestart: bool) -> Result<Self, CommandError> {
+        (self.with_limits)(limits, color, prestart)
     }
 
     #[cfg(target_os = "linux")]
@@ -87,8 +103,9 @@ impl NativeKernels {
         let python = options.python_version.clone();
         let is_sandboxed = options.policy != belljar_sandbox::Policy::Unsandboxed;
         let packages = installed.clone();
-        let with_limits = move |limits: Limits, color: bool| -> Result<Self, CommandError> {
-            let options = belljar_native::NativeOptions { limits, color, ..options.clone() };
+        let with_limits = move |limits: Limits, color: bool, prestart: bool| -> Result<Self, CommandError> {
+            let prestart = usize::from(prestart);
+            let options = belljar_native::NativeOptions { limits, color, prestart, ..options.clone() };
             let backend = belljar_native::NativeBackend::new(options.clone())?;
             Ok(Self::new(backend, options, packages.clone()))
         };
@@ -126,21 +143,15 @@ impl SandboxOptions {
         }
     }
 
-    /// Creates the backend of native kernels with these limits, if the options select it. `packages` determines which
-    /// packages sessions may install; offline they may not install any.
+    /// Creates the backend of native kernels, if the options select it.
     #[cfg(target_os = "linux")]
-    pub(crate) fn native(
-        &self,
-        limits: Limits,
-        color: bool,
-        packages: &PackageOptions,
-        offline: bool,
-    ) -> Result<Option<NativeKernels>, CommandError> {
+    pub(crate) fn native(&self, settings: NativeSettings<'_>) -> Result<Option<NativeKernels>, CommandError> {
         use belljar_native::environment::{Environment, Environments};
         use belljar_native::{NativeBackend, NativeOptions, NativePackages};
         use belljar_sandbox::Policy;
 
         self.check()?;
+        let NativeSettings { limits, color, packages, offline, mounts, prestart } = settings;
         let policy = match self.sandbox {
             Sandbox::Wasm => return Ok(None),
             Sandbox::Native => Policy::Full,
@@ -172,6 +183,12 @@ impl SandboxOptions {
         options.color = color;
         options.policy = policy;
         options.devices.clone_from(&self.device);
+        let mounts = mounts.iter().map(|Mount { host, guest, writable }| {
+            let (source, inside, writable) = (host.clone(), PathBuf::from(guest), *writable);
+            belljar_native::NativeMount { source, inside, writable }
+        });
+        options.mounts = mounts.collect();
+        options.prestart = usize::from(prestart);
         if let Some(space) = self.package_space {
             options.package_bytes = space;
         }
@@ -207,13 +224,7 @@ impl SandboxOptions {
 
     /// Returns an error if native kernels are selected, because they require Linux.
     #[cfg(not(target_os = "linux"))]
-    pub(crate) fn native(
-        &self,
-        _: Limits,
-        _: bool,
-        _: &PackageOptions,
-        _: bool,
-    ) -> Result<Option<NativeKernels>, CommandError> {
+    pub(crate) fn native(&self, _: NativeSettings<'_>) -> Result<Option<NativeKernels>, CommandError> {
         self.check()?;
         match self.sandbox {
             Sandbox::Wasm => Ok(None),

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{NoProgress, parse_size};
-use belljar_python::{Python, RuntimeLoader, WasmBackend};
+use belljar_python::{GuestMount, Python, RuntimeLoader, WasmBackend};
 use belljar_server::{
-    HttpOptions, HttpTransport, PackageRules, ReturnMode, Runner, SandboxDescription, SandboxKind, Server,
-    ServerOptions,
+    HttpOptions, HttpTransport, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription, SandboxKind,
+    Server, ServerOptions,
 };
 use belljar_sessions::{GuestThreadPool, PoolLimits};
 use clap::{Args, ValueEnum};
@@ -21,9 +21,10 @@ use crate::command_error::CommandError;
 use crate::console::print_line;
 use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
+use crate::mount::{self, Mount};
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
-use crate::sandbox_options::{NativeKernels, SandboxOptions};
+use crate::sandbox_options::{NativeKernels, NativeSettings, SandboxOptions};
 use crate::session_options::SessionOptions;
 use crate::shutdown::BackendTracker;
 use crate::value_parsers::seconds;
@@ -58,6 +59,9 @@ pub(crate) struct ServeArguments {
     limits: LimitOptions,
     #[command(flatten)]
     sandbox: SandboxOptions,
+    /// Directory of this machine that all code can use: read-only, or writable with `:rw`. May be repeated.
+    #[arg(long, value_name = "HOST:GUEST[:ro|:rw]", help_heading = "Sandbox")]
+    mount: Vec<Mount>,
     #[command(flatten)]
     sessions: SessionOptions,
     #[command(flatten)]
@@ -93,9 +97,14 @@ impl ServeArguments {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
         };
-        let backends = match self.native_backends(global.offline(), tracker)? {
+        let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
+        let folders = self.sessions.folders()?;
+        if self.toolset == Toolset::Python && folders.is_some() {
+            eprintln!("warning: --files has no effect without sessions: --toolset interpreter, or all");
+        }
+        let backends = match self.native_backends(&mounts, global.offline(), tracker)? {
             Some(backends) => backends,
-            None => self.wasm_backends(global)?,
+            None => self.wasm_backends(&mounts, global)?,
         };
         let Backends { runs, sessions, kind, python, installed, warm_up } = backends;
         let pool = Arc::new(GuestThreadPool::new(self.pool_limits(), runs.thread_runner()));
@@ -113,28 +122,37 @@ impl ServeArguments {
             allowed: self.packages.allowed(),
         };
         let (calls, cells) = (*runs.limits(), *sessions.limits());
-        let sandbox = SandboxDescription { python, kind, packages, calls, cells, max_answer };
+        let mounts = mounts.into_iter().map(|mount| MountDescription { path: mount.guest, writable: mount.writable });
+        let mounts = mounts.collect();
+        let sandbox = SandboxDescription { python, kind, packages, mounts, calls, cells, max_answer };
         let options = ServerOptions { mode, html: self.sessions.html, sandbox };
         let server = Server::new(Runner::new(runs, pool.clone()), options);
         if self.toolset == Toolset::Python {
             return Ok(server);
         }
-        let sessions = self.sessions.sessions(sessions, is_native, pool, max_answer, tracker)?;
+        let sessions = self.sessions.sessions(sessions, folders, is_native, pool, max_answer, tracker)?;
         Ok(server.with_sessions(sessions, self.toolset == Toolset::Interpreter))
     }
 
     /// Creates the backends of native kernels, if the options select them.
-    fn native_backends(&self, offline: bool, tracker: &BackendTracker) -> Result<Option<Backends>, CommandError> {
+    fn native_backends(
+        &self,
+        mounts: &[Mount],
+        offline: bool,
+        tracker: &BackendTracker,
+    ) -> Result<Option<Backends>, CommandError> {
         let limits = self.limits.for_server();
         let (session_limits, session_color) = (self.sessions.limits(limits), self.sessions.color());
-        let (first_limits, first_color) =
-            if self.toolset == Toolset::Interpreter { (session_limits, session_color) } else { (limits, false) };
-        let Some(native) = self.sandbox.native(first_limits, first_color, &self.packages, offline)? else {
-            return Ok(None);
+        let prestart_sessions = !self.sessions.have_folders();
+        let (limits, color, prestart) = match self.toolset {
+            Toolset::Interpreter => (session_limits, session_color, prestart_sessions),
+            Toolset::Python | Toolset::All => (limits, false, true),
         };
+        let settings = NativeSettings { limits, color, packages: &self.packages, offline, mounts, prestart };
+        let Some(native) = self.sandbox.native(settings)? else { return Ok(None) };
         // A kernel's limits are those of its backend, and sessions have limits of their own.
         let native_sessions = match self.toolset {
-            Toolset::All => Some(native.with_limits(session_limits, session_color)?),
+            Toolset::All => Some(native.with_limits(session_limits, session_color, prestart_sessions)?),
             Toolset::Python | Toolset::Interpreter => None,
         };
         let warmed_up = |native: NativeKernels| {
@@ -150,7 +168,7 @@ impl ServeArguments {
     }
 
     /// Creates the backends of the WebAssembly sandbox, which share one runtime.
-    fn wasm_backends(&self, global: &GlobalOptions) -> Result<Backends, CommandError> {
+    fn wasm_backends(&self, mounts: &[Mount], global: &GlobalOptions) -> Result<Backends, CommandError> {
         let (options, offline, packages) = (global.options()?, global.offline(), self.packages.clone());
         let runtime = Arc::new(RuntimeLoader::new(move |progress| {
             let python = Python::open(&options, progress).map_err(CommandError::from)?;
@@ -160,8 +178,10 @@ impl ServeArguments {
             Ok(packages.into_runtime(python))
         }));
         let limits = self.limits.for_server();
-        let runs = WasmBackend::new(runtime.clone(), limits, false);
-        let sessions = WasmBackend::new(runtime.clone(), self.sessions.limits(limits), self.sessions.color());
+        let mounts: Vec<GuestMount> = mounts.iter().map(Mount::open).collect::<Result<_, _>>()?;
+        let runs = WasmBackend::with_mounts(runtime.clone(), limits, false, mounts.clone());
+        let (limits, color) = (self.sessions.limits(limits), self.sessions.color());
+        let sessions = WasmBackend::with_mounts(runtime.clone(), limits, color, mounts);
         let load_runtime: Box<dyn FnOnce() + Send> = Box::new(move || {
             if let Err(error) = runtime.get(&NoProgress) {
                 tracing::error!("failed to prepare Python: {error}");

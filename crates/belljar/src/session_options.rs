@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{Limits, parse_size};
-use belljar_sessions::{AnswerOptions, GuestThreadPool, SessionOptions as SessionsConfig, Sessions, Store};
+use belljar_sessions::{
+    AnswerOptions, GuestThreadPool, SessionFolders, SessionOptions as SessionsConfig, Sessions, Store,
+};
 use clap::{Args, ValueEnum};
 
 use crate::command_error::CommandError;
+use crate::mount::existing_directory;
 use crate::shutdown::BackendTracker;
 use crate::value_parsers::seconds;
 
@@ -42,6 +45,10 @@ pub(crate) struct SessionOptions {
     /// Save sessions in this directory, so that they survive the server.
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
+    /// Keep the files of sessions in this directory of this machine, in a folder for each session. They stay when the
+    /// session ends.
+    #[arg(long, value_name = "DIR", env = "BELLJAR_FILES", hide_env_values = true)]
+    files: Option<PathBuf>,
     /// Format of tracebacks.
     #[arg(long, value_enum, default_value_t, value_name = "HOW", hide_short_help = true)]
     tracebacks: Tracebacks,
@@ -70,6 +77,7 @@ impl SessionOptions {
     pub(crate) fn sessions(
         &self,
         backend: Arc<dyn Backend>,
+        folders: Option<SessionFolders>,
         is_native: bool,
         pool: Arc<GuestThreadPool>,
         max_answer: usize,
@@ -81,7 +89,7 @@ impl SessionOptions {
                 return Err(CommandError::new("--data-dir: native kernels cannot be saved")
                     .with_hint("leave it out, or use --sandbox wasm"));
             }
-            return Ok(Sessions::new(backend, None, pool, options));
+            return Ok(Sessions::new(backend, None, folders, pool, options));
         }
         let store = match &self.data_dir {
             Some(directory) => Store::open(directory)
@@ -92,7 +100,28 @@ impl SessionOptions {
                 Store::temporary().map_err(|error| format!("failed to create a directory for sessions: {error}"))?
             }
         };
-        Ok(Sessions::new(backend, Some(store), pool, options))
+        Ok(Sessions::new(backend, Some(store), folders, pool, options))
+    }
+
+    /// Returns whether the files of sessions are kept in a directory of this machine.
+    pub(crate) fn have_folders(&self) -> bool {
+        self.files.is_some()
+    }
+
+    /// Opens the directory in which the files of sessions are kept.
+    pub(crate) fn folders(&self) -> Result<Option<SessionFolders>, CommandError> {
+        let Some(directory) = &self.files else { return Ok(None) };
+        let path = existing_directory(directory).map_err(|reason| {
+            CommandError::new(format!("--files: {reason}"))
+                .with_hint("name an existing directory; the folders of sessions are created in it")
+        })?;
+        // Both have a directory for each session, by the same names.
+        if self.data_dir.as_ref().is_some_and(|data| data.canonicalize().is_ok_and(|data| data == path)) {
+            return Err(CommandError::new("--files: the directory is that of --data-dir")
+                .with_hint("name another directory: this one contains saved states"));
+        }
+        let folders = SessionFolders::open(&path);
+        Ok(Some(folders.map_err(|error| format!("--files: failed to open {}: {error}", directory.display()))?))
     }
 
     /// Returns the limits of a session, based on those of a piece of code.

@@ -131,7 +131,9 @@ impl SessionTools {
 
     /// Returns the definitions of the tools, whose descriptions state the settings of `sandbox`.
     pub(crate) fn tools(&self, sandbox: &SandboxDescription) -> Vec<Tool> {
-        tools::all(sandbox.execute_code(self.sessions.options().timeout), self.sessions.supports_fork())
+        let have_folders = self.sessions.have_folders();
+        let execute_description = sandbox.execute_code(self.sessions.options().timeout, have_folders);
+        tools::all(execute_description, self.sessions.supports_fork(), have_folders)
     }
 
     /// Calls a tool. An error names the invalid argument.
@@ -178,7 +180,9 @@ impl SessionTools {
                     self.notify(id, true, &[], caller).await;
                     self.visible_sessions.lock().remove(id);
                 }
-                answer::done(cleared, |(id, ())| format!("Session {} cleared and all files deleted", id.as_str()))
+                let files =
+                    if self.sessions.have_folders() { "its files stay in its folder" } else { "all files deleted" };
+                answer::done(cleared, |(id, ())| format!("Session {} cleared and {files}", id.as_str()))
             }
             tools::UPLOAD => {
                 let upload: UploadFile = arguments::parse(given)?;

@@ -18,8 +18,14 @@ pub(crate) const INTERRUPT: &str = "interrupt_session";
 pub(super) const RESTART: &str = "restart_session";
 pub(super) const FORK: &str = "fork_session";
 
-/// Returns the definitions of the tools, with this description of `execute_code`.
-pub(super) fn all(execute_description: String, can_fork: bool) -> Vec<Tool> {
+/// Returns the definitions of the tools, with this description of `execute_code`. `have_folders` is set if files stay
+/// when a session ends.
+pub(super) fn all(execute_description: String, can_fork: bool, have_folders: bool) -> Vec<Tool> {
+    let clear_description = if have_folders {
+        "End a session: its variables are deleted. Its files stay in its folder on the user's machine."
+    } else {
+        "End a session: its variables and all its files are deleted."
+    };
     let mut tools = vec![
         tool(
             EXECUTE,
@@ -35,13 +41,7 @@ pub(super) fn all(execute_description: String, can_fork: bool) -> Vec<Tool> {
             ToolEffect::ReadOnly,
             arguments::schema::<SessionOnly>(),
         ),
-        tool(
-            CLEAR,
-            "Clear a session",
-            "End a session: its variables and all its files are deleted.",
-            ToolEffect::Destructive,
-            arguments::schema::<SessionOnly>(),
-        ),
+        tool(CLEAR, "Clear a session", clear_description, ToolEffect::Destructive, arguments::schema::<SessionOnly>()),
         tool(
             UPLOAD,
             "Upload a file",

@@ -2,6 +2,7 @@
 
 mod client;
 mod edit;
+mod paths;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,14 +67,14 @@ fn run(global: &GlobalOptions, arguments: &ConfigArguments) -> Result<(), Comman
 
 /// Returns the server's command line: `stdio` with the options that were given, which the parser of `belljar stdio` has
 /// accepted. A client starts the server with few variables and in any directory: options of this command, and values of
-/// its variables, become options of the server, and their paths absolute.
+/// its variables, become options of the server, and all paths absolute.
 fn server_arguments(global: &GlobalOptions, options: &[String]) -> Result<Vec<String>, CommandError> {
     let mut arguments = vec!["stdio".to_owned()];
     if !options.iter().any(|option| option == "--toolset" || option.starts_with("--toolset=")) {
         arguments.extend(["--toolset".to_owned(), "all".to_owned()]);
     }
     arguments.extend(global.as_arguments()?);
-    arguments.extend_from_slice(options);
+    arguments.extend(paths::absolute(options)?);
     if let Err(error) = Cli::try_parse_from(std::iter::once("belljar").chain(arguments.iter().map(String::as_str))) {
         error.exit();
     }

@@ -8,6 +8,7 @@ mod full_disk;
 mod manual_pages;
 mod matplotlib;
 mod native_calls;
+mod native_folders;
 mod native_jupyter;
 mod offline_packages;
 mod service;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
             manual_pages::trials(),
             matplotlib::trials(),
             native_calls::trials(),
+            native_folders::trials(),
             native_jupyter::trials(),
             offline_packages::trials(),
             service::trials(),

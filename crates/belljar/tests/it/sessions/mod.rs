@@ -4,6 +4,7 @@ mod answers;
 mod data_directory;
 mod figures;
 mod files;
+mod folders;
 mod input;
 mod ipython;
 mod life;

@@ -141,6 +141,24 @@ fn saved_session_still_belongs_to_its_token() {
 const MARK: &str = "mark_of_the_code_7361";
 
 /// Asserts that a log contains neither of the texts, or with `wanted` both.
+#[test]
+fn folders_of_sessions_are_separate_for_each_token() {
+    let files = tempfile::tempdir().unwrap();
+    let shared = Shared::start("streamable-http-stateless", &["--files", files.path().to_str().unwrap()]);
+    let [alice, bob] = ["alice", "bob"].map(|token| Client::new(&shared, token, false));
+    let ids = [alice.open(), bob.open(), alice.open()];
+    assert_invisible(&bob, &ids[0]);
+    let owners = crate::harness::names_in(files.path());
+    assert!(owners.len() == 2 && owners.iter().all(|owner| owner.starts_with("token.")), "{owners:?}");
+    let folders =
+        |id: &str| owners.iter().filter(|owner| files.path().join(owner).join(id).join("secret.txt").is_file()).count();
+    assert_eq!(ids.each_ref().map(|id| folders(id)), [1; 3]);
+    let mut counts: Vec<usize> =
+        owners.iter().map(|owner| crate::harness::names_in(&files.path().join(owner)).len()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2]);
+}
+
 fn check(log: &str, id: &str, wanted: bool) {
     assert!(log.contains("TRACE"), "nothing was logged: {log}");
     for text in [id, MARK] {
