@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -68,14 +69,27 @@ pub trait Backend: Send + Sync {
     /// Starts a kernel that continues from a snapshot, and whose files are in `folder` if one is given. Must be called
     /// on a thread of [`Backend::thread_runner`].
     ///
+    /// `base` is the directory that [`Backend::write_base`] wrote for [`KernelSnapshot::base`], if it is available. Its
+    /// contents are not trusted.
+    ///
     /// # Errors
     /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
     fn restore(
         &self,
         snapshot: &KernelSnapshot,
+        base: Option<&Path>,
         folder: Option<&SessionFolder>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError>;
+
+    /// Writes the base of snapshots that this backend has taken or restored into an empty directory.
+    ///
+    /// # Errors
+    /// When the backend does not have this base, or a file cannot be written.
+    fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {
+        let _ = (base, directory);
+        Err(KernelError::Unsupported("this backend's snapshots have no base"))
+    }
 
     /// Returns whether [`Kernel::fork`] works. The tool for it is offered only then.
     fn supports_fork(&self) -> bool {
@@ -338,6 +352,11 @@ pub struct KernelSnapshot {
     pub metadata: Value,
     /// The state. Compresses well.
     pub data: Vec<u8>,
+    /// True if another kernel may continue from the same state, or has done so: the restored kernel then seeds its
+    /// random number generators, as a fork does.
+    pub is_copy: bool,
+    /// The name of what the snapshot is a difference from: hexadecimal digits. `None` if it is complete.
+    pub base: Option<String>,
 }
 
 /// The error of a kernel or of its backend.

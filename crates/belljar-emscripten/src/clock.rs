@@ -1,6 +1,8 @@
 //! The guest's clocks: real time with microsecond resolution, and a monotonic clock that continues from a snapshot's.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use crate::sources::Sources;
 
 /// The resolution of the guest's clocks. A finer one would mostly help timing attacks.
 pub const RESOLUTION: Duration = Duration::from_micros(1);
@@ -12,27 +14,49 @@ pub struct Clock {
     /// The monotonic time at `origin`, accumulated in the instances that this one was copied from.
     before: Duration,
     busy_wait: BusyWaitDetector,
+    sources: Sources,
 }
 
 impl Clock {
     /// Creates a clock whose monotonic time starts at `before`.
     pub fn starting_at(before: Duration) -> Self {
-        Self { origin: Instant::now(), before, busy_wait: BusyWaitDetector::default() }
+        Self { origin: Instant::now(), before, busy_wait: BusyWaitDetector::default(), sources: Sources::Host }
+    }
+
+    /// Sets the source of the time.
+    pub(crate) fn set_sources(&mut self, sources: Sources) {
+        self.sources = sources;
+    }
+
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Returns the time that had passed in earlier instances when this one was restored.
+    pub(crate) fn before(&self) -> Duration {
+        self.before
     }
 
     /// Returns the monotonic time since the first boot of the program that this instance is a copy of.
     pub fn monotonic(&self) -> Duration {
-        round_down(self.before + self.origin.elapsed())
+        match self.sources.as_reproducible() {
+            None => round_down(self.before + self.origin.elapsed()),
+            Some(sources) => sources.monotonic(),
+        }
     }
 
     /// Returns the time since 1970-01-01 UTC; zero if the host's clock is set before that.
     pub fn realtime(&self) -> Duration {
-        round_down(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+        round_down(self.sources.real_time())
     }
 
     /// Records that the guest read the clock. Returns the time to sleep if the guest seems to be waiting in a busy
     /// loop.
     pub(crate) fn on_read(&mut self) -> Option<Duration> {
+        if let Some(sources) = self.sources.as_reproducible() {
+            sources.step_of_sleep();
+            return None;
+        }
         self.busy_wait.on_read(Instant::now())
     }
 

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wasmtime::{Caller, Instance, Memory, Table};
 
@@ -15,7 +16,8 @@ use crate::ffi::Closures;
 use crate::fs::Filesystem;
 use crate::guest_memory::{GuestMemory, Ptr};
 use crate::limits::MemoryBudget;
-use crate::stop::StopHandle;
+use crate::sources::Readings;
+use crate::stop::{SleepResult, StopHandle};
 use crate::termination::Termination;
 
 /// The state behind one instance's system interface.
@@ -38,6 +40,27 @@ pub struct Host {
     /// `st_dev` and `st_ino` of the file behind each mapping that is written back, by the mapping's address.
     pub(crate) mapped_files: BTreeMap<Ptr, (u32, u64)>,
     pub(crate) main: Option<MainModule>,
+}
+
+impl Host {
+    /// Returns how often the program has read its clock and random bytes since [`Instance::make_reproducible`].
+    ///
+    /// [`Instance::make_reproducible`]: crate::Instance::make_reproducible
+    pub fn readings(&self) -> Readings {
+        self.clock.sources().readings()
+    }
+
+    /// Sleeps for `time`, or until a signal or the hard stop arrives. On a reproducible clock, the time passes at once.
+    pub(crate) fn sleep(&self, time: Duration) -> Result<SleepResult, Termination> {
+        match self.clock.sources().as_reproducible() {
+            Some(sources) if time < Duration::MAX => {
+                self.stop.check()?;
+                sources.advance(time);
+                Ok(SleepResult::Elapsed)
+            }
+            _ => self.stop.sleep(time),
+        }
+    }
 }
 
 /// The handles of the instantiated main module that host functions need.

@@ -20,6 +20,8 @@ use crate::limits::{Limits, MemoryBudget};
 use crate::memory::{MemoryImage, WASM_PAGE, safepoint_page, with_image};
 use crate::pagemap::{PAGE, private_dirty_pages};
 use crate::program::{Program, ProgramError};
+use crate::snapshot::memory_digest;
+use crate::sources::Sources;
 use crate::stop::{SafepointPage, StopHandle, StopMechanism};
 use crate::termination::Termination;
 use crate::working_set::WorkingSet;
@@ -315,6 +317,28 @@ impl Instance {
     /// Returns the files, console and clocks for changes between calls.
     pub fn host_mut(&mut self) -> &mut Host {
         self.store.data_mut()
+    }
+
+    /// Makes the clocks, the times of files and the random bytes of this instance the same in every instance that makes
+    /// the same calls. Copies of the instance do not inherit this.
+    ///
+    /// The random bytes are public: state that the program derives from them must not be used.
+    pub fn make_reproducible(&mut self) {
+        let host = self.host_mut();
+        let before = host.clock.before();
+        let sources = Sources::reproducible(before);
+        host.clock.set_sources(sources.clone());
+        host.files.set_sources(sources);
+        if before.is_zero() {
+            // The instance is not a copy: its files were created a moment ago.
+            host.files.reset_times();
+        }
+    }
+
+    /// Returns a digest of the program and of the contents of memory: deltas of copies of this instance can be applied
+    /// to any instance with an equal digest.
+    pub fn memory_digest(&self) -> [u8; 32] {
+        memory_digest(self.program.identity(), self.main.memory.data(&self.store))
     }
 
     /// Returns the handle that stops this instance from any thread.

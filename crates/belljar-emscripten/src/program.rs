@@ -17,6 +17,7 @@ use crate::memory::WASM_PAGE;
 use crate::syscall;
 use crate::termination::Termination;
 use crate::translate::{self, Options, Segment, Symbol, Symbols, TranslateError};
+use crate::versions::SNAPSHOT_VERSION;
 
 /// The compiled main module.
 const CODE: &str = "program.cwasm";
@@ -140,9 +141,14 @@ impl Program {
             keep.extend(MACHINE_EXPORTS.map(String::from));
         }
         let translated = translate::translate(source.wasm, &options)?;
+        // Neither the engine nor the processor is part of it: the state of an instance does not depend on them.
         let mut identity = Sha256::new();
-        identity.update(engine.fingerprint());
+        identity.update(SNAPSHOT_VERSION.to_le_bytes());
         identity.update(&translated.wasm);
+        for segment in &translated.segments {
+            identity.update(segment.offset.to_le_bytes());
+            identity.update(&segment.bytes);
+        }
         let code = engine.compile(CompileTier::Optimized, &translated.wasm)?;
         let memory_pages = memory_pages(engine, &code)?;
         write(directory, CODE, &code)?;
@@ -241,7 +247,7 @@ impl Program {
         names.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Returns the identity of this program as compiled by this build: snapshots can be restored where it is equal.
+    /// Returns the identity of this program: snapshots can be restored where it is equal, whichever build compiled it.
     pub fn identity(&self) -> &str {
         &self.shared.description.identity
     }

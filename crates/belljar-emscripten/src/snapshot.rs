@@ -136,6 +136,9 @@ impl Instance {
         self.snapshot(&file, Vec::new(), WorkingSet::default())?;
         let snapshot = Snapshot::open(file, self.program(), self.host().files.layers())?;
         let mut copy = snapshot.restore(self.program(), InstanceConfig::isolated())?;
+        if self.host().clock.sources().as_reproducible().is_some() {
+            copy.make_reproducible();
+        }
         work(&mut copy)?;
         Ok(copy.written_pages().unwrap_or_default())
     }
@@ -198,6 +201,19 @@ impl Snapshot {
         &self.shared.state.extra
     }
 
+    /// Returns the file that the snapshot was opened from.
+    pub fn file(&self) -> &File {
+        self.shared.memory.file()
+    }
+
+    /// Returns what [`Instance::memory_digest`] returned when the snapshot was taken. Reads the whole memory.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be mapped.
+    pub fn memory_digest(&self) -> Result<[u8; 32], InstanceError> {
+        Ok(memory_digest(&self.shared.identity, self.shared.memory.contents().map_err(unusable)?))
+    }
+
     /// Returns the size of linear memory in bytes.
     pub fn memory_size(&self) -> u64 {
         self.shared.memory.len() as u64
@@ -235,6 +251,11 @@ impl Snapshot {
         instance.set_working_set(state.working_set.clone());
         Ok(instance)
     }
+}
+
+/// Returns a digest of the program with this identity, and of the contents of its memory.
+pub(crate) fn memory_digest(identity: &str, memory: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(identity).chain_update(memory).finalize().into()
 }
 
 pub(crate) fn unusable(error: std::io::Error) -> InstanceError {

@@ -354,6 +354,7 @@ impl Backend for NativeBackend {
     fn restore(
         &self,
         _: &KernelSnapshot,
+        _: Option<&Path>,
         _: Option<&SessionFolder>,
         _: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError> {

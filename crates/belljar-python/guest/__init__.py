@@ -2,7 +2,7 @@
 
 The host calls the functions below. Each takes one JSON text and returns one JSON text.
 
-    preload              imports a module, while an image with packages is built
+    preload              imports modules, while an image with packages is built
     preload_attributes   looks up the attributes of a module that imports its contents on first use
     prepare              completes an image: patches, warm-up code, the shell of sessions
     run                  runs a cell, or input of the prompt, and returns its outcome
@@ -22,7 +22,18 @@ from json import dumps, loads
 from types import ModuleType
 from typing import Any
 
-from . import after_restore, cell, interrupts, memory_reserve, repl, shutdown, snapshot, streams, tracebacks
+from . import (
+    after_restore,
+    cell,
+    import_readings,
+    interrupts,
+    memory_reserve,
+    repl,
+    shutdown,
+    snapshot,
+    streams,
+    tracebacks,
+)
 
 type Request = dict[str, Any]
 type Outcome = dict[str, Any]
@@ -45,18 +56,23 @@ def prepare(request: str) -> str:
     Request: ``shell``, true if cells will run in IPython's shell.
 
     Outcome on success: ``immortals``, the addresses of the objects that the host makes immortal, and
-    ``standard_library``, the names of the standard library's modules.
+    ``standard_library``, the names of the standard library's modules; ``readers``, what the shell's modules have read
+    that should differ in each copy.
     """
     return _answer(lambda: _prepare(loads(request)))
 
 
 def preload(request: str) -> str:
-    """Imports ``module``. The outcome has no value, or is the error that the import raised."""
+    """Imports ``modules``. The outcome has the following lists, or is the error that an import raised.
+
+    * ``readers``: what modules have read that the image must not contain, see `import_readings`.
+    * ``dependencies``: if there are readers, the imported modules that do not depend on them.
+    """
     return _answer(lambda: _preload(loads(request)))
 
 
 def preload_attributes(request: str) -> str:
-    """Looks up the attributes that ``module`` offers. The outcome has no value, or is the error that this raised."""
+    """Looks up the attributes that ``module`` offers. The outcome is that of `preload`."""
     return _answer(lambda: _preload_attributes(loads(request)))
 
 
@@ -132,25 +148,37 @@ def finish(request: str) -> str:
 
 def _prepare(request: Request) -> Outcome:
     snapshot.prepare()
+    readers: list[str] = []
     # Code that first cells run, so that lazily created state is part of the image. It runs often enough for the
     # interpreter to specialize its bytecode, which is not written to later.
     for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
         run(dumps({"code": code, "renewal": "all"}))
     repl.status("1")
     if request.get("shell"):
-        _shell_module().install()
+        with import_readings.observed() as readings:
+            _shell_module().install()
+        readers = readings.readers
         _shell_module().warm_up(_WARM_UPS)
-    return {"kind": "value", "immortals": snapshot.finalize(), "standard_library": sorted(sys.stdlib_module_names)}
+    return {
+        "kind": "value",
+        "immortals": snapshot.finalize(),
+        "standard_library": sorted(sys.stdlib_module_names),
+        "readers": readers,
+    }
 
 
 def _preload(request: Request) -> Outcome:
-    snapshot.preload(request["module"])
-    return _NO_VALUE
+    return _preloaded(snapshot.preload(request["modules"]))
 
 
 def _preload_attributes(request: Request) -> Outcome:
-    snapshot.preload_attributes(request["module"])
-    return _NO_VALUE
+    return _preloaded(snapshot.preload_attributes(request["module"]))
+
+
+def _preloaded(readings: import_readings.Readings | None) -> Outcome:
+    if readings is None or not readings.readers:
+        return {"kind": "value", "readers": [], "dependencies": []}
+    return {"kind": "value", "readers": readings.readers, "dependencies": readings.dependencies()}
 
 
 def _run(request: Request) -> Outcome:

@@ -14,6 +14,7 @@ from . import (
     http_clients,
     immortals,
     import_patches,
+    import_readings,
     micropip,
     pip,
     pools,
@@ -27,6 +28,7 @@ from . import (
     tracebacks,
     unsupported,
 )
+from .import_readings import Readings
 
 PRELOAD = (
     "ast",
@@ -103,30 +105,45 @@ def prepare() -> None:
     # prompt, modules in the working directory come first.
     own = os.path.dirname(os.path.dirname(__file__))
     sys.path[:] = ["", *(entry for entry in sys.path if entry not in ("", own))]
-    for name in PRELOAD:
-        importlib.import_module(name)
+    with import_readings.observed() as readings:
+        for name in PRELOAD:
+            importlib.import_module(name)
+    check(readings)
 
 
-def preload(name: str) -> None:
-    """Imports a module of a package, from the layers that were added to the previous image."""
+def preload(names: list[str]) -> Readings:
+    """Imports modules of packages, from the layers that were added to the previous image.
+
+    If a module reads random numbers or the time, the image must not contain it.
+    """
     gc_freeze.pause()
     importlib.invalidate_caches()
-    with scheduler.refused():
-        importlib.import_module(name)
+    with scheduler.refused(), import_readings.observed() as readings:
+        for name in names:
+            importlib.import_module(name)
+    return readings
 
 
-def preload_attributes(name: str) -> None:
+def preload_attributes(name: str) -> Readings | None:
     """Looks up the names in ``__all__`` of a module that resolves them by ``__getattr__`` (PEP 562), as pydantic does.
 
-    Submodules are not looked up: packages offer these lazily because most programs do not need all of them.
+    Submodules are not looked up: packages offer these lazily because most programs do not need all of them. Returns the
+    same as `preload`, or None if there is nothing to look up.
     """
     module = sys.modules[name]
     if "__getattr__" not in vars(module):
-        return
-    with scheduler.refused():
+        return None
+    with scheduler.refused(), import_readings.observed() as readings:
         for attribute in getattr(module, "__all__", ()):
             if attribute not in vars(module) and importlib.util.find_spec(f"{name}.{attribute}") is None:
                 getattr(module, attribute)
+    return readings
+
+
+def check(readings: Readings) -> None:
+    """Raises an error if modules of the image itself have read random numbers or the time."""
+    if readings.readers:
+        raise RuntimeError(f"modules of the image read what must differ in each copy: {', '.join(readings.readers)}")
 
 
 def finalize() -> list[int]:

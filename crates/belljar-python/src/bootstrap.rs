@@ -120,6 +120,7 @@ impl RuntimeBuilder<'_> {
     /// Returns the cache key of the base image.
     pub(crate) fn image_key(&self, program: &Program) -> EntryKey {
         EntryKey::new("base")
+            .part("engine", self.engine.fingerprint())
             .part("program", program.identity())
             .part("archive", self.release.stdlib.sha256)
             .part("boot", include_str!("boot.rs"))
@@ -131,15 +132,14 @@ impl RuntimeBuilder<'_> {
         let entry = self.cache.get_or_create(&self.image_key(program), self.progress, |new| {
             let step = self.progress.start(ProgressStep::indeterminate("building the base image"));
             let file = image::create(&new.path().join(IMAGE))?;
-            let id = image::new_id()?;
             self.build("the base image", program, layers, |instance| {
                 boot::install_host_call(instance)?;
                 let mut extra_stdlib_modules = image::prepare(instance, ImageKind::Script)?;
                 extra_stdlib_modules.retain(|module| !belljar_packages::inference::in_standard_library(module));
                 let functions = GuestFunctions::import(instance)?;
                 let metadata =
-                    ImageMetadata { functions, preload_failures: Vec::new(), extra_stdlib_modules, id: id.clone() };
-                image::write(instance, &file, &metadata, "1 + 1", ImageKind::Script)
+                    ImageMetadata { functions, preload_failures: Vec::new(), extra_stdlib_modules, id: String::new() };
+                image::write(instance, &file, metadata, "1 + 1", ImageKind::Script)
             })?;
             step.finish();
             Ok::<_, OpenError>(())
@@ -172,6 +172,7 @@ impl RuntimeBuilder<'_> {
             OpenError::Build { what, reason: error.to_string(), output }
         };
         let mut instance = program.instantiate(setup)?;
+        image::observe(&mut instance);
         boot::boot(&mut instance, self.release.python).and_then(|()| work(&mut instance)).map_err(failed)
     }
 }

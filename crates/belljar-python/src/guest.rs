@@ -21,6 +21,7 @@ const MODULES: &[(&str, &str)] = &[
     ("http_clients.py", include_str!("../guest/http_clients.py")),
     ("immortals.py", include_str!("../guest/immortals.py")),
     ("import_patches.py", include_str!("../guest/import_patches.py")),
+    ("import_readings.py", include_str!("../guest/import_readings.py")),
     ("interrupts.py", include_str!("../guest/interrupts.py")),
     ("magics.py", include_str!("../guest/magics.py")),
     ("memory_reserve.py", include_str!("../guest/memory_reserve.py")),

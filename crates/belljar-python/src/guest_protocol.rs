@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::c_api::{self, CApiError, Object};
 use crate::interpreter::Renewal;
 
+/// The version of the requests and results below, and of the guest's calls to the host. It must be raised whenever a
+/// guest package of another build could not be used any more: sessions may continue in an image of an earlier build.
+pub(crate) const GUEST_PROTOCOL: u32 = 1;
+
 /// The functions of the guest's `_belljar` package that the host calls: objects inside the image.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct GuestFunctions {

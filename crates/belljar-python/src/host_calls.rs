@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use belljar_emscripten::Readings;
 use belljar_emscripten::console::Stream;
 use belljar_emscripten::fs::Filesystem;
 use belljar_emscripten::guest_caller::GuestCaller;
@@ -72,6 +73,11 @@ impl HostCallContext<'_> {
     /// Returns the code's file system.
     pub fn files(&mut self) -> &mut Filesystem {
         &mut self.host.files
+    }
+
+    /// Returns how often the code has read random numbers and the time.
+    pub(crate) fn readings(&self) -> Readings {
+        self.host.readings()
     }
 
     /// Writes to the code's standard output or error, on its behalf.

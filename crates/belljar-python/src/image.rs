@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use belljar_cache::CacheError;
 use belljar_emscripten::fs::Layer;
-use belljar_emscripten::{Instance, InstanceError, Program, Snapshot};
+use belljar_emscripten::{Instance, InstanceError, Program, Readings, Snapshot};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::c_api::{self, CApiError};
 use crate::error::OpenError;
 use crate::guest_protocol::GuestFunctions;
 use crate::heap;
+use crate::host_calls::{CallError, HostCall, HostCallContext, HostCallRegistry};
 use crate::interpreter::Renewal;
 use crate::packages::PackageSet;
 
@@ -40,6 +42,7 @@ pub struct Image {
 struct Shared {
     snapshot: Snapshot,
     metadata: ImageMetadata,
+    base_layers: Vec<Arc<Layer>>,
     packages: PackageSet,
 }
 
@@ -52,21 +55,28 @@ pub(crate) struct ImageMetadata {
     /// Modules of the standard library that the table in `belljar-packages` does not list.
     #[serde(rename = "further_modules")]
     pub(crate) extra_stdlib_modules: Vec<String>,
-    /// A random identifier. Another image that was built from the same parts has different contents, so that a delta
-    /// against this image cannot be applied to it.
+    /// A digest of the program and of the image's memory, in which deltas against the image are applied. [`write`] sets
+    /// it.
     pub(crate) id: String,
 }
 
-/// Returns a new, unique [`Image::id`].
-pub(crate) fn new_id() -> Result<String, OpenError> {
-    let mut bytes = [0; 16];
-    let failed = |error: getrandom::Error| OpenError::Build {
-        what: "an image",
-        reason: error.to_string(),
-        output: String::new(),
-    };
-    getrandom::fill(&mut bytes).map_err(failed)?;
-    Ok(hex::encode(bytes))
+/// Makes an instance ready for building an image: its clock and random bytes are reproducible, and the guest can ask
+/// how often its code has read them. Called before the instance runs any code.
+pub(crate) fn observe(instance: &mut Instance) {
+    instance.make_reproducible();
+    let mut calls = HostCallRegistry::default();
+    calls.0.insert("readings".into(), Arc::new(ReadingsCall));
+    instance.host_mut().embedder = Some(Arc::new(calls));
+}
+
+/// The host call with which the guest finds out which modules read random numbers or the time.
+struct ReadingsCall;
+
+impl HostCall for ReadingsCall {
+    fn call(&self, _: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        let Readings { random, real_time } = context.readings();
+        serde_json::value::to_raw_value(&[random, real_time]).map_err(|error| CallError::Refused(error.to_string()))
+    }
 }
 
 /// The guest's reply to `prepare`.
@@ -77,24 +87,49 @@ struct PrepareReply {
     immortals: Vec<u32>,
     /// The modules of `sys.stdlib_module_names`.
     standard_library: Vec<String>,
+    /// Random numbers and times that are part of the image: see `guest/import_readings.py`.
+    readers: Vec<String>,
 }
 
 impl Image {
-    /// Opens the image in `path`, which was built on `layers`.
+    /// Opens the image in `path`, which was built on `base_layers` and the layers of `packages`.
     ///
     /// # Errors
     /// Returns an error if the file is not an image of these layers.
     pub(crate) fn open(
         path: &Path,
         program: &Program,
-        layers: &[Arc<Layer>],
+        base_layers: &[Arc<Layer>],
         packages: PackageSet,
     ) -> Result<Self, OpenError> {
         let file = File::open(path).map_err(|error| OpenError::File { path: path.into(), error })?;
-        let snapshot = Snapshot::open(file, program, layers)?;
+        Self::from_file(file, program, base_layers.to_vec(), packages)
+    }
+
+    /// Opens the image in `file`, which was built on `base_layers` and the layers of `packages`. The file must not
+    /// change as long as the image exists.
+    ///
+    /// # Errors
+    /// Returns an error if the file is not an image of these layers.
+    pub(crate) fn from_file(
+        file: File,
+        program: &Program,
+        base_layers: Vec<Arc<Layer>>,
+        packages: PackageSet,
+    ) -> Result<Self, OpenError> {
+        let layers: Vec<_> = base_layers.iter().chain(packages.layers()).cloned().collect();
+        let snapshot = Snapshot::open(file, program, &layers)?;
         let metadata = serde_json::from_slice(snapshot.extra())
             .map_err(|_| InstanceError::Snapshot("the image was built by another version of Belljar".into()))?;
-        Ok(Self { shared: Arc::new(Shared { snapshot, metadata, packages }), missing_modules: Arc::default() })
+        Ok(Self {
+            shared: Arc::new(Shared { snapshot, metadata, base_layers, packages }),
+            missing_modules: Arc::default(),
+        })
+    }
+
+    /// Returns the layers below those of the packages: the standard library and the guest package.
+    pub(crate) fn base_layers(&self) -> &[Arc<Layer>] {
+        &self.shared.base_layers
     }
 
     /// Returns the packages that are installed in the image.
@@ -123,7 +158,8 @@ impl Image {
         self.shared.snapshot.memory_size()
     }
 
-    /// Returns the image's unique identifier. It differs even between images that were built from the same parts.
+    /// Returns the image's identifier: a digest of its memory. A delta against an image can be applied to each image
+    /// with the same identifier, such as the one that is built from the same parts on another machine.
     pub fn id(&self) -> &str {
         &self.shared.metadata.id
     }
@@ -165,6 +201,10 @@ pub(crate) fn prepare(instance: &mut Instance, kind: ImageKind) -> Result<Vec<St
     let answer = c_api::call(instance, prepare, "prepare", &request)?;
     let prepared: PrepareReply =
         serde_json::from_str(&answer).map_err(|_| CApiError::Exception(format!("prepare: {answer}")))?;
+    if !prepared.readers.is_empty() {
+        // A release of IPython that this build does not know. Without it, there would be no sessions.
+        tracing::warn!(readers = ?prepared.readers, "the image of sessions contains what should differ in each copy");
+    }
     for object in prepared.immortals {
         instance.memory().write_u32(object, IMMORTAL_REFCOUNT)?;
     }
@@ -176,7 +216,7 @@ pub(crate) fn prepare(instance: &mut Instance, kind: ImageKind) -> Result<Vec<St
 pub(crate) fn write(
     instance: &mut Instance,
     file: &File,
-    metadata: &ImageMetadata,
+    mut metadata: ImageMetadata,
     code: &str,
     kind: ImageKind,
 ) -> Result<(), CApiError> {
@@ -197,5 +237,6 @@ pub(crate) fn write(
         Ok::<_, CApiError>(())
     })?;
     tracing::debug!(pages = working_set.pages(), chunks, "working set of the first cell, filled holes of the heap");
-    Ok(instance.snapshot(file, serde_json::to_vec(metadata).unwrap_or_default(), working_set)?)
+    metadata.id = hex::encode(&instance.memory_digest()[..16]);
+    Ok(instance.snapshot(file, serde_json::to_vec(&metadata).unwrap_or_default(), working_set)?)
 }

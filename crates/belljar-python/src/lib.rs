@@ -30,6 +30,7 @@ mod host_calls;
 mod image;
 pub mod install;
 mod interpreter;
+mod kept_image;
 mod libraries;
 mod lru;
 pub mod packages;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use belljar_cache::{Cache, EntryKey};
 use belljar_core::{BackendStatistics, InstallStatistics, Limits, Progress};
 use belljar_emscripten::dylink::LibraryError;
-use belljar_emscripten::fs::Layer;
 use belljar_emscripten::{Engine, InterruptMode, Program};
 use parking_lot::Mutex;
 
@@ -65,7 +64,6 @@ struct Shared {
     libraries: Arc<CompiledLibraries>,
     base: Image,
     base_key: EntryKey,
-    base_layers: Vec<Arc<Layer>>,
     images: Mutex<LruCache<(SetKey, Vec<String>), Image>>,
     wheels: WheelTable,
     cache: Cache,
@@ -106,7 +104,6 @@ impl Python {
             libraries,
             base,
             base_key,
-            base_layers,
             images,
             wheels: WheelTable::default(),
             cache,
@@ -223,8 +220,8 @@ impl Python {
     }
 
     pub(crate) fn preloader<'a>(&'a self, progress: &'a dyn Progress) -> Preloader<'a> {
-        let Shared { program, base, base_key, base_layers, cache, .. } = &*self.shared;
-        Preloader { cache, program, base, base_key, base_layers, progress }
+        let Shared { program, base, base_key, cache, .. } = &*self.shared;
+        Preloader { cache, program, base, base_key, progress }
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -242,11 +239,6 @@ impl Python {
     /// Returns an error if compiling a library or writing the cache fails.
     pub fn recompile_libraries(&self, progress: &dyn Progress) -> Result<(), LibraryError> {
         self.shared.libraries.recompile_all(progress)
-    }
-
-    /// Returns the layers of an interpreter with the wheels of `set`.
-    pub(crate) fn layers_with(&self, set: &PackageSet) -> Vec<Arc<Layer>> {
-        self.shared.base_layers.iter().chain(set.layers()).cloned().collect()
     }
 
     /// Returns the name and version of the runtime: `Python 3.14 (Pyodide 314.0.7)`.

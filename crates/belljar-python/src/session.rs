@@ -51,8 +51,7 @@ impl Python {
         let ids: Vec<WheelId> = serde_json::from_slice(&json)
             .map_err(|_| OpenError::Instance(InstanceError::Snapshot("its list of wheels is damaged".into())))?;
         let set = self.package_set(&ids, source, progress)?;
-        let layers = self.layers_with(&set);
-        Ok(Image::open(&entry.file(IMAGE_FILE)?, self.program(), &layers, set)?)
+        Ok(Image::open(&entry.file(IMAGE_FILE)?, self.program(), self.base().base_layers(), set)?)
     }
 
     fn build_session(
@@ -137,7 +136,7 @@ impl Python {
             environment: Vec::new(),
             limits: machine,
         };
-        let layers = self.layers_with(set);
+        let layers: Vec<_> = image.base_layers().iter().chain(set.layers()).cloned().collect();
         let instance = self.program().restore_with_delta(image.snapshot(), delta, &layers, config)?;
         Ok(Interpreter::resumed(instance, image, limits))
     }

@@ -17,10 +17,11 @@
 //! | `outputs`, `traceback` | truncation of overlong output and tracebacks |
 //! | `files` | names, addresses and types of a session's files |
 //! | `folders` | directories of the host that hold the files of sessions |
-//! | `store` | snapshots on disk |
+//! | `store`, `bases` | snapshots on disk, and what they are differences from |
 //! | `notebook` | notebook files |
 //! | `pool` | guest threads and their queue |
 
+mod bases;
 mod clock;
 mod error;
 mod files;

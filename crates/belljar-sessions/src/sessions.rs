@@ -104,6 +104,11 @@ impl Sessions {
         options: SessionOptions,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        if let Some(store) = &store
+            && let Err(error) = store.clean_up()
+        {
+            tracing::warn!(%error, "failed to delete images that no session needs");
+        }
         let table = store.as_ref().map(|store| HibernatedSession::all_in(store, clock.now())).unwrap_or_default();
         let services = SessionServices { backend, store, folders: folders.map(Arc::new), answers: options.answers };
         let shared = Shared { options, clock, pool, services, table: Mutex::new(table) };

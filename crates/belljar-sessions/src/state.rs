@@ -10,6 +10,7 @@ use belljar_core::mime::text_plain;
 use belljar_core::truncation::{allot, cut_middle};
 use belljar_core::{CellResult, CellStatus, Output, Progress};
 
+use crate::bases::PendingBase;
 use crate::error::SessionError;
 use crate::files::check_plain_name;
 use crate::folders::{OpenedFolder, SessionFolders};
@@ -80,19 +81,29 @@ pub(crate) struct SessionState {
     lease: Option<Lease>,
     /// The last write to the store, until it is synced to the disk.
     pending_sync: Option<PendingSync>,
+    /// The base of the last snapshot, until the store has kept it.
+    pending_base: Option<PendingBase>,
 }
 
 impl SessionState {
     /// Creates the state of a session that has not been used, or that is in the store.
     pub(crate) fn new(id: SessionId, owner: Option<Owner>, stored: bool) -> Self {
         let kernel = if stored { KernelState::Stored } else { KernelState::NotStarted };
-        Self { id, owner, kernel, files: BTreeMap::new(), lease: None, pending_sync: None }
+        Self { id, owner, kernel, files: BTreeMap::new(), lease: None, pending_sync: None, pending_base: None }
     }
 
     /// Creates the state of a session with a running kernel.
     pub(crate) fn with_kernel(id: SessionId, owner: Option<Owner>, mut kernel: Box<dyn Kernel>) -> Self {
         let files = file_index(&mut *kernel);
-        Self { id, owner, kernel: KernelState::Running(kernel), files, lease: None, pending_sync: None }
+        Self {
+            id,
+            owner,
+            kernel: KernelState::Running(kernel),
+            files,
+            lease: None,
+            pending_sync: None,
+            pending_base: None,
+        }
     }
 
     /// Returns the kernel. Starts or restores it first if it is not running.
@@ -123,13 +134,15 @@ impl SessionState {
     }
 
     fn restore(&mut self, services: &SessionServices, progress: &dyn Progress) -> Result<(), SessionError> {
-        let stored = services.store.as_ref().ok_or(StoreError::Missing)?.read(&self.id)?;
+        let store = services.store.as_ref().ok_or(StoreError::Missing)?;
+        let stored = store.read(&self.id)?;
+        let base = store.bases().zip(stored.snapshot.base.as_deref()).and_then(|(bases, name)| bases.find(name));
         let opened = self.folder(services)?;
         let folder = opened.as_ref().map(|opened| &opened.folder);
         // The session was saved by a server without folders: its files are in the snapshot.
         let is_new = opened.as_ref().is_some_and(|opened| opened.is_new);
         let snapshot_files = || services.backend.snapshot_files(&stored.snapshot);
-        self.kernel = match services.backend.restore(&stored.snapshot, folder, progress) {
+        self.kernel = match services.backend.restore(&stored.snapshot, base.as_deref(), folder, progress) {
             Ok(mut kernel) => {
                 if is_new {
                     write_files(&mut *kernel, snapshot_files())?;
@@ -235,24 +248,37 @@ impl SessionState {
     /// Writes a snapshot if the store is persistent.
     fn persist(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
         match &services.store {
-            Some(store) if store.is_persistent() => self.write(store, now).map(drop),
+            Some(store) if store.is_persistent() => self.write(services, store, now).map(drop),
             _ => Ok(()),
         }
     }
 
     /// Writes a snapshot. Returns `false` if the backend has no snapshots: the session then ends with the process.
-    fn write(&mut self, store: &Store, now: Duration) -> Result<bool, SessionError> {
+    fn write(&mut self, services: &SessionServices, store: &Store, now: Duration) -> Result<bool, SessionError> {
         let KernelState::Running(kernel) = &mut self.kernel else { return Ok(false) };
         match kernel.snapshot() {
-            Ok(snapshot) => self.pending_sync = store.write(&self.id, self.owner.as_deref(), &snapshot, now)?,
+            Ok(snapshot) => {
+                self.pending_sync = store.write(&self.id, self.owner.as_deref(), &snapshot, now)?;
+                self.pending_base = store.bases().zip(snapshot.base).map(|(bases, name)| PendingBase {
+                    bases,
+                    backend: services.backend.clone(),
+                    name,
+                });
+            }
             Err(KernelError::Unsupported(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
         Ok(true)
     }
 
-    /// Waits until the last write is on the disk. Called after each job, when its result has been delivered.
+    /// Waits until the last write is on the disk, and keeps the base of the last snapshot. Called after each job, when
+    /// its result has been delivered.
     pub(crate) fn sync(&mut self) {
+        if let Some(base) = self.pending_base.take()
+            && let Err(error) = base.keep()
+        {
+            tracing::warn!(%error, "failed to keep a session's image: an update of Belljar may lose its variables");
+        }
         if let Some(written) = &self.pending_sync {
             match written.sync() {
                 Ok(()) => self.pending_sync = None,
@@ -268,7 +294,7 @@ impl SessionState {
         if matches!(self.kernel, KernelState::Running(_)) {
             // A persistent store has a snapshot from after the last cell, unless no cell has been run.
             let unwritten = !store.is_persistent() || matches!(store.header(&self.id), Err(StoreError::Missing));
-            if unwritten && !self.write(store, used)? {
+            if unwritten && !self.write(services, store, used)? {
                 return Ok(false);
             }
             self.kernel = KernelState::Stored;
@@ -287,7 +313,13 @@ impl SessionState {
             if self.lease.is_none() && !matches!(store.header(&self.id), Err(StoreError::Missing)) {
                 self.lease = Some(store.lease(&self.id, false)?);
             }
+            let base = store.header(&self.id).ok().and_then(|header| header.base().map(str::to_owned));
             store.remove(&self.id)?;
+            if base.is_some()
+                && let Err(error) = store.clean_up()
+            {
+                tracing::warn!(%error, "failed to delete images that no session needs");
+            }
         }
         if let Some(folders) = &services.folders {
             folders.remove_if_empty(&self.id, self.owner.as_deref());

@@ -27,6 +27,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::bases::Bases;
 use crate::id::SessionId;
 use belljar_core::kernel::KernelSnapshot;
 use private_directory::{DirectoryError, PrivateDirectory};
@@ -101,6 +102,7 @@ pub struct Store {
     persistent: bool,
     /// The temporary directory, which is deleted when the store is dropped.
     _temporary: Option<tempfile::TempDir>,
+    bases: Bases,
 }
 
 /// A snapshot that was written, but may not have been synced to the disk.
@@ -139,7 +141,9 @@ impl Store {
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = PrivateDirectory::open_root(path)?;
         // The working directory may change.
-        Ok(Self { root, path: std::path::absolute(path)?, persistent: true, _temporary: None })
+        let path = std::path::absolute(path)?;
+        let bases = Bases::new(&path);
+        Ok(Self { root, path, persistent: true, _temporary: None, bases })
     }
 
     /// Deletes all sessions if the store is temporary. A job that still runs then fails to write its snapshot.
@@ -158,12 +162,26 @@ impl Store {
     pub fn temporary() -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("belljar-sessions-").tempdir()?;
         let (root, path) = (PrivateDirectory::open_root(directory.path())?, directory.path().to_owned());
-        Ok(Self { root, path, persistent: false, _temporary: Some(directory) })
+        let bases = Bases::new(&path);
+        Ok(Self { root, path, persistent: false, _temporary: Some(directory), bases })
     }
 
     /// Returns whether the sessions survive the process.
     pub fn is_persistent(&self) -> bool {
         self.persistent
+    }
+
+    /// Returns the bases of the stored snapshots. A temporary store has none: its process does not lose them.
+    pub(crate) fn bases(&self) -> Option<Bases> {
+        self.persistent.then(|| self.bases.clone())
+    }
+
+    /// Deletes the bases that no stored session needs.
+    ///
+    /// # Errors
+    /// When a session's header cannot be read, or a file cannot be deleted.
+    pub fn clean_up(&self) -> Result<(), StoreError> {
+        self.bases().map_or(Ok(()), |bases| bases.collect(self))
     }
 
     /// Takes the lease of a session. Creates the session's directory first if `create` is set.
@@ -224,8 +242,10 @@ impl Store {
     /// # Errors
     /// When the session does not exist, or its snapshot is damaged.
     pub fn read(&self, id: &SessionId) -> Result<StoredSession, StoreError> {
-        let (name, _, stored) = self.read_valid(id)?;
+        let (name, _, mut stored) = self.read_valid(id)?;
         if name == OLD_STATE {
+            // The session has continued from it before.
+            stored.snapshot.is_copy = true;
             tracing::warn!("a session's last snapshot is damaged; the session continues from the previous one");
             self.directory(id)?.rename(name, STATE).map_err(StoreError::io("restore"))?;
         }
@@ -327,7 +347,7 @@ impl Store {
         Ok((state, self.cell_file(id)?))
     }
 
-    /// Adds a session that [`Store::export`] returned, as the session `id`.
+    /// Adds a session that [`Store::export`] returned, as the session `id`, which is a copy of it.
     ///
     /// # Errors
     /// When the snapshot is damaged, or cannot be written.

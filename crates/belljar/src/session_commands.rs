@@ -229,7 +229,9 @@ fn remove(directory: &SessionDirArgs, session: &str) -> Result<(), CommandError>
     let id = directory.session_id(session)?;
     let store = directory.existing_store()?;
     let removed = store.header(&id).and_then(|_| store.lease(&id, false)).and_then(|_lease| store.remove(&id));
-    removed.map_err(|error| directory.describe(error, &id))
+    removed.map_err(|error| directory.describe(error, &id))?;
+    store.clean_up()?;
+    Ok(())
 }
 
 #[cfg(test)]

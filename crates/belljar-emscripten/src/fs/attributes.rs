@@ -155,9 +155,10 @@ impl Filesystem {
     }
 
     fn chmod_node(&mut self, id: NodeId, mode: u32) -> Result<(), Errno> {
+        let now = self.now();
         let node = self.nodes.get_mut(id)?;
         node.mode = mode & 0o7777;
-        node.times.changed = Timestamp::now();
+        node.times.changed = now;
         Ok(())
     }
 
@@ -189,11 +190,12 @@ impl Filesystem {
     }
 
     fn set_times_node(&mut self, id: NodeId, accessed: SetTime, modified: SetTime) -> Result<(), Errno> {
+        let now = self.now();
         let times = &mut self.nodes.get_mut(id)?.times;
-        times.accessed = accessed.apply(times.accessed);
-        times.modified = modified.apply(times.modified);
+        times.accessed = accessed.apply(times.accessed, now);
+        times.modified = modified.apply(times.modified, now);
         if accessed != SetTime::Keep || modified != SetTime::Keep {
-            times.changed = Timestamp::now();
+            times.changed = now;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::mount::{HostEntry, HostFile};
 use super::node::{Device, Node, NodeId, NodeKind, PIPE_CAPACITY};
 use super::path_resolution::PathTarget;
 use super::time::Times;
-use super::{Filesystem, OpenFlags, Timestamp};
+use super::{Filesystem, OpenFlags};
 use crate::Errno;
 
 /// The file that a description is open on.
@@ -261,6 +261,7 @@ impl Filesystem {
         if self.usage.inodes >= self.quota.inodes {
             return Err(Errno::ENFILE);
         }
+        let now = self.now();
         let id = self.nodes.insert(|id| Node {
             ino: u64::from(id.0) + 1,
             parent: id,
@@ -268,7 +269,7 @@ impl Filesystem {
             linked: false,
             opens: 0,
             mode: 0o600,
-            times: Times::all(Timestamp::now()),
+            times: Times::all(now),
             kind: NodeKind::Pipe(Box::default()),
             private: true,
         })?;

@@ -86,9 +86,9 @@ impl Filesystem {
             return Err(Errno::ENOSPC);
         }
         self.usage.bytes = self.usage.bytes.saturating_sub(before).saturating_add(content.stored());
+        let now = self.now();
         let node = self.nodes.get_mut(id)?;
         node.kind = NodeKind::File(content);
-        let now = Timestamp::now();
         node.times.modified = now;
         node.times.changed = now;
         Ok(())

@@ -2,8 +2,9 @@
 
 use super::descriptors::{Description, Target};
 use super::node::{Device, NodeId, NodeKind, PIPE_CAPACITY, Pipe};
-use super::{AT_FDCWD, Filesystem, Timestamp};
+use super::{AT_FDCWD, Filesystem};
 use crate::Errno;
+use crate::sources::Sources;
 
 /// The base of an offset (`SEEK_SET`, `SEEK_CUR`, `SEEK_END`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,12 +146,12 @@ impl Filesystem {
     }
 
     pub(super) fn truncate_node(&mut self, id: NodeId, size: u64) -> Result<(), Errno> {
+        let now = self.now();
         let node = self.nodes.get_mut(id)?;
         let NodeKind::File(content) = &mut node.kind else { return Err(Errno::EINVAL) };
         let before = content.stored();
         content.truncate(size)?;
         let freed = before.saturating_sub(content.stored());
-        let now = Timestamp::now();
         node.times.modified = now;
         node.times.changed = now;
         self.usage.bytes = self.usage.bytes.saturating_sub(freed);
@@ -206,11 +207,11 @@ impl Filesystem {
             NodeKind::File(content) => content.read_at(offset, buffer),
             NodeKind::Directory(_) => return Err(Errno::EISDIR),
             NodeKind::Link(_) => return Err(Errno::EBADF),
-            NodeKind::Device(device) => return read_device(*device, buffer),
+            NodeKind::Device(device) => return read_device(*device, buffer, &self.sources),
             NodeKind::Pipe(pipe) => read_pipe(pipe, buffer)?,
         };
         if count > 0 {
-            node.times.accessed = Timestamp::now();
+            node.times.accessed = self.sources.file_time();
         }
         Ok(count)
     }
@@ -238,7 +239,7 @@ impl Filesystem {
             NodeKind::Pipe(pipe) => write_pipe(pipe, data)?,
         };
         if count > 0 {
-            let now = Timestamp::now();
+            let now = self.sources.file_time();
             node.times.modified = now;
             node.times.changed = now;
         }
@@ -250,7 +251,7 @@ impl Filesystem {
 /// stopped in time. Linux has such a limit too.
 const MAX_RANDOM_READ: usize = 1 << 20;
 
-fn read_device(device: Device, buffer: &mut [u8]) -> Result<usize, Errno> {
+fn read_device(device: Device, buffer: &mut [u8], sources: &Sources) -> Result<usize, Errno> {
     match device {
         Device::Null | Device::Stdin | Device::Stdout | Device::Stderr => Ok(0),
         Device::Zero => {
@@ -260,7 +261,7 @@ fn read_device(device: Device, buffer: &mut [u8]) -> Result<usize, Errno> {
         Device::Random => {
             let count = buffer.len().min(MAX_RANDOM_READ);
             let part = buffer.get_mut(..count).unwrap_or_default();
-            getrandom::fill(part).map_err(|_| Errno::EIO)?;
+            sources.fill_random(part)?;
             Ok(count)
         }
     }

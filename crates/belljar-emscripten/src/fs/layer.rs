@@ -28,6 +28,17 @@ pub(super) enum LayerKind {
     Link(Arc<str>),
 }
 
+/// A file, directory or symbolic link of a layer: see [`Layer::contents`].
+#[derive(Debug, Clone, Copy)]
+pub enum LayerContent<'a> {
+    /// A regular file.
+    File(&'a FileBytes),
+    /// A directory.
+    Directory,
+    /// A symbolic link to this target.
+    Link(&'a str),
+}
+
 /// A regular file of a layer, with its position.
 #[derive(Clone)]
 pub(super) struct LayerFile {
@@ -55,6 +66,19 @@ impl Layer {
     /// Returns the id of the layer: equal for layers with equal contents.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Returns the files, directories and links of the layer with their paths, in the order in which they were added. A
+    /// layer to which the same are added in this order is equal, down to its inode numbers.
+    pub fn contents(&self) -> impl Iterator<Item = (String, LayerContent<'_>)> {
+        (1..).zip(self.nodes.iter().skip(1)).map(|(index, node)| {
+            let content = match &node.kind {
+                LayerKind::File(bytes) => LayerContent::File(bytes),
+                LayerKind::Directory(_) => LayerContent::Directory,
+                LayerKind::Link(target) => LayerContent::Link(target),
+            };
+            (self.path_of(index), content)
+        })
     }
 
     pub(super) fn node(&self, index: u32) -> Option<&LayerNode> {
@@ -220,6 +244,26 @@ mod tests {
         }
         assert!(layer.find("lib/absent").is_none());
         assert!(layer.find("lib/python/os.py/x").is_none());
+    }
+
+    #[test]
+    fn contents_make_an_equal_layer() {
+        let mut builder = LayerBuilder::new();
+        builder.file("/lib/python/os.py", b"pass".to_vec()).unwrap().symlink("lib/py", "python").unwrap();
+        builder.directory("/lib/empty/").unwrap();
+        let layer = builder.finish("id");
+        let mut copy = LayerBuilder::new();
+        for (path, content) in layer.contents() {
+            match content {
+                LayerContent::File(bytes) => copy.file(&path, bytes.clone()).map(drop).unwrap(),
+                LayerContent::Directory => copy.directory(&path).map(drop).unwrap(),
+                LayerContent::Link(target) => copy.symlink(&path, target).map(drop).unwrap(),
+            }
+        }
+        let copy = copy.finish("id");
+        for path in ["lib", "lib/python", "lib/python/os.py", "lib/py", "lib/empty"] {
+            assert_eq!(copy.find(path), Some(layer.find(path).unwrap()), "{path}");
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use bytes::FileBytes;
 pub use descriptors::Readiness;
 pub use host_api::{FileEntry, FileError, Listing};
 pub use io::Whence;
-pub use layer::{Layer, LayerBuilder, LayerError};
+pub use layer::{Layer, LayerBuilder, LayerContent, LayerError};
 pub use listing::DirectoryEntry;
 pub use mount::HostDirectory;
 pub use node::{Device, FileType};
@@ -63,6 +63,7 @@ use self::node::{Node, NodeId, NodeKind, Nodes, ROOT};
 use self::path_resolution::PathTarget;
 use self::time::Times;
 use crate::Errno;
+use crate::sources::Sources;
 
 /// The maximum length of the name of a directory entry, in bytes.
 pub const NAME_MAX: usize = 255;
@@ -110,6 +111,7 @@ pub struct Filesystem {
     mounts: Vec<Mount>,
     quota: Quota,
     usage: Usage,
+    sources: Sources,
     umask: u32,
     /// Set while permission bits are enforced; clear during operations of the host.
     enforcing: bool,
@@ -147,6 +149,7 @@ impl Filesystem {
             mounts: Vec::new(),
             quota,
             usage: Usage::default(),
+            sources: Sources::Host,
             umask: 0o022,
             enforcing: true,
         }
@@ -202,6 +205,22 @@ impl Filesystem {
         std::mem::replace(&mut self.umask, mask & 0o777)
     }
 
+    /// Sets the sources of file times and of random bytes.
+    pub(crate) fn set_sources(&mut self, sources: Sources) {
+        self.sources = sources;
+    }
+
+    /// Sets the times of all files to the current time.
+    pub(crate) fn reset_times(&mut self) {
+        let times = Times::all(self.now());
+        self.nodes.set_times(times);
+    }
+
+    /// Returns the current time, for a file's status.
+    fn now(&self) -> Timestamp {
+        self.sources.file_time()
+    }
+
     /// Returns the number of bytes that may still be written.
     fn budget(&self) -> u64 {
         self.quota.bytes.saturating_sub(self.usage.bytes)
@@ -219,7 +238,7 @@ impl Filesystem {
     fn make(&mut self, parent: NodeId, name: &str, mode: u32, kind: NodeKind) -> Result<NodeId, Errno> {
         let stored = kind.stored();
         let name: Arc<str> = name.into();
-        let now = Timestamp::now();
+        let now = self.now();
         let id = self.nodes.insert(|id| Node {
             ino: u64::from(id.0) + 1,
             parent,

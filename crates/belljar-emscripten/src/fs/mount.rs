@@ -241,7 +241,7 @@ impl HostFile {
         let mut times = std::fs::FileTimes::new();
         let host = |time: SetTime| match time {
             SetTime::Keep => Ok(None),
-            _ => time.apply(Timestamp::default()).to_system().ok_or(Errno::EINVAL).map(Some),
+            _ => time.apply(Timestamp::default(), Timestamp::now()).to_system().ok_or(Errno::EINVAL).map(Some),
         };
         if let Some(time) = host(accessed)? {
             times = times.set_accessed(time);

@@ -247,6 +247,11 @@ impl Nodes {
         self.slots.iter_mut().flatten().for_each(|node| node.private = false);
     }
 
+    /// Sets the times of all inodes.
+    pub(super) fn set_times(&mut self, times: Times) {
+        self.slots.iter_mut().flatten().for_each(|node| node.times = times);
+    }
+
     /// Returns every inode of the table with its index.
     pub(super) fn slots(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         (0..).map(NodeId).zip(&self.slots).filter_map(|(id, slot)| Some((id, slot.as_ref()?)))

@@ -6,11 +6,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Filesystem;
 use super::content::FileContent;
 use super::layer::{Layer, LayerFile, LayerKind};
 use super::node::{Directory, Entry, FileType, LowerDirectory, Node, NodeId, NodeKind, ROOT};
 use super::time::Times;
-use super::{Filesystem, Timestamp};
 use crate::Errno;
 
 /// An entry in the listing of a directory.
@@ -35,7 +35,7 @@ impl Filesystem {
         let index = self.layers.len() as u32;
         self.layers.push(layer);
         let mut pending = vec![(ROOT, 0)];
-        let now = Timestamp::now();
+        let now = self.now();
         while let Some((id, node)) = pending.pop() {
             let Ok(Node { kind: NodeKind::Directory(directory), times, .. }) = self.nodes.get_mut(id) else { continue };
             // Invalidates listings that are cached by the directory's time.
@@ -191,17 +191,18 @@ impl Filesystem {
         }
         self.touch(directory);
         if let Some((_, Entry::Node(id))) = removed {
+            let now = self.now();
             let node = self.nodes.get_mut(id)?;
             node.linked = false;
-            node.times.changed = Timestamp::now();
+            node.times.changed = now;
         }
         Ok(())
     }
 
     /// Updates the times of a directory whose entries changed.
     fn touch(&mut self, directory: NodeId) {
+        let now = self.now();
         if let Ok(node) = self.nodes.get_mut(directory) {
-            let now = Timestamp::now();
             node.times.modified = now;
             node.times.changed = now;
         }

@@ -16,11 +16,15 @@ pub struct Timestamp {
 impl Timestamp {
     /// Returns the host's time, rounded to the resolution of the guest's clocks ([`crate::clock::RESOLUTION`]).
     pub fn now() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::since_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    }
+
+    /// Returns the time since 1970, rounded to the resolution of the guest's clocks.
+    pub(crate) fn since_epoch(time: Duration) -> Self {
         let step = crate::clock::RESOLUTION.subsec_nanos().max(1);
         Self {
-            seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: now.subsec_nanos() / step * step,
+            seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: time.subsec_nanos() / step * step,
         }
     }
 
@@ -59,11 +63,11 @@ pub enum SetTime {
 }
 
 impl SetTime {
-    /// Returns the new value, given the old one.
-    pub(super) fn apply(self, old: Timestamp) -> Timestamp {
+    /// Returns the new value, given the old one and the current time.
+    pub(super) fn apply(self, old: Timestamp, now: Timestamp) -> Timestamp {
         match self {
             SetTime::Keep => old,
-            SetTime::Now => Timestamp::now(),
+            SetTime::Now => now,
             SetTime::To(time) => time,
         }
     }

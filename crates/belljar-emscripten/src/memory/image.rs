@@ -84,6 +84,11 @@ impl MemoryImage {
         Ok(self.contents.get_or_init(|| mapped))
     }
 
+    /// Returns the file that contains the memory.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Returns the length of the memory in bytes.
     pub(crate) fn len(&self) -> usize {
         self.length

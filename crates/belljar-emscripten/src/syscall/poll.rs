@@ -57,7 +57,7 @@ fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, tim
     }
     if ready == 0 && timeout != 0 {
         let time = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
-        if host.stop.sleep(time)? == SleepResult::Signal {
+        if host.sleep(time)? == SleepResult::Signal {
             return Err(Errno::EINTR.into());
         }
     }

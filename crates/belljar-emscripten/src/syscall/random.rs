@@ -1,8 +1,7 @@
-//! Random bytes from the host's generator.
+//! Random bytes.
 
 use wasmtime::{Linker, Result};
 
-use crate::Errno;
 use crate::guest_memory::Ptr;
 use crate::host::{Call, Host, split};
 
@@ -22,8 +21,8 @@ fn random_get(mut call: Call<'_>, buffer: Ptr, length: u32) -> Result<i32> {
     };
     for chunk in bytes.chunks_mut(CHUNK) {
         host.stop.check()?;
-        if getrandom::fill(chunk).is_err() {
-            return Ok(Errno::EIO.positive());
+        if let Err(errno) = host.clock.sources().fill_random(chunk) {
+            return Ok(errno.positive());
         }
     }
     Ok(0)

@@ -14,6 +14,8 @@ mod runtime;
 mod session_calls;
 mod session_kernel;
 
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +30,10 @@ use parking_lot::Mutex;
 
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
+use crate::kept_image;
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
-use session_kernel::{SnapshotMetadata, WasmKernel};
+use session_kernel::WasmKernel;
 
 pub use mounts::GuestMount;
 pub use runtime::{PythonRuntime, RuntimeLoader};
@@ -52,6 +55,8 @@ struct Shared {
     /// The directories of the host that all code can use.
     mounts: Vec<GuestMount>,
     sessions: Mutex<Option<SessionRuntime>>,
+    /// The images of earlier builds that sessions of this process continue in, by their identifiers.
+    kept: Mutex<HashMap<String, SessionRuntime>>,
 }
 
 /// The runtime and the image of all kernels of sessions.
@@ -72,7 +77,8 @@ impl WasmBackend {
 
     /// Does the same as [`WasmBackend::new`]. All code can use the directories of `mounts`.
     pub fn with_mounts(runtime: Arc<RuntimeLoader>, limits: Limits, color: bool, mounts: Vec<GuestMount>) -> Self {
-        Self { shared: Arc::new(Shared { runtime, limits, color, mounts, sessions: Mutex::default() }) }
+        let (sessions, kept) = (Mutex::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { runtime, limits, color, mounts, sessions, kept }) }
     }
 
     /// Loads what the first session would have to wait for. Must be called on a guest thread.
@@ -119,6 +125,33 @@ impl WasmBackend {
         *loaded = Some(session_runtime.clone());
         Ok(session_runtime)
     }
+
+    /// Returns the runtime of sessions with the image `id`: the current image, or the one that is kept in `base`.
+    /// `None` if neither has this identifier.
+    fn runtime_of_image(
+        &self,
+        id: &str,
+        base: Option<&Path>,
+        progress: &dyn Progress,
+    ) -> Result<Option<SessionRuntime>, KernelError> {
+        let current = self.session_runtime(progress)?;
+        if current.image.id() == id {
+            return Ok(Some(current));
+        }
+        // Held while an image is opened: concurrent callers wait for the first.
+        let mut kept = self.shared.kept.lock();
+        if let Some(runtime) = kept.get(id) {
+            return Ok(Some(runtime.clone()));
+        }
+        let Some(directory) = base else { return Ok(None) };
+        let PythonRuntime { python, installer, .. } = &current.runtime;
+        let image = kept_image::open(python, directory, id, &**installer, progress)
+            .map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        let packages = image.packages().clone();
+        let runtime = SessionRuntime { runtime: current.runtime, image, packages };
+        kept.insert(id.to_owned(), runtime.clone());
+        Ok(Some(runtime))
+    }
 }
 
 impl Backend for WasmBackend {
@@ -143,14 +176,21 @@ impl Backend for WasmBackend {
     fn restore(
         &self,
         snapshot: &KernelSnapshot,
+        base: Option<&Path>,
         folder: Option<&SessionFolder>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError> {
-        let metadata = SnapshotMetadata::read(snapshot)?;
-        let session_runtime = self.session_runtime(progress)?;
-        let mut kernel = WasmKernel::restore(self.clone(), session_runtime, &metadata, &snapshot.data, progress)?;
+        let mut kernel = WasmKernel::restore(self.clone(), snapshot, base, progress)?;
         kernel.mount(folder)?;
         Ok(Box::new(kernel))
+    }
+
+    fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {
+        let current = self.shared.sessions.lock().clone().filter(|runtime| runtime.image.id() == base);
+        let runtime = current.or_else(|| self.shared.kept.lock().get(base).cloned());
+        let runtime = runtime.ok_or(KernelError::Unsupported("no session uses this image"))?;
+        kept_image::write(&runtime.runtime.python, &runtime.image, directory)
+            .map_err(|error| KernelError::Failed(error.into()))
     }
 
     fn snapshot_files(&self, snapshot: &KernelSnapshot) -> Vec<(String, Vec<u8>)> {

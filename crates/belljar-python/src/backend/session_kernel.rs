@@ -1,5 +1,6 @@
 //! A session's kernel: IPython's shell in an interpreter of its own.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ impl SnapshotMetadata {
     ///
     /// # Errors
     /// Returns [`KernelError::IncompatibleSnapshot`] if the metadata does not have the expected form.
-    pub(super) fn read(snapshot: &KernelSnapshot) -> Result<Self, KernelError> {
+    fn read(snapshot: &KernelSnapshot) -> Result<Self, KernelError> {
         serde_json::from_value(snapshot.metadata.clone())
             .map_err(|_| KernelError::IncompatibleSnapshot("its description cannot be read".into()))
     }
@@ -98,12 +99,16 @@ impl WasmKernel {
     /// Starts a kernel that continues from a snapshot.
     pub(super) fn restore(
         backend: WasmBackend,
-        session_runtime: SessionRuntime,
-        metadata: &SnapshotMetadata,
-        data: &[u8],
+        snapshot: &KernelSnapshot,
+        base: Option<&Path>,
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
-        if metadata.backend != BACKEND_NAME || metadata.image != session_runtime.image.id() {
+        let metadata = SnapshotMetadata::read(snapshot)?;
+        let session_runtime = match metadata.backend.as_str() {
+            BACKEND_NAME => backend.runtime_of_image(&metadata.image, base, progress)?,
+            _ => None,
+        };
+        let Some(session_runtime) = session_runtime else {
             return Err(KernelError::IncompatibleSnapshot(
                 format!(
                     "it was saved by another build of Belljar, or before its cache was cleaned ({}, {})",
@@ -111,14 +116,16 @@ impl WasmKernel {
                 )
                 .into(),
             ));
-        }
-        let delta = SnapshotDelta::from_bytes(data).map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        };
+        let delta = SnapshotDelta::from_bytes(&snapshot.data)
+            .map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         let runtime = &session_runtime.runtime;
         let packages =
             runtime.python.package_set(&metadata.members, &*runtime.installer, progress).map_err(|error| {
                 KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
             })?;
-        Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, metadata.renewal)
+        let renewal = if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal };
+        Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, renewal)
     }
 
     fn from_delta(
@@ -333,7 +340,7 @@ impl Kernel for WasmKernel {
         };
         let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
         let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;
-        Ok(KernelSnapshot { metadata, data })
+        Ok(KernelSnapshot { metadata, data, is_copy: false, base: Some(image.id().to_owned()) })
     }
 
     fn files(&mut self) -> Vec<FileInfo> {

@@ -1,18 +1,17 @@
 //! Images by set and imports: the base image with a set's layers and with modules of the set imported.
 //!
-//! Importing runs the package's code in the sandbox, with limits. A module whose import fails, hangs, crashes or writes
-//! output is omitted, as if its import had never been tried: the image is built again without it, and code that imports
-//! the module gets the failure itself.
+//! Importing runs the package's code in the sandbox, with limits. A module whose import fails, hangs, crashes, writes
+//! output, or reads random numbers or the time, is omitted, as if its import had never been tried: the image is built
+//! again without it, and code that imports the module gets the failure or the numbers itself.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_cache::{Cache, EntryKey};
 use belljar_core::Progress;
 use belljar_core::progress::ProgressStep;
 use belljar_emscripten::console::{Capture, Console};
-use belljar_emscripten::fs::{Filesystem, Layer, Quota};
+use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{Instance, InstanceConfig, Limits, Program};
 use serde::Deserialize;
@@ -36,7 +35,10 @@ const MAX_OUTPUT: u64 = 1 << 16;
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum GuestReply {
-    Value {},
+    Value {
+        readers: Vec<String>,
+        dependencies: Vec<String>,
+    },
     Error {
         #[serde(rename = "type")]
         kind: String,
@@ -52,7 +54,6 @@ pub(crate) struct Preloader<'a> {
     pub(crate) base: &'a Image,
     /// The cache key of the base image.
     pub(crate) base_key: &'a EntryKey,
-    pub(crate) base_layers: &'a [Arc<Layer>],
     pub(crate) progress: &'a dyn Progress,
 }
 
@@ -80,17 +81,15 @@ impl Preloader<'_> {
             let step = self.progress.start(ProgressStep::indeterminate("building the image of these packages"));
             let file = image::create(&new.path().join(IMAGE))?;
             let (mut instance, failures) = self.build(set, modules, ImageKind::Script)?;
-            let metadata = self.metadata(failures)?;
+            let metadata = self.metadata(failures);
             let imported =
                 modules.iter().filter(|module| metadata.preload_failures.iter().all(|left| left.module != **module));
             let code: String = imported.map(|module| format!("import {module}\n")).collect();
-            image::write(&mut instance, &file, &metadata, &format!("{code}1 + 1"), ImageKind::Script)
-                .map_err(failed)?;
+            image::write(&mut instance, &file, metadata, &format!("{code}1 + 1"), ImageKind::Script).map_err(failed)?;
             step.finish();
             Ok::<_, OpenError>(())
         })?;
-        let layers: Vec<_> = self.base_layers.iter().chain(set.layers()).cloned().collect();
-        Ok((Image::open(&entry.file(IMAGE)?, self.program, &layers, set.clone())?, made))
+        Ok((Image::open(&entry.file(IMAGE)?, self.program, self.base.base_layers(), set.clone())?, made))
     }
 
     /// Writes the image for sessions, with IPython's shell from the wheels of `set`, to `path`.
@@ -99,18 +98,13 @@ impl Preloader<'_> {
     pub(crate) fn build_shell(&self, set: &PackageSet, modules: &[String], path: &Path) -> Result<(), OpenError> {
         let file = image::create(path)?;
         let (mut instance, failures) = self.build(set, modules, ImageKind::Shell)?;
-        let metadata = self.metadata(failures)?;
-        image::write(&mut instance, &file, &metadata, "x = 1\nprint(x)\nx + 1", ImageKind::Shell).map_err(failed)
+        let metadata = self.metadata(failures);
+        image::write(&mut instance, &file, metadata, "x = 1\nprint(x)\nx + 1", ImageKind::Shell).map_err(failed)
     }
 
-    fn metadata(&self, preload_failures: Vec<PreloadFailure>) -> Result<ImageMetadata, OpenError> {
+    fn metadata(&self, preload_failures: Vec<PreloadFailure>) -> ImageMetadata {
         let extra_stdlib_modules = self.base.extra_stdlib_modules().to_vec();
-        Ok(ImageMetadata {
-            functions: self.base.functions(),
-            preload_failures,
-            extra_stdlib_modules,
-            id: image::new_id()?,
-        })
+        ImageMetadata { functions: self.base.functions(), preload_failures, extra_stdlib_modules, id: String::new() }
     }
 
     fn key(&self, set: &PackageSet, modules: &[String]) -> EntryKey {
@@ -131,15 +125,19 @@ impl Preloader<'_> {
         let mut failures = Vec::new();
         loop {
             let (mut instance, output) = self.start(set)?;
-            let failure = todo.iter().find_map(|step| Some((step.clone(), step.execute(&mut instance, &output)?)));
-            let Some((failed_step, reason)) = failure else {
+            let failure =
+                todo.iter().enumerate().find_map(|(at, step)| Some((at, step.execute(&mut instance, &output).err()?)));
+            let Some((at, StepFailure { reason, dependencies })) = failure else {
                 image::prepare(&mut instance, kind).map_err(failed)?;
                 return Ok((instance, failures));
             };
+            let failed_step = todo.remove(at);
             tracing::debug!(step = ?failed_step, reason, "a preload step failed");
-            todo.retain(|step| *step != failed_step);
             if let PreloadStep::Module(module) = failed_step {
                 todo.retain(|step| *step != PreloadStep::Attributes(module.clone()));
+                if !dependencies.is_empty() {
+                    todo.insert(at, PreloadStep::Dependencies(dependencies));
+                }
                 failures.push(PreloadFailure { module, reason });
             }
         }
@@ -156,6 +154,7 @@ impl Preloader<'_> {
             limits: Limits { memory: MAX_MEMORY, output: MAX_OUTPUT, files: quota },
         };
         let mut instance = self.program.restore(self.base.snapshot(), setup)?;
+        image::observe(&mut instance);
         for layer in set.layers() {
             instance.host_mut().files.add_layer(layer.clone());
         }
@@ -168,36 +167,59 @@ impl Preloader<'_> {
 enum PreloadStep {
     /// Imports a module.
     Module(String),
+    /// Imports modules on which a module depends that is left out.
+    Dependencies(Vec<String>),
     /// Looks up the names that a module offers, for modules that import their contents on first use.
     Attributes(String),
 }
 
+/// A step that must be omitted.
+struct StepFailure {
+    reason: String,
+    /// The modules that the step imports, and that need not be omitted.
+    dependencies: Vec<String>,
+}
+
 impl PreloadStep {
-    /// Executes the step. Returns the reason why it must be omitted, or `None` on success.
-    fn execute(&self, instance: &mut Instance, output: &Capture) -> Option<String> {
-        let (function, module) = match self {
-            Self::Module(module) => ("preload", module),
-            Self::Attributes(module) => ("preload_attributes", module),
+    /// Executes the step.
+    fn execute(&self, instance: &mut Instance, output: &Capture) -> Result<(), StepFailure> {
+        let (function, request) = match self {
+            Self::Module(module) => ("preload", serde_json::json!({ "modules": [module] })),
+            Self::Dependencies(modules) => ("preload", serde_json::json!({ "modules": modules })),
+            Self::Attributes(module) => ("preload_attributes", serde_json::json!({ "module": module })),
         };
         let time = TimeLimits { wall: Some(IMPORT_TIMEOUT), ..TimeLimits::default() };
         let watch = DeadlineGuard::start(&instance.stop_handle(), time);
-        let answer = c_api::import(instance, "_belljar", function).and_then(|preload| {
-            let request = serde_json::json!({ "module": module }).to_string();
-            c_api::call(instance, preload, function, &request)
-        });
+        let answer = c_api::import(instance, "_belljar", function)
+            .and_then(|preload| c_api::call(instance, preload, function, &request.to_string()));
         drop(watch);
-        match answer.map(|answer| serde_json::from_str(&answer)) {
-            Ok(Ok(GuestReply::Value {})) if output.take().is_empty() => None,
-            Ok(Ok(GuestReply::Value {})) => Some("it wrote something".into()),
-            Ok(Ok(GuestReply::Error { kind, message })) => Some(format!("it raised {kind}: {message}")),
-            Ok(Ok(GuestReply::Exit {})) => Some("it asked to end the program".into()),
-            Ok(Err(_)) => Some("it broke the interpreter".into()),
-            Err(CApiError::Instance(_)) if instance.stop_handle().stopped() => {
-                Some(format!("it took longer than {} s", IMPORT_TIMEOUT.as_secs()))
+        let reason = match answer.map(|answer| serde_json::from_str(&answer)) {
+            Ok(Ok(GuestReply::Value { .. })) if !output.take().is_empty() => "it wrote something".into(),
+            Ok(Ok(GuestReply::Value { readers, .. })) if readers.is_empty() => return Ok(()),
+            Ok(Ok(GuestReply::Value { readers, dependencies })) => {
+                return Err(StepFailure { reason: reading_reason(&readers), dependencies });
             }
-            Err(error) => Some(format!("it ended the interpreter: {error}")),
-        }
+            Ok(Ok(GuestReply::Error { kind, message })) => format!("it raised {kind}: {message}"),
+            Ok(Ok(GuestReply::Exit {})) => "it asked to end the program".into(),
+            Ok(Err(_)) => "it broke the interpreter".into(),
+            Err(CApiError::Instance(_)) if instance.stop_handle().stopped() => {
+                format!("it took longer than {} s", IMPORT_TIMEOUT.as_secs())
+            }
+            Err(error) => format!("it ended the interpreter: {error}"),
+        };
+        Err(StepFailure { reason, dependencies: Vec::new() })
     }
+}
+
+/// Returns the reason why the image cannot contain `readers` (see `guest/import_readings.py`).
+fn reading_reason(readers: &[String]) -> String {
+    let described = |reader: &String| match reader.split_once(": ") {
+        Some((module, what)) if !module.is_empty() => format!("`{module}` reads {what}"),
+        Some((_, what)) => format!("it reads {what}"),
+        None => reader.clone(),
+    };
+    let described: Vec<String> = readers.iter().map(described).collect();
+    format!("{}, which would be the same in every run", described.join(", "))
 }
 
 fn failed(error: CApiError) -> OpenError {

@@ -58,12 +58,23 @@ pub struct SnapshotHeader {
     /// The session, by [`fingerprint`]. States of [`UNBOUND_VERSION`] have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<String>,
+    /// True if the session was imported and has not been used since: [`KernelSnapshot::is_copy`].
+    #[serde(rename = "copy", default, skip_serializing_if = "std::ops::Not::not")]
+    is_copy: bool,
+    /// [`KernelSnapshot::base`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<String>,
 }
 
 impl SnapshotHeader {
     /// Returns the time of the session's last use, since 1970.
     pub fn last_used(&self) -> Duration {
         Duration::from_millis(self.last_used)
+    }
+
+    /// Returns the name of what the snapshot is a difference from.
+    pub(crate) fn base(&self) -> Option<&str> {
+        self.base.as_deref()
     }
 
     /// Returns the only client that may use the session, if it was created with authentication.
@@ -85,6 +96,8 @@ pub(super) fn encode(
         length: snapshot.data.len() as u64,
         owner: owner.map(str::to_owned),
         session: Some(fingerprint(id)),
+        is_copy: snapshot.is_copy,
+        base: snapshot.base.clone(),
     };
     assemble(&header, &zstd::bulk::compress(&snapshot.data, COMPRESSION_LEVEL)?)
 }
@@ -102,11 +115,12 @@ fn assemble(header: &SnapshotHeader, compressed: &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the content of a state file for the session `id` with the snapshot of `bytes`, the state of any session.
+/// Returns the content of a state file for the session `id` with a copy of the snapshot of `bytes`, the state of any
+/// session.
 pub(super) fn rebind(bytes: &[u8], id: &SessionId) -> Result<Vec<u8>, StoreError> {
     let (_, header, compressed) = split(bytes)?;
     decompress(&header, compressed)?;
-    let header = SnapshotHeader { session: Some(fingerprint(id)), ..header };
+    let header = SnapshotHeader { session: Some(fingerprint(id)), is_copy: true, ..header };
     assemble(&header, compressed).map_err(|error| StoreError::Io { operation: "write", error })
 }
 
@@ -116,7 +130,8 @@ pub(super) fn decode(bytes: &[u8], id: &SessionId) -> Result<StoredSession, Stor
     check_session(version, &header, id)?;
     let data = decompress(&header, compressed)?;
     let last_used = header.last_used();
-    Ok(StoredSession { snapshot: KernelSnapshot { metadata: header.metadata, data }, last_used })
+    let snapshot = KernelSnapshot { metadata: header.metadata, data, is_copy: header.is_copy, base: header.base };
+    Ok(StoredSession { snapshot, last_used })
 }
 
 /// Reads the header of the state file of the session `id`.
@@ -208,7 +223,8 @@ pub(super) mod tests {
     #[test]
     fn header_of_the_current_version_without_a_session_is_refused() {
         let id = SessionId::random().unwrap();
-        let snapshot = KernelSnapshot { metadata: serde_json::json!({}), data: b"data".to_vec() };
+        let snapshot =
+            KernelSnapshot { metadata: serde_json::json!({}), data: b"data".to_vec(), is_copy: false, base: None };
         let bytes = encode(&id, None, &snapshot, Duration::ZERO).unwrap();
         assert!(decode(&bytes, &id).is_ok() && decode(&unbound(&bytes), &id).is_ok());
         let (_, header, compressed) = split(&bytes).unwrap();

@@ -8,7 +8,12 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::*;
 
 fn snapshot() -> KernelSnapshot {
-    KernelSnapshot { metadata: serde_json::json!({ "a": 1 }), data: b"pages".repeat(10_000) }
+    KernelSnapshot {
+        metadata: serde_json::json!({ "a": 1 }),
+        data: b"pages".repeat(10_000),
+        is_copy: false,
+        base: None,
+    }
 }
 
 fn stored() -> (tempfile::TempDir, Store, SessionId) {

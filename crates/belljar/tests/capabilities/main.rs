@@ -11,6 +11,7 @@ mod native_calls;
 mod native_folders;
 mod native_jupyter;
 mod offline_packages;
+mod scientific_images;
 mod service;
 mod snippets;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
             native_folders::trials(),
             native_jupyter::trials(),
             offline_packages::trials(),
+            scientific_images::trials(),
             service::trials(),
             snippets::trials(),
         ];

@@ -1,12 +1,14 @@
 //! Packages as users meet them: wheels of the real index, and wheels made for a test.
 
 mod images;
+mod import_readings;
 mod installing;
 mod needs;
 mod offline;
 mod optional_dependencies;
 mod programs;
 mod refusals;
+mod reproducible;
 
 use std::path::Path;
 
@@ -24,5 +26,13 @@ pub(crate) fn copy_warm_cache(from: &Path, to: &Path) {
                 std::fs::copy(file.path(), target.join(file.file_name())).unwrap();
             }
         }
+    }
+}
+
+/// Copies the entries that images are built from into a new cache.
+pub(crate) fn copy_parts(to: &Path) {
+    copy_warm_cache(crate::harness::cache(), to);
+    for base in crate::harness::cache_entries(to, "base-") {
+        std::fs::remove_dir_all(base).unwrap();
     }
 }

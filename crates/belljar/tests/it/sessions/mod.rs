@@ -7,6 +7,7 @@ mod files;
 mod folders;
 mod input;
 mod ipython;
+mod kept_images;
 mod life;
 mod limits;
 mod many;

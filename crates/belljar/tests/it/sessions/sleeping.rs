@@ -133,6 +133,7 @@ fn idle_session_is_released_to_another_server() {
 fn of_another_build(store: &Store, id: &SessionId) {
     let mut stored = store.read(id).unwrap();
     stored.snapshot.metadata["image"] = "0".repeat(32).into();
+    stored.snapshot.base = Some("0".repeat(32));
     store.write(id, None, &stored.snapshot, stored.last_used).unwrap();
 }
 
@@ -208,7 +209,7 @@ fn forged_state_is_refused_without_harm() {
         }
         assert!(refused > 20 && woken > 0, "{refused} refused, {woken} woken");
         for length in [0, 10, 24, 100, whole.data.len() - 1] {
-            let cut = KernelSnapshot { data: whole.data[..length].to_vec(), metadata: whole.metadata.clone() };
+            let cut = KernelSnapshot { data: whole.data[..length].to_vec(), ..whole.clone() };
             let result =
                 belljar_python::on_guest_thread(|| backend.restore(&cut, None, &belljar_core::NoProgress).map(drop))
                     .unwrap();
@@ -251,6 +252,58 @@ fn sessions_are_listed_moved_and_removed_on_the_command_line() {
     std::fs::write(&garbage, "garbage").unwrap();
     let refused = data.belljar(&["import", garbage.to_str().unwrap()]);
     assert!(refused.status == Some(2) && refused.stderr.contains("is not an exported session"), "{refused:?}");
+}
+
+#[test]
+fn imported_sessions_draw_other_random_numbers() {
+    let (data, other) = (DataDir::new(), DataDir::new());
+    let draw = "import random, tempfile\n(random.random(), tempfile.mktemp())";
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, draw);
+    end(wire);
+    let file = data.0.path().join("moved.belljar");
+    let exported = data.belljar(&["export", &id, "-o", file.to_str().unwrap()]);
+    assert_eq!(exported.status, Some(0), "{exported:?}");
+    let copies = [(); 2].map(|()| other.belljar(&["import", file.to_str().unwrap()]).stdout.trim().to_owned());
+    let mut wire = other.serve();
+    let mut drawn: Vec<Value> = copies.iter().map(|copy| run(&mut wire, copy, draw)["result"].clone()).collect();
+    // Only the first call after the import seeds the generators.
+    run(&mut wire, &copies[0], "random.seed(5)");
+    end(wire);
+    let mut wire = other.serve();
+    assert_eq!(run(&mut wire, &copies[0], "random.random()")["result"], "0.6229016948897019");
+    end(wire);
+    let mut wire = data.serve();
+    drawn.push(run(&mut wire, &id, draw)["result"].clone());
+    assert!(drawn.iter().all(Value::is_string), "{drawn:?}");
+    assert!(drawn[0] != drawn[1] && drawn[0] != drawn[2] && drawn[1] != drawn[2], "{drawn:?}");
+}
+
+#[test]
+fn session_continues_with_another_cache() {
+    let (data, other) = (DataDir::new(), DataDir::new());
+    let mut wire = data.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "import json\nx = {'a': [1, 2]}\nclass C: pass\nc = C()\nopen('f.txt', 'w').write('f')");
+    end(wire);
+    let file = data.0.path().join("moved.belljar");
+    let exported = data.belljar(&["export", &id, "-o", file.to_str().unwrap()]);
+    assert_eq!(exported.status, Some(0), "{exported:?}");
+    // As on another machine: the images are built again, and the packages installed again.
+    let cache = tempfile::tempdir().unwrap();
+    let cache_path = cache.path().join("of-another-machine");
+    crate::packages::copy_parts(&cache_path);
+    let imported = other.belljar(&["import", file.to_str().unwrap()]);
+    let moved = imported.stdout.trim();
+    let command =
+        Belljar::with_cache(&cache_path).args(["stdio", "--toolset", "interpreter", "--data-dir", other.path()]);
+    let mut command = command.into_command();
+    command.stderr(std::process::Stdio::inherit());
+    let mut wire = Wire::spawn(command);
+    wire.greet();
+    let answer = run(&mut wire, moved, "x['a'].append(3)\n(json.dumps(x), type(c).__name__, open('f.txt').read())");
+    assert_eq!(answer["result"], "('{\"a\": [1, 2, 3]}', 'C', 'f')", "{answer:#}");
 }
 
 #[test]
