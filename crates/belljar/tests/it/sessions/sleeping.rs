@@ -198,9 +198,10 @@ fn forged_state_is_refused_without_harm() {
         for at in (0..200).chain((200..whole.data.len()).step_by(whole.data.len() / 150)) {
             let mut lie = whole.clone();
             lie.data[at] ^= 0x55;
-            let result =
-                belljar_python::on_guest_thread(|| backend.restore(&lie, None, &belljar_core::NoProgress).map(drop))
-                    .unwrap();
+            let result = belljar_python::on_guest_thread(|| {
+                backend.restore(&lie, None, None, &belljar_core::NoProgress).map(drop)
+            })
+            .unwrap();
             match result {
                 Ok(()) => woken += 1,
                 Err(KernelError::IncompatibleSnapshot(_)) => refused += 1,
@@ -210,9 +211,10 @@ fn forged_state_is_refused_without_harm() {
         assert!(refused > 20 && woken > 0, "{refused} refused, {woken} woken");
         for length in [0, 10, 24, 100, whole.data.len() - 1] {
             let cut = KernelSnapshot { data: whole.data[..length].to_vec(), ..whole.clone() };
-            let result =
-                belljar_python::on_guest_thread(|| backend.restore(&cut, None, &belljar_core::NoProgress).map(drop))
-                    .unwrap();
+            let result = belljar_python::on_guest_thread(|| {
+                backend.restore(&cut, None, None, &belljar_core::NoProgress).map(drop)
+            })
+            .unwrap();
             assert!(matches!(result, Err(KernelError::IncompatibleSnapshot(_))), "{length} bytes");
         }
     });
