@@ -111,8 +111,8 @@ pub(crate) enum Command {
     Example(ServeArguments),
     /// Fetch and compile everything that running Python needs.
     ///
-    /// Verifies the files, and builds the base image. Every other command performs the missing steps by itself; afterwards
-    /// commands start in milliseconds.
+    /// Verifies the files, and builds the base image. Every other command performs the missing steps by itself;
+    /// afterwards commands start in milliseconds.
     Warmup(PackageOptions),
     /// Lock and download packages; list and delete cached packages.
     #[command(subcommand)]

@@ -14,8 +14,8 @@ use crate::terminal_filter::TerminalFilter;
 use crate::untrusted_text::escape_in_json;
 
 /// The sink that forwards output to the standard streams. It flushes after each write, because a program may flush in
-/// the middle of a line. On a terminal, it leaves out what the code must not do there ([`TerminalFilter`]). Clones share
-/// their state.
+/// the middle of a line. On a terminal, it leaves out what the code must not do there ([`TerminalFilter`]). Clones
+/// share their state.
 #[derive(Clone)]
 pub(crate) struct Terminal {
     /// `None` if output is forwarded as it is.

@@ -41,8 +41,8 @@ pub(crate) fn man(arguments: &ManArguments) -> ExitCode {
     }
 }
 
-/// Returns the same command, in which the descriptions of all arguments are long ones: the short ones may be hidden from
-/// short help, and so from manual pages.
+/// Returns the same command, in which the descriptions of all arguments are long ones: the short ones may be hidden
+/// from short help, and so from manual pages.
 fn with_long_help(command: Command) -> Command {
     let command = command.mut_args(|arg| match (arg.get_long_help(), arg.get_help()) {
         (None, Some(help)) => {

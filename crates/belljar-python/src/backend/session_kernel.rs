@@ -144,8 +144,8 @@ impl WasmKernel {
         Ok(Self { backend, session_runtime, packages, interpreter, execution_count })
     }
 
-    /// Installs the packages that the cell imports, and returns their names. A failure is reported in the cell's output,
-    /// and the cell runs anyway: it may not reach the import.
+    /// Installs the packages that the cell imports, and returns their names. A failure is reported in the cell's
+    /// output, and the cell runs anyway: it may not reach the import.
     fn install_imports(
         &mut self,
         installer: &RuntimeInstaller,

@@ -8,7 +8,7 @@ use crate::harness::Belljar;
 /// in another direction. After each, the terminal prints the following mark.
 const HOSTILE: &str = r"\x1b]0;TITLE\x07<1>\x1b]52;c;Q0xJUA==\x1b\\<2>\x1b]8;;http://LINK\x1b\\<3>\x1b[6n\x1b[c\x05<4>\
 \x1bP$q\x22p\x1b\\<5>\x1b[?1049h\x1b[2J\x1b[H\x1bc<6>\x9d0;TITLE\x9c\x9b6n\u202e\u2066<7>\x07\x00\x7f<8>";
-/// What remains of it. The C1 characters are left out, and the text that followed them is only text.
+/// The text that remains of it. The C1 characters are left out, and the text that followed them is only text.
 const HARMLESS: &str = "<1><2><3><4><5><6>0;TITLE6n<7><8>";
 
 /// Runs `belljar` on a new terminal to its end, and returns the bytes that the terminal received, with `\n` for line
