@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::{Cache, CacheError, EntryKey};
 
-/// The number of uses by kind of entry. Clones share the numbers. A use reads files, so that counting it costs nothing in
-/// comparison.
+/// The number of uses by kind of entry. Clones share the numbers. A use reads files, so that counting it costs nothing
+/// in comparison.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UseCounts(Arc<Mutex<BTreeMap<&'static str, CacheUses>>>);
 

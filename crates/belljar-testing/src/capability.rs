@@ -179,7 +179,8 @@ pub fn node() -> String {
     std::env::var("BELLJAR_NODE").unwrap_or_else(|_| "node".to_owned())
 }
 
-/// Returns the program that [`Capability::ContainerBuilder`] tries: `docker` or `podman`, whichever can run a container.
+/// Returns the program that [`Capability::ContainerBuilder`] tries: the first of `docker` and `podman` that can run a
+/// container.
 ///
 /// # Errors
 /// Returns the reasons why neither can.

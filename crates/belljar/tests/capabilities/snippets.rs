@@ -11,8 +11,8 @@
 //! | `# needs wasm: capability` | the program is not run in the sandbox where the machine lacks the capability |
 //! | `# timeout: 2` | the call's time limit, in seconds |
 //!
-//! The programs of the other files of `tests/snippets`, which the test program `it` runs in WebAssembly, are run in native
-//! kernels here. `waits.py` is left out: real threads would wait for ever.
+//! The programs of the other files of `tests/snippets`, which the test program `it` runs in WebAssembly, are run in
+//! native kernels here. `waits.py` is left out: real threads would wait for ever.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -284,7 +284,8 @@ fn check(snippet: &Snippet, sandbox: Sandbox) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns whether a text is the expected one, in which `…` stands for any text. White space at the ends does not count.
+/// Returns whether a text is the expected one, in which `…` stands for any text. White space at the ends does not
+/// count.
 fn matches(expected: &str, text: &str) -> bool {
     let parts: Vec<&str> = expected.trim().split('…').collect();
     let mut rest = text.trim();

@@ -418,6 +418,7 @@ threading.Thread(target=lambda: (time.sleep(60), print("never")), daemon=True).s
 print("main is done")
 #> main is done
 #> late
+#native> main is done
 # %% A thread starts threads
 import threading
 def child(n):

@@ -64,10 +64,10 @@ if __name__ == "__main__":
     sys.exit(main())
 #> done
 # %% A missing file
-import pandas_like_name_that_nobody_has
+import belljar_no_such_module
 
-print(pandas_like_name_that_nobody_has)
-#! No module named 'pandas_like_name_that_nobody_has'
+print(belljar_no_such_module)
+#! No module named 'belljar_no_such_module'
 # %% A file of the host is not there
 with open("/home/user/data.csv") as file:
     print(file.read())

@@ -269,18 +269,16 @@ print(digest.finalize().hex()[:8])
 #> b'secret'
 #> 2cf24dba
 # %% 79 sqlalchemy sqlite
-from sqlalchemy import create_engine, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import Column, Integer, String, create_engine, select
+from sqlalchemy.orm import Session, declarative_base
 
-
-class Base(DeclarativeBase):
-    pass
+Base = declarative_base()
 
 
 class User(Base):
     __tablename__ = "users"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str]
+    id = Column(Integer, primary_key=True)
+    name = Column(String)
 
 
 engine = create_engine("sqlite:///:memory:")
