@@ -149,8 +149,8 @@ impl Call<'_> {
     }
 }
 
-/// Replaces the exception of `sys.exit` by the exit status, since a program that is run once ends with it. An exit with a
-/// text stays an exception.
+/// Replaces the exception of `sys.exit` by the exit status, since a program that is run once ends with it. An exit
+/// with a text stays an exception.
 fn with_exit(status: CellStatus) -> CellStatus {
     let code = match &status {
         CellStatus::Error(error) if error.name == "SystemExit" => exit_status(&error.message),
