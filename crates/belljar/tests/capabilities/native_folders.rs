@@ -98,6 +98,7 @@ fn user_and_native_code_share_the_folder_of_a_session() {
     let two = open(&mut wire);
     assert_eq!(run(&mut wire, &two, "import os; os.listdir('.')")["result"], "[]");
     wire.tool("clear_session", json!({ "session_id": two }));
+    wire.tool("clear_session", json!({ "session_id": id }));
     end(wire);
     // The files stay, and belong to the owner of the directory.
     let owner = fs::metadata(directories.at("files")).unwrap().uid();
