@@ -8,26 +8,15 @@ ends with a newline, which distinguishes it from the output of the tests. Record
 when it ends, and ``{"ran": COUNT}`` when all have.
 """
 
-import _testinternalcapi
-import asyncio
-import builtins
-import configparser
-import ctypes
 import doctest
 import importlib
 import json
-import logging
-import ntpath
 import os
-import pathlib
-import posixpath
 import random
 import sys
 import tempfile
 import traceback
-import types
 import unittest
-from typing import NoReturn
 
 SUITE = "/cpython-tests"
 """The mount point of the directory with the `test` package."""
@@ -105,30 +94,10 @@ def _is_fixture(test: unittest.TestCase) -> bool:
 
 
 def prepare() -> None:
-    """Make the suite importable, and replace features that CPython removed since the suite's version (3.11).
-
-    Only features without which a whole module cannot be imported are replaced.
-    """
+    """Make the suite importable, and configure it as regrtest does."""
     sys.path.append(SUITE)
-    # Packages whose tests lived inside them until CPython 3.12.
-    ctypes.__path__.append(f"{SUITE}/ctypes")
-    unittest.__path__.append(f"{SUITE}/unittest")
-
-    # test.ann_module writes to the module's __annotations__, which no longer exists before it is asked for.
-    builtins.__annotations__ = {}
-    configparser.LegacyInterpolation = configparser.BasicInterpolation
-    pathlib.PurePosixPath._flavour = pathlib._posix_flavour = posixpath
-    pathlib.PureWindowsPath._flavour = pathlib._windows_flavour = ntpath
-    logging._acquireLock, logging._releaseLock = logging._lock.acquire, logging._lock.release
-    asyncio.events._AbstractEventLoopPolicy.get_child_watcher = _no_child_watcher
-    for name in ("Eval_RequestCodeExtraIndex", "Code_GetExtra", "Code_SetExtra"):
-        setattr(ctypes.pythonapi, f"_Py{name}", getattr(ctypes.pythonapi, f"PyUnstable_{name}"))
-    _testinternalcapi.get_config = lambda: _testinternalcapi.get_configs()["config"]
-    for name, attributes in {"asyncore": {}, "smtpd": {"SMTPServer": object}}.items():
-        sys.modules.setdefault(name, types.ModuleType(name)).__dict__.update(attributes)
 
     from test import support
-    from test.support import import_helper
 
     # The resources of regrtest without -u: no network, no large files, no tests that take minutes.
     support.use_resources = []
@@ -138,15 +107,6 @@ def prepare() -> None:
     # The suite skips whole modules on Emscripten because asyncio's loop needs sockets there; belljar's does not.
     one_test = support.requires_working_socket
     support.requires_working_socket = lambda *, module=False: None if module else one_test()
-    # typing can no longer be imported without its accelerator, so that a pure Python version cannot be tested.
-    fresh = import_helper.import_fresh_module
-    import_helper.import_fresh_module = lambda name, *args, **options: (
-        importlib.import_module(name) if name == "typing" else fresh(name, *args, **options)
-    )
-
-
-def _no_child_watcher(policy: object) -> NoReturn:
-    raise NotImplementedError
 
 
 def run(module: str, result: unittest.TestResult, left_out: set[str]) -> None:

@@ -10,7 +10,7 @@
 //!
 //! In a pattern `*` matches any characters. Every test that a pattern matches must fail or be skipped, and every
 //! pattern must match a failure: the list is neither too short nor too long. `!` precedes a test that is not run,
-//! because it would run for minutes.
+//! because it would run for minutes, end the interpreter or damage its memory.
 
 use std::path::Path;
 

@@ -25,6 +25,7 @@ Runs the modules of tests/cpython/modules.txt, or those given, such as test.test
 
 Options:
   --tests DIR        directory that holds the `test` package [default: Debian's, fetched with apt-get]
+  --update           fetch Debian's suite again
   --belljar PATH     the program to test [default: built by cargo]
   --jobs N           modules to run at once [default: the number of processors]
   --timeout SECONDS  for each module [default: 300]
@@ -34,6 +35,7 @@ Options:
 /// The options of the command line.
 struct Options {
     tests: Option<PathBuf>,
+    update: bool,
     belljar: Option<PathBuf>,
     jobs: usize,
     timeout: u32,
@@ -54,7 +56,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     expected.check_modules(&all_modules)?;
     let suite = match options.tests {
         Some(directory) => suite::given(&directory)?,
-        None => suite::from_debian(&target_directory()?.join("cpython-tests"))?,
+        None => suite::from_debian(&target_directory()?.join("cpython-tests"), options.update)?,
     };
     let belljar = match options.belljar {
         Some(path) => path,
@@ -82,6 +84,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
     let mut options = Options {
         tests: None,
+        update: false,
         belljar: None,
         jobs: std::thread::available_parallelism().map_or(1, NonZero::get),
         timeout: 300,
@@ -94,6 +97,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
         match argument.as_str() {
             "--help" | "-h" => return Ok(None),
             "--tests" => options.tests = Some(value()?.into()),
+            "--update" => options.update = true,
             "--belljar" => options.belljar = Some(value()?.into()),
             "--jobs" => options.jobs = number::<usize>(&value()?)?.max(1),
             "--timeout" => options.timeout = number(&value()?)?,
