@@ -1,4 +1,5 @@
-//! Directories of the host in the sandboxes of sessions: those that all sessions can use, and the folder of one session.
+//! Directories of the host in the sandboxes of sessions: those that all sessions can use, and the folder of one
+//! session.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -226,8 +226,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Lists a directory and its subdirectories, at most `limit` entries. Host directories that are mounted below it are
-    /// listed without their contents; files whose path would be too long are left out.
+    /// Lists a directory and its subdirectories, at most `limit` entries. Host directories that are mounted below it
+    /// are listed without their contents; files whose path would be too long are left out.
     pub fn list(&mut self, path: &str, limit: usize) -> Result<Listing, FileError> {
         self.on_path(path, |files| {
             let top = match files.resolve(AT_FDCWD, path, true)? {

@@ -177,8 +177,8 @@ impl HostDirectory {
         HostFile(Arc::new(directory)).set_times(accessed, modified)
     }
 
-    /// Returns all entries of the directory at `path`, sorted; fails with [`Errno::ENOMEM`] if there are too many. Names
-    /// that are not UTF-8 are left out: the guest could not open them.
+    /// Returns all entries of the directory at `path`, sorted; fails with [`Errno::ENOMEM`] if there are too many.
+    /// Names that are not UTF-8 are left out: the guest could not open them.
     pub(super) fn list(&self, path: &str) -> Result<Vec<HostEntry>, Errno> {
         let (entries, is_complete) = self.entries(path, MAX_LISTED)?;
         if is_complete { Ok(entries) } else { Err(Errno::ENOMEM) }
@@ -255,7 +255,8 @@ impl HostFile {
 
 impl Filesystem {
     /// Mounts a host directory at `path`, which is created if it does not exist and must be a directory of the guest
-    /// without a mount. Its previous contents are hidden. If it is the working directory, then so is the host directory.
+    /// without a mount. Its previous contents are hidden. If it is the working directory, then so is the host
+    /// directory.
     pub fn mount(&mut self, path: &str, directory: impl Into<Arc<HostDirectory>>) -> Result<(), FileError> {
         self.create_dir_all(path)?;
         let mounted = self.with_root_permissions(|files| files.resolve(super::AT_FDCWD, path, true)).and_then(

@@ -15,7 +15,7 @@ const SENT: usize = 15 << 20;
 const ANNOUNCED: usize = 16 << 20;
 /// The time in which a body must arrive, and the time for which the test waits at most.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-const PATIENCE: Duration = Duration::from_secs(90);
+const MAX_WAIT: Duration = Duration::from_secs(90);
 
 /// Returns the memory of a server, in megabytes.
 fn resident(server: &Listening) -> u64 {
@@ -31,8 +31,8 @@ fn begin_upload(server: &Listening, piece: &[u8]) -> TcpStream {
 }
 
 /// Returns the status of a response, once it arrives.
-fn status(stream: &mut TcpStream, patience: Duration) -> Option<u16> {
-    stream.set_read_timeout(Some(patience)).unwrap();
+fn status(stream: &mut TcpStream, timeout: Duration) -> Option<u16> {
+    stream.set_read_timeout(Some(timeout)).unwrap();
     let mut text = String::new();
     let mut piece = [0; 4096];
     // A server that refuses a request may reset the connection after its response.
@@ -64,7 +64,7 @@ fn uploads_that_do_not_end_are_bounded_in_sum_and_in_time() {
     let mut slow = begin_upload(&server, b" ");
     let slow_begin = Instant::now();
     let mut answered = None;
-    while slow_begin.elapsed() < PATIENCE && answered.is_none() {
+    while slow_begin.elapsed() < MAX_WAIT && answered.is_none() {
         if slow.write_all(b" ").is_err() {
             break;
         }
@@ -73,7 +73,7 @@ fn uploads_that_do_not_end_are_bounded_in_sum_and_in_time() {
     assert_eq!(answered, Some(408), "after {:?}", slow_begin.elapsed());
     assert!(slow_begin.elapsed() >= BODY_TIMEOUT - Duration::from_secs(1), "{:?}", slow_begin.elapsed());
     // By now, so are those that stalled, and their memory is free for others.
-    let stalled: Vec<u16> = uploads.iter_mut().filter_map(|upload| status(upload, PATIENCE)).collect();
+    let stalled: Vec<u16> = uploads.iter_mut().filter_map(|upload| status(upload, MAX_WAIT)).collect();
     assert!(stalled.len() >= 10 && stalled.iter().all(|status| *status == 408), "{stalled:?}, {:?}", begin.elapsed());
     let params = json!({ "name": "no_such_tool", "arguments": { "text": "x".repeat(8 << 20) } });
     let long = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
@@ -112,7 +112,7 @@ impl Unreading {
         let begin = Instant::now();
         let ping = json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" });
         while self.post(server, &ping) != 404 {
-            assert!(begin.elapsed() < PATIENCE, "the session does not end");
+            assert!(begin.elapsed() < MAX_WAIT, "the session does not end");
             std::thread::sleep(Duration::from_millis(200));
         }
     }
