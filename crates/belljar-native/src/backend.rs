@@ -166,13 +166,13 @@ impl NativeBackend {
         if policy != Policy::Unsandboxed {
             Self::probe_sandbox().and_then(|result| result.check(policy))?;
         }
+        let root = tempfile::Builder::new().prefix("belljar-").tempdir()?;
+        set_mode(root.path(), 0o711)?;
+        check_mounts(&mounts, policy, &python, root.path())?;
         if policy == Policy::Weak && rustix::process::geteuid().is_root() {
             check_reachable(&python)?;
         }
         sandbox::check_devices(&devices)?;
-        let root = tempfile::Builder::new().prefix("belljar-").tempdir()?;
-        set_mode(root.path(), 0o711)?;
-        check_mounts(&mounts, policy, &python, root.path())?;
         let code = root.path().join("code");
         guest::write(&code)?;
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");

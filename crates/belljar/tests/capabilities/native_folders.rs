@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use belljar_testing::shared_folder::{SYSTEM_PYTHON, shared_folder};
 use serde_json::{Value, json};
 
 use super::native_calls::ENVIRONMENTS;
@@ -16,7 +17,7 @@ belljar_testing::trials! {
     user_and_native_code_share_the_folder_of_a_session: [NativeSandbox],
     native_code_does_not_leave_its_folder: [NativeSandbox],
     native_code_uses_mounts_as_they_allow: [NativeSandbox],
-    weak_kernels_use_folders_at_their_own_paths: [WeakSandbox],
+    weak_kernels_use_folders_at_their_own_paths: [WeakSandbox, SharedFolder],
     native_mounts_that_cannot_be_made_are_refused: [NativeSandbox],
 }
 
@@ -46,10 +47,25 @@ impl Directories {
     }
 }
 
+/// Returns environments that the users of weak kernels reach, who are others than root.
+fn environments_for_all_users() -> PathBuf {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return ENVIRONMENTS.clone();
+    }
+    let folder = shared_folder("belljar-tests").unwrap();
+    let setup = ["native", "setup", "--packages", "ipykernel", "--python", SYSTEM_PYTHON, "--native-dir"];
+    let run = Belljar::without_cache().args(setup).arg(&folder).run();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    folder
+}
+
 fn serve(options: &[&str]) -> Wire {
-    let environments = ENVIRONMENTS.to_str().unwrap();
+    serve_from(&ENVIRONMENTS, options)
+}
+
+fn serve_from(environments: &Path, options: &[&str]) -> Wire {
     let mut command = Belljar::without_cache()
-        .args(["stdio", "--native-dir", environments, "--no-install"])
+        .args(["stdio", "--native-dir", environments.to_str().unwrap(), "--no-install"])
         .args(options)
         .into_command();
     command.stderr(Stdio::inherit());
@@ -165,15 +181,11 @@ fn native_code_uses_mounts_as_they_allow() {
 }
 
 fn weak_kernels_use_folders_at_their_own_paths() {
-    // Another user must reach the environment if root runs the tests.
-    if fs::metadata("/proc/self").unwrap().uid() == 0 {
-        return;
-    }
     let directories = Directories::new();
     let (files, data) = (directories.text("files"), directories.text("data"));
     let mount = format!("{data}:{data}");
-    let mut wire =
-        serve(&["--sandbox", "native-weak", "--toolset", "interpreter", "--files", &files, "--mount", &mount]);
+    let options = ["--sandbox", "native-weak", "--toolset", "interpreter", "--files", &files, "--mount", &mount];
+    let mut wire = serve_from(&environments_for_all_users(), &options);
     let id = open(&mut wire);
     let code = format!("open('f', 'w').write('f'); open('{data}/input.txt').read()");
     assert_eq!(run(&mut wire, &id, &code)["result"], "'input'");
