@@ -78,7 +78,7 @@ pub(crate) struct LentFolder {
 }
 
 impl LentFolder {
-    /// Gives a folder with its files to `user`, if there is one.
+    /// Gives a folder with its files to `user`, if one is given.
     ///
     /// # Errors
     /// Returns an error if the owner cannot be changed.

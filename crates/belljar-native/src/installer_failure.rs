@@ -192,7 +192,7 @@ fn from_uv(stderr: &str) -> Option<InstallerFailure> {
     }
     let proof = causes.get(1..)?.join(" ");
     let proof = proof.strip_prefix("Because ").unwrap_or(&proof);
-    // What the call asked for, if uv names one requirement.
+    // The requirement of the call, if uv names one.
     let requirement = proof.rsplit_once("you require ").map(|(_, end)| name(end.split(", ").next().unwrap_or(end)));
     let package = |text: &str| requirement.clone().unwrap_or_else(|| name(text));
     if let Some((before, _)) = proof.split_once(" was not found in the ") {

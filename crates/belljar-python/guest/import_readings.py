@@ -45,7 +45,7 @@ class Readings(NamedTuple):
     """The readings of imports."""
 
     readers: list[str]
-    """What each module has read: ``module: random numbers``. The name of code outside of imports is empty."""
+    """The readings of each module: ``module: random numbers``. The name of code outside of imports is empty."""
 
     complete: list[str]
     """The modules whose import was complete before the first reading, in this order."""

@@ -129,7 +129,7 @@ mod tests {
         two.send(notification(20_000)).await.unwrap();
         assert!(matches!(two.send(notification(60_000)).await, Err(SendError::Unread)));
         assert!(two_end.is_cancelled() && !one_end.is_cancelled());
-        // What is unread when a session ends is freed with its stream.
+        // Unread messages of a session that ends are freed with its stream.
         assert!(two_unread.recv().await.is_some());
         drop(one_unread);
         let (mut three, three_end, _unread, _from_three) = open();

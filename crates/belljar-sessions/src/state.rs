@@ -441,7 +441,7 @@ impl SessionState {
     }
 }
 
-/// Cuts the output, values and error of the cell `count` to `max_bytes` together. What is cut is in files.
+/// Cuts the output, values and error of the cell `count` to `max_bytes` together. Files have the rest.
 fn truncate(
     kernel: &mut dyn Kernel,
     id: &SessionId,

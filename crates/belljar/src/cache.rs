@@ -163,7 +163,7 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// Returns the size of the files below a directory. What cannot be read has no size.
+/// Returns the size of the files below a directory. Files that cannot be read have no size.
 fn size_of(directory: &Path) -> u64 {
     let Ok(listing) = directory.read_dir() else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.metadata() {

@@ -313,7 +313,7 @@ impl Packages {
         self.python.needs_of_cell(code, &installer.packages(), &modules, &*self.source)
     }
 
-    /// Returns the package of a module without which input of the prompt failed, if there is one.
+    /// Returns the package of a module without which input of the prompt failed, if any.
     pub(crate) fn package_of_missing_module(&self, module: &str, running: &mut Running) -> Option<InferredDependency> {
         let Running { interpreter, installer } = running;
         let modules = interpreter.local_modules();

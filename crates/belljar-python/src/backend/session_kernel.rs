@@ -177,7 +177,7 @@ impl WasmKernel {
         names
     }
 
-    /// Installs the package without which a cell failed, if there is one, for running the cell again. The cell's output
+    /// Installs the package without which a cell failed, if any, for running the cell again. The cell's output
     /// reports it. `module` is the name that the guest gave; `tried` are the packages that the cell imports itself.
     fn install_missing(
         &mut self,

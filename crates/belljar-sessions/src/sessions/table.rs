@@ -16,7 +16,7 @@ use crate::state::{SessionServices, SessionState};
 use crate::store::{Store, StoreError};
 use belljar_core::kernel::KernelError;
 
-/// What all clones of [`Sessions`](super::Sessions) share.
+/// The parts that all clones of [`Sessions`](super::Sessions) share.
 pub(super) struct Shared {
     pub(super) options: SessionOptions,
     pub(super) clock: Arc<dyn Clock>,

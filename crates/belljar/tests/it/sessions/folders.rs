@@ -67,7 +67,7 @@ fn user_and_code_share_the_folder_of_a_session() {
     let answer = session.run("import os; os.makedirs('sub'); open('sub/code.txt', 'w').write('code'); os.getcwd()");
     assert_eq!((names(&answer), &answer["result"]), (vec!["sub/code.txt"], &json!("'/home'")), "{answer:#}");
     assert_eq!(read(folder.join("sub/code.txt")), "code");
-    // What the user writes is seen by code, and is not a change of the cell.
+    // Code sees the user's files, which are not changes of the cell.
     fs::write(folder.join("user.csv"), "a,b\n1,2\n").unwrap();
     fs::write(folder.join("users_module.py"), "answer = 42").unwrap();
     fs::write(folder.join("sub/code.txt"), "changed by the user").unwrap();

@@ -137,7 +137,7 @@ fn saved_session_still_belongs_to_its_token() {
     assert_eq!(Client::new(&shared, "alice", false).run(&id, "secret")["result"], "42");
 }
 
-/// Text that stands in code and in no other place.
+/// Text that is in code and in no other place.
 const MARK: &str = "mark_of_the_code_7361";
 
 /// Asserts that a log contains neither of the texts, or with `wanted` both.
