@@ -187,7 +187,7 @@ pub fn node() -> String {
 pub fn container_program() -> Result<&'static str, String> {
     let mut reasons = Vec::new();
     for program in ["docker", "podman"] {
-        match succeeds(Command::new(program).args(["run", "--rm", "docker.io/library/debian:bookworm-slim", "true"])) {
+        match succeeds(Command::new(program).args(["run", "--rm", "debian:bookworm-slim", "true"])) {
             Ok(_) => return Ok(program),
             Err(reason) => reasons.push(reason),
         }
