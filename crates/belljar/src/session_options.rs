@@ -45,8 +45,9 @@ pub(crate) struct SessionOptions {
     /// Save sessions in this directory, so that they survive the server.
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
-    /// Keep the files of sessions in this directory of this machine, in a folder for each session. They stay when the
-    /// session ends.
+    /// Keep the files of sessions in this directory, in a folder for each one.
+    ///
+    /// The directory is on this machine. The files stay when the session ends.
     #[arg(long, value_name = "DIR", env = "BELLJAR_FILES", hide_env_values = true)]
     files: Option<PathBuf>,
     /// Format of tracebacks.

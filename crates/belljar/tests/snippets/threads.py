@@ -424,11 +424,10 @@ import threading
 def child(n):
     print("child", n)
 def parent():
-    children = [threading.Thread(target=child, args=(n,)) for n in range(2)]
-    for each in children:
-        each.start()
-    for each in children:
-        each.join()
+    for n in range(2):
+        thread = threading.Thread(target=child, args=(n,))
+        thread.start()
+        thread.join()
     print("parent")
 thread = threading.Thread(target=parent)
 thread.start()

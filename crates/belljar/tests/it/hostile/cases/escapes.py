@@ -127,7 +127,7 @@ ctypes.pythonapi.dlopen(0xfffffff0, 2)
 # %% a debugger attached => error OSError | error RuntimeError | error NotImplementedError | error FileNotFoundError
 import sys
 sys.remote_exec(1, '/tmp/x.py')
-# %% a browser opened => error ModuleNotFoundError
+# %% a browser opened => value false
 import webbrowser
 webbrowser.open('http://example.com')
 # %% a terminal => error OSError
