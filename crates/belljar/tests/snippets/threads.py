@@ -189,7 +189,7 @@ jobs, done = queue.Queue(), []
 def serve():
     while True:
         try:
-            job = jobs.get(timeout=0.05)
+            job = jobs.get(timeout=1)
         except queue.Empty:
             break
         done.append(job)
@@ -403,11 +403,11 @@ print(fired, time.monotonic() - begin < 5)
 # %% Timers fire in the order of their times
 import threading, time
 fired = []
-for delay in (0.06, 0.02, 0.04):
+for delay in (0.6, 0.2, 0.4):
     threading.Timer(delay, fired.append, args=[delay]).start()
-time.sleep(0.1)
+time.sleep(1.5)
 print(fired)
-#> [0.02, 0.04, 0.06]
+#> [0.2, 0.4, 0.6]
 # %% The end of the program waits for threads, but not for daemons
 import threading, time
 def late():
