@@ -22,14 +22,13 @@ use rmcp::ServiceExt;
 use rmcp::model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage};
 use serde::Deserialize;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::arrival::SessionTurn;
 use crate::guard::Principal;
 use crate::metrics::Refusal;
 use crate::service::McpService;
-use crate::sse_transport::{SseTransport, UnreadMemory, UnreadMessage};
+use crate::sse_transport::{SseTransport, UnreadMemory, UnreadMessage, UnreadMessages};
 use crate::stdio::describe_start_error;
 
 /// The capacity of a session's queue of messages from its client.
@@ -103,15 +102,19 @@ async fn stream<S: McpService>(
     let cancel = sessions.shutdown.child_token();
     let session = Session { id: id.clone(), sessions: sessions.clone(), _cancel: cancel.clone().drop_guard() };
     let server = sessions.server.for_client(owner.map(|Principal(owner)| owner));
-    let transport = SseTransport::new(from_client, to_client, sessions.unread.clone(), cancel.clone());
+    let unread = UnreadMessages::new(from_server);
+    let transport = SseTransport::new(from_client, to_client, unread.clone(), sessions.unread.clone(), cancel.clone());
+    let ended = id.clone();
     tokio::spawn(async move {
         match server.serve_with_ct(transport, cancel).await {
             Ok(running) => drop(running.waiting().await),
             Err(error) => tracing::debug!(reason = describe_start_error(&error), "failed to start a session"),
         }
+        // The stream of a client that does not read is dropped only when its connection ends.
+        sessions.open().remove(&ended);
     });
     let endpoint = Event::default().event("endpoint").data(format!("/messages/?session_id={id}"));
-    let messages = UnboundedReceiverStream::new(from_server).map(move |message: UnreadMessage| {
+    let messages = unread.stream().map(move |message: UnreadMessage| {
         let _owned_by_the_stream = &session;
         Event::default().event("message").data(message.text)
     });

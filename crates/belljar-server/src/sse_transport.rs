@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures::Stream;
+use parking_lot::Mutex;
 use rmcp::RoleServer;
 use rmcp::model::ClientJsonRpcMessage;
 use rmcp::service::TxJsonRpcMessage;
@@ -32,6 +34,28 @@ pub(crate) struct UnreadMessage {
     _memory: [OwnedSemaphorePermit; 2],
 }
 
+/// The messages that a client has not read. They are freed when the session ends for want of reading, although the
+/// response that sends them waits for the client.
+#[derive(Clone)]
+pub(crate) struct UnreadMessages(Arc<Mutex<mpsc::UnboundedReceiver<UnreadMessage>>>);
+
+impl UnreadMessages {
+    pub(crate) fn new(receiver: mpsc::UnboundedReceiver<UnreadMessage>) -> Self {
+        Self(Arc::new(Mutex::new(receiver)))
+    }
+
+    /// Returns the messages as they arrive.
+    pub(crate) fn stream(self) -> impl Stream<Item = UnreadMessage> {
+        futures::stream::poll_fn(move |context| self.0.lock().poll_recv(context))
+    }
+
+    fn discard(&self) {
+        let mut receiver = self.0.lock();
+        receiver.close();
+        while receiver.try_recv().is_ok() {}
+    }
+}
+
 /// The error of sending to a client that does not read, or is gone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
@@ -47,6 +71,7 @@ pub(crate) enum SendError {
 pub(crate) struct SseTransport {
     from_client: mpsc::Receiver<ClientJsonRpcMessage>,
     to_client: mpsc::UnboundedSender<UnreadMessage>,
+    unread: UnreadMessages,
     /// A permit for each byte that the session may have unread.
     own_memory: Arc<Semaphore>,
     memory: UnreadMemory,
@@ -58,10 +83,11 @@ impl SseTransport {
     pub(crate) fn new(
         from_client: mpsc::Receiver<ClientJsonRpcMessage>,
         to_client: mpsc::UnboundedSender<UnreadMessage>,
+        unread: UnreadMessages,
         memory: UnreadMemory,
         end: CancellationToken,
     ) -> Self {
-        Self { from_client, to_client, own_memory: Arc::new(Semaphore::new(MAX_UNREAD_BYTES)), memory, end }
+        Self { from_client, to_client, unread, own_memory: Arc::new(Semaphore::new(MAX_UNREAD_BYTES)), memory, end }
     }
 
     fn queue(&self, message: &TxJsonRpcMessage<RoleServer>) -> Result<(), SendError> {
@@ -74,6 +100,7 @@ impl SseTransport {
         let (Some(own), Some(total)) = (acquire(&self.own_memory), acquire(&self.memory.0)) else {
             tracing::warn!("ended a session whose client does not read its messages");
             self.end.cancel();
+            self.unread.discard();
             return Err(SendError::Unread);
         };
         let sent = self.to_client.send(UnreadMessage { text, _memory: [own, total] });
@@ -102,6 +129,7 @@ impl Transport<RoleServer> for SseTransport {
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt as _;
     use rmcp::model::{LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam, ServerNotification};
 
     use super::*;
@@ -121,37 +149,45 @@ mod tests {
             let (from, from_client) = mpsc::channel(1);
             let (to_client, unread) = mpsc::unbounded_channel();
             let end = CancellationToken::new();
-            (SseTransport::new(from_client, to_client, memory.clone(), end.clone()), end, unread, from)
+            let unread = UnreadMessages::new(unread);
+            let transport = SseTransport::new(from_client, to_client, unread.clone(), memory.clone(), end.clone());
+            (transport, end, unread, from)
         };
         let (mut one, one_end, one_unread, _from) = open();
-        let (mut two, two_end, mut two_unread, _from_two) = open();
+        let (mut two, two_end, _two_unread, _from_two) = open();
         one.send(notification(60_000)).await.unwrap();
         two.send(notification(20_000)).await.unwrap();
         assert!(matches!(two.send(notification(60_000)).await, Err(SendError::Unread)));
         assert!(two_end.is_cancelled() && !one_end.is_cancelled());
-        // Unread messages of a session that ends are freed with its stream.
-        assert!(two_unread.recv().await.is_some());
-        drop(one_unread);
+        // The messages of the session that has ended are freed, those of the other one are not.
         let (mut three, three_end, _unread, _from_three) = open();
-        three.send(notification(90_000)).await.unwrap();
-        assert!(!three_end.is_cancelled());
+        three.send(notification(30_000)).await.unwrap();
+        assert!(matches!(three.send(notification(20_000)).await, Err(SendError::Unread)));
+        drop((one, one_unread));
+        let (mut four, four_end, _unread, _from_four) = open();
+        four.send(notification(90_000)).await.unwrap();
+        assert!(!four_end.is_cancelled());
+        assert!(three_end.is_cancelled());
     }
 
     #[tokio::test]
     async fn session_whose_client_does_not_read_is_ended() {
         let (_from, from_client) = mpsc::channel(1);
-        let (to_client, mut unread) = mpsc::unbounded_channel();
+        let (to_client, unread) = mpsc::unbounded_channel();
+        let unread = UnreadMessages::new(unread);
+        let mut read = Box::pin(unread.clone().stream());
         let end = CancellationToken::new();
-        let mut transport = SseTransport::new(from_client, to_client, UnreadMemory::default(), end.clone());
+        let mut transport = SseTransport::new(from_client, to_client, unread, UnreadMemory::default(), end.clone());
         let mut send = async |length: usize| transport.send(notification(length)).await;
         for _ in 0..3 {
             send(10 << 20).await.unwrap();
         }
         // A client that reads makes room.
-        assert!(unread.recv().await.is_some_and(|message| message.text.len() > 10 << 20));
+        assert!(read.next().await.is_some_and(|message| message.text.len() > 10 << 20));
         send(10 << 20).await.unwrap();
         assert!(!end.is_cancelled());
         assert!(matches!(send(10 << 20).await, Err(SendError::Unread)));
         assert!(end.is_cancelled());
+        assert!(read.next().await.is_none(), "the messages are freed");
     }
 }
