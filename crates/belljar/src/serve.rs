@@ -59,7 +59,9 @@ pub(crate) struct ServeArguments {
     limits: LimitOptions,
     #[command(flatten)]
     sandbox: SandboxOptions,
-    /// Directory of this machine that all code can use: read-only, or writable with `:rw`. May be repeated.
+    /// Directory of this machine that all code can use.
+    ///
+    /// Code can only read it, unless `:rw` follows. May be repeated.
     #[arg(long, value_name = "HOST:GUEST[:ro|:rw]", help_heading = "Sandbox")]
     mount: Vec<Mount>,
     #[command(flatten)]

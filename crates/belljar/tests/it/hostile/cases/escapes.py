@@ -7,10 +7,10 @@ import pyodide
 import _pyodide_core
 # %% Pyodide's other modules => error ModuleNotFoundError
 import pyodide_js
-# %% Pyodide's foreign functions called by hand => crash | error AttributeError, spoiled
+# %% Pyodide's foreign functions called by hand => crash | error AttributeError | error TypeError, spoiled
 import ctypes
 ctypes.pythonapi.JsProxy_create(1)
-# %% evaluating JavaScript by hand => crash | error AttributeError, spoiled
+# %% evaluating JavaScript by hand => crash | error AttributeError | error TypeError, spoiled
 import ctypes
 ctypes.pythonapi.emscripten_run_script(b'1')
 # %% a fork => error OSError
