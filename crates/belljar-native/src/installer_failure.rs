@@ -205,7 +205,8 @@ fn from_uv(stderr: &str) -> Option<InstallerFailure> {
         let needed = needed.trim_start_matches("all of: ").replace(" Python", " or Python");
         return Some(InstallerFailure::OtherPython { package, needed: cut(&needed, MAX_NAME) });
     }
-    let is_about_one = !proof.contains(" depends on ");
+    let is_about_one =
+        !proof.contains(" depends on ") && !requirement.as_ref().is_some_and(|several| several.contains(" and "));
     let without_wheel = ["no usable wheels", "no wheels with a matching", "no wheels are available"];
     if is_about_one && without_wheel.iter().any(|words| proof.contains(words)) {
         return Some(InstallerFailure::NoWheel { requirement: package(proof.split(' ').next().unwrap_or_default()) });
@@ -329,6 +330,12 @@ mod tests {
             "  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no version of numpy==99.0 and you \
              require numpy==99.0,\n      we can conclude that your requirements are unsatisfiable.\n",
             "numpy==99.0: no version that can be installed matches | leave out",
+        ),
+        (
+            "",
+            "  × No solution found when resolving dependencies:\n  ╰─▶ Because you require humanize==4.9.0 and \
+             humanize==4.8.0, we can conclude that your requirements are\n      unsatisfiable.\n",
+            "the requirements conflict: you require humanize==4.9.0 and humanize==4.8.0",
         ),
         (
             "",

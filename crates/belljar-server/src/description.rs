@@ -8,8 +8,11 @@ use belljar_core::Limits;
 /// The maximum number of names of packages in a list.
 const MAX_NAMES: usize = 10;
 
+/// The length of a list of names in bytes, after which the others are left out.
+const MAX_LIST: usize = 120;
+
 /// The maximum number of directories in a list, and the maximum length of their paths, in bytes.
-const MAX_MOUNTS: usize = 5;
+const MAX_MOUNTS: usize = 4;
 const MAX_MOUNT_PATH: usize = 30;
 
 /// The default maximum number of bytes of text in an answer.
@@ -107,8 +110,8 @@ impl SandboxDescription {
     /// server's machine.
     pub(crate) fn execute_code(&self, session_timeout: Duration, have_folders: bool) -> String {
         let files = if have_folders {
-            "Write files into the working directory, a folder on the user's machine: the user sees them, they stay when \
-             the session ends, and files that the user puts there can be read."
+            "Write files into the working directory, a folder on the user's machine: the user sees them, and they stay \
+             when the session ends."
         } else {
             "Write files into the working directory."
         };
@@ -201,12 +204,17 @@ impl SandboxDescription {
 
 /// Returns a list of names, of which some may be left out.
 fn list(names: &[String]) -> Option<String> {
-    let shown = names.iter().take(MAX_NAMES).map(|name| name.chars().take(20).collect::<String>());
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    match names.len() {
-        0 => None,
-        count if count > MAX_NAMES => Some(format!("{shown} and {} others", count - MAX_NAMES)),
-        _ => Some(shown),
+    let mut shown: Vec<String> = Vec::new();
+    for name in names.iter().take(MAX_NAMES) {
+        if shown.iter().map(String::len).sum::<usize>() > MAX_LIST {
+            break;
+        }
+        shown.push(name.chars().take(20).collect());
+    }
+    match names.len() - shown.len() {
+        _ if names.is_empty() => None,
+        0 => Some(shown.join(", ")),
+        others => Some(format!("{} and {others} others", shown.join(", "))),
     }
 }
 

@@ -278,7 +278,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Capability::ALL.len());
         // The last variant: `ALL` has as many elements as there are variants.
-        assert_eq!(Capability::LargeDownloads as usize + 1, Capability::ALL.len());
+        assert_eq!(Capability::Groff as usize + 1, Capability::ALL.len());
     }
 
     #[test]
