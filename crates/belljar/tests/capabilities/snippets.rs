@@ -5,7 +5,7 @@
 //!
 //! | line | meaning |
 //! | --- | --- |
-//! | `#> text` | a line of output; `…` stands for any text |
+//! | `#> text` | a line of output; `…` matches any text |
 //! | `#! text` | the program fails, and the error contains this text |
 //! | `#wasm> text`, `#native! text` | the same in one sandbox; these lines replace all others for it |
 //! | `# needs wasm: capability` | the program is not run in the sandbox where the machine lacks the capability |
@@ -284,7 +284,7 @@ fn check(snippet: &Snippet, sandbox: Sandbox) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Returns whether a text is the expected one, in which `…` stands for any text. White space at the ends does not
+/// Returns whether a text is the expected one, in which `…` matches any text. White space at the ends does not
 /// count.
 fn matches(expected: &str, text: &str) -> bool {
     let parts: Vec<&str> = expected.trim().split('…').collect();
