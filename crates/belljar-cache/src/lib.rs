@@ -5,6 +5,7 @@
 //! CACHE/entries/.new-KIND-DIGEST-…    an entry being created
 //! CACHE/entries/.old-KIND-DIGEST-…    an entry being deleted
 //! CACHE/locks/KIND-DIGEST             locked while the entry is created, verified or deleted; shared while it is pinned
+//! CACHE/locks/TASK                    locked while a process performs a task on the whole cache
 //! ```
 //!
 //! Looking up an entry takes no lock. That is safe because an entry's directory is complete when it is renamed into
@@ -39,7 +40,7 @@ pub use key::EntryKey;
 pub use new_entry::NewEntry;
 pub use usage::EntryUsage;
 
-use lock::EntryLock;
+use lock::{EntryLock, create_private_directory};
 use manifest::{DamagedFile, IntegrityCheck, MANIFEST, Manifest};
 use statistics::UseCounts;
 
@@ -62,6 +63,10 @@ pub struct Entry {
     /// The shared lock that prevents eviction, if the entry is pinned.
     _pin: Option<EntryLock>,
 }
+
+/// The lock of a task, released when it is dropped or when its process ends for any reason.
+#[derive(Debug)]
+pub struct TaskLock(#[expect(dead_code, reason = "held for its drop")] EntryLock);
 
 impl Cache {
     /// Opens the cache in `directory`, or in the platform's cache directory if `directory` is `None`. Directories are
@@ -190,6 +195,21 @@ impl Cache {
             // Without locks, another process may have created the entry first. That entry is just as good.
             Err(error) => self.verify(&name, None).ok_or_else(|| error.into()),
         }
+    }
+
+    /// Returns the lock of a task that one process at a time performs on the cache. Returns `None` while another process
+    /// has it, and if this user lacks permission to lock it. `task` names a file.
+    pub fn try_lock_task(&self, task: &'static str) -> Option<TaskLock> {
+        create_private_directory(&self.root.join("locks")).ok()?;
+        EntryLock::try_lock_exclusive(&self.root, task).map(TaskLock)
+    }
+
+    /// Waits for the lock of a task (see [`Cache::try_lock_task`]), which is reported to `progress`.
+    ///
+    /// # Errors
+    /// Returns an error if the lock's file cannot be created or locked.
+    pub fn lock_task(&self, task: &'static str, progress: &dyn Progress) -> Result<TaskLock, CacheError> {
+        EntryLock::lock_exclusive(&self.root, task, Some(progress)).map(TaskLock)
     }
 
     /// Deletes the entry for a key, if it exists.

@@ -44,6 +44,7 @@ pub use guest::VALUE_JSON;
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};
 pub use image::{Image, PreloadFailure};
 pub use interpreter::{Completeness, Completions, Interpreter, InterpreterInterruptHandle, Streams};
+pub use libraries::{is_optimizing_libraries, optimize_libraries, optimize_libraries_in_background};
 pub use python::{CacheLimits, Options, PACKAGE_ENTRIES, Python};
 
 pub use session::SESSION_DIRECTORY;

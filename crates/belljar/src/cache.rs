@@ -8,7 +8,7 @@ use belljar_cache::{Cache, EntryUsage};
 use belljar_core::parse_size;
 use belljar_core::progress::ProgressStep;
 use belljar_packages::clean_wheels;
-use belljar_python::PACKAGE_ENTRIES;
+use belljar_python::{PACKAGE_ENTRIES, optimize_libraries, optimize_libraries_in_background};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanDuration};
 use serde::Serialize;
@@ -46,6 +46,15 @@ pub(crate) struct CacheArguments {
 /// A subcommand of `belljar cache`.
 #[derive(Debug, Subcommand)]
 enum CacheCommand {
+    /// Compile packages with full optimization that were compiled quickly for their first use.
+    ///
+    /// Commands that use such packages leave a process with the lowest priority that does so after they have ended,
+    /// unless --no-background is given.
+    Optimize {
+        /// Use one processor, with the lowest priority, and end at once if another process is optimizing the cache.
+        #[arg(long)]
+        background: bool,
+    },
     /// Delete packages, their images, and what is known about package indexes. They are fetched again when needed.
     Clean {
         /// Keep the most recently used packages and images, up to this size.
@@ -61,6 +70,7 @@ enum CacheCommand {
 pub(crate) fn cache(global: &GlobalOptions, arguments: &CacheArguments) -> ExitCode {
     let result = match &arguments.command {
         None => show(global, arguments.json),
+        Some(CacheCommand::Optimize { background }) => optimize(global, *background),
         Some(CacheCommand::Clean { keep, all }) => clean(global, *keep, *all),
     };
     match result {
@@ -172,6 +182,18 @@ fn size_of(directory: &Path) -> u64 {
         Err(_) => 0,
     };
     listing.flatten().map(size).sum()
+}
+
+/// Compiles the libraries of packages that were compiled quickly with full optimization.
+fn optimize(global: &GlobalOptions, background: bool) -> Result<(), CommandError> {
+    let progress = progress::reporter(global.quiet);
+    let cache = Cache::open(global.cache())?;
+    let compile = if background { optimize_libraries_in_background } else { optimize_libraries };
+    let count = compile(&cache, &*progress).map_err(|error| CommandError::from_error(&error))?;
+    if !global.quiet && !background {
+        eprintln!("extension modules compiled: {count}");
+    }
+    Ok(())
 }
 
 /// Deletes packages and images until the remaining ones have at most `keep` bytes, or with `all` everything.

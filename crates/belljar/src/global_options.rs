@@ -66,6 +66,17 @@ pub(crate) struct GlobalOptions {
         hide_short_help = true
     )]
     offline: bool,
+    /// Do not leave a process that compiles packages with full optimization after the command has ended.
+    #[arg(
+        long,
+        global = true,
+        env = "BELLJAR_NO_BACKGROUND",
+        hide_env_values = true,
+        action = ArgAction::SetTrue,
+        value_parser = FalseyValueParser::new(),
+        hide_short_help = true
+    )]
+    pub(crate) no_background: bool,
     /// Do not show progress.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
@@ -144,6 +155,9 @@ impl GlobalOptions {
         }
         if self.offline {
             arguments.push("--offline".to_owned());
+        }
+        if self.no_background {
+            arguments.push("--no-background".to_owned());
         }
         Ok(arguments)
     }

@@ -222,6 +222,7 @@ fn run(global: &GlobalOptions, arguments: &RunArguments) -> Result<(), CommandEr
     });
     server.wait();
     tracker.wait();
+    tracker.optimize_libraries(global);
     Ok(())
 }
 
@@ -256,8 +257,10 @@ fn backend(
         banner: format!("Belljar {version}: Python {major}.{minor} sealed in WebAssembly"),
     };
     let (packages, quiet) = (arguments.packages.clone(), global.quiet);
+    let loaded = tracker.python();
     let runtime = RuntimeLoader::new(move |progress| {
         let python = Python::open(&options, progress).map_err(CommandError::from)?;
+        let _ = loaded.set(python.clone());
         let progress: Arc<dyn Progress> = Arc::from(progress::reporter(quiet));
         Ok(Packages::new(&python, &packages, offline, progress)?.into_runtime(python))
     });

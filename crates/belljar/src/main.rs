@@ -1,6 +1,7 @@
 //! The `belljar` command: parses the command line and runs the command that it names.
 
 mod access;
+mod background;
 mod cache;
 mod call;
 mod cli;

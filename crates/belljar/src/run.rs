@@ -20,7 +20,7 @@ use crate::program_run::ProgramRun;
 use crate::run_arguments::RunArguments;
 use crate::run_context::RunContext;
 use crate::siblings::Siblings;
-use crate::{lost_files, progress, prompt, run_notebook};
+use crate::{background, lost_files, progress, prompt, run_notebook};
 
 /// A program to run.
 struct Program {
@@ -115,6 +115,7 @@ fn run_program(
         lost_files::report(running.interpreter.files(), &siblings);
     }
     let status = status(&execution.outcome);
+    background::optimize_libraries(&python, global);
     // The process is about to end, and the kernel frees its memory faster than unmapping it piece by piece would.
     std::mem::forget((running, context));
     std::mem::forget((packages, python));

@@ -16,9 +16,9 @@ use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::outcome::fail;
 use crate::packages::Packages;
-use crate::progress;
 use crate::run_arguments::{RunArguments, similar_option};
 use crate::siblings::Siblings;
+use crate::{background, progress};
 
 /// Returns whether the file name is that of a notebook.
 pub(crate) fn is_notebook(file: &str) -> bool {
@@ -85,7 +85,7 @@ fn execute(
     let python = Python::open(&global.options()?, &*progress)?;
     let packages = Packages::new(&python, &arguments.packages, global.offline(), progress.clone())?;
     let packages = packages.with_siblings(&siblings);
-    let runtime = RuntimeLoader::from(packages.into_runtime(python));
+    let runtime = RuntimeLoader::from(packages.into_runtime(python.clone()));
     let backend = WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true);
     let mut kernel = backend.start(None, &*progress)?;
     for (path, bytes) in siblings.files() {
@@ -104,6 +104,7 @@ fn execute(
         notebook.set_result(index, &result, backend.limits());
         error = result.status.error(backend.limits()).map(|error| format!("cell {}: {error}", index + 1));
     }
+    background::optimize_libraries(&python, global);
     Ok((notebook, error))
 }
 

@@ -106,7 +106,7 @@ impl ServeArguments {
         }
         let backends = match self.native_backends(&mounts, global.offline(), tracker)? {
             Some(backends) => backends,
-            None => self.wasm_backends(&mounts, global)?,
+            None => self.wasm_backends(&mounts, global, tracker)?,
         };
         let Backends { runs, sessions, kind, python, installed, warm_up } = backends;
         let pool = Arc::new(GuestThreadPool::new(self.pool_limits(), runs.thread_runner()));
@@ -170,10 +170,17 @@ impl ServeArguments {
     }
 
     /// Creates the backends of the WebAssembly sandbox, which share one runtime.
-    fn wasm_backends(&self, mounts: &[Mount], global: &GlobalOptions) -> Result<Backends, CommandError> {
+    fn wasm_backends(
+        &self,
+        mounts: &[Mount],
+        global: &GlobalOptions,
+        tracker: &BackendTracker,
+    ) -> Result<Backends, CommandError> {
         let (options, offline, packages) = (global.options()?, global.offline(), self.packages.clone());
+        let loaded = tracker.python();
         let runtime = Arc::new(RuntimeLoader::new(move |progress| {
             let python = Python::open(&options, progress).map_err(CommandError::from)?;
+            let _ = loaded.set(python.clone());
             // The installer fetches its own files for all calls, so that their progress is not shown to any of them.
             let packages = Packages::new(&python, &packages, offline, Arc::new(NoProgress))?;
             packages.preload()?;
@@ -277,7 +284,7 @@ pub(crate) fn http(global: &GlobalOptions, arguments: &HttpArguments, transport:
         Ok(prepared) => prepared,
         Err(error) => return fail(error),
     };
-    run_with_runtime(async |tracker| {
+    run_with_runtime(global, async |tracker| {
         let listener = tokio::net::TcpListener::bind(address)
             .await
             .map_err(|error| format!("failed to listen on {address}: {error}"))?;
@@ -372,7 +379,7 @@ pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments) -> ExitC
     if let Err(error) = arguments.packages.check() {
         return fail(error);
     }
-    run_with_runtime(async |tracker| {
+    run_with_runtime(global, async |tracker| {
         let server = arguments.server(global, tracker)?;
         let served = belljar_server::serve_stdio(server, shutdown_signal(true)).await;
         served.map_err(|error| CommandError::from_error(&error))
@@ -382,7 +389,7 @@ pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments) -> ExitC
 /// Runs `belljar example`: prints the tool's result for a sample program.
 pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments) -> ExitCode {
     const CODE: &str = "import sys\nprint('Python', sys.version.split()[0])\n[n * n for n in range(5)]";
-    run_with_runtime(async |tracker| {
+    run_with_runtime(global, async |tracker| {
         let server = arguments.server(global, tracker)?;
         eprintln!("running:\n{CODE}\n");
         print_line(server.answer(CODE).await);
@@ -391,7 +398,10 @@ pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments) -> Exi
 }
 
 /// Runs `work` on a new runtime, and waits for the backends that it creates before it returns.
-fn run_with_runtime(work: impl AsyncFnOnce(&BackendTracker) -> Result<(), CommandError>) -> ExitCode {
+fn run_with_runtime(
+    global: &GlobalOptions,
+    work: impl AsyncFnOnce(&BackendTracker) -> Result<(), CommandError>,
+) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -402,6 +412,7 @@ fn run_with_runtime(work: impl AsyncFnOnce(&BackendTracker) -> Result<(), Comman
     // Tasks hold clones of the server until the runtime ends. A read of standard input may block a thread.
     runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     tracker.wait();
+    tracker.optimize_libraries(global);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(error),

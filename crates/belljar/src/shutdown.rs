@@ -1,10 +1,15 @@
-//! Shutdown of a server or kernel: waits until its backends have deleted their temporary directories.
+//! Shutdown of a server or kernel: waits until its backends have deleted their temporary directories, and leaves
+//! unfinished work on packages to another process.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::Backend;
+use belljar_python::Python;
+
+use crate::background;
+use crate::global_options::GlobalOptions;
 
 /// The maximum time that the process waits for backends. Clients kill a server that has not ended a few seconds after
 /// they disconnected.
@@ -14,14 +19,29 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time in which directories are deleted by a separate thread after the last backend has been dropped.
 const DIRECTORY_CLEANUP_GRACE: Duration = Duration::from_millis(200);
 
-/// The backends of a server.
+/// The backends of a server, and the Python that they load.
 #[derive(Default)]
-pub(crate) struct BackendTracker(RefCell<Vec<Weak<dyn Backend>>>);
+pub(crate) struct BackendTracker {
+    backends: RefCell<Vec<Weak<dyn Backend>>>,
+    python: Arc<OnceLock<Python>>,
+}
 
 impl BackendTracker {
     /// Adds a backend.
     pub(crate) fn add(&self, backend: &Arc<dyn Backend>) {
-        self.0.borrow_mut().push(Arc::downgrade(backend));
+        self.backends.borrow_mut().push(Arc::downgrade(backend));
+    }
+
+    /// Returns the place for the Python of backends in WebAssembly, which is set when it has been loaded.
+    pub(crate) fn python(&self) -> Arc<OnceLock<Python>> {
+        self.python.clone()
+    }
+
+    /// Leaves the optimization of packages that were compiled quickly to another process. Called at the end.
+    pub(crate) fn optimize_libraries(&self, global: &GlobalOptions) {
+        if let Some(python) = self.python.get() {
+            background::optimize_libraries(python, global);
+        }
     }
 
     /// Waits until all backends have been dropped. Interrupted cells and starting kernels keep theirs for a while;
@@ -42,6 +62,6 @@ impl BackendTracker {
     }
 
     fn are_dropped(&self) -> bool {
-        self.0.borrow().iter().all(|backend| backend.strong_count() == 0)
+        self.backends.borrow().iter().all(|backend| backend.strong_count() == 0)
     }
 }

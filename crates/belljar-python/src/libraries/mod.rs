@@ -1,8 +1,10 @@
 //! The side modules of wheels (`.so`): translated and compiled once, and cached by content.
 //!
 //! Large modules are compiled quickly at first, which halves the wait for their first use. A process that runs for a
-//! while recompiles them in the background with full optimization ([`recompile`]).
+//! while recompiles them in the background with full optimization ([`recompile`]); for one that ends earlier, the command
+//! line starts a process that does so ([`optimize`]).
 
+mod optimize;
 mod recompile;
 
 use std::collections::HashMap;
@@ -20,6 +22,8 @@ use sha2::{Digest, Sha256};
 
 use crate::lru::LruCache;
 use recompile::BackgroundRecompiler;
+
+pub use optimize::{is_optimizing_libraries, optimize_libraries, optimize_libraries_in_background};
 
 /// The maximum number of libraries that are kept open while no image or interpreter uses them.
 const MAX_OPEN: usize = 512;
@@ -96,6 +100,11 @@ impl CompiledLibraries {
         step.finish();
     }
 
+    /// Returns whether libraries are in use of which only quickly compiled code exists.
+    pub(crate) fn has_unoptimized(&self) -> bool {
+        self.recompiler.has_work()
+    }
+
     fn is_compiled(&self, hash: &LibraryHash) -> bool {
         TIERS.iter().any(|tier| matches!(self.cache.get(&self.key(hash, *tier)), Ok(Some(_))))
     }
@@ -126,6 +135,9 @@ impl CompiledLibraries {
 
     fn compile_with(&self, tier: CompileTier, hash: &LibraryHash, bytes: &FileBytes) -> Result<Entry, LibraryError> {
         let entry = self.cache.get_or_create_pinned(&self.key(hash, tier), &NoProgress, |new| {
+            if tier == CompileTier::Quick {
+                new.write(&source_name(hash), bytes)?;
+            }
             Library::compile(&self.engine, tier, bytes, new.path()).map_err(CompileError::Library)
         });
         entry.map_err(|error| match error {
@@ -178,6 +190,11 @@ impl From<CacheError> for CompileError {
     fn from(error: CacheError) -> Self {
         Self::Cache(error)
     }
+}
+
+/// Returns the name of the file of a quickly compiled entry that contains the library itself.
+fn source_name(hash: &LibraryHash) -> String {
+    format!("{}.wasm", hex::encode(hash))
 }
 
 /// Returns the address and length of bytes in this process, which identify them as long as they stay allocated.

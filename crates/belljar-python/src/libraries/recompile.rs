@@ -11,7 +11,7 @@ use belljar_core::progress::ProgressStep;
 use belljar_emscripten::CompileTier;
 use belljar_emscripten::dylink::{LibraryError, LibraryHash};
 use parking_lot::Mutex;
-use rayon::ThreadPoolBuilder;
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use rustix::process::setpriority_process;
 
 use super::CompiledLibraries;
@@ -59,6 +59,12 @@ impl BackgroundRecompiler {
         }
     }
 
+    /// Returns whether libraries wait for recompilation or are being recompiled.
+    pub(super) fn has_work(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.is_running || !queue.libraries.is_empty()
+    }
+
     /// Returns the next library. Returns `None` and marks the thread as stopped if the queue is empty.
     fn next(&self) -> Option<LibraryHash> {
         let mut queue = self.queue.lock();
@@ -70,12 +76,7 @@ impl BackgroundRecompiler {
 
 /// Recompiles libraries until the queue is empty or the libraries are dropped.
 fn recompile_until_empty(libraries: &Weak<CompiledLibraries>) {
-    let lower_priority = |_| {
-        // Ignore errors: where this is forbidden, the thread keeps its priority.
-        let _ = setpriority_process(None, NICE);
-    };
-    // The compiler's own parallelism stays within the pool that it is called from.
-    let pool = ThreadPoolBuilder::new().num_threads(1).start_handler(lower_priority).build();
+    let pool = single_thread_pool();
     while let Some(libraries) = libraries.upgrade() {
         let Some(hash) = libraries.recompiler.next() else { break };
         let result = match &pool {
@@ -86,6 +87,17 @@ fn recompile_until_empty(libraries: &Weak<CompiledLibraries>) {
             tracing::debug!(library = %hex::encode(hash), %error, "failed to recompile a library");
         }
     }
+}
+
+/// Returns a pool of one thread of the lowest priority. The compiler's own parallelism stays within the pool that it is
+/// called from.
+pub(super) fn single_thread_pool() -> Result<ThreadPool, ThreadPoolBuildError> {
+    ThreadPoolBuilder::new().num_threads(1).start_handler(|_| lower_priority()).build()
+}
+
+/// Gives the calling thread the lowest priority. Where this is forbidden, it keeps its priority.
+pub(super) fn lower_priority() {
+    let _ = setpriority_process(None, NICE);
 }
 
 impl CompiledLibraries {

@@ -81,6 +81,8 @@ impl Belljar {
                 command.env_remove(format!("{tool}_{name}"));
             }
         }
+        // A process that a test leaves behind would slow down others.
+        command.env("BELLJAR_NO_BACKGROUND", "1");
         Self { command, input: Vec::new() }
     }
 

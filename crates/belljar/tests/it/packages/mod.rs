@@ -5,6 +5,7 @@ mod import_readings;
 mod installing;
 mod needs;
 mod offline;
+mod optimization;
 mod optional_dependencies;
 mod programs;
 mod refusals;

@@ -1,0 +1,36 @@
+//! Work that a command leaves to a process of its own, so that it does not have to wait for it.
+
+use std::process::{Command, Stdio};
+
+use belljar_python::{Python, is_optimizing_libraries};
+
+use crate::command_error::CommandError;
+use crate::global_options::GlobalOptions;
+
+/// Starts a process that compiles packages with full optimization, if code used packages that were compiled quickly. At
+/// most one such process works on a cache. It has the lowest priority, and no streams or terminal of this process.
+///
+/// Called when the command is about to end: a process that runs for longer does this work itself. A failure is logged,
+/// since packages work without optimization, too.
+pub(crate) fn optimize_libraries(python: &Python, global: &GlobalOptions) {
+    if global.no_background || !python.has_unoptimized_libraries() || is_optimizing_libraries(python.cache()) {
+        return;
+    }
+    if let Err(error) = start(global) {
+        tracing::debug!(%error, "failed to start the optimization of packages");
+    }
+}
+
+fn start(global: &GlobalOptions) -> Result<(), CommandError> {
+    let program = std::env::current_exe().map_err(|error| CommandError::from_error(&error))?;
+    let mut command = Command::new(program);
+    command.args(global.as_arguments()?).args(["cache", "optimize", "--background", "--quiet"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // The process does not keep the current directory's file system mounted.
+    command.current_dir("/");
+    // Ctrl-C in this terminal is not for it.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.spawn().map_err(|error| CommandError::from_error(&error))?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Extension modules are compiled quickly for their first use, and with full optimization for later ones.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::copy_warm_cache;
+use crate::harness::{Belljar, Run, cache, cache_entries};
+
+/// A package with one extension module, which is large enough to be compiled quickly at first.
+const CODE: &str = "import jiter; print(jiter.from_json(b'[1]'))";
+
+/// Returns the number of quickly compiled extension modules in a cache: their entries contain the module itself.
+fn quickly_compiled(cache: &Path) -> usize {
+    let is_module = |file: std::fs::DirEntry| file.path().extension().is_some_and(|extension| extension == "wasm");
+    // An entry that is being deleted has no files.
+    let has_module = |entry: &std::path::PathBuf| entry.read_dir().is_ok_and(|files| files.flatten().any(is_module));
+    cache_entries(cache, "library").iter().filter(|entry| has_module(entry)).count()
+}
+
+fn new_cache() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    copy_warm_cache(cache(), directory.path());
+    directory
+}
+
+fn run(cache: &Path, no_background: &str) -> Run {
+    let run = Belljar::with_cache(cache).env("BELLJAR_NO_BACKGROUND", no_background).args(["run", "-c", CODE]).run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "[1]\n"), "{run:?}");
+    run
+}
+
+#[test]
+fn short_run_leaves_optimization_to_another_process() {
+    let directory = new_cache();
+    run(directory.path(), "0");
+    let start = Instant::now();
+    while quickly_compiled(directory.path()) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(120), "the extension module was not compiled again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(cache_entries(directory.path(), "library").len(), 1);
+    run(directory.path(), "0");
+}
+
+#[test]
+fn server_leaves_optimization_to_another_process() {
+    let directory = new_cache();
+    let command = Belljar::with_cache(directory.path()).env("BELLJAR_NO_BACKGROUND", "0");
+    let example = command.args(["example", "--preload", "jiter", "--deps", "jiter"]).run();
+    assert_eq!(example.status, Some(0), "{example:?}");
+    let start = Instant::now();
+    while quickly_compiled(directory.path()) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(120), "the extension module was not compiled again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(cache_entries(directory.path(), "library").len(), 1);
+}
+
+#[test]
+fn cache_optimize_compiles_what_runs_left() {
+    let directory = new_cache();
+    let optimize = || {
+        let run = Belljar::with_cache(directory.path()).args(["cache", "optimize"]).run();
+        assert_eq!(run.status, Some(0), "{run:?}");
+        run.stderr
+    };
+    run(directory.path(), "1");
+    run(directory.path(), "1");
+    assert_eq!(quickly_compiled(directory.path()), 1);
+    let stderr = optimize();
+    assert!(stderr.contains("extension modules compiled: 1"), "{stderr}");
+    assert_eq!((quickly_compiled(directory.path()), cache_entries(directory.path(), "library").len()), (0, 1));
+    run(directory.path(), "1");
+    let stderr = optimize();
+    assert!(stderr.contains("extension modules compiled: 0"), "{stderr}");
+}
