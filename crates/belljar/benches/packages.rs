@@ -24,7 +24,7 @@ fn main() -> Finding<()> {
     support::main(|| {
         let cache = tempfile::tempdir()?;
         let python = support::python()?;
-        copy_base(python.cache_directory(), cache.path())?;
+        support::copy_base(python.cache_directory(), cache.path())?;
         first_ever(cache.path())?;
         from_disk(cache.path())?;
         from_memory(cache.path())?;
@@ -161,24 +161,6 @@ fn row(table: &mut Table, name: &str, sample: &Sample) {
 
 fn difference(one: &Sample, other: &Sample, part: f64) -> String {
     format!("{:.2}", one.quantile(part) - other.quantile(part))
-}
-
-/// Copies the entries of the compiled CPython, so that it is not compiled again.
-fn copy_base(from: &Path, to: &Path) -> Finding<()> {
-    for entry in std::fs::read_dir(from.join("entries"))? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let kind = name.to_string_lossy().split('-').next().map(str::to_owned).unwrap_or_default();
-        if ["base", "program", "runtime", "stdlib"].contains(&kind.as_str()) {
-            let target = to.join("entries").join(&name);
-            std::fs::create_dir_all(&target)?;
-            for file in std::fs::read_dir(entry.path())? {
-                let file = file?;
-                std::fs::copy(file.path(), target.join(file.file_name()))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A reporter that records the duration of each step.

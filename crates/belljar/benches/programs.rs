@@ -9,11 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use support::node::{Node, benches, quietly};
 use support::{Finding, Sample, Table, geometric_mean};
 
 const NATIVE: &str = "/usr/bin/python3";
-const NODE: &str = "node@22";
-const PYODIDE: &str = "pyodide@314.0.7";
 const PYPERFORMANCE: &str = "pyperformance==1.14.0";
 /// The number of runs of each program on each implementation.
 const ROUNDS: usize = 2;
@@ -75,19 +74,14 @@ fn main() -> Finding<()> {
 /// The commands and files with which programs are run.
 struct Tools {
     directory: PathBuf,
+    node: Node,
     python: PathBuf,
 }
 
 impl Tools {
     fn fetch(directory: &Path) -> Finding<Self> {
-        let this = Self { directory: directory.join("programs"), python: NATIVE.into() };
-        fs::create_dir_all(&this.directory)?;
-        if !this.node().exists() {
-            let mut npm = Command::new("npm");
-            quietly(
-                npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&this.directory).args([NODE, PYODIDE]),
-            )?;
-        }
+        let directory = directory.join("programs");
+        let this = Self { node: Node::fetch(&directory)?, directory, python: NATIVE.into() };
         if !this.directory.join("pyperformance").exists() {
             quietly(Command::new("pip").args(["download", "--no-deps", "-d"]).arg(&this.directory).arg(PYPERFORMANCE))?;
             let wheel = fs::read_dir(&this.directory)?.flatten().map(|entry| entry.path());
@@ -96,10 +90,6 @@ impl Tools {
             quietly(Command::new(&this.python).args(["-m", "zipfile", "-e"]).arg(wheel).arg(&this.directory))?;
         }
         Ok(this)
-    }
-
-    fn node(&self) -> PathBuf {
-        self.directory.join("node_modules/node/bin/node")
     }
 
     fn pyperformance_programs(&self) -> Finding<Vec<(String, String)>> {
@@ -120,19 +110,17 @@ impl Tools {
         let mut samples = IMPLEMENTATIONS.map(|_| Sample::default());
         for _ in 0..ROUNDS {
             for (place, sample) in IMPLEMENTATIONS.iter().zip(&mut samples) {
+                let with_arguments = |program: &Path, arguments: &[&str]| {
+                    let mut command = Command::new(program);
+                    command.args(arguments).arg(&file).stdin(Stdio::null());
+                    command
+                };
                 let mut command = match *place {
-                    "belljar" => Command::new(env!("CARGO_BIN_EXE_belljar")),
-                    "Pyodide" => Command::new(self.node()),
-                    _ => Command::new(&self.python),
+                    "belljar" => with_arguments(env!("CARGO_BIN_EXE_belljar").as_ref(), &["run", "--timeout", "600"]),
+                    "Pyodide" => self.node.command(&file, None),
+                    _ => with_arguments(&self.python, &["-I"]),
                 };
-                match *place {
-                    "belljar" => command.args(["run", "--timeout", "600"]),
-                    "Pyodide" => {
-                        command.arg(benches().join("pyodide.mjs")).arg(self.directory.join("node_modules/pyodide"))
-                    }
-                    _ => command.arg("-I"),
-                };
-                let output = command.arg(&file).stdin(Stdio::null()).output()?;
+                let output = command.output()?;
                 let text = String::from_utf8_lossy(&output.stdout);
                 let times: Option<Vec<f64>> = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
                 for time in times.ok_or_else(|| format!("{place} failed: {output:?}"))? {
@@ -153,15 +141,4 @@ fn own_programs() -> Finding<Vec<(String, String)>> {
     }
     programs.sort();
     Ok(programs)
-}
-
-/// Returns the directory of the Python and JavaScript files of the benchmarks.
-fn benches() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches")
-}
-
-/// Runs a command and shows its output only if it fails.
-fn quietly(command: &mut Command) -> Finding<()> {
-    let output = command.stdin(Stdio::null()).output()?;
-    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {output:?}").into()) }
 }

@@ -1,7 +1,11 @@
 //! Samples, Markdown tables and interpreters for the benchmarks.
 #![expect(dead_code, reason = "each benchmark is a program of its own and uses a part of this")]
 
+pub(crate) mod node;
+
 use std::error::Error;
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use belljar_core::{Execution, Limits, NoProgress, Outcome};
@@ -103,6 +107,24 @@ pub(crate) fn value(execution: Execution) -> Finding<String> {
         Outcome::Success(Some(value)) => Ok(value.json),
         other => Err(format!("expected a value, got {other:?}").into()),
     }
+}
+
+/// Copies the entries of the compiled CPython, so that it is not compiled again.
+pub(crate) fn copy_base(from: &Path, to: &Path) -> Finding<()> {
+    for entry in fs::read_dir(from.join("entries"))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let kind = name.to_string_lossy().split('-').next().map(str::to_owned).unwrap_or_default();
+        if ["base", "program", "runtime", "stdlib"].contains(&kind.as_str()) {
+            let target = to.join("entries").join(&name);
+            fs::create_dir_all(&target)?;
+            for file in fs::read_dir(entry.path())? {
+                let file = file?;
+                fs::copy(file.path(), target.join(file.file_name()))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs a benchmark on a guest thread.
