@@ -1,7 +1,7 @@
 //! The reasons why an interpreter ends.
 
 use crate::kernel::CellError;
-use crate::limits::Limits;
+use crate::limits::{Limits, format_size};
 
 /// The reason why an interpreter ended before or instead of returning from the code that it ran.
 ///
@@ -61,11 +61,11 @@ impl ExitReason {
             }
             Self::Limit(LimitKind::CpuTime) => ("CpuLimit", "the cell used more processor time than it may".into()),
             Self::Limit(LimitKind::Output) => {
-                ("OutputLimit", format!("the cell wrote more than {} bytes", limits.output))
+                ("OutputLimit", format!("the cell wrote more than {}", format_size(limits.output)))
             }
             Self::Limit(LimitKind::Stack) => ("StackLimit", "the cell recursed too deeply".into()),
             Self::Limit(LimitKind::Memory) => {
-                ("MemoryLimit", format!("the session took more than {} bytes of memory", limits.memory))
+                ("MemoryLimit", format!("the session took more than {} of memory", format_size(limits.memory)))
             }
             Self::Exit(status) => ("SystemExit", format!("the cell ended its interpreter with status {status}")),
             Self::Cancelled => ("Stopped", "the cell was ended from outside".into()),

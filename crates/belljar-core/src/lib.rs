@@ -39,7 +39,7 @@ pub use execution::{
 };
 pub use exit_reason::{ExitReason, LimitKind};
 pub use image_collector::ImageCollector;
-pub use limits::{Limits, ParseSizeError, parse_size};
+pub use limits::{Limits, ParseSizeError, format_size, parse_size};
 pub use output::{Output, Stream};
 pub use output_collector::{OutputCollector, TooMuchOutput};
 pub use progress::{NoProgress, Progress};

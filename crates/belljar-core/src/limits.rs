@@ -87,6 +87,19 @@ pub fn parse_size(text: &str) -> Result<u64, ParseSizeError> {
     if (0.0..1e15).contains(&bytes) { Ok(bytes as u64) } else { Err(error()) }
 }
 
+/// Returns a size in the largest unit of [`parse_size`] that it reaches, to a tenth: `512 MB`, `1.5 GB`, `1000 bytes`.
+pub fn format_size(bytes: u64) -> String {
+    let units = [("GB", 30), ("MB", 20), ("KB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
+        Some((unit, shift)) => {
+            let tenths = bytes.saturating_mul(10) >> shift;
+            let text = format!("{}.{}", tenths / 10, tenths % 10);
+            format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+        }
+        None => format!("{bytes} bytes"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +112,14 @@ mod tests {
         for text in ["", "MB", "-1", "1TBx", "1e30", "99999999999999999999GB", "nan"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn sizes_are_written_in_their_largest_unit() {
+        for (bytes, text) in [(1 << 30, "1 GB"), (3 << 29, "1.5 GB"), (512 << 20, "512 MB"), (24 << 10, "24 KB")] {
+            assert_eq!(format_size(bytes), text);
+            assert_eq!(parse_size(text), Ok(bytes));
+        }
+        assert_eq!(format_size(1000), "1000 bytes");
     }
 }

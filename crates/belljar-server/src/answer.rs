@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use belljar_core::truncation::{allot, cut_middle};
 use belljar_core::{
-    ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Value,
+    ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Value, format_size,
 };
 use regex::{Captures, Regex};
 use rmcp::model::{CallToolResult, ContentBlock};
@@ -224,9 +224,9 @@ fn describe_limit(kind: LimitKind, limits: &Limits) -> String {
     match kind {
         LimitKind::WallTime => format!("The code ran longer than{} and was ended.", seconds(limits.wall_time)),
         LimitKind::CpuTime => format!("The code used more processor time than{}.", seconds(limits.cpu_time)),
-        LimitKind::Output => format!("The code wrote more than {} bytes; the rest was cut off.", limits.output),
+        LimitKind::Output => format!("The code wrote more than {}; the rest was cut off.", format_size(limits.output)),
         LimitKind::Stack => "The code recursed too deeply.".into(),
-        LimitKind::Memory => format!("The code used more than {} bytes of memory.", limits.memory),
+        LimitKind::Memory => format!("The code used more than {} of memory.", format_size(limits.memory)),
     }
 }
 

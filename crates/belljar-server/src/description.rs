@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use belljar_core::Limits;
+use belljar_core::{Limits, format_size};
 
 /// The maximum number of names of packages in a list.
 const MAX_NAMES: usize = 10;
@@ -162,11 +162,15 @@ impl SandboxDescription {
         let mut parts = Vec::new();
         parts.extend(limits.wall_time.map(time));
         parts.extend(limits.cpu_time.map(|limit| format!("{} of processor time", time(limit))));
-        parts.push(format!("{} of memory", size(limits.memory)));
+        parts.push(format!("{} of memory", format_size(limits.memory)));
         if has_disk_limit {
-            parts.push(format!("{} of files", size(limits.disk)));
+            parts.push(format!("{} of files", format_size(limits.disk)));
         }
-        parts.push(format!("{} of output, of which {} are shown", size(limits.output), size(self.max_answer as u64)));
+        parts.push(format!(
+            "{} of output, of which {} are shown",
+            format_size(limits.output),
+            format_size(self.max_answer as u64)
+        ));
         format!("Limits: {}.", parts.join(", "))
     }
 
@@ -221,19 +225,6 @@ fn list(names: &[String]) -> Option<String> {
 fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 600.0 && seconds % 60.0 == 0.0 { format!("{} min", seconds / 60.0) } else { format!("{seconds} s") }
-}
-
-/// Returns a size with the unit by which it is the shortest.
-fn size(bytes: u64) -> String {
-    let units = [("GB", 30), ("MB", 20), ("KB", 10)];
-    match units.into_iter().find(|(_, shift)| bytes >= 1 << shift) {
-        Some((unit, shift)) => {
-            let tenths = bytes.saturating_mul(10) >> shift;
-            let text = format!("{}.{}", tenths / 10, tenths % 10);
-            format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
-        }
-        None => format!("{bytes} bytes"),
-    }
 }
 
 #[cfg(test)]
@@ -308,11 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_are_readable() {
-        assert_eq!(size(1 << 30), "1 GB");
-        assert_eq!(size(1536 << 20), "1.5 GB");
-        assert_eq!(size(1000), "1000 bytes");
-        assert_eq!(size(24 << 10), "24 KB");
+    fn times_are_readable() {
         assert_eq!(time(Duration::from_secs(300)), "300 s");
         assert_eq!(time(Duration::from_secs(1800)), "30 min");
         assert_eq!(time(Duration::from_millis(500)), "0.5 s");
