@@ -24,6 +24,9 @@ use crate::wheel::Wheel;
 
 /// The maximum number of files that are fetched at the same time.
 const MAX_PARALLEL_DOWNLOADS: usize = 8;
+/// The time for which a refusal is remembered that a failure of Pyodide's server caused: with the server the request
+/// may be met.
+const OUTAGE_REFUSAL_TTL: Duration = Duration::from_secs(60);
 
 /// Resolves requirements and fetches wheels for one platform under one set of [`Settings`].
 ///
@@ -86,7 +89,7 @@ impl Installer {
     pub fn new(platform: Platform, settings: Settings) -> Self {
         let fingerprint = fingerprint(&platform, &settings);
         Installer {
-            resolution_cache: ResolutionCache::new(&settings.cache),
+            resolution_cache: ResolutionCache::new(&settings),
             worker: Worker::new(platform.clone(), settings.clone()),
             pyodide_outage: settings.pyodide.as_ref().map(|source| HostOutage::new(&source.base_url, &settings.cache)),
             fingerprint,
@@ -202,6 +205,11 @@ impl Installer {
     ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
         let resolution = self.resolve_until(request, progress, deadline)?;
         let uses_pyodide = self.needs_pyodide_download(&resolution)?;
+        if uses_pyodide
+            && let Some(refusal) = self.resolution_cache.refusal(&self.index_key(request), OUTAGE_REFUSAL_TTL)
+        {
+            return Err(refusal);
+        }
         let outage = self.pyodide_outage.as_ref().filter(|_| uses_pyodide);
         match self.fetch_until(&resolution, progress, deadline) {
             Ok(wheels) => {
@@ -225,7 +233,7 @@ impl Installer {
         }
     }
 
-    /// Resolves and fetches without Pyodide's files, and caches the resolution.
+    /// Resolves and fetches without Pyodide's files, and caches the resolution or the refusal.
     fn install_from_index(
         &self,
         request: &PackageRequest,
@@ -233,9 +241,13 @@ impl Installer {
         deadline: Instant,
     ) -> Result<(Resolution, Vec<Wheel>), InstallError> {
         let resolve_request = ResolveRequest { without_pyodide: true, ..self.resolve_request(request)? };
-        let resolution = self.resolve_uncached(resolve_request, progress, deadline)?;
+        let resolution = self.resolve_uncached(resolve_request, progress, deadline);
+        if let Err(error) = &resolution {
+            self.resolution_cache.put(&self.index_key(request), Err(error));
+        }
+        let resolution = resolution?;
         let wheels = self.fetch_until(&resolution, progress, deadline)?;
-        self.resolution_cache.put(&self.resolution_key(request), &resolution);
+        self.resolution_cache.put(&self.resolution_key(request), Ok(&resolution));
         Ok((resolution, wheels))
     }
 
@@ -284,7 +296,7 @@ impl Installer {
             }
         }
         let key = self.resolution_key(request);
-        if let Some(resolution) = self.resolution_cache.get(&key, self.settings.offline) {
+        if let Some(resolution) = self.resolution_cache.get(&key, self.settings.offline)? {
             return Ok(resolution);
         }
         let resolve_request = self.resolve_request(request)?;
@@ -294,11 +306,11 @@ impl Installer {
             None
         };
         let resolution = match without_pyodide {
-            Some(resolution) => resolution,
-            None => self.resolve_uncached(resolve_request, progress, deadline)?,
+            Some(resolution) => Ok(resolution),
+            None => self.resolve_uncached(resolve_request, progress, deadline),
         };
-        self.resolution_cache.put(&key, &resolution);
-        Ok(resolution)
+        self.resolution_cache.put(&key, resolution.as_ref());
+        resolution
     }
 
     /// Resolves while Pyodide's server is unavailable: returns the cached resolution if all its files of Pyodide have
@@ -310,7 +322,7 @@ impl Installer {
         progress: &dyn Progress,
         deadline: Instant,
     ) -> Result<Option<Resolution>, InstallError> {
-        if let Some(cached) = self.resolution_cache.get(key, true)
+        if let Some(cached) = self.resolution_cache.get(key, true)?
             && !self.needs_pyodide_download(&cached)?
         {
             return Ok(Some(cached));
@@ -446,6 +458,17 @@ impl Installer {
     }
 
     fn resolution_key(&self, request: &PackageRequest) -> ResolutionKey {
+        ResolutionKey::new(self.key_parts(request).iter().map(String::as_str))
+    }
+
+    /// Returns the key of a request that is resolved without Pyodide's files.
+    fn index_key(&self, request: &PackageRequest) -> ResolutionKey {
+        let parts = self.key_parts(request);
+        ResolutionKey::new(std::iter::once("without pyodide").chain(parts.iter().map(String::as_str)))
+    }
+
+    /// Returns everything that the resolution of a request depends on, except for the content of indexes.
+    fn key_parts(&self, request: &PackageRequest) -> Vec<String> {
         let mut parts = self.fingerprint.clone();
         parts.extend(self.settings.find_links.iter().map(|location| listing(location)));
         for (name, list) in [
@@ -460,7 +483,7 @@ impl Installer {
             parts.extend(texts);
         }
         parts.extend(request.installed.iter().map(|installed| format!("{}=={}", installed.name, installed.version)));
-        ResolutionKey::new(parts.iter().map(String::as_str))
+        parts
     }
 }
 

@@ -22,6 +22,7 @@ mod lookalikes;
 mod platform;
 mod policy;
 mod pyodide;
+mod refusal;
 mod requirement;
 mod requirements_file;
 mod resolution;

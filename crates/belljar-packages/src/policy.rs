@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use globset::{GlobBuilder, GlobMatcher};
+use serde::{Deserialize, Serialize};
 
 use crate::error::GeneralHint;
 
@@ -34,7 +35,7 @@ impl GeneralHint for PolicyError {
 }
 
 /// The reason that a [`Policy`] does not allow a package.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PolicyViolation {
     /// A denied pattern matches the package's name.
     Denied {

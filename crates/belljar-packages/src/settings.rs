@@ -6,7 +6,7 @@
 //! configuration files of both tools are ignored.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use belljar_cache::Cache;
 
@@ -51,6 +51,9 @@ pub struct Settings {
     pub system_certificates: bool,
     /// Hosts (`HOST` or `HOST:PORT`) whose certificates are not verified.
     pub insecure_hosts: Vec<String>,
+    /// The time from which on answers of indexes, and what was resolved from them, are used. `None` to use older ones
+    /// while they are fresh.
+    pub refreshed_since: Option<SystemTime>,
 }
 
 /// The wheels of a Pyodide release: `pyodide-lock.json` and the base URL of its files.
@@ -89,6 +92,7 @@ impl Settings {
             certificates: None,
             system_certificates: true,
             insecure_hosts: Vec::new(),
+            refreshed_since: None,
         }
     }
 

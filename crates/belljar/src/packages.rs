@@ -5,7 +5,7 @@ mod commands;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use belljar_cache::Cache;
 use belljar_core::{MissingDependency, Progress};
@@ -55,6 +55,9 @@ pub(crate) struct PackageOptions {
     /// Ignore files uploaded after this date.
     #[arg(long, value_name = "DATE", hide_short_help = true)]
     exclude_newer: Option<String>,
+    /// Ask the index again instead of using its answers of the last ten minutes.
+    #[arg(long, hide_short_help = true)]
+    refresh: bool,
     /// Install only these packages: names or patterns, such as `pydantic*,rich`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', hide_short_help = true)]
     allow_packages: Vec<String>,
@@ -127,6 +130,7 @@ impl PackageOptions {
         if self.exclude_newer.is_some() {
             settings.exclude_newer.clone_from(&self.exclude_newer);
         }
+        settings.refreshed_since = self.refresh.then(SystemTime::now);
         settings.policy = Policy::new(&self.allow_packages, &self.deny_packages).map_err(|error| {
             InstallError::Setting { setting: Setting::Policy, value: error.pattern, reason: error.reason }
         })?;
@@ -152,6 +156,7 @@ impl PackageOptions {
             ("--extra-index-url", !self.extra_index_url.is_empty(), index),
             ("--find-links", !self.find_links.is_empty(), index),
             ("--exclude-newer", self.exclude_newer.is_some(), index),
+            ("--refresh", self.refresh, "uv and pip decide how long they use the answers of indexes"),
         ] {
             if given {
                 return Err(CommandError::new(format!("{option} applies to --sandbox wasm only")).with_hint(hint));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use uv_cache::Cache;
+use uv_cache::{Cache, Refresh};
 use uv_client::{BaseClientBuilder, Certificates, Connectivity, RegistryClient, RegistryClientBuilder};
 use uv_configuration::TrustedHost;
 use uv_distribution_types::{ExcludeNewerValue, Index, IndexLocations, RequiresPython};
@@ -55,7 +55,10 @@ impl Engine {
         lock: Option<Arc<PyodideLock>>,
     ) -> Result<Self, InstallError> {
         let root = settings.cache.root();
+        // Refreshes what is older than the engine.
+        let refresh = Refresh::from_args(settings.refreshed_since.map(|_| true), Vec::new());
         let cache = Cache::from_path(root.join("uv"))
+            .with_refresh(refresh)
             .init()
             .await
             .map_err(|error| InstallError::Internal { reason: format!("uv's cache: {}", error_chain(&error)) })?;

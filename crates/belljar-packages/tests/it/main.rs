@@ -10,6 +10,7 @@ mod index;
 mod old_releases;
 mod policy;
 mod pyodide;
+mod refusals;
 mod server;
 mod support;
 mod unpacking;
