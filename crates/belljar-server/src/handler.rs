@@ -22,13 +22,15 @@ use crate::arguments::{self, RunPythonCode};
 use crate::arrival::turn_of;
 use crate::description::SandboxDescription;
 use crate::metrics::{CallStatus, Refusals};
-use crate::notifier::{ClientNotifier, Event, NotificationFilter};
+use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
 use crate::runner::{RunError, Runner};
 use crate::session_tools::{self, SessionTools, ToolAnswer};
 use crate::tool;
 
 /// The time for which an answer waits until the notifications before it are sent to a client that reads slowly.
 const NOTIFICATION_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time without an event after which a client is informed that a step is still running.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 const INSTRUCTIONS: &str = "Runs Python code in a sandbox, without network access and without access to this machine's \
      files. Every call has its own interpreter; no state is kept between calls.";
@@ -142,7 +144,8 @@ impl Server {
         let filter = NotificationFilter { level: self.level_for(context), progress: token.is_some() };
         let (notifier, events) = ClientNotifier::new(filter);
         let wanted = filter.level.is_some_and(|level| level as u8 <= LoggingLevel::Error as u8) || filter.progress;
-        let forwarding = wanted.then(|| tokio::spawn(forward_events(context.peer.clone(), token, events)));
+        let steps = notifier.running_steps();
+        let forwarding = wanted.then(|| tokio::spawn(forward_events(context.peer.clone(), token, events, steps)));
         let result = work(notifier).await;
         if let Some(forwarding) = forwarding {
             let abort = forwarding.abort_handle();
@@ -187,9 +190,22 @@ const LEVELS: [LoggingLevel; 8] = [
     LoggingLevel::Emergency,
 ];
 
-/// Sends a call's events in order until it has no more.
-async fn forward_events(peer: Peer<RoleServer>, token: Option<ProgressToken>, mut events: mpsc::Receiver<Event>) {
-    while let Some(event) = events.recv().await {
+/// Sends a call's events in order until it has no more, and that a step is still running if there are none for a while.
+async fn forward_events(
+    peer: Peer<RoleServer>,
+    token: Option<ProgressToken>,
+    mut events: mpsc::Receiver<Event>,
+    steps: RunningSteps,
+) {
+    loop {
+        let event = match tokio::time::timeout(TICK_INTERVAL, events.recv()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(_) => match steps.tick() {
+                Some(event) => event,
+                None => continue,
+            },
+        };
         let sent = match event {
             Event::Log { level, logger, text } => {
                 let message = LoggingMessageNotificationParam::new(level, text.into()).with_logger(logger);

@@ -22,6 +22,8 @@ const QUEUE_CAPACITY: usize = 1024;
 const MAX_TOTAL_WAIT: Duration = Duration::from_secs(10);
 /// The minimum time between two progress notifications within a step.
 const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// The progress that a notification without news reports.
+const TICK: f64 = 0.001;
 
 /// A notification to the client.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,12 +55,54 @@ pub(crate) struct ClientNotifier {
 struct Shared {
     events: mpsc::Sender<Event>,
     waited_ms: AtomicU64,
-    progress: Mutex<ProgressState>,
+    progress: Arc<Mutex<ProgressState>>,
+}
+
+/// A work step that is in progress.
+struct RunningStep {
+    id: u64,
+    name: String,
+    begin: Instant,
+    /// True once a log message has reported that the step takes long.
+    is_logged: bool,
+}
+
+/// The steps of a call that are in progress, for notifications at intervals.
+///
+/// Does not keep the queue of events open.
+#[derive(Clone)]
+pub(crate) struct RunningSteps {
+    filter: NotificationFilter,
+    progress: Arc<Mutex<ProgressState>>,
+}
+
+impl RunningSteps {
+    /// Returns what a client is sent when there has been no event for a while: that the step which began first still
+    /// runs. Clients then do not take a long compilation for a server that hangs.
+    pub(crate) fn tick(&self) -> Option<Event> {
+        let mut state = self.progress.lock();
+        let step = state.running.first_mut()?;
+        let (name, seconds) = (step.name.clone(), step.begin.elapsed().as_secs());
+        if self.filter.progress {
+            state.reported += TICK;
+            let message = if seconds == 0 { name } else { format!("{name} ({seconds} s)") };
+            return Some(Event::Progress { done: state.reported, total: None, message });
+        }
+        let is_wanted = self.filter.level.is_some_and(|least| LoggingLevel::Info as u8 >= least as u8);
+        if std::mem::replace(&mut step.is_logged, true) || !is_wanted {
+            return None;
+        }
+        Some(Event::Log { level: LoggingLevel::Info, logger: "belljar", text: format!("{name} …") })
+    }
 }
 
 /// The progress of a call.
 #[derive(Default)]
 struct ProgressState {
+    /// The steps in progress, in the order of their start.
+    running: Vec<RunningStep>,
+    /// The number of steps that were started.
+    started: u64,
     /// The number of completed steps.
     base: f64,
     /// The progress in the last notification.
@@ -70,8 +114,13 @@ impl ClientNotifier {
     /// Creates a notifier and the receiving end of its queue.
     pub(crate) fn new(filter: NotificationFilter) -> (Self, mpsc::Receiver<Event>) {
         let (events, queue) = mpsc::channel(QUEUE_CAPACITY);
-        let shared = Shared { events, waited_ms: AtomicU64::new(0), progress: Mutex::default() };
+        let shared = Shared { events, waited_ms: AtomicU64::new(0), progress: Arc::default() };
         (Self { filter, shared: Arc::new(shared) }, queue)
+    }
+
+    /// Returns the steps of the call.
+    pub(crate) fn running_steps(&self) -> RunningSteps {
+        RunningSteps { filter: self.filter, progress: self.shared.progress.clone() }
     }
 
     /// Sends a log message, if the client wants messages of its level.
@@ -153,14 +202,26 @@ impl Progress for ClientNotifier {
     fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
         self.log(LoggingLevel::Debug, "belljar", step.name.clone());
         self.step(&step.name);
-        Box::new(NotifiedStep { notifier: self.clone(), step, done: AtomicU64::new(0) })
+        let mut state = self.progress_state();
+        state.started += 1;
+        let id = state.started;
+        state.running.push(RunningStep { id, name: step.name.clone(), begin: Instant::now(), is_logged: false });
+        drop(state);
+        Box::new(NotifiedStep { notifier: self.clone(), step, id, done: AtomicU64::new(0) })
     }
 }
 
 struct NotifiedStep {
     notifier: ClientNotifier,
     step: ProgressStep,
+    id: u64,
     done: AtomicU64,
+}
+
+impl Drop for NotifiedStep {
+    fn drop(&mut self) {
+        self.notifier.progress_state().running.retain(|running| running.id != self.id);
+    }
 }
 
 impl StepProgress for NotifiedStep {
@@ -262,6 +323,32 @@ mod tests {
         );
         assert_eq!(events_of(NotificationFilter { level: Some(LoggingLevel::Warning), progress: false }, log).len(), 1);
         assert_eq!(events_of(NotificationFilter { level: Some(LoggingLevel::Info), progress: false }, log).len(), 2);
+    }
+
+    #[test]
+    fn long_step_is_reported_again_until_it_ends() {
+        let (notifier, _queue) = ClientNotifier::new(NotificationFilter { level: None, progress: true });
+        let steps = notifier.running_steps();
+        assert_eq!(steps.tick(), None);
+        let step = notifier.start(ProgressStep::indeterminate("compiling"));
+        let ticks: Vec<Event> = std::iter::from_fn(|| steps.tick()).take(3).collect();
+        let progress = ticks.iter().map(|event| match event {
+            Event::Progress { done, message, .. } if message.starts_with("compiling") => *done,
+            event => panic!("unexpected event {event:?}"),
+        });
+        assert!(progress.is_sorted_by(|one, other| one < other), "{ticks:?}");
+        step.finish();
+        assert_eq!(steps.tick(), None);
+    }
+
+    #[test]
+    fn long_step_is_logged_once() {
+        let (notifier, _queue) =
+            ClientNotifier::new(NotificationFilter { level: Some(LoggingLevel::Info), progress: false });
+        let steps = notifier.running_steps();
+        let _step = notifier.start(ProgressStep::indeterminate("compiling"));
+        assert!(matches!(steps.tick(), Some(Event::Log { text, .. }) if text == "compiling …"));
+        assert_eq!(steps.tick(), None);
     }
 
     #[test]

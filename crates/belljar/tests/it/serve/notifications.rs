@@ -82,6 +82,25 @@ for done in range(0, 11):
 }
 
 #[test]
+fn installation_is_reported_from_its_start_and_while_it_lasts() {
+    let slow = "for number in range(60_000_000): pass";
+    let wheels = Wheels::new().with("belljar_made_slow", "1.0", &[("belljar_made_slow.py", slow)]);
+    let mut wire = Wire::start(["--find-links", wheels.path()]);
+    let call = json!({
+        "name": "run_python_code", "arguments": { "python_code": "import belljar_made_slow" },
+        "_meta": { "progressToken": "t" },
+    });
+    wire.ask("tools/call", call);
+    let heard = wire.notifications(PROGRESS);
+    let numbers: Vec<f64> = heard.iter().map(|message| message["progress"].as_f64().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|one, other| one < other), "{heard:?}");
+    let messages: Vec<&str> = heard.iter().filter_map(|message| message["message"].as_str()).collect();
+    assert_eq!(messages[0], "resolving belljar-made-slow");
+    let again = "building the image of these packages (";
+    assert!(messages.iter().any(|message| message.starts_with(again)), "{messages:?}");
+}
+
+#[test]
 fn cancellation_stops_code() {
     // With one thread, the next call starts only when the first has released it.
     let mut wire = Wire::start(["--no-install", "--max-concurrency", "1"]);
