@@ -180,6 +180,8 @@ fn write_layer(layer: &Layer, to: &mut dyn Write) -> io::Result<()> {
         header.set_mode(0o644);
         let (kind, bytes, target): (_, &[u8], _) = match content {
             LayerContent::File(bytes) => (tar::EntryType::Regular, &bytes[..], None),
+            // The layers below an image have none.
+            LayerContent::Deferred => continue,
             LayerContent::Directory => (tar::EntryType::Directory, &[], None),
             LayerContent::Link(target) => (tar::EntryType::Symlink, &[], Some(target)),
         };

@@ -1,10 +1,15 @@
 //! Read-only file trees that instances share: a standard library, a site-packages directory.
 //!
-//! The host builds a layer once, and it never changes. Each filesystem that contains it stores its guest's changes
+//! The host builds a layer once, and its files never change. Each filesystem that contains it stores its guest's changes
 //! separately.
+//!
+//! A layer may have *deferred* files: files whose contents the host can do without at first, such as bytecode that
+//! Python would compile itself. A deferred file has its place in the tree, but does not exist for guests until the host
+//! has supplied its contents. The layer records which ones guests have looked for.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::{FileBytes, NAME_MAX, Timestamp};
 
@@ -12,6 +17,8 @@ use super::{FileBytes, NAME_MAX, Timestamp};
 pub struct Layer {
     id: String,
     nodes: Vec<LayerNode>,
+    /// Set if guests have looked for deferred files without contents since the last [`Layer::take_missed`].
+    has_missed: AtomicBool,
 }
 
 /// One file, directory or symbolic link of a layer.
@@ -24,8 +31,33 @@ pub(super) struct LayerNode {
 
 pub(super) enum LayerKind {
     File(FileBytes),
+    Deferred(DeferredFile),
     Directory(BTreeMap<Arc<str>, u32>),
     Link(Arc<str>),
+}
+
+impl LayerKind {
+    /// Returns the contents of a file that exists.
+    pub(super) fn bytes(&self) -> Option<&FileBytes> {
+        match self {
+            Self::File(bytes) => Some(bytes),
+            Self::Deferred(file) => file.contents.get(),
+            Self::Directory(_) | Self::Link(_) => None,
+        }
+    }
+
+    /// Returns whether this is a file whose contents other processes may not have.
+    pub(super) fn is_deferred(&self) -> bool {
+        matches!(self, Self::Deferred(_))
+    }
+}
+
+/// A file whose contents are supplied later.
+#[derive(Default)]
+pub(super) struct DeferredFile {
+    contents: OnceLock<FileBytes>,
+    /// Set if a guest has looked for the file while it did not exist.
+    is_missed: AtomicBool,
 }
 
 /// A file, directory or symbolic link of a layer: see [`Layer::contents`].
@@ -33,6 +65,8 @@ pub(super) enum LayerKind {
 pub enum LayerContent<'a> {
     /// A regular file.
     File(&'a FileBytes),
+    /// A deferred file without contents.
+    Deferred,
     /// A directory.
     Directory,
     /// A symbolic link to this target.
@@ -74,11 +108,79 @@ impl Layer {
         (1..).zip(self.nodes.iter().skip(1)).map(|(index, node)| {
             let content = match &node.kind {
                 LayerKind::File(bytes) => LayerContent::File(bytes),
+                LayerKind::Deferred(file) => file.contents.get().map_or(LayerContent::Deferred, LayerContent::File),
                 LayerKind::Directory(_) => LayerContent::Directory,
                 LayerKind::Link(target) => LayerContent::Link(target),
             };
             (self.path_of(index), content)
         })
+    }
+
+    /// Returns the contents of a regular file, unless it is a deferred one without contents.
+    pub fn file(&self, path: &str) -> Option<&FileBytes> {
+        self.node(self.find(path)?)?.kind.bytes()
+    }
+
+    /// Supplies the contents of a deferred file, which exists from now on in every filesystem with the layer. Later
+    /// calls change nothing. Returns false if the path is not that of a deferred file.
+    pub fn supply(&self, path: &str, contents: FileBytes) -> bool {
+        let node = self.find(path).and_then(|index| self.node(index));
+        let Some(LayerNode { kind: LayerKind::Deferred(file), .. }) = node else { return false };
+        // An error means that the contents are there already.
+        let _ = file.contents.set(contents);
+        true
+    }
+
+    /// Returns the paths of the deferred files that guests have looked for in vain since the last call.
+    pub fn take_missed(&self) -> Vec<String> {
+        if !self.has_missed.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let is_missed = |node: &LayerNode| match &node.kind {
+            LayerKind::Deferred(file) => file.is_missed.swap(false, Ordering::Relaxed) && file.contents.get().is_none(),
+            _ => false,
+        };
+        (0..).zip(&self.nodes).filter(|(_, node)| is_missed(node)).map(|(index, _)| self.path_of(index)).collect()
+    }
+
+    /// Returns a layer with the same id and tree, in which only those deferred files have contents that `is_kept`
+    /// accepts by their path.
+    pub fn with_deferred(&self, is_kept: impl Fn(&str) -> bool) -> Arc<Self> {
+        let nodes = (0..).zip(&self.nodes).map(|(index, node)| {
+            let kind = match &node.kind {
+                LayerKind::File(bytes) => LayerKind::File(bytes.clone()),
+                LayerKind::Deferred(file) => {
+                    let contents = file.contents.get().filter(|_| is_kept(&self.path_of(index)));
+                    let contents = contents.map_or_else(OnceLock::new, |contents| contents.clone().into());
+                    LayerKind::Deferred(DeferredFile { contents, is_missed: AtomicBool::new(false) })
+                }
+                LayerKind::Directory(entries) => LayerKind::Directory(entries.clone()),
+                LayerKind::Link(target) => LayerKind::Link(target.clone()),
+            };
+            LayerNode { name: node.name.clone(), parent: node.parent, modified: node.modified, kind }
+        });
+        Arc::new(Self { id: self.id.clone(), nodes: nodes.collect(), has_missed: AtomicBool::new(false) })
+    }
+
+    /// Returns whether a node exists for guests: it does unless it is a deferred file without contents.
+    pub(super) fn exists(&self, index: u32) -> bool {
+        match self.node(index).map(|node| &node.kind) {
+            Some(LayerKind::Deferred(file)) => file.contents.get().is_some(),
+            node => node.is_some(),
+        }
+    }
+
+    /// Returns the existing entry `name` of a directory. Records that a deferred file was looked for.
+    pub(super) fn entry(&self, directory: u32, name: &str) -> Option<u32> {
+        let index = *self.entries(directory)?.get(name)?;
+        match &self.node(index)?.kind {
+            LayerKind::Deferred(file) if file.contents.get().is_none() => {
+                file.is_missed.store(true, Ordering::Relaxed);
+                self.has_missed.store(true, Ordering::Relaxed);
+                None
+            }
+            _ => Some(index),
+        }
     }
 
     pub(super) fn node(&self, index: u32) -> Option<&LayerNode> {
@@ -159,6 +261,11 @@ impl LayerBuilder {
         self.add(path, LayerKind::File(bytes.into()))
     }
 
+    /// Adds a deferred file, which does not exist for guests until [`Layer::supply`] is called.
+    pub fn deferred(&mut self, path: &str) -> Result<&mut Self, LayerError> {
+        self.add(path, LayerKind::Deferred(DeferredFile::default()))
+    }
+
     /// Adds a symbolic link to `target`, which is resolved by the guest's rules.
     pub fn symlink(&mut self, path: &str, target: &str) -> Result<&mut Self, LayerError> {
         if target.is_empty() || target.len() >= super::PATH_MAX || target.contains('\0') {
@@ -175,7 +282,7 @@ impl LayerBuilder {
 
     /// Finishes the layer. `id` identifies its contents: two layers with the same id must be the same tree.
     pub fn finish(self, id: impl Into<String>) -> Arc<Layer> {
-        Arc::new(Layer { id: id.into(), nodes: self.nodes })
+        Arc::new(Layer { id: id.into(), nodes: self.nodes, has_missed: AtomicBool::new(false) })
     }
 
     fn add(&mut self, path: &str, kind: LayerKind) -> Result<&mut Self, LayerError> {
@@ -256,6 +363,7 @@ mod tests {
         for (path, content) in layer.contents() {
             match content {
                 LayerContent::File(bytes) => copy.file(&path, bytes.clone()).map(drop).unwrap(),
+                LayerContent::Deferred => copy.deferred(&path).map(drop).unwrap(),
                 LayerContent::Directory => copy.directory(&path).map(drop).unwrap(),
                 LayerContent::Link(target) => copy.symlink(&path, target).map(drop).unwrap(),
             }
@@ -264,6 +372,24 @@ mod tests {
         for path in ["lib", "lib/python", "lib/python/os.py", "lib/py", "lib/empty"] {
             assert_eq!(copy.find(path), Some(layer.find(path).unwrap()), "{path}");
         }
+    }
+
+    #[test]
+    fn deferred_file_exists_once_its_contents_are_supplied() {
+        let mut builder = LayerBuilder::new();
+        builder.deferred("a/b").unwrap().deferred("a/c").unwrap();
+        let layer = builder.finish("id");
+        let directory = layer.find("a").unwrap();
+        assert_eq!(layer.entry(directory, "b"), None);
+        assert_eq!(layer.take_missed(), ["a/b"]);
+        assert!(layer.take_missed().is_empty());
+        assert!(layer.supply("a/b", b"1".to_vec().into()));
+        assert!(!layer.supply("a", b"1".to_vec().into()));
+        assert_eq!(layer.file("a/b").map(|bytes| bytes.to_vec()), Some(b"1".to_vec()));
+        assert_eq!(layer.entry(directory, "b"), layer.find("a/b"));
+        let (all, none) = (layer.with_deferred(|path| path == "a/b"), layer.with_deferred(|_| false));
+        assert!(all.entry(directory, "b").is_some() && none.entry(directory, "b").is_none());
+        assert!(all.id() == "id" && none.take_missed() == ["a/b"] && layer.take_missed().is_empty());
     }
 
     #[test]

@@ -119,8 +119,9 @@ impl Filesystem {
             return Err(Errno::EIO);
         };
         let (mode, kind) = match &layer_node.kind {
-            LayerKind::File(bytes) => {
-                let file = LayerFile { layer: found.layer, node: found.node, bytes: bytes.clone() };
+            LayerKind::File(_) | LayerKind::Deferred(_) => {
+                let bytes = layer_node.kind.bytes().cloned().ok_or(Errno::EIO)?;
+                let file = LayerFile { layer: found.layer, node: found.node, bytes };
                 (0o644, NodeKind::File(FileContent::from_layer(file)))
             }
             LayerKind::Link(target) => (0o777, NodeKind::Link(target.clone())),
@@ -151,7 +152,7 @@ impl Filesystem {
     fn find_lower(&self, directory: NodeId, name: &str) -> Result<Option<LowerDirectory>, Errno> {
         let lower = &self.nodes.directory(directory)?.lower;
         Ok(lower.iter().find_map(|at| {
-            let node = *self.layers.get(at.layer as usize)?.entries(at.node)?.get(name)?;
+            let node = self.layers.get(at.layer as usize)?.entry(at.node, name)?;
             Some(LowerDirectory { layer: at.layer, node })
         }))
     }
@@ -221,7 +222,8 @@ impl Filesystem {
             let here = directory.entries.range::<str, _>(range).next();
             let below = directory.lower.iter().filter_map(|at| {
                 let layer = self.layers.get(at.layer as usize)?;
-                let (name, &node) = layer.entries(at.node)?.range::<str, _>(range).next()?;
+                let entries = layer.entries(at.node)?.range::<str, _>(range);
+                let (name, &node) = entries.into_iter().find(|(_, node)| layer.exists(**node))?;
                 Some((name, LowerDirectory { layer: at.layer, node }))
             });
             // The least name; among layers that both contain it the topmost, which comes first.
@@ -239,7 +241,7 @@ impl Filesystem {
                 (_, Some((name, at))) => {
                     let node = self.layers.get(at.layer as usize).and_then(|layer| layer.node(at.node));
                     let file_type = match node.ok_or(Errno::EIO)?.kind {
-                        LayerKind::File(_) => FileType::Regular,
+                        LayerKind::File(_) | LayerKind::Deferred(_) => FileType::Regular,
                         LayerKind::Directory(_) => FileType::Directory,
                         LayerKind::Link(_) => FileType::Link,
                     };

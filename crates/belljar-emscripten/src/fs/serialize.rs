@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::content::{CHUNK, FileContent};
 use super::descriptors::Target;
-use super::layer::{Layer, LayerFile, LayerKind};
+use super::layer::{Layer, LayerFile, LayerKind, LayerNode};
 use super::node::{Device, Directory, Entry, LowerDirectory, Node, NodeId, NodeKind, Nodes, PIPE_CAPACITY, Pipe, ROOT};
 use super::path_resolution::PathTarget;
 use super::time::Times;
@@ -89,7 +89,7 @@ impl Filesystem {
         let mut nodes = Vec::new();
         for (NodeId(at), node) in self.nodes.slots() {
             nodes.resize_with(at as usize, || None);
-            nodes.push(Some(self.save_node(node)));
+            nodes.push((!self.is_omitted(node)).then(|| self.save_node(node)));
         }
         let mut descriptions = Vec::new();
         let mut descriptors = Vec::new();
@@ -111,17 +111,40 @@ impl Filesystem {
         FilesystemSnapshot { layers, nodes, working_directory, umask: self.umask, descriptions, descriptors }
     }
 
+    /// Returns the deferred file of a layer that these contents are based on. It may be missing where the snapshot is
+    /// loaded.
+    fn deferred<'a>(&'a self, content: &FileContent) -> Option<(&'a LayerNode, u32)> {
+        let (file, _) = content.lower()?;
+        let node = self.layers.get(file.layer as usize)?.node(file.node)?;
+        node.kind.is_deferred().then_some((node, file.layer))
+    }
+
+    /// Returns whether a file is looked up again instead of being saved: an unchanged deferred file.
+    fn is_omitted(&self, node: &Node) -> bool {
+        let NodeKind::File(content) = &node.kind else { return false };
+        let Some((file, layer)) = self.deferred(content) else { return false };
+        let place = LowerDirectory { layer, node: file.parent };
+        let is_in_place = self.nodes.directory(node.parent).is_ok_and(|parent| parent.lower.contains(&place));
+        let is_unchanged = content.unmodified().is_some() && node.times.modified == file.modified && node.mode == 0o644;
+        is_unchanged && is_in_place && node.linked && node.name == file.name && node.opens == 0
+    }
+
     fn save_node(&self, node: &Node) -> SavedNode {
         let kind = match &node.kind {
+            NodeKind::File(content) if self.deferred(content).is_some() => {
+                SavedKind::File { size: content.size(), lower: None, chunks: all_chunks(content) }
+            }
             NodeKind::File(content) => SavedKind::File {
                 size: content.size(),
                 lower: content.lower().map(|(file, shown)| (self.save_lower(file.layer, file.node), shown)),
                 chunks: content.chunks().map(|(index, chunk)| (index, Bytes(chunk.clone()))).collect(),
             },
             NodeKind::Directory(directory) => {
-                let entries = directory.entries.iter().map(|(name, entry)| match entry {
-                    Entry::Node(id) => (name.clone(), Some(*id)),
-                    Entry::Whiteout => (name.clone(), None),
+                let is_omitted = |id: &NodeId| self.nodes.get(*id).is_ok_and(|node| self.is_omitted(node));
+                let entries = directory.entries.iter().filter_map(|(name, entry)| match entry {
+                    Entry::Node(id) if is_omitted(id) => None,
+                    Entry::Node(id) => Some((name.clone(), Some(*id))),
+                    Entry::Whiteout => Some((name.clone(), None)),
                 });
                 let lower = directory.lower.iter().map(|at| self.save_lower(at.layer, at.node)).collect();
                 SavedKind::Directory { entries: entries.collect(), lower }
@@ -300,6 +323,20 @@ impl Filesystem {
     }
 }
 
+/// Returns contents as chunks that need no layer: those that were written, and copies of the layer's file between them.
+/// Holes stay holes.
+fn all_chunks(content: &FileContent) -> Vec<(u64, Bytes)> {
+    let mut chunks: BTreeMap<u64, Arc<Vec<u8>>> = BTreeMap::new();
+    let shown = content.lower().map_or(0, |(_, shown)| shown);
+    for (index, start) in (0..).zip((0..shown).step_by(CHUNK)) {
+        let mut chunk = vec![0; usize::try_from(shown - start).unwrap_or(CHUNK).min(CHUNK)];
+        content.read_at(start, &mut chunk);
+        chunks.insert(index, Arc::new(chunk));
+    }
+    chunks.extend(content.chunks().map(|(index, chunk)| (index, chunk.clone())));
+    chunks.into_iter().map(|(index, chunk)| (index, Bytes(chunk))).collect()
+}
+
 /// Creates an inode that is not in the tree yet.
 fn load_node(saved: SavedNode, layers: &[Arc<Layer>]) -> Result<Node, LoadError> {
     Ok(Node {
@@ -356,10 +393,10 @@ fn find_lower<'a>(saved: &SavedLower, layers: &'a [Arc<Layer>]) -> Result<(u32, 
 }
 
 fn load_file(saved: &SavedLower, layers: &[Arc<Layer>]) -> Result<LayerFile, LoadError> {
-    match find_lower(saved, layers)? {
-        (node, LayerKind::File(bytes)) => Ok(LayerFile { layer: saved.layer, node, bytes: bytes.clone() }),
-        _ => Err(LoadError::Damaged("a layer has another type of file in place of a regular file")),
-    }
+    let (node, kind) = find_lower(saved, layers)?;
+    let bytes = kind.bytes().cloned();
+    let bytes = bytes.ok_or(LoadError::Damaged("a layer has another type of file in place of a regular file"))?;
+    Ok(LayerFile { layer: saved.layer, node, bytes })
 }
 
 fn load_directory(saved: &SavedLower, layers: &[Arc<Layer>]) -> Result<LowerDirectory, LoadError> {

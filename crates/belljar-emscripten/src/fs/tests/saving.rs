@@ -134,3 +134,41 @@ fn damaged_saved_files_never_cause_a_panic() {
     }
     assert!(refused > 50, "{refused}");
 }
+
+#[test]
+fn deferred_files_are_looked_up_again_or_saved_with_their_contents() {
+    let layer = || {
+        let mut builder = LayerBuilder::new();
+        for name in ["read", "renamed", "changed", "opened", "absent"] {
+            builder.deferred(&format!("/lib/{name}")).unwrap();
+        }
+        builder.finish("the layer")
+    };
+    let supplied = layer();
+    for name in ["read", "renamed", "changed", "opened"] {
+        assert!(supplied.supply(&format!("lib/{name}"), name.as_bytes().to_vec().into()));
+    }
+    let mut files = files();
+    files.add_layer(supplied);
+    assert_eq!(files.names("/lib").unwrap(), ["changed", "opened", "read", "renamed"]);
+    assert_eq!(files.get("/lib/absent"), Err(Errno::ENOENT));
+    assert_eq!(files.get("/lib/read").unwrap(), "read");
+    files.rename("/lib/renamed", "/lib/other").unwrap();
+    let changed = files.open("/lib/changed", OpenFlags::READ_WRITE).unwrap();
+    files.write(changed, b"CH").unwrap();
+    files.close(changed).unwrap();
+    let opened = files.open("/lib/opened", OpenFlags::READ_ONLY).unwrap();
+
+    // Elsewhere the contents have not been supplied.
+    let elsewhere = layer();
+    let mut loaded = round_trip(&files, std::slice::from_ref(&elsewhere)).unwrap();
+    assert_eq!(loaded.get("/lib/read"), Err(Errno::ENOENT));
+    assert_eq!(loaded.get("/lib/renamed"), Err(Errno::ENOENT));
+    assert_eq!(loaded.get("/lib/other").unwrap(), "renamed");
+    assert_eq!(loaded.get("/lib/changed").unwrap(), "CHanged");
+    let mut bytes = [0; 32];
+    assert_eq!(loaded.read(opened, &mut bytes), Ok(6));
+    assert_eq!(elsewhere.take_missed(), ["lib/read"]);
+    elsewhere.supply("lib/read", b"read".to_vec().into());
+    assert_eq!(loaded.get("/lib/read").unwrap(), "read");
+}
