@@ -37,6 +37,7 @@ pub use bundle::LOCK_FILE;
 pub use error::{GeneralHint, InstallError, Setting, shorten_message};
 pub use inference::{
     AvailableModules, Dependencies, DependencyError, ImportedModule, InferredDependency, imported_modules,
+    modules_imported_on_import,
 };
 pub use installer::{InstalledPackage, Installer, PackageRequest};
 pub use lookalikes::lookalike;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder, LayerError};
+use belljar_packages::imported_modules;
 use sha2::{Digest, Sha256};
 
 /// The package's modules: file name and source.
@@ -45,6 +46,12 @@ const MODULES: &[(&str, &str)] = &[
     ("unsupported.py", include_str!("../guest/unsupported.py")),
     ("value_json.py", VALUE_JSON),
 ];
+
+/// Returns the modules that the package imports, at any depth.
+pub(crate) fn imports() -> impl Iterator<Item = String> {
+    let imports = MODULES.iter().flat_map(|(_, source)| imported_modules(source));
+    imports.filter(|import| import.level == 0).map(|import| import.name)
+}
 
 /// Returns the package as a read-only layer under `path`.
 pub(crate) fn layer(path: &str) -> Result<Arc<Layer>, LayerError> {

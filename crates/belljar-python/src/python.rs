@@ -16,7 +16,8 @@ use crate::interpreter::{Interpreter, Streams};
 use crate::libraries::CompiledLibraries;
 use crate::lru::LruCache;
 use crate::packages::{
-    Layers, PackageSet, Preloader, SetKey, SupplyError, UnpackedWheel, WheelId, WheelTable, preloadable,
+    BytecodeQueue, Layers, ModulePaths, PackageSet, Preloader, SetKey, SupplyError, UnpackedWheel, WheelId, WheelTable,
+    all_modules, preloadable,
 };
 use crate::runtime::{self, Release};
 
@@ -66,6 +67,7 @@ struct Shared {
     base_key: EntryKey,
     images: Mutex<LruCache<(SetKey, Vec<String>), Image>>,
     wheels: WheelTable,
+    bytecode_queue: BytecodeQueue,
     cache: Cache,
     cache_bytes: u64,
     runtime: runtime::Options,
@@ -73,7 +75,7 @@ struct Shared {
 }
 
 /// The kinds of cache entries that belong to packages. They are rebuilt or fetched again when they are missing.
-pub const PACKAGE_ENTRIES: &[&str] = &["image", "layer", "library", "wheel"];
+pub const PACKAGE_ENTRIES: &[&str] = &["bytecode", "image", "layer", "library", "wheel"];
 
 impl Python {
     /// Makes CPython ready, building the parts that are missing. Long steps are reported to `progress`.
@@ -106,6 +108,7 @@ impl Python {
             base_key,
             images,
             wheels: WheelTable::default(),
+            bytecode_queue: BytecodeQueue::default(),
             cache,
             cache_bytes,
             runtime,
@@ -153,7 +156,7 @@ impl Python {
     }
 
     /// Returns the set of these wheels. `supply` is called with the wheels that are not installed on this machine and
-    /// returns their files, which are then compiled; `progress` reports this.
+    /// returns their files. What importing the modules `imports` needs is then compiled; `progress` reports this.
     ///
     /// Must be called on a guest thread.
     ///
@@ -162,11 +165,12 @@ impl Python {
     pub fn packages(
         &self,
         ids: &[WheelId],
+        imports: &[String],
         supply: impl FnOnce(&[WheelId]) -> Result<Vec<UnpackedWheel>, SupplyError>,
         progress: &dyn Progress,
     ) -> Result<PackageSet, OpenError> {
         let mut is_new = false;
-        let set = self.layers(progress).open(ids, |missing| {
+        let set = self.layers(progress).open(ids, imports, |missing| {
             is_new = true;
             supply(missing)
         })?;
@@ -174,6 +178,48 @@ impl Python {
             self.evict();
         }
         Ok(set)
+    }
+
+    /// Compiles the modules of `set` that interpreters have imported from their sources since the last call, so that the
+    /// next import is fast.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// Returns an error if the cache cannot be written.
+    pub fn compile_imported(&self, set: &PackageSet, progress: &dyn Progress) -> Result<(), OpenError> {
+        self.compile(set, &set.take_uncompiled(), progress)
+    }
+
+    /// Does the same as [`Python::compile_imported`], in a thread of the lowest priority.
+    pub(crate) fn compile_imported_in_background(&self, set: &PackageSet) {
+        let modules = set.take_uncompiled();
+        if modules.iter().any(|modules| !modules.is_empty()) {
+            self.shared.bytecode_queue.enqueue(self, set, modules);
+        }
+    }
+
+    pub(crate) fn bytecode_queue(&self) -> &BytecodeQueue {
+        &self.shared.bytecode_queue
+    }
+
+    pub(crate) fn compile(
+        &self,
+        set: &PackageSet,
+        modules: &ModulePaths,
+        progress: &dyn Progress,
+    ) -> Result<(), OpenError> {
+        self.layers(progress).compile(set, modules)
+    }
+
+    /// Compiles all modules of `set` that have not been compiled.
+    ///
+    /// Must be called on a guest thread.
+    ///
+    /// # Errors
+    /// Returns an error if the cache cannot be written.
+    pub fn compile_all(&self, set: &PackageSet, progress: &dyn Progress) -> Result<(), OpenError> {
+        self.compile(set, &all_modules(set), progress)
     }
 
     /// Returns the image of these packages in which the modules in `imports` (dotted names) that belong to them are
@@ -221,7 +267,7 @@ impl Python {
 
     pub(crate) fn preloader<'a>(&'a self, progress: &'a dyn Progress) -> Preloader<'a> {
         let Shared { program, base, base_key, cache, .. } = &*self.shared;
-        Preloader { cache, program, base, base_key, progress }
+        Preloader { layers: self.layers(progress), cache, program, base, base_key, progress }
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -285,8 +331,8 @@ impl Python {
     }
 
     fn layers<'a>(&'a self, progress: &'a dyn Progress) -> Layers<'a> {
-        let Shared { wheels, cache, program, base, libraries, .. } = &*self.shared;
-        Layers { open: wheels, cache, program, base, libraries, progress }
+        let Shared { release, wheels, cache, program, base, libraries, .. } = &*self.shared;
+        Layers { open: wheels, cache, program, base, libraries, python: release.python, progress }
     }
 
     /// Evicts old entries after something was added to the cache.

@@ -17,7 +17,7 @@ use crate::guest_protocol::{ExecuteArguments, ExecuteResult, ShellArguments, She
 use crate::image::Image;
 use crate::install::{InstallerSource, PrepareError};
 use crate::interpreter::{Interpreter, Streams, console, machine_limits};
-use crate::packages::{PackageSet, WheelId};
+use crate::packages::{PackageSet, REACHABLE_VERSION as VERSION, WheelId};
 use crate::python::Python;
 
 /// The requirement of the shell.
@@ -42,7 +42,10 @@ impl Python {
     /// # Errors
     /// Returns an error if IPython cannot be installed or does not work.
     pub fn session_image(&self, source: &dyn InstallerSource, progress: &dyn Progress) -> Result<Image, PrepareError> {
-        let key = EntryKey::new(ENTRY_KIND).part("base", self.base_key().to_string()).part("shell", SHELL);
+        let key = EntryKey::new(ENTRY_KIND)
+            .part("base", self.base_key().to_string())
+            .part("shell", SHELL)
+            .part("reachable", VERSION.to_le_bytes());
         let entry = self
             .cache()
             .get_or_create_pinned(&key, progress, |new| self.build_session(&*source.installer()?, new, progress))?;
@@ -62,7 +65,7 @@ impl Python {
     ) -> Result<(), PrepareError> {
         let shell = Requirement::parse(SHELL).map_err(DependencyError::from)?;
         let request = PackageRequest { requirements: vec![shell], ..PackageRequest::default() };
-        let (set, _) = self.install(installer, &request, progress)?;
+        let (set, _) = self.install(installer, &request, &[], progress)?;
         let step = progress.start(ProgressStep::indeterminate("building the image of sessions"));
         let ids: Vec<&WheelId> = set.wheel_ids().collect();
         let json = serde_json::to_vec(&ids).unwrap_or_default();
@@ -90,10 +93,11 @@ impl Python {
             self.install(
                 &*source.installer()?,
                 &PackageRequest { requirements, ..PackageRequest::default() },
+                &[],
                 progress,
             )?;
         }
-        Ok(self.packages(ids, |missing| Err(missing_wheels_message(missing).into()), progress)?)
+        Ok(self.packages(ids, &[], |missing| Err(missing_wheels_message(missing).into()), progress)?)
     }
 
     /// Returns the requirements of a cell that neither `set` nor the session's own `modules` meet.

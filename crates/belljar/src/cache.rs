@@ -20,7 +20,7 @@ use crate::outcome::fail;
 use crate::progress;
 
 /// The kinds of entries, with their contents. Those of [`PACKAGE_ENTRIES`] are bounded.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("runtime", "Pyodide's files"),
     ("program", "native code of CPython"),
     ("stdlib", "the standard library"),
@@ -28,6 +28,7 @@ const KINDS: [(&str, &str); 9] = [
     ("session", "the image of sessions"),
     ("wheel", "packages as fetched"),
     ("layer", "unpacked packages"),
+    ("bytecode", "bytecode of packages"),
     ("library", "native code of packages"),
     ("image", "images with imported packages"),
 ];

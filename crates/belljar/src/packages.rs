@@ -272,6 +272,11 @@ impl Packages {
         Ok(Self { python: python.clone(), given: options.given()?, source: Arc::new(source), progress })
     }
 
+    /// Returns the reporter of progress.
+    pub(crate) fn progress(&self) -> &dyn Progress {
+        &*self.progress
+    }
+
     /// Adds the modules of the program's own folder: they need no packages, but what they import may.
     pub(crate) fn with_siblings(mut self, siblings: &Siblings) -> Self {
         self.given.sources.extend(siblings.sources());

@@ -99,7 +99,9 @@ fn run_program(
     }
     if let Some(capture) = capture {
         let report = Report::new(&execution, &capture.take()).with_installed(&installed).with_hint(hint);
-        return Ok(print_json(&report, &execution.outcome, &terminal));
+        let status = print_json(&report, &execution.outcome, &terminal);
+        compile_imported(&context);
+        return Ok(status);
     }
     terminal.report(&explain(&execution.outcome));
     if let Some(hint) = hint {
@@ -115,11 +117,20 @@ fn run_program(
         lost_files::report(running.interpreter.files(), &siblings);
     }
     let status = status(&execution.outcome);
+    compile_imported(&context);
     background::optimize_libraries(&python, global);
     // The process is about to end, and the kernel frees its memory faster than unmapping it piece by piece would.
     std::mem::forget((running, context));
     std::mem::forget((packages, python));
     Ok(status)
+}
+
+/// Compiles the modules that the program has imported from their sources, so that its next run is faster.
+fn compile_imported(context: &RunContext<'_>) {
+    let RunContext { python, packages, image, .. } = context;
+    if let Err(error) = python.compile_imported(image.packages(), packages.progress()) {
+        tracing::debug!(%error, "failed to compile modules that were imported");
+    }
 }
 
 /// Reports that the installation of the code's packages failed.

@@ -28,8 +28,9 @@ fn prepare(global: &GlobalOptions, options: &PackageOptions) -> Result<(), Comma
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
     let python = Python::open(&global.options()?, &*progress)?;
     let packages = Packages::new(&python, options, global.offline(), progress.clone())?;
-    packages.image("", false)?;
+    let (image, _) = packages.image("", false)?;
     packages.preload()?;
+    python.compile_all(image.packages(), &*progress)?;
     python.recompile_libraries(&*progress).map_err(|error| CommandError::from_error(&error))?;
     let streams = Streams { output: Box::new(Capture::default()), input: Box::new(std::io::empty()) };
     let mut interpreter = python.interpreter(Limits::default(), streams)?;

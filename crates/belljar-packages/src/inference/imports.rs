@@ -34,14 +34,24 @@ pub(super) struct AllImports {
     pub(super) relative: BTreeSet<(u32, String)>,
 }
 
+/// The imports of a source that are returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ImportScope {
+    /// Those at any depth.
+    All,
+    /// Those that run when the module itself is imported: outside of functions. If the module resolves attributes on
+    /// first use (`__getattr__`, PEP 562), the imports for type checkers are included: they list these attributes.
+    Module,
+}
+
 /// Returns the absolute imports of a source at any depth, or `None` if the source has a syntax error, which Python will
 /// report.
 pub(super) fn from_source(source: &str) -> Option<Imports> {
-    Some(all_from_source(source)?.absolute)
+    Some(all_from_source(source, ImportScope::All)?.absolute)
 }
 
 /// Does the same as [`from_source`], and returns the relative imports too.
-pub(super) fn all_from_source(source: &str) -> Option<AllImports> {
+pub(super) fn all_from_source(source: &str, scope: ImportScope) -> Option<AllImports> {
     if source.len() > MAX_BYTES {
         tracing::debug!(bytes = source.len(), "the source is too long to search for imports");
         return None;
@@ -50,19 +60,22 @@ pub(super) fn all_from_source(source: &str) -> Option<AllImports> {
     if !source.contains("import") {
         return Some(AllImports::default());
     }
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || parse(source)).ok()?;
+    std::thread::scope(|threads| {
+        let thread =
+            std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(threads, || parse(source, scope)).ok()?;
         thread.join().ok()?
     })
 }
 
-fn parse(source: &str) -> Option<AllImports> {
+fn parse(source: &str, scope: ImportScope) -> Option<AllImports> {
     let parsed = parse_unchecked(source, ParseOptions::from(Mode::Ipython));
     if parsed.has_invalid_syntax() {
         return None;
     }
-    let mut collector = Collector::default();
+    let is_all = scope == ImportScope::All;
+    let mut collector = Collector { in_functions: is_all, ..Collector::default() };
     if let Mod::Module(module) = parsed.syntax() {
+        collector.for_type_checkers = !is_all && module.body.iter().any(is_attribute_hook);
         collector.suite(&module.body);
     }
     Some(collector.imports)
@@ -71,6 +84,10 @@ fn parse(source: &str) -> Option<AllImports> {
 #[derive(Default)]
 struct Collector {
     imports: AllImports,
+    /// Set if the bodies of functions are searched.
+    in_functions: bool,
+    /// Set if imports for type checkers are collected.
+    for_type_checkers: bool,
     /// The number of enclosing statements that catch `ImportError`.
     catching_depth: usize,
 }
@@ -105,7 +122,7 @@ impl Collector {
                     self.imports.relative.insert((import.level, name.trim_start_matches('.').to_owned()));
                 }
             }
-            Stmt::FunctionDef(function) => self.suite(&function.body),
+            Stmt::FunctionDef(function) if self.in_functions => self.suite(&function.body),
             Stmt::ClassDef(class) => self.suite(&class.body),
             Stmt::For(statement) => {
                 self.suite(&statement.body);
@@ -117,7 +134,7 @@ impl Collector {
             }
             Stmt::If(statement) => {
                 // The body is for type checkers and is not executed.
-                if !is_named(&statement.test, "TYPE_CHECKING") {
+                if self.for_type_checkers || !is_named(&statement.test, "TYPE_CHECKING") {
                     self.suite(&statement.body);
                 }
                 for clause in &statement.elif_else_clauses {
@@ -169,6 +186,11 @@ impl Collector {
     }
 }
 
+/// Returns whether a statement defines the `__getattr__` of a module.
+fn is_attribute_hook(statement: &Stmt) -> bool {
+    matches!(statement, Stmt::FunctionDef(function) if function.name.as_str() == "__getattr__")
+}
+
 /// Returns whether an `except` clause catches a failed import.
 fn catches_import_error(ExceptHandler::ExceptHandler(handler): &ExceptHandler) -> bool {
     handler.type_.as_deref().is_none_or(includes_import_error)
@@ -203,7 +225,7 @@ fn is_named(expression: &Expr, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{all_from_source, from_source};
+    use super::{ImportScope, all_from_source, from_source};
 
     /// Returns the names of imported modules, with the suffix `?` if the import is optional.
     fn imports(source: &str) -> Vec<String> {
@@ -237,7 +259,7 @@ async def v():
     #[test]
     fn relative_imports_are_found_with_their_level() {
         let source = "from . import a\nfrom .b.c import d\nfrom .. import *\ndef f():\n    from ...e import f\n";
-        let relative: Vec<_> = all_from_source(source).unwrap().relative.into_iter().collect();
+        let relative: Vec<_> = all_from_source(source, ImportScope::All).unwrap().relative.into_iter().collect();
         let wanted = [(1, ""), (1, "a"), (1, "b.c"), (1, "b.c.d"), (2, ""), (3, "e"), (3, "e.f")];
         assert_eq!(relative, wanted.map(|(level, name)| (level, name.to_owned())));
         assert_eq!(imports(source), Vec::<String>::new());
@@ -272,6 +294,18 @@ async def v():
     fn imports_for_type_checkers_are_ignored() {
         assert_eq!(imports("if TYPE_CHECKING:\n    import a\nelse:\n    import b\n"), ["b"]);
         assert_eq!(imports("if typing.TYPE_CHECKING:\n    import a\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn imports_of_functions_do_not_run_with_the_module() {
+        let imports = |source| {
+            let found = all_from_source(source, ImportScope::Module).unwrap().absolute;
+            found.into_keys().collect::<Vec<_>>()
+        };
+        let source = "if TYPE_CHECKING:\n    import a\ntry:\n    import b\nexcept ImportError:\n    import c\n\
+                      class C:\n    import d\n    def m(self):\n        import e\n";
+        assert_eq!(imports(source), ["b", "c", "d"]);
+        assert_eq!(imports(&format!("{source}def __getattr__(name):\n    import f\n")), ["a", "b", "c", "d"]);
     }
 
     #[test]

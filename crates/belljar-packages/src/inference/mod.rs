@@ -16,6 +16,7 @@ use crate::platform::Platform;
 use crate::pyodide::PyodideLock;
 use crate::requirement::{Requirement, RequirementError, truncate_for_message};
 use distributions::NamespaceMatch;
+use imports::ImportScope;
 
 /// Modules that no package provides: the program itself, and Pyodide's interface to the browser.
 const NOT_PACKAGES: [&str; 5] = ["__main__", "_pyodide", "js", "pyodide", "pyodide_js"];
@@ -46,7 +47,17 @@ pub struct ImportedModule {
 
 /// Returns the modules that a source imports, at any depth. A source with a syntax error imports none.
 pub fn imported_modules(source: &str) -> Vec<ImportedModule> {
-    let imports = imports::all_from_source(source).unwrap_or_default();
+    imported_within(source, ImportScope::All)
+}
+
+/// Returns the modules that importing a module imports, as far as its source shows: those at any depth, except for the
+/// bodies of functions.
+pub fn modules_imported_on_import(source: &str) -> Vec<ImportedModule> {
+    imported_within(source, ImportScope::Module)
+}
+
+fn imported_within(source: &str, scope: ImportScope) -> Vec<ImportedModule> {
+    let imports = imports::all_from_source(source, scope).unwrap_or_default();
     let absolute = imports.absolute.into_keys().map(|name| ImportedModule { level: 0, name });
     absolute.chain(imports.relative.into_iter().map(|(level, name)| ImportedModule { level, name })).collect()
 }

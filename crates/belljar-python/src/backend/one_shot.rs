@@ -92,6 +92,7 @@ pub(super) fn run(
         }
     }
     cancellation.finish();
+    python.compile_imported_in_background(image.packages());
     report.images = images.take();
     Ok(CompletedRun { report, interpreter: Box::new(interpreter) })
 }

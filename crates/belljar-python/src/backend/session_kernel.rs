@@ -266,6 +266,7 @@ impl Kernel for WasmKernel {
             self.install_missing(&installer, module, &tried, &*observer, &outputs);
         }
         self.packages = installer.packages();
+        self.session_runtime.runtime.python.compile_imported_in_background(&self.packages);
         // A cell that the shell did not finish has no number of its own.
         self.execution_count = result.as_ref().map_or(self.execution_count + 1, |cell| cell.execution_count);
         let status = match result {

@@ -123,7 +123,7 @@ impl Python {
         let request = PackageRequest { constraints: options.constraints.clone(), ..PackageRequest::from(needs) };
         let begin = Instant::now();
         let installed = source.installer().map_err(PrepareError::from);
-        let installed = installed.and_then(|installer| self.install(&installer, &request, progress));
+        let installed = installed.and_then(|installer| self.install(&installer, &request, &needs.imports, progress));
         self.installs().record(begin, installed.is_ok());
         let (set, resolution) = installed?;
         let image = self.image_with(&set, if options.preload { &needs.imports } else { &[] }, named, progress)?;
@@ -192,11 +192,13 @@ impl Python {
         Ok(needs.with_requirements(options.requirements.iter().cloned()))
     }
 
-    /// Resolves the request, and installs the wheels that are not installed on this machine.
+    /// Resolves the request, and installs the wheels that are not installed on this machine, for code that imports the
+    /// modules `imports`.
     pub(crate) fn install(
         &self,
         installer: &Installer,
         request: &PackageRequest,
+        imports: &[String],
         progress: &dyn Progress,
     ) -> Result<(PackageSet, Resolution), PrepareError> {
         let mut resolution = installer.resolve(request, progress)?;
@@ -204,6 +206,7 @@ impl Python {
             let mut failure = None;
             let set = self.packages(
                 &wheel_ids(&resolution),
+                imports,
                 |missing| match installer.install(request, progress) {
                     Ok((now, wheels)) if now.key() == resolution.key() => unpack(&wheels, missing),
                     other => {

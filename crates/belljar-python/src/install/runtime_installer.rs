@@ -107,6 +107,7 @@ impl RuntimeInstaller {
             progress: self.progress.clone(),
             before: before.clone(),
             asked: PackageRequest::from(needs),
+            imports: needs.imports.clone(),
             upgrade: false,
         };
         let (after, missing) = task.run()?;
@@ -147,6 +148,7 @@ impl HostCall for RuntimeInstaller {
             progress: self.progress.clone(),
             before: before.clone(),
             asked: PackageRequest { requirements: requirements.clone(), ..PackageRequest::default() },
+            imports: Vec::new(),
             upgrade: asked.upgrade,
         };
         let installer = self.source.installer().map_err(|error| CallError::Refused(error.with_general_hint()))?;
@@ -186,6 +188,8 @@ struct InstallTask {
     before: PackageSet,
     /// The packages to add to `before`.
     asked: PackageRequest,
+    /// The modules that the code is known to import.
+    imports: Vec<String>,
     upgrade: bool,
 }
 
@@ -213,7 +217,7 @@ impl InstallTask {
             let kept = self.before.wheel_ids().filter(|id| keep(&id.name));
             let installed = kept.map(|id| InstalledPackage { name: id.name.clone(), version: id.version.clone() });
             let request = PackageRequest { installed: installed.collect(), ..self.asked.clone() };
-            match self.python.install(&installer, &request, &*self.progress) {
+            match self.python.install(&installer, &request, &self.imports, &*self.progress) {
                 Ok((set, resolution)) => return Ok((self.before.with(&set), resolution.missing().to_vec())),
                 Err(
                     error @ PrepareError::Install(

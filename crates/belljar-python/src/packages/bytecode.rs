@@ -1,8 +1,12 @@
-//! Bytecode of a wheel's modules, compiled once on all processors by the same CPython that will run it.
+//! Bytecode of the modules of wheels, compiled once on all processors by the same CPython that will run it.
+//!
+//! The modules of a wheel are split into shares, and a pool of interpreters compiles the shares of all wheels.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
+use belljar_core::progress::StepProgress;
 use belljar_emscripten::console::Console;
 use belljar_emscripten::fs::{Filesystem, Layer, Quota};
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
@@ -10,9 +14,7 @@ use belljar_emscripten::{Instance, InstanceConfig, Limits, Program, guest_thread
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::WheelFile;
 use crate::c_api::{self, CApiError};
-use crate::error::OpenError;
 use crate::image::Image;
 
 /// The source of the guest's part of the compiler. It is part of the cache key: a change may change the bytecode.
@@ -20,8 +22,9 @@ pub(crate) const SOURCE: &str = include_str!("../../guest/bytecode.py");
 
 /// The path of the guest's output file.
 const TARGET: &str = "/tmp/bytecode";
-/// Bytes of source that one interpreter compiles before it is replaced, which bounds the memory that it leaks.
-const SHARE_SIZE: usize = 4 << 20;
+/// Bytes of source that one interpreter compiles before it is replaced, which bounds its memory. Small enough for the
+/// processors to finish at the same time: compiling a share takes half a second.
+const SHARE_SIZE: usize = 512 << 10;
 /// The maximum size of a share's bytecode, in bytes.
 const MAX_BYTECODE: u64 = 256 << 20;
 /// The time limit of one share: a hundred times the usual duration.
@@ -34,6 +37,19 @@ pub(crate) struct Bytecode {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// Returns the path of the bytecode of the module at `path`, by the rules of `importlib.util.cache_from_source`.
+pub(crate) fn path_of(path: &str, (major, minor): (u8, u8)) -> String {
+    let stem = path.strip_suffix(".py").unwrap_or(path);
+    let (directory, name) = stem.rsplit_once('/').unwrap_or(("", stem));
+    format!("{directory}/__pycache__/{name}.cpython-{major}{minor}.pyc")
+}
+
+/// Returns the path of the module whose bytecode is at `path`.
+pub(crate) fn source_of(path: &str) -> Option<String> {
+    let (directory, name) = path.rsplit_once("/__pycache__/")?;
+    Some(format!("{directory}/{}.py", name.split_once(".cpython-")?.0))
+}
+
 /// The guest's reply.
 #[derive(Deserialize)]
 struct CompileReply {
@@ -41,60 +57,91 @@ struct CompileReply {
     compiled: Vec<(String, usize)>,
 }
 
-/// Compiles the modules among `files`, which the layer `sources` contains. Files that are not valid Python or that the
-/// compiler fails on are omitted: Python then imports the source.
-pub(crate) fn compile(
+/// A share of a wheel's modules, to be compiled by any interpreter.
+struct Share {
+    /// The layer with the sources.
+    sources: Arc<Layer>,
+    /// The paths of the modules in the guest.
+    modules: Vec<String>,
+    compiled: Sender<Vec<Bytecode>>,
+}
+
+/// Interpreters that compile modules, as long as [`with_compiler`] runs.
+pub(crate) struct Compiler {
+    waiting: Sender<Share>,
+}
+
+/// Calls `work` with a compiler that uses all processors and reports each compiled module to `step`.
+pub(crate) fn with_compiler<T>(
     program: &Program,
     base: &Image,
-    sources: &Arc<Layer>,
-    files: &[WheelFile],
-) -> Result<Vec<Bytecode>, OpenError> {
-    let shares = shares(files);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(shares.len());
-    let waiting = Mutex::new(shares.into_iter());
-    let next = || waiting.lock().next();
-    let work = || {
-        let mut compiled = Vec::new();
-        while let Some(share) = next() {
-            match compile_share(program, base, sources, &share) {
-                Ok(bytecode) => compiled.extend(bytecode),
-                Err(error) => tracing::warn!(%error, first = share.first(), "failed to compile modules to bytecode"),
-            }
-        }
-        compiled
-    };
-    if threads <= 1 {
-        return guest_thread::run("bytecode", work).map_err(thread_error);
-    }
+    step: &dyn StepProgress,
+    work: impl FnOnce(&Compiler) -> T,
+) -> T {
+    let (sender, receiver) = mpsc::channel::<Share>();
+    // Dropped by the last thread, so that no share waits for threads that have ended.
+    let waiting = Arc::new(Mutex::new(receiver));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| guest_thread::run("bytecode", work))).collect();
-        let mut compiled = Vec::new();
-        for thread in running {
-            match thread.join() {
-                Ok(bytecode) => compiled.extend(bytecode.map_err(thread_error)?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+        for _ in 0..threads {
+            let waiting = waiting.clone();
+            scope.spawn(move || {
+                let ran = guest_thread::run("bytecode", || compile_shares(program, base, step, &waiting));
+                if let Err(error) = ran {
+                    tracing::warn!(%error, "failed to start a thread that compiles modules");
+                }
+            });
         }
-        Ok(compiled)
+        drop(waiting);
+        let compiler = Compiler { waiting: sender };
+        // The threads end when the compiler is dropped.
+        work(&compiler)
     })
 }
 
-fn thread_error(error: std::io::Error) -> OpenError {
-    OpenError::Build { what: "bytecode", reason: error.to_string(), output: String::new() }
+/// Compiles shares until the compiler is dropped.
+fn compile_shares(program: &Program, base: &Image, step: &dyn StepProgress, waiting: &Mutex<Receiver<Share>>) {
+    loop {
+        let Ok(share) = waiting.lock().recv() else { return };
+        match compile_share(program, base, &share.sources, &share.modules) {
+            // Ignore send errors: the wheel may not be needed any more.
+            Ok(compiled) => drop(share.compiled.send(compiled)),
+            Err(error) => {
+                tracing::warn!(%error, first = share.modules.first(), "failed to compile modules to bytecode");
+            }
+        }
+        step.advance(share.modules.len() as u64);
+    }
 }
 
-/// Splits the modules' paths in the guest into shares of similar size.
-fn shares(files: &[WheelFile]) -> Vec<Vec<String>> {
+impl Compiler {
+    /// Compiles modules of the layer `sources`, given by their paths. Files that are not valid Python or that the
+    /// compiler fails on are omitted: Python then imports the source.
+    pub(crate) fn compile(&self, sources: &Arc<Layer>, modules: &[String]) -> Vec<Bytecode> {
+        let (compiled, results) = mpsc::channel();
+        for modules in shares(sources, modules) {
+            let share = Share { sources: sources.clone(), modules, compiled: compiled.clone() };
+            // Ignore send errors: without threads the sources are imported.
+            let _ = self.waiting.send(share);
+        }
+        drop(compiled);
+        results.into_iter().flatten().collect()
+    }
+}
+
+/// Splits modules into shares of similar size.
+fn shares(sources: &Layer, modules: &[String]) -> Vec<Vec<String>> {
     let mut shares: Vec<Vec<String>> = Vec::new();
     let mut room = 0;
-    for file in files.iter().filter(|file| file.is_module()) {
-        if file.bytes.len() > room {
+    for path in modules {
+        let size = sources.file(path).map_or(0, |bytes| bytes.len());
+        if size > room || shares.is_empty() {
             shares.push(Vec::new());
-            room = SHARE_SIZE.max(file.bytes.len());
+            room = SHARE_SIZE.max(size);
         }
-        room -= file.bytes.len();
+        room -= size;
         if let Some(share) = shares.last_mut() {
-            share.push(format!("/{}", file.path));
+            share.push(format!("/{path}"));
         }
     }
     shares
@@ -137,4 +184,16 @@ fn compile_share(
         compiled.push(Bytecode { path, bytes: bytes.to_vec() });
     }
     Ok(compiled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{path_of, source_of};
+
+    #[test]
+    fn paths_of_bytecode_lead_back_to_their_sources() {
+        assert_eq!(path_of("lib/a/b.py", (3, 14)), "lib/a/__pycache__/b.cpython-314.pyc");
+        assert_eq!(source_of("lib/a/__pycache__/b.cpython-314.pyc").as_deref(), Some("lib/a/b.py"));
+        assert_eq!(source_of("lib/a/b.pyc"), None);
+    }
 }

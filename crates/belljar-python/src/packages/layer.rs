@@ -1,8 +1,13 @@
-//! Wheels as cache entries: one file with the wheel's files and their bytecode, and an index. An entry is opened by
-//! mapping the one and reading the other, so that a file costs a microsecond, whatever its length.
+//! Wheels as cache entries: one file with the wheel's files, and an index. An entry is opened by mapping the one and
+//! reading the other, so that a file costs a microsecond, whatever its length.
+//!
+//! The bytecode of a wheel's modules is in entries of its own, the wheel's *parts*: part 0 has the modules that were
+//! needed first, and each further part has modules that were needed later. In the layer these are deferred files: a
+//! module without bytecode is compiled by the Python that imports it.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -17,7 +22,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::bytecode::{self, Bytecode};
+use super::bytecode::{self, Bytecode, Compiler};
+use super::reachable::{self, ModulePaths, Reach};
+use super::wheel::is_module;
 use super::{PackageSet, SupplyError, UnpackedWheel, WheelFile, WheelId, WheelLayerError};
 use crate::error::OpenError;
 use crate::image::Image;
@@ -25,8 +32,12 @@ use crate::libraries::CompiledLibraries;
 
 const DATA: &str = "wheel.data";
 const INDEX: &str = "wheel.index";
-/// The version of the format.
-const FORMAT: u32 = 1;
+/// The version of the format, and of the way in which modules are compiled.
+const FORMAT: u32 = 2;
+/// The number of parts of a wheel, the last of which has all modules that the others lack.
+const MAX_PARTS: u32 = 8;
+/// The maximum number of wheels that are installed at the same time.
+const MAX_PARALLEL_WHEELS: usize = 16;
 /// The maximum number of files of one wheel.
 const MAX_FILES: u64 = 100_000;
 /// The maximum unpacked size of one wheel, in bytes.
@@ -95,16 +106,20 @@ pub(crate) struct Layers<'a> {
     pub(crate) program: &'a Program,
     pub(crate) base: &'a Image,
     pub(crate) libraries: &'a Arc<CompiledLibraries>,
+    /// The version of Python, which is part of the names of bytecode files.
+    pub(crate) python: (u8, u8),
     pub(crate) progress: &'a dyn Progress,
 }
 
 impl Layers<'_> {
-    /// Returns the set of `ids`. `supply` is called once, for the files of all wheels that are not in the cache.
+    /// Returns the set of `ids`. `supply` is called once, for the files of all wheels that are not in the cache. If
+    /// there are such wheels, what importing the modules `imports` needs is compiled.
     ///
     /// Must be called on a guest thread.
     pub(crate) fn open(
         &self,
         ids: &[WheelId],
+        imports: &[String],
         supply: impl FnOnce(&[WheelId]) -> Result<Vec<UnpackedWheel>, SupplyError>,
     ) -> Result<PackageSet, OpenError> {
         let mut wheels = Vec::with_capacity(ids.len());
@@ -122,11 +137,14 @@ impl Layers<'_> {
             }
             let libraries: Vec<_> = supplied.iter().flat_map(|contents| &contents.files).filter_map(library).collect();
             let (compiled, progress) = (self.libraries, self.progress);
-            // Bytecode is compiled one wheel at a time, mostly on one processor, and libraries do not need bytecode.
-            wheels.extend(std::thread::scope(|scope| {
+            // Libraries do not need bytecode.
+            return std::thread::scope(|scope| {
                 scope.spawn(|| compiled.compile_all(&libraries, progress));
-                self.make_all(missing, supplied)
-            })?);
+                wheels.extend(self.make_all(&missing, supplied)?);
+                let set = PackageSet::new(wheels);
+                self.compile(&set, &reachable::reachable(&set, imports, Reach::Imports))?;
+                Ok(set)
+            });
         }
         let set = PackageSet::new(wheels);
         let libraries: Vec<_> = set.wheels().iter().flat_map(|wheel| wheel.libraries.iter().cloned()).collect();
@@ -137,19 +155,90 @@ impl Layers<'_> {
     /// Installs the wheels of `ids` from the supplied files.
     fn make_all(
         &self,
-        ids: Vec<WheelId>,
+        ids: &[WheelId],
         mut supplied: Vec<UnpackedWheel>,
     ) -> Result<Vec<Arc<InstalledWheel>>, OpenError> {
-        let step = self.progress.start(ProgressStep::items("compiling packages to bytecode", ids.len() as u64));
         let mut wheels = Vec::with_capacity(ids.len());
         for id in ids {
-            let at = supplied.iter().position(|contents| contents.id == id);
+            let at = supplied.iter().position(|contents| contents.id == *id);
             let at = at.ok_or_else(|| WheelLayerError::Missing { wheel: id.title() })?;
-            wheels.push(self.open.insert(self.make(supplied.swap_remove(at))?));
-            step.advance(1);
+            wheels.push(supplied.swap_remove(at));
         }
+        in_parallel(wheels, |wheel| Ok(self.open.insert(self.make(wheel)?)))
+    }
+
+    /// Compiles those of the given modules of `set` that have no bytecode yet.
+    ///
+    /// # Errors
+    /// Returns an error if the cache cannot be written. Modules that cannot be compiled are not an error.
+    pub(crate) fn compile(&self, set: &PackageSet, modules: &ModulePaths) -> Result<(), OpenError> {
+        let missing = set.wheels().iter().zip(modules).map(|(wheel, modules)| (wheel, self.uncompiled(wheel, modules)));
+        let mut missing: Vec<_> = missing.filter(|(_, modules)| !modules.is_empty()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // The largest ones first: the processors finish at the same time then.
+        missing.sort_by_key(|(_, modules)| Reverse(modules.len()));
+        let count: usize = missing.iter().map(|(_, modules)| modules.len()).sum();
+        let step = self.progress.start(ProgressStep::items("compiling packages to bytecode", count as u64));
+        bytecode::with_compiler(self.program, self.base, &*step, |compiler| {
+            in_parallel(missing, |(wheel, modules)| self.add_part(wheel, modules, compiler))
+        })?;
         step.finish();
-        Ok(wheels)
+        Ok(())
+    }
+
+    /// Returns the path of a module's bytecode in the layer.
+    pub(crate) fn bytecode_of(&self, module: &str) -> String {
+        bytecode::path_of(module, self.python)
+    }
+
+    /// Returns those of `modules` that have no bytecode.
+    fn uncompiled(&self, wheel: &InstalledWheel, modules: &[String]) -> Vec<String> {
+        let lacks = |path: &&String| wheel.layer.file(&bytecode::path_of(path, self.python)).is_none();
+        modules.iter().filter(lacks).cloned().collect()
+    }
+
+    /// Stores the bytecode of `modules` in the wheel's next part.
+    fn add_part(
+        &self,
+        wheel: &Arc<InstalledWheel>,
+        mut modules: Vec<String>,
+        compiler: &Compiler,
+    ) -> Result<(), OpenError> {
+        for number in 0..MAX_PARTS {
+            if number + 1 == MAX_PARTS {
+                let sources = wheel.layer.contents().filter(|(path, _)| is_module(path)).map(|(path, _)| path);
+                modules = self.uncompiled(wheel, &sources.collect::<Vec<_>>());
+            }
+            let entry = self.cache.get_or_create_pinned(&self.part_key(&wheel.id, number), self.progress, |new| {
+                let mut compiled = compiler.compile(&wheel.layer, &modules);
+                // Python imports the source of a module whose bytecode is empty.
+                for path in modules.iter().map(|path| bytecode::path_of(path, self.python)) {
+                    if compiled.iter().all(|compiled| compiled.path != path) {
+                        compiled.push(Bytecode { path, bytes: Vec::new() });
+                    }
+                }
+                compiled.sort_by(|one, other| one.path.cmp(&other.path));
+                let parts = compiled.iter().map(|compiled| (compiled.path.as_str(), &compiled.bytes[..], None));
+                write(new, parts.collect(), &[])
+            })?;
+            self.supply_part(wheel, &entry)?;
+            // Another process may have made this part, for other modules.
+            modules = self.uncompiled(wheel, &modules);
+            if modules.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the bytecode in a part visible in the wheel's layer.
+    fn supply_part(&self, wheel: &InstalledWheel, entry: &Entry) -> Result<(), OpenError> {
+        for_each_file(&wheel.id, entry, |file, bytes| {
+            wheel.layer.supply(&file.path, bytes);
+        })
+        .map(drop)
     }
 
     /// Returns whether all of `ids` are in use or in the cache.
@@ -171,6 +260,16 @@ impl Layers<'_> {
             .part("format", FORMAT.to_le_bytes())
     }
 
+    fn part_key(&self, id: &WheelId, number: u32) -> EntryKey {
+        EntryKey::new("bytecode")
+            .part("wheel", &id.sha256)
+            .part("name", &id.name)
+            .part("program", self.program.identity())
+            .part("compiler", bytecode::SOURCE)
+            .part("format", FORMAT.to_le_bytes())
+            .part("number", number.to_le_bytes())
+    }
+
     fn find(&self, id: &WheelId) -> Result<Option<Arc<InstalledWheel>>, OpenError> {
         if let Some(wheel) = self.open.get(id) {
             return Ok(Some(wheel));
@@ -183,52 +282,110 @@ impl Layers<'_> {
 
     fn make(&self, contents: UnpackedWheel) -> Result<InstalledWheel, OpenError> {
         let UnpackedWheel { id, mut files, modules } = contents;
+        // Bytecode that a wheel contains is left out: only this compiler's is trusted.
+        let own: HashSet<String> = files
+            .iter()
+            .filter(|file| is_module(&file.path))
+            .map(|file| bytecode::path_of(&file.path, self.python))
+            .collect();
+        files.retain(|file| !own.contains(&file.path));
         files.sort_by(|one, other| one.path.cmp(&other.path));
         let entry = self.cache.get_or_create_pinned(&self.key(&id), self.progress, |new| {
-            // Building the layer of sources validates the paths before any work is done.
-            let sources = layer(&id, "sources", files.iter().map(|file| (file.path.as_str(), file.bytes.clone())))?;
-            let bytecode = bytecode::compile(self.program, self.base, &sources, &files)?;
-            write(new, &files, &bytecode, &modules)
+            // Building the layer validates the paths before any work is done.
+            self.layer(&id, files.iter().map(|file| (file.path.as_str(), file.bytes.clone())))?;
+            let parts =
+                files.iter().map(|file| (file.path.as_str(), &file.bytes[..], library(file).map(|(hash, _)| hash)));
+            write(new, parts.collect(), &modules)
         })?;
         self.read(id, &entry)
     }
 
     fn read(&self, id: WheelId, entry: &Entry) -> Result<InstalledWheel, OpenError> {
-        let damaged = |reason| WheelLayerError::Damaged { wheel: id.title(), reason };
-        let file = |path: &Path| FileBytes::map(path).map_err(|error| OpenError::File { path: path.into(), error });
-        let index = file(&entry.file(INDEX)?)?;
-        let data = file(&entry.file(DATA)?)?;
-        let index: Index<'_> = postcard::from_bytes(&index).map_err(|_| damaged("its index cannot be read"))?;
-        let mut parts = Vec::with_capacity(index.files.len());
+        let mut files = Vec::new();
         let mut libraries = Vec::new();
-        let mut start = 0usize;
-        for indexed in &index.files {
-            let end = start.saturating_add(indexed.length as usize);
-            let bytes = data.slice(start..end).ok_or_else(|| damaged("its data is cut short"))?;
-            if let Some(hash) = indexed.library {
+        let modules = for_each_file(&id, entry, |file, bytes| {
+            if let Some(hash) = file.library {
                 self.libraries.record_hash(&bytes, hash);
                 libraries.push((hash, bytes.clone()));
             }
-            parts.push((&*indexed.path, bytes));
-            start = end;
+            files.push((file.path.to_string(), bytes));
+        })?;
+        let layer = self.layer(&id, files.iter().map(|(path, bytes)| (path.as_str(), bytes.clone())))?;
+        let wheel = InstalledWheel { id, layer, modules, libraries, compiled: self.libraries.clone() };
+        for number in 0..MAX_PARTS {
+            let Some(entry) = self.cache.get_pinned(&self.part_key(&wheel.id, number))? else { break };
+            self.supply_part(&wheel, &entry)?;
         }
-        let layer_id = format!("wheel-{}-{}", id.name, id.sha256);
-        let layer = layer(&id, &layer_id, parts.into_iter())?;
-        let modules = index.modules.iter().map(|module| module.to_string()).collect();
-        Ok(InstalledWheel { id, layer, modules, libraries, compiled: self.libraries.clone() })
+        Ok(wheel)
+    }
+
+    /// Builds the layer of files that are sorted by path, with deferred files for bytecode.
+    fn layer<'a>(
+        &self,
+        id: &WheelId,
+        files: impl Iterator<Item = (&'a str, FileBytes)>,
+    ) -> Result<Arc<Layer>, WheelLayerError> {
+        let mut nodes: Vec<(Cow<'a, str>, Option<FileBytes>)> = Vec::new();
+        for (path, bytes) in files {
+            if is_module(path) {
+                nodes.push((bytecode::path_of(path, self.python).into(), None));
+            }
+            nodes.push((path.into(), Some(bytes)));
+        }
+        nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut builder = LayerBuilder::new();
+        for (path, bytes) in nodes {
+            let added = match bytes {
+                Some(bytes) => builder.file(&path, bytes),
+                None => builder.deferred(&path),
+            };
+            added.map_err(|error| WheelLayerError::Path { wheel: id.title(), error })?;
+        }
+        Ok(builder.finish(format!("wheel-{}-{}", id.name, id.sha256)))
     }
 }
 
-fn layer<'a>(
+/// Calls `visit` for each file of an entry, and returns the modules that its index lists.
+fn for_each_file(
     id: &WheelId,
-    layer_id: &str,
-    files: impl Iterator<Item = (&'a str, FileBytes)>,
-) -> Result<Arc<Layer>, WheelLayerError> {
-    let mut builder = LayerBuilder::new();
-    for (path, bytes) in files {
-        builder.file(path, bytes).map_err(|error| WheelLayerError::Path { wheel: id.title(), error })?;
+    entry: &Entry,
+    mut visit: impl FnMut(&IndexedFile<'_>, FileBytes),
+) -> Result<Vec<String>, OpenError> {
+    let damaged = |reason| WheelLayerError::Damaged { wheel: id.title(), reason };
+    let file = |path: &Path| FileBytes::map(path).map_err(|error| OpenError::File { path: path.into(), error });
+    let index = file(&entry.file(INDEX)?)?;
+    let data = file(&entry.file(DATA)?)?;
+    let index: Index<'_> = postcard::from_bytes(&index).map_err(|_| damaged("its index cannot be read"))?;
+    let mut start = 0usize;
+    for indexed in &index.files {
+        let end = start.saturating_add(indexed.length as usize);
+        let bytes = data.slice(start..end).ok_or_else(|| damaged("its data is cut short"))?;
+        visit(indexed, bytes);
+        start = end;
     }
-    Ok(builder.finish(layer_id))
+    Ok(index.modules.iter().map(|module| module.to_string()).collect())
+}
+
+/// Calls `work` for each item on several threads, in order. The threads mostly wait for the compiler and the disk.
+fn in_parallel<T: Send, R: Send>(
+    items: Vec<T>,
+    work: impl Fn(T) -> Result<R, OpenError> + Sync,
+) -> Result<Vec<R>, OpenError> {
+    let threads = items.len().min(MAX_PARALLEL_WHEELS);
+    let waiting = Mutex::new(items.into_iter());
+    let next = || waiting.lock().next();
+    let run = || std::iter::from_fn(next).map(&work).collect::<Result<Vec<R>, OpenError>>();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        let mut results = Vec::new();
+        for thread in running {
+            match thread.join() {
+                Ok(part) => results.extend(part?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(results)
+    })
 }
 
 /// Returns the hash and the bytes of a side module.
@@ -248,27 +405,13 @@ fn check_size(id: &WheelId, files: &[WheelFile]) -> Result<(), WheelLayerError> 
     Ok(())
 }
 
-/// Writes the entry. `files` are sorted by path.
-fn write(new: &NewEntry, files: &[WheelFile], bytecode: &[Bytecode], modules: &[String]) -> Result<(), OpenError> {
-    let mut parts: Vec<(&str, &[u8], Option<LibraryHash>)> = Vec::with_capacity(files.len() + bytecode.len());
-    for file in files {
-        parts.push((&file.path, &file.bytes, library(file).map(|(hash, _)| hash)));
-    }
-    for compiled in bytecode {
-        // Bytecode that a wheel contains is replaced: only this compiler's is trusted.
-        if let Ok(at) = files.binary_search_by(|file| file.path.as_str().cmp(&compiled.path)) {
-            parts[at].1 = &compiled.bytes;
-        } else {
-            parts.push((&compiled.path, &compiled.bytes, None));
-        }
-    }
-    parts.sort_by_key(|(path, ..)| *path);
-
+/// Writes an entry with files, which are sorted by path.
+fn write(new: &NewEntry, files: Vec<(&str, &[u8], Option<LibraryHash>)>, modules: &[String]) -> Result<(), OpenError> {
     let path = new.path().join(DATA);
     let failed = |error| CacheError::writing(&path, None, error);
     let mut data = BufWriter::new(crate::image::create(&path)?);
     let mut index = Index { modules: modules.iter().map(Cow::from).collect(), files: Vec::new() };
-    for (path, bytes, library) in parts {
+    for (path, bytes, library) in files {
         data.write_all(bytes).map_err(failed)?;
         // `check_size` limits the whole wheel to less than the field can hold.
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

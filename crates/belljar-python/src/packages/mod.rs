@@ -1,29 +1,36 @@
 //! Installed packages: wheels as read-only layers, sets of them, and images with a set's modules imported.
 //!
 //! ```text
-//! wheels ──▶ layer: files and bytecode, one cache entry a wheel ──▶ set ──▶ image: restored base, layers, imports
-//!       └──▶ library: each `.so`, compiled, one cache entry each ────────────▶┘
+//! wheels ──▶ layer: files, one cache entry a wheel ──▶ set ──▶ image: restored base, layers, imports
+//!       ├──▶ bytecode: of needed modules, in parts ───▶┤
+//!       └──▶ library: each `.so`, one cache entry each ┘
 //! ```
 //!
 //! | file | subject |
 //! | --- | --- |
 //! | `wheel` | the identity of a wheel, and its files |
 //! | `layer` | wheels as cache entries and layers |
-//! | `bytecode` | compiles a wheel's modules with CPython |
+//! | `background` | compiles modules after they were imported |
+//! | `bytecode` | compiles modules with CPython |
+//! | `reachable` | the modules that an import executes |
 //! | `set` | sets of wheels that are installed together |
 //! | `preload` | images by set and imports |
 
+mod background;
 mod bytecode;
 mod layer;
 mod preload;
+mod reachable;
 mod set;
 mod wheel;
 
 pub use set::{PackageSet, SetKey};
 pub use wheel::{UnpackedWheel, WheelFile, WheelId};
 
+pub(crate) use background::BytecodeQueue;
 pub(crate) use layer::{InstalledWheel, Layers, WheelTable};
 pub(crate) use preload::{Preloader, preloadable};
+pub(crate) use reachable::{ModulePaths, VERSION as REACHABLE_VERSION, all as all_modules};
 
 /// An error of the supplier of wheels.
 pub type SupplyError = Box<dyn std::error::Error + Send + Sync>;

@@ -4,21 +4,25 @@
 //! output, or reads random numbers or the time, is omitted, as if its import had never been tried: the image is built
 //! again without it, and code that imports the module gets the failure or the numbers itself.
 
+use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_cache::{Cache, EntryKey};
 use belljar_core::Progress;
 use belljar_core::progress::ProgressStep;
 use belljar_emscripten::console::{Capture, Console};
-use belljar_emscripten::fs::{Filesystem, Quota};
+use belljar_emscripten::fs::{Filesystem, Layer, Quota};
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{Instance, InstanceConfig, Limits, Program};
 use serde::Deserialize;
 
-use super::PackageSet;
+use super::reachable::{self, ModulePaths, Reach, reachable};
+use super::{Layers, PackageSet};
 use crate::c_api::{self, CApiError};
 use crate::error::OpenError;
+use crate::guest;
 use crate::image::{self, Image, ImageKind, ImageMetadata, PreloadFailure};
 
 const IMAGE: &str = "packages.image";
@@ -49,6 +53,7 @@ enum GuestReply {
 
 /// Finds and builds images with packages.
 pub(crate) struct Preloader<'a> {
+    pub(crate) layers: Layers<'a>,
     pub(crate) cache: &'a Cache,
     pub(crate) program: &'a Program,
     pub(crate) base: &'a Image,
@@ -78,9 +83,10 @@ impl Preloader<'_> {
         let mut made = false;
         let entry = self.cache.get_or_create_pinned(&self.key(set, modules), self.progress, |new| {
             made = true;
+            let layers = self.compiled_layers(set, &reachable(set, modules, Reach::Imports))?;
             let step = self.progress.start(ProgressStep::indeterminate("building the image of these packages"));
             let file = image::create(&new.path().join(IMAGE))?;
-            let (mut instance, failures) = self.build(set, modules, ImageKind::Script)?;
+            let (mut instance, failures) = self.build(&layers, modules, ImageKind::Script)?;
             let metadata = self.metadata(failures);
             let imported =
                 modules.iter().filter(|module| metadata.preload_failures.iter().all(|left| left.module != **module));
@@ -97,9 +103,23 @@ impl Preloader<'_> {
     /// Must be called on a guest thread.
     pub(crate) fn build_shell(&self, set: &PackageSet, modules: &[String], path: &Path) -> Result<(), OpenError> {
         let file = image::create(path)?;
-        let (mut instance, failures) = self.build(set, modules, ImageKind::Shell)?;
+        // Cells use many of the shell's modules, each for the first time.
+        let imports: Vec<String> = modules.iter().cloned().chain(guest::imports()).collect();
+        let layers = self.compiled_layers(set, &reachable(set, &imports, Reach::Functions))?;
+        let (mut instance, failures) = self.build(&layers, modules, ImageKind::Shell)?;
         let metadata = self.metadata(failures);
         image::write(&mut instance, &file, metadata, "x = 1\nprint(x)\nx + 1", ImageKind::Shell).map_err(failed)
+    }
+
+    /// Compiles modules of `set` if necessary. Returns the layers in which only these have bytecode, so that the same
+    /// image is built whatever else has been compiled before.
+    fn compiled_layers(&self, set: &PackageSet, modules: &ModulePaths) -> Result<Vec<Arc<Layer>>, OpenError> {
+        self.layers.compile(set, modules)?;
+        let layers = set.layers().zip(modules).map(|(layer, modules)| {
+            let kept: HashSet<String> = modules.iter().map(|path| self.layers.bytecode_of(path)).collect();
+            layer.with_deferred(|path| kept.contains(path))
+        });
+        Ok(layers.collect())
     }
 
     fn metadata(&self, preload_failures: Vec<PreloadFailure>) -> ImageMetadata {
@@ -110,13 +130,14 @@ impl Preloader<'_> {
     fn key(&self, set: &PackageSet, modules: &[String]) -> EntryKey {
         let base = self.base_key.to_string();
         let key = EntryKey::new("image").part("base", base).part("packages", set.key().as_bytes());
+        let key = key.part("reachable", reachable::VERSION.to_le_bytes());
         modules.iter().fold(key, |key, module| key.part("import", module))
     }
 
     /// Returns an interpreter that is ready to be copied, and the modules that could not be imported.
     fn build(
         &self,
-        set: &PackageSet,
+        layers: &[Arc<Layer>],
         modules: &[String],
         kind: ImageKind,
     ) -> Result<(Instance, Vec<PreloadFailure>), OpenError> {
@@ -124,7 +145,7 @@ impl Preloader<'_> {
         let mut todo: Vec<PreloadStep> = modules.iter().flat_map(steps_of).collect();
         let mut failures = Vec::new();
         loop {
-            let (mut instance, output) = self.start(set)?;
+            let (mut instance, output) = self.start(layers)?;
             let failure =
                 todo.iter().enumerate().find_map(|(at, step)| Some((at, step.execute(&mut instance, &output).err()?)));
             let Some((at, StepFailure { reason, dependencies })) = failure else {
@@ -143,8 +164,8 @@ impl Preloader<'_> {
         }
     }
 
-    /// Creates a copy of the base image with the set's layers.
-    fn start(&self, set: &PackageSet) -> Result<(Instance, Capture), OpenError> {
+    /// Creates a copy of the base image with these layers.
+    fn start(&self, layers: &[Arc<Layer>]) -> Result<(Instance, Capture), OpenError> {
         let output = Capture::default();
         let quota = Quota::default();
         let setup = InstanceConfig {
@@ -155,7 +176,7 @@ impl Preloader<'_> {
         };
         let mut instance = self.program.restore(self.base.snapshot(), setup)?;
         image::observe(&mut instance);
-        for layer in set.layers() {
+        for layer in layers {
             instance.host_mut().files.add_layer(layer.clone());
         }
         Ok((instance, output))

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use belljar_emscripten::fs::Layer;
 use sha2::{Digest, Sha256};
 
-use super::{InstalledWheel, WheelId};
+use super::reachable::ModulePaths;
+use super::{InstalledWheel, WheelId, bytecode};
 
 /// A key that identifies a set of wheels by their contents, in any order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -89,6 +90,15 @@ impl PackageSet {
 
     pub(crate) fn wheels(&self) -> &[Arc<InstalledWheel>] {
         &self.wheels
+    }
+
+    /// Returns the modules that guests have imported from their sources since the last call, since they have no bytecode:
+    /// their paths, by wheel.
+    pub(crate) fn take_uncompiled(&self) -> ModulePaths {
+        let missed = |wheel: &Arc<InstalledWheel>| {
+            wheel.layer.take_missed().iter().filter_map(|path| bytecode::source_of(path)).collect()
+        };
+        self.wheels.iter().map(missed).collect()
     }
 
     pub(crate) fn layers(&self) -> impl Iterator<Item = &Arc<Layer>> {

@@ -43,25 +43,20 @@ pub struct WheelFile {
     pub is_library: bool,
 }
 
-impl WheelFile {
-    /// Returns whether the file should be compiled to bytecode. Tests are not: there are many, and they are rarely
-    /// imported.
-    pub(crate) fn is_module(&self) -> bool {
-        let is_test = |part: &str| part == "tests" || part == "test";
-        self.path.ends_with(".py") && self.path.contains("/site-packages/") && !self.path.split('/').any(is_test)
-    }
+/// Returns whether a path is that of a module which should be compiled to bytecode. Tests are not: there are many, and
+/// they are rarely imported.
+pub(crate) fn is_module(path: &str) -> bool {
+    let is_test = |part: &str| part == "tests" || part == "test";
+    path.ends_with(".py") && path.contains("/site-packages/") && !path.split('/').any(is_test)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::WheelFile;
+    use super::is_module;
 
     #[test]
     fn modules_get_bytecode_but_tests_do_not() {
-        let is_module = |path: &str| {
-            let path = format!("lib/python3.14/site-packages/{path}");
-            WheelFile { path, bytes: Vec::new().into(), is_library: false }.is_module()
-        };
+        let is_module = |path: &str| is_module(&format!("lib/python3.14/site-packages/{path}"));
         assert!(is_module("sympy/core/add.py"));
         assert!(!is_module("sympy/core/tests/test_add.py"));
         assert!(!is_module("sympy/data.txt"));

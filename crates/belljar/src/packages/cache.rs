@@ -16,7 +16,8 @@ pub(super) fn list(global: &GlobalOptions) -> Result<(), CommandError> {
     let entries = cache.usage()?;
     for (kind, what) in [
         ("wheel", "wheels"),
-        ("layer", "unpacked wheels with bytecode"),
+        ("layer", "unpacked wheels"),
+        ("bytecode", "parts of their bytecode"),
         ("library", "compiled extension modules"),
         ("image", "images"),
     ] {

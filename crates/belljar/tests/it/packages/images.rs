@@ -1,6 +1,8 @@
 //! Images with packages: modules imported beforehand, without a visible difference.
 
-use crate::harness::Belljar;
+use std::path::Path;
+
+use crate::harness::{Belljar, cache_entries};
 use crate::wheels::Wheels;
 
 #[test]
@@ -152,4 +154,49 @@ fn cached_packages_can_be_listed_and_deleted() {
     let listed = belljar().args(["packages", "list"]).run();
     assert!(listed.stdout.contains("0 images, 0 B") && !listed.stdout.contains(".whl"), "{listed:?}");
     run();
+}
+
+/// Returns whether each of the modules of `apart` has bytecode in a cache.
+fn compiled(cache: &Path, modules: &[&str]) -> Vec<bool> {
+    let indices: Vec<Vec<u8>> = cache_entries(cache, "bytecode-")
+        .iter()
+        .map(|entry| std::fs::read(entry.join("wheel.index")).unwrap())
+        .collect();
+    let has = |module: &&str| {
+        let path = format!("/apart/__pycache__/{module}.cpython-");
+        indices.iter().any(|index| index.windows(path.len()).any(|bytes| bytes == path.as_bytes()))
+    };
+    modules.iter().map(has).collect()
+}
+
+#[test]
+fn modules_are_compiled_once_they_are_imported() {
+    let modules = [
+        ("apart/__init__.py", "from . import used\n\ndef load():\n    from . import late\n    return late.name"),
+        ("apart/used.py", "name = 'used'"),
+        ("apart/late.py", "name = 'late'"),
+        ("apart/unused.py", "name = 'unused'"),
+        ("apart/broken.py", "name = "),
+    ];
+    let wheels = Wheels::new().with("apart", "1.0", &modules);
+    let cache = tempfile::tempdir().unwrap();
+    super::copy_parts(cache.path());
+    let run = |code: &str| {
+        let options = ["run", "-q", "--find-links", wheels.path(), "-c", code];
+        Belljar::with_cache(cache.path()).env("UV_NO_INDEX", "1").args(options).run()
+    };
+    let compiled = || compiled(cache.path(), &["__init__", "used", "late", "unused", "broken"]);
+    let first = run("import apart; print(apart.used.name)");
+    assert_eq!((first.stdout.as_str(), first.status), ("used\n", Some(0)), "{first:?}");
+    assert_eq!(compiled(), [true, true, false, false, false]);
+    for _ in 0..2 {
+        assert_eq!(run("import apart; print(apart.load())").stdout, "late\n");
+        assert_eq!(compiled(), [true, true, true, false, false]);
+    }
+    for _ in 0..2 {
+        let broken = run("import apart, importlib; importlib.import_module('apart.broken')");
+        assert!(broken.status == Some(1) && broken.stderr.contains("SyntaxError"), "{broken:?}");
+    }
+    assert_eq!(run("import apart.unused as unused; print(unused.name)").stdout, "unused\n");
+    assert_eq!(compiled()[..4], [true; 4]);
 }

@@ -65,3 +65,30 @@ fn two_caches_contain_the_same_images() {
         assert_eq!(differences(image, &other[name]), None, "{name}");
     }
 }
+
+#[test]
+fn image_does_not_depend_on_what_was_compiled_before() {
+    let modules = [
+        ("gradual/__init__.py", "from . import first\nimport importlib\nimportlib.import_module('gradual.dynamic')"),
+        ("gradual/first.py", "names = [f'name {n}' for n in range(99)]"),
+        ("gradual/dynamic.py", "def f(): return 'a', 'b', frozenset('abc')"),
+        ("gradual/other.py", "from . import dynamic\ndef g(): return 'a', 'b'"),
+    ];
+    let wheels = Wheels::new().with("gradual", "1.0", &modules);
+    let root = tempfile::tempdir().unwrap();
+    let caches = ["a", "b"].map(|name| root.path().join(name));
+    for (cache, programs) in caches.iter().zip([&["gradual"][..], &["gradual.other, gradual.dynamic", "gradual"]]) {
+        super::copy_parts(cache);
+        for program in programs {
+            let code = format!("import {program}");
+            let options = ["run", "-q", "--find-links", wheels.path(), "-c", &code];
+            let run = Belljar::with_cache(cache).env("UV_NO_INDEX", "1").args(options).run();
+            assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+        }
+    }
+    let [one, other] = caches.map(|cache| cache_entries(&cache, "image-"));
+    assert_eq!((one.len(), other.len()), (1, 2));
+    let name = one[0].file_name().unwrap();
+    let same = other.iter().find(|entry| entry.file_name() == Some(name)).unwrap();
+    assert_eq!(differences(&one[0].join("packages.image"), &same.join("packages.image")), None);
+}
