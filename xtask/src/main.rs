@@ -16,7 +16,7 @@ Chores:
   cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
   soak            put an MCP server under mixed load with faults, for a while
   style           count avoided patterns of speech in comments and docs, and fail above the limits
-  wheel           build the Python wheel of the binary, install and run it";
+  wheel           build the Python wheel, install it and run its tests";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

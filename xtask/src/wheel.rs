@@ -1,24 +1,29 @@
-//! `cargo xtask wheel`: builds the Python wheel of the binary with maturin, installs it into a new environment and
-//! runs it.
+//! `cargo xtask wheel`: builds the Python wheel with maturin, installs it into a new environment without network access
+//! and runs its tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{as_by_hand, target_directory, workspace};
+use crate::workspace::{as_by_hand, build_belljar, target_directory, workspace};
 
 const USAGE: &str = "\
-Usage: cargo xtask wheel [--release]
+Usage: cargo xtask wheel [--release] [--no-tests]
 
-Builds the wheel in the build folder's `wheels`, installs it and runs it.";
+Builds the wheel in the build folder's `wheels`, installs it and runs the tests in `python/tests`.";
 
 const MATURIN: &str = "maturin==1.16.0";
+/// The packages that the tests need.
+const TEST_PACKAGES: [&str; 3] = ["pytest==9.2.0", "mypy==2.4.1", "typing_extensions"];
+/// The maximum size of a released wheel, in bytes.
+const MAX_SIZE: u64 = 45 << 20;
 
-/// Runs the chore. Returns whether the installed program works.
+/// Runs the chore. Returns whether the installed package works.
 pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, String> {
-    let mut release = false;
+    let (mut release, mut tests) = (false, true);
     for argument in arguments {
         match argument.as_str() {
             "--release" => release = true,
+            "--no-tests" => tests = false,
             "--help" | "-h" => {
                 println!("{USAGE}");
                 return Ok(true);
@@ -26,25 +31,64 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
             other => return Err(format!("unknown option {other}\n\n{USAGE}")),
         }
     }
-    let target = target_directory()?;
+    let (target, sources) = (target_directory()?, workspace()?.join("python"));
     let (wheels, tools, trial) = (target.join("wheels"), target.join("wheel-tools"), target.join("wheel-trial"));
-    if wheels.exists() {
-        std::fs::remove_dir_all(&wheels).map_err(|error| format!("failed to empty {}: {error}", wheels.display()))?;
-    }
+    remove(&wheels)?;
+    write_bundle(&target, &sources.join("belljar/_bundle"))?;
     environment(&tools, &[MATURIN])?;
     let mut build = Command::new(tools.join("bin/maturin"));
     build.arg("build").args(["--profile", if release { "release" } else { "dev" }]).arg("--out").arg(&wheels);
-    build.arg("--target-dir").arg(&target).current_dir(workspace()?.join("packaging/python"));
+    build.args(["--locked", "--target-dir"]).arg(&target).current_dir(&sources);
     as_by_hand(&mut build);
     run(&mut build)?;
     let wheel = only_wheel(&wheels)?;
-    println!("{}", wheel.display());
-    environment(&trial, &[&wheel.display().to_string()])?;
-    let belljar = trial.join("bin/belljar");
-    let version = run(Command::new(&belljar).arg("--version"))?;
-    let answer = run(Command::new(&belljar).args(["example", "--no-install"]))?;
-    println!("{version}{answer}");
-    Ok(version.starts_with("belljar ") && answer.starts_with("<status>success</status>") && answer.contains("16"))
+    let size = wheel.metadata().map_err(|error| format!("failed to read {}: {error}", wheel.display()))?.len();
+    println!("{} ({:.1} MB)", wheel.display(), size as f64 / f64::from(1 << 20));
+    if release && size > MAX_SIZE {
+        return Err(format!("the wheel is larger than {} MB", MAX_SIZE >> 20));
+    }
+    environment(&trial, &TEST_PACKAGES)?;
+    let python = trial.join("bin/python");
+    run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]).arg(&wheel))?;
+    if !tests {
+        return Ok(true);
+    }
+    // Without a cache, and without a network if the machine can create a namespace for that.
+    let cache = target.join("wheel-cache-of-tests");
+    remove(&cache)?;
+    let mut pytest = without_network(&python);
+    pytest.args(["-m", "pytest", "-q"]).current_dir(&sources).env("BELLJAR_CACHE", &cache);
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+    println!("{}", run(&mut pytest)?);
+    Ok(true)
+}
+
+/// Writes the files that the wheel contains. They are built with the program of the tests: the parts are the same.
+fn write_bundle(target: &Path, bundle: &Path) -> Result<(), String> {
+    let belljar = build_belljar()?;
+    remove(bundle)?;
+    let cache = target.join("wheel-cache");
+    run(Command::new(belljar).arg("--quiet").arg("--cache").arg(cache).arg("bundle").arg(bundle)).map(drop)
+}
+
+fn remove(directory: &Path) -> Result<(), String> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("failed to empty {}: {error}", directory.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns a command that starts `program` without a network, if that is possible here.
+fn without_network(program: &Path) -> Command {
+    let is_possible = Command::new("unshare").args(["-rn", "true"]).output().is_ok_and(|tried| tried.status.success());
+    if !is_possible {
+        return Command::new(program);
+    }
+    let mut command = Command::new("unshare");
+    command.arg("-rn").arg(program);
+    command
 }
 
 fn only_wheel(directory: &Path) -> Result<PathBuf, String> {

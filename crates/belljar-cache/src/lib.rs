@@ -13,10 +13,15 @@
 //! from here into the process, so a file that differs from its recorded content is never returned: the entry is deleted
 //! and created again.
 //!
+//! A *bundle* is a directory of entries that were installed together with this program, such as those in a Python
+//! wheel. It is read-only and searched first. Its files are as trustworthy as the program itself, which was installed in
+//! the same way. Therefore only their sizes are compared, which detects an incomplete installation.
+//!
 //! Least recently used entries can be deleted to make room ([`Cache::evict`]). To open the files of an entry that may
 //! be evicted, *pin* the entry first ([`Cache::get_pinned`]). Once its files are open or mapped, deleting them is
 //! harmless.
 
+mod bundle;
 mod error;
 mod evict;
 mod key;
@@ -53,6 +58,8 @@ const LAST_USE_RESOLUTION: Duration = Duration::from_secs(10 * 60);
 pub struct Cache {
     root: PathBuf,
     uses: UseCounts,
+    bundle: Option<PathBuf>,
+    recorder: Option<bundle::Recorder>,
 }
 
 /// An entry whose files passed the integrity check.
@@ -77,7 +84,7 @@ impl Cache {
                 directories::ProjectDirs::from("", "", "belljar").map(|project| project.cache_dir().to_path_buf())
             })
             .ok_or(CacheError::NoDirectory)?;
-        Ok(Cache { root, uses: UseCounts::default() })
+        Ok(Cache { root, uses: UseCounts::default(), bundle: None, recorder: None })
     }
 
     /// Returns the cache's directory.
@@ -89,10 +96,14 @@ impl Cache {
     pub fn get(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let found = self.find(key)?;
         self.uses.count_lookup(key, found.is_some());
+        self.record(key);
         Ok(found)
     }
 
     fn find(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
+        if let Some(entry) = self.find_bundled(key) {
+            return Ok(Some(entry));
+        }
         let name = key.directory_name();
         match self.lookup(&name)? {
             LookupResult::Intact(entry) => Ok(Some(entry)),
@@ -109,10 +120,14 @@ impl Cache {
     pub fn get_pinned(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
         let found = self.find_pinned(key)?;
         self.uses.count_lookup(key, found.is_some());
+        self.record(key);
         Ok(found)
     }
 
     fn find_pinned(&self, key: &EntryKey) -> Result<Option<Entry>, CacheError> {
+        if let Some(entry) = self.find_bundled(key) {
+            return Ok(Some(entry));
+        }
         let name = key.directory_name();
         let mut pin = EntryLock::try_lock_shared(&self.root, &name);
         let mut result = self.lookup(&name)?;
@@ -162,6 +177,11 @@ impl Cache {
         progress: &dyn Progress,
         create: impl FnOnce(&NewEntry) -> Result<(), E>,
     ) -> Result<Entry, E> {
+        self.record(key);
+        if let Some(entry) = self.find_bundled(key) {
+            self.uses.count_lookup(key, true);
+            return Ok(entry);
+        }
         let found = self.lookup(&key.directory_name())?;
         self.uses.count_lookup(key, matches!(found, LookupResult::Intact(_)));
         match found {

@@ -157,6 +157,21 @@ impl Manifest {
         check
     }
 
+    /// Returns whether all files have their recorded sizes.
+    pub(crate) fn has_sizes(&self, directory: &Path) -> bool {
+        self.files.iter().all(|(name, record)| {
+            let metadata = directory.join(name).symlink_metadata();
+            metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == record.size)
+        })
+    }
+
+    /// Returns the manifest without stamps, which are those of one machine.
+    pub(crate) fn without_stamps(&self) -> Self {
+        let stamp = Stamp { mtime_ns: 0, ctime_ns: 0, inode: 0, device: 0 };
+        let record = |record: &Record| Record { stamp: stamp.clone(), ..record.clone() };
+        Manifest { version: VERSION, files: self.files.iter().map(|(name, at)| (name.clone(), record(at))).collect() }
+    }
+
     /// Returns the manifest with the files' current stamps.
     ///
     /// # Errors

@@ -46,6 +46,10 @@ pub struct RunReport {
     pub limits: Limits,
     /// The package that the code lacked, if that is why it failed.
     pub missing_dependency: Option<MissingDependency>,
+    /// The time and memory that the code took; zero if the backend does not measure them.
+    pub statistics: Statistics,
+    /// The buffers of the value, if the request had an [`Exchange`](crate::Exchange).
+    pub buffers: Vec<Vec<u8>>,
 }
 
 impl RunReport {
@@ -57,6 +61,8 @@ impl RunReport {
             images: Vec::new(),
             limits,
             missing_dependency: None,
+            statistics: Statistics::default(),
+            buffers: Vec::new(),
         }
     }
 }
@@ -132,7 +138,8 @@ impl CellStatus {
 /// The value of a piece of code: that of its last line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Value {
-    /// JSON, indented by two spaces, with Python's `NaN`, `Infinity` and `-Infinity` where floats are those.
+    /// JSON, indented by two spaces, with Python's `NaN`, `Infinity` and `-Infinity` where floats are those. If the
+    /// request had an [`Exchange`](crate::Exchange), the encoded value instead.
     #[serde(rename = "value")]
     pub json: String,
     /// A human-readable form: the text itself if the value is a `str`, else the same as `json`.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -22,6 +22,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cancellation::CallCancellation;
+use crate::exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
 use crate::execution::{CellResult, RunReport};
 use crate::exit_reason::ExitReason;
 use crate::files::{FileError, FileInfo, Range};
@@ -121,6 +122,8 @@ pub struct OneShotRequest {
     pub dependencies: Vec<String>,
     /// The most elapsed time; the backend's own limit holds as well.
     pub timeout: Option<Duration>,
+    /// Variables and functions of the caller. If set, the value is returned encoded.
+    pub exchange: Option<Exchange>,
 }
 
 /// A run that has ended.
@@ -235,6 +238,25 @@ pub trait CellObserver: Progress + Send + Sync {
     /// # Errors
     /// When the client cannot be asked.
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError>;
+
+    /// Receives the value of a cell whose request had an [`Exchange`].
+    fn on_value(&self, value: EncodedValue) {
+        let _ = value;
+    }
+
+    /// Starts a call of a function of the host. The reply is sent to `replies`, at once or later. Runs on the
+    /// interpreter's thread, which is blocked meanwhile.
+    fn call_function(&self, call: FunctionCall, replies: &Sender<FunctionReply>) {
+        let message = format!("the host has no function `{}`", call.name);
+        let error = FunctionError { name: "NameError".into(), message };
+        // Ignore send errors: the code may have ended.
+        let _ = replies.send(FunctionReply { id: call.id, result: Err(error) });
+    }
+
+    /// Cancels a call that [`CellObserver::call_function`] started: the code does not wait for its reply any more.
+    fn cancel_function(&self, id: u64) {
+        let _ = id;
+    }
 }
 
 /// The reply to a request for input: a line, or the reason for its absence.
@@ -305,11 +327,21 @@ pub struct CellRequest {
     /// Keeps payloads (text for a frontend's pager, its next cell) for [`ShellRequest::UserExpressions`] instead of
     /// displaying them.
     pub collect_payloads: bool,
+    /// Variables and functions of the caller. If set, the observer receives the cell's value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
 }
 
 impl Default for CellRequest {
     fn default() -> Self {
-        Self { code: String::new(), timeout: None, silent: false, store_history: true, collect_payloads: false }
+        Self {
+            code: String::new(),
+            timeout: None,
+            silent: false,
+            store_history: true,
+            collect_payloads: false,
+            exchange: None,
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | [`kernel`] | the traits of backends, kernels and their observers |
 //! | `run_request`, `limits` | what code is run with |
 //! | `execution`, `exit_reason` | how code ended |
+//! | `exchange` | Python values and calls that cross between the code and its caller |
 //! | `output`, [`mime`] | what cells write and display |
 //! | `output_collector`, `image_collector` | output and images, collected within bounds |
 //! | [`truncation`] | text for models, cut to a length |
@@ -18,6 +19,7 @@
 
 pub mod bounded_json;
 mod cancellation;
+mod exchange;
 mod execution;
 mod exit_reason;
 pub mod files;
@@ -34,6 +36,7 @@ mod statistics;
 pub mod truncation;
 
 pub use cancellation::{CallCancellation, CancelOnDrop};
+pub use exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HostFunction, Parameter};
 pub use execution::{
     CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
 };

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::exchange::Exchange;
+
 /// How source text is parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -36,6 +38,9 @@ pub struct RunRequest {
     pub argv: Option<Vec<String>>,
     /// Environment variables to set.
     pub env: BTreeMap<String, String>,
+    /// Variables and functions of the caller. If set, the value is returned encoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
 }
 
 impl Default for RunRequest {
@@ -48,6 +53,7 @@ impl Default for RunRequest {
             globals: None,
             argv: None,
             env: BTreeMap::new(),
+            exchange: None,
         }
     }
 }

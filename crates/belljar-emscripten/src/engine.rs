@@ -34,11 +34,42 @@ pub enum CompileTier {
     Optimized,
 }
 
+/// The processors that compiled code runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Processor {
+    /// Those with all extensions of this machine's processor.
+    #[default]
+    Native,
+    /// All that belong to the platform: x86-64-v2 (SSE4.2 and POPCNT, since 2009), or 64-bit Arm. Code that is compiled
+    /// on one machine can be installed on others.
+    Baseline,
+}
+
+impl Processor {
+    /// The extensions of x86-64-v2 for which Cranelift has code.
+    #[cfg(target_arch = "x86_64")]
+    const BASELINE: [&str; 5] = ["has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_popcnt"];
+    #[cfg(not(target_arch = "x86_64"))]
+    const BASELINE: [&str; 0] = [];
+
+    /// Returns whether this machine's processor is one of them.
+    pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let is_v2 = std::is_x86_feature_detected!("sse4.2") && std::is_x86_feature_detected!("popcnt");
+            self == Self::Native || is_v2
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        true
+    }
+}
+
 /// A compiler, with the state that all instances of its modules share. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     inner: wasmtime::Engine,
     interrupt_mode: InterruptMode,
+    processor: Processor,
     /// An engine that only compiles; created on first use.
     quick: Arc<OnceLock<wasmtime::Engine>>,
 }
@@ -49,8 +80,19 @@ impl Engine {
     /// # Errors
     /// Fails if wasmtime does not support the processor or operating system.
     pub fn new(interrupt_mode: InterruptMode) -> wasmtime::Result<Self> {
-        let inner = wasmtime::Engine::new(&config(interrupt_mode))?;
-        Ok(Self { inner, interrupt_mode, quick: Arc::default() })
+        Self::for_processor(interrupt_mode, Processor::Native)
+    }
+
+    /// Creates an engine for these processors.
+    ///
+    /// # Errors
+    /// Fails if this machine's processor is not one of them, or if wasmtime does not support the operating system.
+    pub fn for_processor(interrupt_mode: InterruptMode, processor: Processor) -> wasmtime::Result<Self> {
+        if !processor.is_available() {
+            return Err(wasmtime::Error::msg("the processor has no SSE4.2"));
+        }
+        let inner = wasmtime::Engine::new(&config(interrupt_mode, processor)?)?;
+        Ok(Self { inner, interrupt_mode, processor, quick: Arc::default() })
     }
 
     /// Returns the mechanism that interrupts instances of this engine.
@@ -80,7 +122,7 @@ impl Engine {
             CompileTier::Quick => match self.quick.get() {
                 Some(quick) => quick,
                 None => {
-                    let mut config = config(self.interrupt_mode);
+                    let mut config = config(self.interrupt_mode, self.processor)?;
                     // Register allocation takes half of the time. `inner` can run the code that these settings produce.
                     config.cranelift_opt_level(OptLevel::None);
                     config.cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
@@ -98,7 +140,7 @@ impl Engine {
     }
 }
 
-fn config(interrupt_mode: InterruptMode) -> Config {
+fn config(interrupt_mode: InterruptMode, processor: Processor) -> wasmtime::Result<Config> {
     let mut config = Config::new();
     config
         // Needed by the output of the exception translation, and by the type tests of CPython's call trampoline.
@@ -118,7 +160,15 @@ fn config(interrupt_mode: InterruptMode) -> Config {
         // Address maps and unwind information serve the same backtraces and other unwinders.
         .generate_address_map(false)
         .native_unwind_info(false);
-    config
+    if processor == Processor::Baseline {
+        // With a target, Cranelift uses no extension that is not named.
+        config.target(env!("BELLJAR_TARGET"))?;
+        for extension in Processor::BASELINE {
+            // SAFETY: `for_processor` has checked that this machine's processor has the extensions.
+            unsafe { config.cranelift_flag_enable(extension) };
+        }
+    }
+    Ok(config)
 }
 
 /// A hasher that feeds a digest, whose value is the same in every process.

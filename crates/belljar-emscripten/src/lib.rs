@@ -38,7 +38,7 @@ mod working_set;
 pub use wasmtime;
 
 pub use delta::SnapshotDelta;
-pub use engine::{CompileTier, Engine, InterruptMode};
+pub use engine::{CompileTier, Engine, InterruptMode, Processor};
 pub use errno::Errno;
 pub use ffi::ForeignCalls;
 pub use instance::{Instance, InstanceConfig, InstanceError};

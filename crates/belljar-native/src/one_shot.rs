@@ -33,7 +33,10 @@ pub(crate) fn run(
     observer: Arc<dyn CellObserver>,
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
-    let OneShotRequest { code, globals, dependencies, timeout } = request;
+    let OneShotRequest { code, globals, dependencies, timeout, exchange } = request;
+    if exchange.is_some() {
+        return Err(KernelError::Unsupported("native kernels exchange no Python values with their callers"));
+    }
     let limits = limits.with_timeout(timeout);
     if !cancellation.begin_running(kernel.interrupt_handle()) {
         return Err(KernelError::Cancelled);

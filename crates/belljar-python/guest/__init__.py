@@ -82,13 +82,15 @@ def run(request: str) -> str:
     Request: ``code``; ``filename`` ("main.py"); ``mode`` ("cell", or "interactive", which echoes every statement's
     value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
     ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides);
+    ``exchange`` (``variables`` and ``functions`` of the host, see the module `exchange`);
     ``renewal`` (see `after_restore.renew`); ``installed``, true if the host has installed packages;
     ``max_value_bytes``.
 
     Outcome, by ``kind``:
 
     * "value": ``value`` (JSON text) and ``text`` (a string itself, JSON text of other values); both are null without a
-      value. ``strict`` is present if ``value`` is not valid for strict JSON parsers.
+      value. ``strict`` is present if ``value`` is not valid for strict JSON parsers. With ``exchange``, ``value`` is
+      the text that `values` describes, and ``text`` is null.
     * "error": ``type``, ``message``, ``traceback``, and ``missing_module``, the name of the module without which the
       code failed, or null.
     * "exit": ``code``, the exit status, and ``message``, which has already been written to stderr.
@@ -100,11 +102,12 @@ def execute(request: str) -> str:
     """Runs one cell of a session. Its displayed output, including its value, is passed to the host call ``show``.
 
     Request: ``code``; ``installed``, true if the host has installed packages; ``silent``, ``store_history``
-    and ``collect_payloads``, as in the host's `CellRequest`; ``renewal``, as for `run`, and with "all"
-    ``color``, true for tracebacks with colours.
+    and ``collect_payloads``, as in the host's `CellRequest`; ``exchange`` and ``max_value_bytes``, as for `run`;
+    ``renewal``, as for `run`, and with "all" ``color``, true for tracebacks with colours.
 
     Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
-    ``message``, the list ``traceback`` and ``missing_module`` as for `run`. The kinds "error" and "exit" are those of
+    ``message``, the list ``traceback`` and ``missing_module`` as for `run`; with ``exchange`` and a value, ``value``,
+    its text. The kinds "error" and "exit" are those of
     `run`: an exception left the shell itself.
     """
     return _answer(lambda: _execute(loads(request)))

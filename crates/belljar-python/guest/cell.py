@@ -8,7 +8,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-from . import display, event_loop, magics, source_cache, value_json
+from . import display, event_loop, exchange, magics, source_cache, value_json
 
 FILENAME = "main.py"
 MAX_VALUE_BYTES = 16 * 1024 * 1024
@@ -57,6 +57,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     code = source_cache.normalise(request["code"])
     source = magics.translate(code)
     set_globals(request.get("globals"))
+    if (exchanged := request.get("exchange")) is not None:
+        main.__dict__.update(exchange.receive(exchanged))
     tree = compiler.parse(source, filename, code)
     last = _take_last_expression(tree, source)
     parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
@@ -70,7 +72,12 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     magics.end()
     if not display.show(held[0]):
         display.show_figures()
-    fields = value_json.render(held[0], request.get("max_value_bytes", MAX_VALUE_BYTES))
+    limit = request.get("max_value_bytes", MAX_VALUE_BYTES)
+    if exchanged is None:
+        fields = value_json.render(held[0], limit)
+    else:
+        # None without a value, too.
+        fields = {"value": exchange.send(held[0], limit) if held[0] is not None else None, "text": None}
     if hasattr(held[0], "cr_await"):
         source_cache.release(held, filename, last.lineno)
     return {"kind": "value"} | fields

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from . import interrupts, scheduler, unsupported
+from . import exchange, interrupts, scheduler, unsupported
 
 _MAX_WAIT = 0.25
 """Seconds of one wait. A signal handler that only adds a callback does not end the wait in `poll` (PEP 475)."""
@@ -39,6 +39,8 @@ class Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Returns events, possibly none, after at most ``timeout`` seconds. None means that no timer is set."""
+        if exchange.is_waiting():
+            return self._wait_for_host(timeout)
         if not self.get_map():
             if timeout is None or timeout > 0:
                 scheduler.wait(lambda: self._is_woken, timeout, deadlock=_DEADLOCK)
@@ -58,6 +60,15 @@ class Selector(selectors.DefaultSelector):
                 break
         self._is_woken = False
         return ready
+
+    def _wait_for_host(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Waits for replies to calls of the host's functions. Threads run meanwhile, unless they want a lock."""
+        if not (scheduler.is_idle() or scheduler.locks_of_main):
+            scheduler.run_one()
+            timeout = _MAX_WAIT if timeout is None else min(timeout, _MAX_WAIT)
+        exchange.wait(0 if self._is_woken else timeout)
+        self._is_woken = False
+        return super().select(0) if self.get_map() else []
 
 
 class EventLoop(unix_events._UnixSelectorEventLoop):

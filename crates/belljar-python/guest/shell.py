@@ -33,6 +33,7 @@ from . import (
     cell,
     display,
     event_loop,
+    exchange,
     host,
     import_patches,
     interrupts,
@@ -232,7 +233,17 @@ def execute(request: dict[str, Any]) -> dict[str, Any]:
     after_restore.renew(request.get("renewal"))
     if request.get("renewal") == "all":
         _current_shell().colors = "neutral" if request.get("color", True) else "nocolor"
-    return _execute(request)
+    if (exchanged := request.get("exchange")) is not None:
+        try:
+            _current_shell().push(exchange.receive(exchanged))
+        except Exception as error:
+            count = _current_shell().execution_count
+            lines = [f"{type(error).__name__}: {_message(error)}"]
+            return {"kind": "cell", "count": count, "error": _error(error, lines)}
+    try:
+        return _execute(request)
+    finally:
+        exchange.abandon()
 
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:
@@ -318,15 +329,21 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     error = result.error_before_exec or result.error_in_exec
     outcome = {"kind": "cell", "count": shell.execution_count - 1, "error": None}
     if error is not None:
-        outcome["error"] = {
-            "name": _printable(type(error).__name__),
-            "message": _message(error),
-            "traceback": _shorten_traceback(shell.traceback_lines),
-            "missing_module": tracebacks.missing_module(error),
-        }
+        outcome["error"] = _error(error, _shorten_traceback(shell.traceback_lines))
+    elif request.get("exchange") is not None and result.result is not None:
+        outcome["value"] = exchange.send(result.result, request["max_value_bytes"])
     # The result holds the value and the error, and with it the frames.
     del result, error
     return outcome
+
+
+def _error(error: BaseException, lines: list[str]) -> dict[str, Any]:
+    return {
+        "name": _printable(type(error).__name__),
+        "message": _message(error),
+        "traceback": lines,
+        "missing_module": tracebacks.missing_module(error),
+    }
 
 
 def _current_shell() -> Shell:

@@ -52,20 +52,8 @@ impl RuntimeBuilder<'_> {
     }
 
     pub(crate) fn program(&self, libraries: &Arc<CompiledLibraries>) -> Result<Program, OpenError> {
-        let options = TranslateOptions {
-            stack_padding: SHADOW_STACK_PADDING.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect(),
-            keep_exports: Some(EXPORTS.iter().map(|name| (*name).to_owned()).collect()),
-            reserved_slots: 0,
-            safepoints: true,
-            stack_checks: true,
-            inline: boot::INLINE,
-        };
-        let helpers = vec![boot::helper_module()];
-        let key = EntryKey::new("program")
-            .part("engine", self.engine.fingerprint())
-            .part("wasm", self.release.wasm.sha256)
-            .part("options", format!("{options:?}{helpers:?}"));
-        let entry = self.cache.get_or_create(&key, self.progress, |new| {
+        let entry = self.cache.get_or_create(&program_key(self.release, self.engine), self.progress, |new| {
+            let (options, helpers) = (translate_options(), vec![boot::helper_module()]);
             let wasm = self.files()?.read(RuntimeFile::Wasm)?;
             let step = self.progress.start(ProgressStep::indeterminate("compiling CPython to native code"));
             Program::compile(self.engine, &Source { wasm: &wasm, options, helpers }, new.path())?;
@@ -79,7 +67,7 @@ impl RuntimeBuilder<'_> {
     fn load(&self, entry: &Entry, libraries: Arc<dyn Libraries>) -> Result<Program, OpenError> {
         // SAFETY: `Program::compile` made the entry in `program` above, under a key that includes this build's compiler
         // and its input. `Cache` returns an entry only while each file has its original content: either its stamp is
-        // unchanged since it was written, or its SHA-256 matches.
+        // unchanged since it was written, or its SHA-256 matches; or the entry was installed with this program.
         let program = unsafe { Program::open(self.engine, entry.directory(), Some(libraries), boot::define_imports) }?;
         program.set_foreign_calls(FOREIGN_CALLS);
         Ok(program)
@@ -175,6 +163,27 @@ impl RuntimeBuilder<'_> {
         image::observe(&mut instance);
         boot::boot(&mut instance, self.release.python).and_then(|()| work(&mut instance)).map_err(failed)
     }
+}
+
+/// Returns the options for translating CPython.
+fn translate_options() -> TranslateOptions {
+    TranslateOptions {
+        stack_padding: SHADOW_STACK_PADDING.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect(),
+        keep_exports: Some(EXPORTS.iter().map(|name| (*name).to_owned()).collect()),
+        reserved_slots: 0,
+        safepoints: true,
+        stack_checks: true,
+        inline: boot::INLINE,
+    }
+}
+
+/// Returns the cache key of the program that `engine` compiles.
+pub(crate) fn program_key(release: &Release, engine: &Engine) -> EntryKey {
+    let (options, helpers) = (translate_options(), vec![boot::helper_module()]);
+    EntryKey::new("program")
+        .part("engine", engine.fingerprint())
+        .part("wasm", release.wasm.sha256)
+        .part("options", format!("{options:?}{helpers:?}"))
 }
 
 /// Creates a layer that holds the standard library's archive at the path where CPython looks for it.

@@ -16,6 +16,7 @@ const MODULES: &[(&str, &str)] = &[
     ("compile_stdlib.py", include_str!("../guest/compile_stdlib.py")),
     ("display.py", include_str!("../guest/display.py")),
     ("event_loop.py", include_str!("../guest/event_loop.py")),
+    ("exchange.py", include_str!("../guest/exchange.py")),
     ("gc_freeze.py", include_str!("../guest/gc_freeze.py")),
     ("hashing.py", include_str!("../guest/hashing.py")),
     ("host.py", include_str!("../guest/host.py")),
@@ -45,6 +46,7 @@ const MODULES: &[(&str, &str)] = &[
     ("tracebacks.py", include_str!("../guest/tracebacks.py")),
     ("unsupported.py", include_str!("../guest/unsupported.py")),
     ("value_json.py", VALUE_JSON),
+    ("values.py", include_str!("../guest/values.py")),
 ];
 
 /// Returns the modules that the package imports, at any depth.

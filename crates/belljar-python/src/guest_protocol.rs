@@ -62,6 +62,7 @@ pub(crate) struct ExecuteArguments<'a> {
     pub(crate) cell: &'a CellRequest,
     /// True for tracebacks with colours. Only the value for the first cell has an effect.
     pub(crate) color: bool,
+    pub(crate) max_value_bytes: u64,
     /// True if the host has installed packages since the last cell.
     pub(crate) installed: bool,
     pub(crate) renewal: Renewal,
@@ -113,6 +114,9 @@ pub(crate) enum ExecuteResult {
     Cell {
         count: u64,
         error: Option<ShellException>,
+        /// The encoded value, if the cell has one and its request had an exchange.
+        #[serde(default)]
+        value: Option<String>,
     },
     /// An exception left the shell.
     Error(PythonError),
@@ -140,17 +144,19 @@ pub(crate) struct ShellCell {
     pub(crate) error: Option<CellError>,
     /// The name of the module without which the cell failed, which the guest chose.
     pub(crate) missing_module: Option<String>,
+    /// The encoded value, if the request had an exchange.
+    pub(crate) value: Option<String>,
 }
 
 impl From<ExecuteResult> for Result<ShellCell, Outcome> {
     fn from(result: ExecuteResult) -> Self {
         match result {
-            ExecuteResult::Cell { count, error } => {
+            ExecuteResult::Cell { count, error, value } => {
                 let Some(ShellException { name, message, traceback, missing_module }) = error else {
-                    return Ok(ShellCell { execution_count: count, ..ShellCell::default() });
+                    return Ok(ShellCell { execution_count: count, value, ..ShellCell::default() });
                 };
                 let error = Some(CellError { name, message, traceback });
-                Ok(ShellCell { execution_count: count, error, missing_module })
+                Ok(ShellCell { execution_count: count, error, missing_module, value: None })
             }
             // An interrupt that arrived when the cell had already ended.
             ExecuteResult::Error(error) if error.kind == "KeyboardInterrupt" => {

@@ -88,16 +88,21 @@ impl HostCallContext<'_> {
         self.host.console.write(stream, text.as_bytes())
     }
 
+    /// Pauses the code's time limit until the result is dropped.
+    pub(crate) fn pause(&self) -> Pause {
+        Pause::start(&self.host.stop)
+    }
+
     /// Waits at most `timeout` for the result of work on another thread. The code's time limit is paused meanwhile.
     ///
     /// # Errors
     /// Returns an error if the code has to end.
     pub fn wait<T>(&self, result: &Receiver<T>, timeout: Duration) -> Result<Result<T, WaitError>, Termination> {
         let stop: &Arc<StopHandle> = &self.host.stop;
-        let _pause = Pause::start(stop);
+        let _pause = self.pause();
         let start = Instant::now();
         loop {
-            match result.recv_timeout(POLL_INTERVAL) {
+            match result.recv_timeout(POLL_INTERVAL.min(timeout.saturating_sub(start.elapsed()))) {
                 Ok(result) => return Ok(Ok(result)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(Err(WaitError::Disconnected)),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -106,7 +111,7 @@ impl HostCallContext<'_> {
             if stop.signal_pending() {
                 return Ok(Err(WaitError::Interrupted));
             }
-            if start.elapsed() > timeout {
+            if start.elapsed() >= timeout {
                 return Ok(Err(WaitError::TimedOut));
             }
         }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use belljar_cache::{Cache, EntryKey};
 use belljar_core::{BackendStatistics, InstallStatistics, Limits, Progress};
 use belljar_emscripten::dylink::LibraryError;
-use belljar_emscripten::{Engine, InterruptMode, Program};
+use belljar_emscripten::{Engine, InterruptMode, Processor, Program};
 use parking_lot::Mutex;
 
-use crate::bootstrap::RuntimeBuilder;
+use crate::bootstrap::{RuntimeBuilder, program_key};
 use crate::error::OpenError;
 use crate::image::Image;
+use crate::install::{InstallerSource, PrepareError};
 use crate::interpreter::{Interpreter, Streams};
 use crate::libraries::CompiledLibraries;
 use crate::lru::LruCache;
@@ -28,6 +29,9 @@ pub struct Options {
     pub runtime: Option<PathBuf>,
     /// The cache directory; `None` selects the platform's.
     pub cache: Option<PathBuf>,
+    /// A directory of prebuilt entries that was installed with this program (see [`Cache::with_bundle`]). It is
+    /// searched before the cache.
+    pub bundle: Option<PathBuf>,
     /// The Pyodide version; `None` selects the newest stable one.
     pub release: Option<String>,
     /// True if nothing may be downloaded.
@@ -72,10 +76,14 @@ struct Shared {
     cache_bytes: u64,
     runtime: runtime::Options,
     installs: InstallStatistics,
+    notice: Option<String>,
 }
 
 /// The kinds of cache entries that belong to packages. They are rebuilt or fetched again when they are missing.
 pub const PACKAGE_ENTRIES: &[&str] = &["bytecode", "image", "layer", "library", "wheel"];
+
+/// The kinds of cache entries of a bundle.
+const BUNDLED_ENTRIES: [&str; 6] = ["base", "layer", "program", "runtime", "session", "stdlib"];
 
 impl Python {
     /// Makes CPython ready, building the parts that are missing. Long steps are reported to `progress`.
@@ -90,10 +98,80 @@ impl Python {
             None => Release::default_release(),
         };
         let cache = Cache::open(options.cache.clone())?;
+        let mut notice = None;
+        if let Some(bundle) = &options.bundle {
+            match Self::open_bundled(release, options, cache.clone().with_bundle(Some(bundle.clone())), progress) {
+                Ok(python) => return Ok(python),
+                Err(reason) => {
+                    let reason = format!(
+                        "the files that were installed with belljar do not fit this machine, and others are built in {}: \
+                         {reason}",
+                        cache.root().display()
+                    );
+                    tracing::warn!("{reason}");
+                    notice = Some(reason);
+                }
+            }
+        }
         let engine = Engine::new(InterruptMode::default())?;
-        let libraries = CompiledLibraries::new(&engine, &cache);
+        Self::open_with(release, options, cache, &engine, notice, progress)
+    }
+
+    /// Opens CPython from a bundle. It was compiled for all processors of the platform.
+    ///
+    /// # Errors
+    /// Returns the reason why the bundle does not fit this machine or this program.
+    fn open_bundled(
+        release: &'static Release,
+        options: &Options,
+        cache: Cache,
+        progress: &dyn Progress,
+    ) -> Result<Self, String> {
+        let engine = Engine::for_processor(InterruptMode::default(), Processor::Baseline);
+        let engine = engine.map_err(|error| error.to_string())?;
+        if !cache.is_bundled(&program_key(release, &engine)) {
+            return Err("they belong to another version, processor or Pyodide release".into());
+        }
+        Self::open_with(release, options, cache, &engine, None, progress).map_err(|error| error.to_string())
+    }
+
+    /// Writes the parts that are needed to run code and sessions into `directory`, compiled for all processors of the
+    /// platform: a bundle for [`Options::bundle`].
+    ///
+    /// Must be called on a guest thread. `source` creates the source of IPython's wheels.
+    ///
+    /// # Errors
+    /// Returns an error if a part cannot be built or written.
+    pub fn write_bundle(
+        options: &Options,
+        source: impl FnOnce(&Self) -> Arc<dyn InstallerSource>,
+        directory: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Self, PrepareError> {
+        let release = match &options.release {
+            Some(version) => Release::find(version).map_err(OpenError::from)?,
+            None => Release::default_release(),
+        };
+        let cache = Cache::open(options.cache.clone())?.recording();
+        let engine = Engine::for_processor(InterruptMode::default(), Processor::Baseline).map_err(OpenError::from)?;
+        let python = Self::open_with(release, options, cache, &engine, None, progress)?;
+        python.session_image(&*source(&python), progress)?;
+        python.lock_file(progress)?;
+        python.cache().write_bundle(&BUNDLED_ENTRIES, directory)?;
+        Ok(python)
+    }
+
+    fn open_with(
+        release: &'static Release,
+        options: &Options,
+        cache: Cache,
+        engine: &Engine,
+        notice: Option<String>,
+        progress: &dyn Progress,
+    ) -> Result<Self, OpenError> {
+        let libraries = CompiledLibraries::new(engine, &cache);
         let runtime = runtime::Options { directory: options.runtime.clone(), offline: options.offline };
-        let builder = RuntimeBuilder { release, cache: &cache, engine: &engine, options: &runtime, progress };
+        let builder = RuntimeBuilder { release, cache: &cache, engine, options: &runtime, progress };
         let program = builder.program(&libraries)?;
         let base_layers = builder.layers(&program)?;
         let base = builder.image(&program, &base_layers)?;
@@ -113,6 +191,7 @@ impl Python {
             cache_bytes,
             runtime,
             installs: InstallStatistics::default(),
+            notice,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -291,6 +370,11 @@ impl Python {
     /// is about to end may leave that to another one: [`crate::optimize_libraries`].
     pub fn has_unoptimized_libraries(&self) -> bool {
         self.shared.libraries.has_unoptimized()
+    }
+
+    /// Returns the reason why the bundle is not used, if there is one that does not fit.
+    pub fn notice(&self) -> Option<&str> {
+        self.shared.notice.as_deref()
     }
 
     /// Returns the name and version of the runtime: `Python 3.14 (Pyodide 314.0.7)`.

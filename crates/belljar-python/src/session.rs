@@ -159,7 +159,8 @@ impl Interpreter {
     /// Returns the outcome of an interpreter in which the shell did not return: a limit, a crash, an exit.
     pub(crate) fn execute(&mut self, cell: &CellRequest, color: bool) -> Result<ShellCell, Outcome> {
         let (installed, renewal) = (self.take_has_new_packages(), self.take_renewal());
-        let arguments = ExecuteArguments { cell, color, installed, renewal };
+        let max_value_bytes = self.limits().value;
+        let arguments = ExecuteArguments { cell, color, max_value_bytes, installed, renewal };
         self.call_with_limits::<ExecuteResult, _>(self.functions().execute, "execute", &arguments)?.into()
     }
 

@@ -5,11 +5,13 @@
 //! memory, and it keeps no descriptor of a sandbox, so that a launcher never holds a descriptor of another launcher's
 //! sandbox. It exits when the host does; launchers end independently of it (see [`crate::launcher`]).
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -63,6 +65,21 @@ struct ForkServer {
 /// The fork server of this process, which is started when the first sandbox is created.
 static FORK_SERVER: Mutex<Option<ForkServer>> = Mutex::new(None);
 
+/// The command that starts the fork server, if it is not this process's own program.
+static COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Sets the command that starts the fork server, for a process whose program is not built from this crate, such as a
+/// Python interpreter. The command must call [`run_fork_server`] before it opens a file or starts a thread. The first
+/// setting is kept.
+pub fn set_fork_server_command(command: Vec<OsString>) {
+    COMMAND.get_or_init(|| command);
+}
+
+/// Becomes the fork server and never returns: see [`set_fork_server_command`].
+pub fn run_fork_server() {
+    serve()
+}
+
 /// Becomes the fork server and never returns, if this process was started as one. A program that
 /// [spawns](crate::spawn) sandboxes calls it first in `main`: before any file is opened or thread started.
 pub fn run_fork_server_if_child() {
@@ -112,9 +129,19 @@ impl ForkServer {
         let (channel, server_end) = Channel::pair().map_err(Error::failed_to("create a socket"))?;
         set_socket_timeout(&channel, Timeout::Recv, Some(FORK_TIMEOUT))
             .map_err(|error| Error::failed_to("set a socket timeout")(error.into()))?;
-        let process = Command::new(OWN_PROGRAM)
-            .arg0("belljar-sandbox")
-            .arg(ARGUMENT)
+        let mut command = match COMMAND.get().and_then(|command| command.split_first()) {
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                command
+            }
+            None => {
+                let mut command = Command::new(OWN_PROGRAM);
+                command.arg0("belljar-sandbox").arg(ARGUMENT);
+                command
+            }
+        };
+        let process = command
             .env_clear()
             // A Ctrl-C in the terminal is handled by the host alone.
             .process_group(0)

@@ -148,7 +148,7 @@ pub use devices::check as check_devices;
 pub use entry::{EnteredProcess, Entry, EntryHandle, EntryStreams};
 pub use error::{DeviceError, Error, Hint, SpecError, Step, StepFailure};
 pub use exit_status::ExitStatus;
-pub use fork_server::run_fork_server_if_child;
+pub use fork_server::{run_fork_server, run_fork_server_if_child, set_fork_server_command};
 pub use policy::{IsolationLevel, Policy, SESSION_USERS};
 pub use probe::{ProbeResult, probe};
 pub use process_tree::children;

@@ -54,6 +54,7 @@ impl RunPythonCode {
             globals: globals.map_err(|error| format!("global_variables: {error}"))?,
             dependencies,
             timeout: self.timeout.map(|seconds| seconds.0),
+            exchange: None,
         })
     }
 }

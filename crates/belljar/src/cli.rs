@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::bundle::BundleArguments;
 use crate::cache::CacheArguments;
 use crate::call::CallArguments;
 use crate::config::ConfigArguments;
@@ -50,8 +51,8 @@ pub(crate) struct Cli {
 
 impl Cli {
     /// Parses the command line. Ends the process if that fails or if the command line asks for help.
-    pub(crate) fn read() -> Self {
-        let args = escape_ids(std::env::args_os().collect());
+    pub(crate) fn read(arguments: Vec<OsString>) -> Self {
+        let args = escape_ids(arguments);
         let cli = Self::parse_or_exit(&args);
         let Command::Run(run) = &cli.command else { return cli };
         let Some(moved) = move_notebook_to_end(run, &args) else { return cli };
@@ -143,6 +144,9 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write the files that a Python wheel of Belljar contains.
+    #[command(hide = true)]
+    Bundle(BundleArguments),
     /// Print a manual page, or write those of all commands into a directory.
     Man(ManArguments),
 }

@@ -86,6 +86,9 @@ pub(crate) struct GlobalOptions {
     /// Let the log contain code, session IDs and whole messages of clients.
     #[arg(long, global = true, hide_short_help = true)]
     pub(crate) log_code: bool,
+    /// The directory of prebuilt files that was installed with the program.
+    #[arg(skip)]
+    pub(crate) bundle: Option<PathBuf>,
 }
 
 impl GlobalOptions {
@@ -104,6 +107,7 @@ impl GlobalOptions {
         Ok(Options {
             runtime: self.runtime.clone(),
             cache: self.cache(),
+            bundle: self.bundle.clone(),
             release: self.pyodide.clone(),
             offline: self.offline,
             cache_limits: self.cache_limits(),

@@ -254,6 +254,17 @@ impl InstallerSource for Source {
     }
 }
 
+/// Returns the source of packages that `options` describe.
+pub(crate) fn source(
+    python: &Python,
+    options: &PackageOptions,
+    offline: bool,
+    progress: Arc<dyn Progress>,
+) -> Arc<dyn InstallerSource> {
+    let (python, options) = (python.clone(), options.clone());
+    Arc::new(Source { python, options, offline, progress, installer: OnceLock::new() })
+}
+
 impl Packages {
     /// Creates the packages that `options` describe.
     pub(crate) fn new(

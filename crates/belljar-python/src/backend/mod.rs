@@ -5,9 +5,11 @@
 //! | `runtime` | the Python that code runs on, loaded on first use |
 //! | `one_shot` | code in an interpreter of its own, without IPython |
 //! | `session_kernel` | a session's kernel: IPython's shell |
+//! | `exchange` | values and calls that cross between code and its caller |
 //! | `session_calls` | the host calls of code in a session |
 //! | `mounts` | directories of the host that code can use |
 
+mod exchange;
 mod mounts;
 mod one_shot;
 mod runtime;

@@ -11,6 +11,7 @@ use belljar_packages::{Dependencies, GeneralHint as _, InferredDependency, Requi
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::exchange;
 use super::mounts::mount_all;
 use super::runtime::PythonRuntime;
 use super::{Shared, core_stream};
@@ -31,7 +32,7 @@ pub(super) fn run(
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
     let PythonRuntime { python, installer, .. } = runtime;
-    let OneShotRequest { code, globals, dependencies, timeout } = request;
+    let OneShotRequest { code, globals, dependencies, timeout, exchange } = request;
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
     let mut options = runtime.options.clone();
@@ -58,7 +59,7 @@ pub(super) fn run(
         }
         Err(error) => return Err(KernelError::Start(error.into())),
     };
-    let request = RunRequest { code, globals, ..RunRequest::default() };
+    let request = RunRequest { code, globals, exchange, ..RunRequest::default() };
     let mut ran = Attempt::run(runtime, backend, &image, limits, &request, &observer, cancellation)?;
     // The time of all attempts together is limited as that of one.
     let mut left = limits;
@@ -82,6 +83,10 @@ pub(super) fn run(
     }
     let Attempt { mut interpreter, execution, images } = ran;
     report.outcome = execution.outcome;
+    report.statistics = execution.statistics;
+    if request.exchange.is_some() && matches!(report.outcome, Outcome::Success(Some(_))) {
+        report.buffers = exchange::take_buffers(interpreter.files(), limits.value);
+    }
     if !interpreter.is_dead() {
         let finished = interpreter.finish();
         if matches!(
@@ -130,6 +135,7 @@ impl Attempt {
         let images = ImageCollector::default();
         interpreter.register_host_call("takes_images", Arc::new(TakesImages));
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
+        exchange::begin(&mut interpreter, request.exchange.as_ref(), observer)?;
         let installer = RuntimeInstaller::new(python, image, installer.clone(), observer.clone());
         interpreter.register_host_call("install", Arc::new(installer));
         if !cancellation.begin_running(Arc::new(interpreter.interrupt_handle())) {

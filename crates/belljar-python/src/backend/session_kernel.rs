@@ -9,18 +9,23 @@ use belljar_core::kernel::{
     CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
     ShellRequest,
 };
-use belljar_core::{CellResult, CellStatus, ExitReason, Outcome, OutputCollector, Progress, SessionFolder, Stream};
+use belljar_core::{
+    CellResult, CellStatus, EncodedValue, ExitReason, Outcome, OutputCollector, Progress, SessionFolder, Stream,
+};
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
 use belljar_emscripten::{Errno, SnapshotDelta};
 use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::exchange;
 use super::mounts::mount_all;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::{PythonRuntime, SessionRuntime, WasmBackend};
 use crate::guest_protocol::ShellCell;
+use crate::host_calls::HostCall;
 use crate::install::{CellPackages, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::packages::{PackageSet, WheelId};
@@ -247,6 +252,11 @@ impl Kernel for WasmKernel {
         );
         let installer = Arc::new(installer);
         let tried = self.install_imports(&installer, &cell.code, &*observer, &outputs);
+        if let Err(error) = exchange::begin(&mut self.interpreter, cell.exchange.as_ref(), &observer) {
+            let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
+            let status = CellStatus::Error(error);
+            return CellResult { execution_count: self.execution_count, status, outputs: outputs.take() };
+        }
         self.interpreter
             .redirect(Streams { output: Box::new(CollectorSink(outputs.clone())), input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
@@ -259,8 +269,19 @@ impl Kernel for WasmKernel {
         let expired = timeout.filter(|timeout| begin.elapsed() >= *timeout);
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
+        let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
         for name in ["install", "show", "input"] {
-            self.interpreter.register_host_call(name, Arc::new(NoCellRunning));
+            self.interpreter.register_host_call(name, refusal.clone());
+        }
+        if cell.exchange.as_ref().is_some_and(|exchange| !exchange.functions.is_empty()) {
+            exchange::end(&mut self.interpreter, &refusal);
+        }
+        if let Ok(ShellCell { value: Some(value), .. }) = &result {
+            let buffers = exchange::take_buffers(self.interpreter.files(), self.backend.shared.limits.value);
+            match RawValue::from_string(value.clone()) {
+                Ok(json) => observer.on_value(EncodedValue { json, buffers }),
+                Err(error) => tracing::debug!(%error, "a cell's value is not JSON"),
+            }
         }
         if let Ok(ShellCell { missing_module: Some(module), .. }) = &result {
             self.install_missing(&installer, module, &tried, &*observer, &outputs);

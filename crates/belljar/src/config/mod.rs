@@ -86,7 +86,10 @@ fn server_arguments(global: &GlobalOptions, options: &[String]) -> Result<Vec<St
 /// # Errors
 /// Returns an error if the path is unknown or not UTF-8.
 pub(crate) fn executable_path() -> Result<String, CommandError> {
-    let path = std::env::current_exe()
+    let path = crate::PROGRAM
+        .get()
+        .cloned()
+        .map_or_else(std::env::current_exe, Ok)
         .map_err(|error| CommandError::new(format!("failed to determine the path of this binary: {error}")))?;
     path.into_os_string().into_string().map_err(|path| {
         CommandError::new(format!("the path of this binary is not UTF-8: {}", path.display()))

@@ -1,0 +1,95 @@
+//! Python values and functions that a caller and the code exchange.
+//!
+//! Values cross as JSON in the format of `guest/values.py` of `belljar-python`, which keeps Python's types. Large
+//! contents, such as those of arrays, are buffers next to the JSON, which refers to them by their positions.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The parts of a request with which code exchanges Python values and calls with its caller.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Exchange {
+    /// The variables to set before the code runs: a JSON object of encoded values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Box<RawValue>>,
+    /// The buffers of the variables.
+    #[serde(skip)]
+    pub buffers: Vec<Vec<u8>>,
+    /// The functions of the host that the code can call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<HostFunction>,
+}
+
+/// A value of the code or of the host.
+#[derive(Debug, Clone)]
+pub struct EncodedValue {
+    /// The encoded value.
+    pub json: Box<RawValue>,
+    /// The buffers that it refers to.
+    pub buffers: Vec<Vec<u8>>,
+}
+
+/// A function of the host, as code sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFunction {
+    /// The name of the variable that contains the function.
+    pub name: String,
+    /// True if the code calls it without `await`, and waits for the result.
+    #[serde(default)]
+    pub blocking: bool,
+    /// The docstring.
+    #[serde(default)]
+    pub doc: Option<String>,
+    /// The parameters, in order.
+    #[serde(default)]
+    pub parameters: Vec<Parameter>,
+    /// The annotation of the result, as Python source.
+    #[serde(default)]
+    pub returns: Option<String>,
+}
+
+/// A parameter of a [`HostFunction`], as `inspect.Parameter` has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// The name.
+    pub name: String,
+    /// The number of `inspect.Parameter.kind`: 0 for positional only, 1 for positional or keyword, 2 for `*args`, 3 for
+    /// keyword only, 4 for `**kwargs`.
+    pub kind: u8,
+    /// The annotation, as Python source.
+    #[serde(default)]
+    pub annotation: Option<String>,
+    /// The default, as Python source.
+    #[serde(default)]
+    pub default: Option<String>,
+}
+
+/// A call of a [`HostFunction`] by the code.
+#[derive(Debug, Clone)]
+pub struct FunctionCall {
+    /// The number of the call in its run.
+    pub id: u64,
+    /// The function's name, which the code can choose freely.
+    pub name: String,
+    /// The list of positional arguments and the object of keyword arguments, in an encoded list.
+    pub arguments: EncodedValue,
+}
+
+/// The reply to a [`FunctionCall`].
+#[derive(Debug, Clone)]
+pub struct FunctionReply {
+    /// The call's number.
+    pub id: u64,
+    /// The result of the function.
+    pub result: Result<EncodedValue, FunctionError>,
+}
+
+/// An exception that a function of the host raised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{name}: {message}")]
+pub struct FunctionError {
+    /// The name of the exception's class.
+    pub name: String,
+    /// The exception's text.
+    pub message: String,
+}

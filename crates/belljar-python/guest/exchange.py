@@ -1,0 +1,239 @@
+"""Values and functions of the host: variables for the code, the value that it returns, and functions that it calls.
+
+A function of the host is an ``async def`` function for the code. A call starts the host's function and waits for its
+reply on the event loop, so that calls run side by side under `asyncio.gather`. Functions that the host declares as
+blocking are called without ``await``.
+
+Buffers of values are files of the directory `_DIRECTORY`: the host reads and writes them there.
+"""
+
+import asyncio
+import builtins
+import inspect
+import os
+from collections.abc import Callable
+from json import dumps, loads
+from typing import Any
+
+from . import host, interrupts, value_json, values
+
+_DIRECTORY = "/var/lib/belljar"
+_MAX_CALL_BYTES = 256 * 1024 * 1024
+"""The maximum size of the arguments of a call."""
+
+_pending: dict[int, asyncio.Future[Any]] = {}
+_written = 0
+"""The number of buffers that this interpreter has written."""
+
+
+class HostFunctionError(Exception):
+    """An exception that a function of the host raised, of a class that is not one of Python's own."""
+
+
+HostFunctionError.__module__ = "builtins"  # Tracebacks show the bare name.
+
+
+def receive(exchange: dict[str, Any]) -> dict[str, Any]:
+    """Returns the variables that the host passes, and its functions, by name."""
+    variables: dict[str, Any] = {}
+    if (encoded := exchange.get("variables")) is not None:
+        variables = {name: _decode(value) for name, value in encoded.items()}
+        _remove_buffers()
+    for description in exchange.get("functions", ()):
+        variables[description["name"]] = _function(description)
+    return variables
+
+
+def send(value: object, max_bytes: int) -> str:
+    """Returns the text of a value for the host. Its buffers are the files ``out-0`` and so on."""
+    text, buffers = _encode(value, max_bytes)
+    for at, buffer in enumerate(buffers):
+        _write(f"out-{at}", buffer)
+    return text
+
+
+def abandon() -> None:
+    """Ends the calls that still run when the code has ended: nothing will deliver their replies."""
+    while _pending:
+        _, future = _pending.popitem()
+        if not future.done():
+            future.cancel("the code ended before the host's function replied")
+
+
+def is_waiting() -> bool:
+    """Returns whether calls of the host's functions run."""
+    return bool(_pending)
+
+
+def wait(timeout: float | None) -> None:
+    """Waits until a call has a reply, at most for ``timeout`` seconds, and resolves the futures of all that have."""
+    for reply in host.call("await_functions", timeout=timeout):
+        future = _pending.pop(reply["id"], None)
+        if future is None or future.done():
+            continue
+        try:
+            future.set_result(_result(reply))
+        except Exception as error:
+            future.set_exception(error)
+    interrupts.raise_pending()
+
+
+def _function(description: dict[str, Any]) -> Callable[..., Any]:
+    """Returns the function that calls the host's."""
+    name = description["name"]
+    if description["blocking"]:
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return _result(_start(name, args, kwargs, wait=True))
+
+    else:
+
+        async def function(*args: Any, **kwargs: Any) -> Any:
+            reply = _start(name, args, kwargs, wait=False)
+            if "value" in reply or "error" in reply:
+                return _result(reply)
+            future = asyncio.get_running_loop().create_future()
+            _pending[reply["id"]] = future
+            try:
+                return await future
+            finally:
+                if _pending.pop(reply["id"], None) is not None:
+                    host.call("cancel_function", id=reply["id"])
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "__main__"
+    function.__doc__ = description["doc"]
+    function.__signature__ = _signature(description)  # type: ignore[attr-defined]
+    return function
+
+
+class _Source:
+    """Python source text that `inspect.signature` shows as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _signature(description: dict[str, Any]) -> inspect.Signature:
+    def shown(text: str | None) -> Any:
+        return inspect.Parameter.empty if text is None else _Source(text)
+
+    parameters = [
+        inspect.Parameter(
+            each["name"],
+            inspect._ParameterKind(each["kind"]),
+            default=shown(each["default"]),
+            annotation=shown(each["annotation"]),
+        )
+        for each in description["parameters"]
+    ]
+    return inspect.Signature(parameters, return_annotation=shown(description["returns"]))
+
+
+def _start(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, wait: bool) -> dict[str, Any]:
+    """Starts a call. The reply has its ``value`` or ``error`` if it has already ended, and else its ``id``."""
+    global _written
+    text, buffers = _encode([list(args), kwargs], _MAX_CALL_BYTES)
+    names = []
+    for buffer in buffers:
+        _written += 1
+        names.append(f"call-{_written}")
+        _write(names[-1], buffer)
+    try:
+        request = f'{{"name":"call_function","request":{{"name":{dumps(name)},"wait":{"true" if wait else "false"}'
+        answer = loads(host.call_host(f'{request},"buffers":{dumps(names)},"arguments":{text}}}}}'))
+    finally:
+        for each in names:
+            os.unlink(f"{_DIRECTORY}/{each}")
+    interrupts.raise_pending()
+    if "error" in answer:
+        raise host.HostCallError(answer["error"])
+    return answer["answer"]
+
+
+def _result(reply: dict[str, Any]) -> Any:
+    if (error := reply.get("error")) is not None:
+        raise _exception(error["name"], error["message"])
+    value = values._Decoder(_read(reply.get("buffers", ()))).decode(reply["value"])
+    return value
+
+
+def _exception(name: str, message: str) -> Exception:
+    """Returns an exception of the builtin class of this name, or of a class of this name."""
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            # `str` of a KeyError is the `repr` of its argument: the text is one already.
+            return kind(message) if kind is not KeyError else _quoted_key_error(message)
+        except TypeError:
+            pass  # Such as UnicodeDecodeError, which has five arguments.
+    return type(name, (HostFunctionError,), {"__module__": "builtins"})(message)
+
+
+def _quoted_key_error(message: str) -> KeyError:
+    if len(message) >= 2 and message[0] == message[-1] and message[0] in "'\"":
+        return KeyError(message[1:-1])
+    return KeyError(message)
+
+
+def _encode(value: object, limit: int) -> tuple[str, list[Any]]:
+    def convert(other: object) -> Any:
+        fields = value_json.render(other, limit)
+        return loads(fields.get("strict") or fields["value"])  # type: ignore[arg-type]
+
+    try:
+        text, buffers = values.encode(value, convert)
+    except (ValueError, TypeError, RecursionError):
+        # A structure that contains itself: the same as in an answer in JSON.
+        text, buffers = values.encode(convert(value), convert)
+    size = len(text) + sum(memoryview(buffer).nbytes for buffer in buffers)
+    if size > limit:
+        note = f"[left out: the value takes {size} bytes, and at most {limit} are returned]"
+        return dumps(note), []
+    return text, buffers
+
+
+def _decode(tree: Any) -> Any:
+    return values._Decoder(_InputBuffers()).decode(tree)
+
+
+class _InputBuffers:
+    """The buffers of variables, which are read when a value refers to them."""
+
+    def __len__(self) -> int:
+        return len(os.listdir(_DIRECTORY)) if os.path.isdir(_DIRECTORY) else 0
+
+    def __getitem__(self, at: int) -> bytearray:
+        return _read([f"in-{at}"], remove=False)[0]
+
+
+def _remove_buffers() -> None:
+    if os.path.isdir(_DIRECTORY):
+        for name in os.listdir(_DIRECTORY):
+            os.unlink(f"{_DIRECTORY}/{name}")
+
+
+def _read(names: Any, *, remove: bool = True) -> list[bytearray]:
+    contents = []
+    for name in names:
+        path = f"{_DIRECTORY}/{name}"
+        data = bytearray(os.stat(path).st_size)
+        with open(path, "rb", buffering=0) as file:
+            view, at = memoryview(data), 0
+            while at < len(data) and (count := file.readinto(view[at:])):
+                at += count
+        if remove:
+            os.unlink(path)
+        contents.append(data)
+    return contents
+
+
+def _write(name: str, buffer: Any) -> None:
+    os.makedirs(_DIRECTORY, exist_ok=True)
+    with open(f"{_DIRECTORY}/{name}", "wb", buffering=0) as file:
+        view, at = memoryview(buffer).cast("B"), 0
+        while at < len(view):
+            at += file.write(view[at:])

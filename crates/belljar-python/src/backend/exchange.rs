@@ -1,0 +1,273 @@
+//! Values and calls that cross between code and its caller: the host's side of `guest/exchange.py`.
+//!
+//! Buffers of values cross as files of a directory in the guest. The guest can change them, as it can change all of its
+//! files: what is read from them is as untrusted as the value itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use belljar_core::kernel::{CellObserver, KernelError};
+use belljar_core::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
+use belljar_emscripten::fs::Filesystem;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
+use crate::interpreter::Interpreter;
+
+/// The directory of the files.
+const DIRECTORY: &str = "/var/lib/belljar";
+/// The maximum number of buffers of one value.
+const MAX_BUFFERS: usize = 10_000;
+/// The maximum size of the buffers of the arguments of a call, in bytes.
+const MAX_ARGUMENTS: u64 = 256 << 20;
+/// The time for which a call waits if the guest sets no limit.
+const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The names of the host calls.
+const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
+
+/// Prepares an interpreter for a request with an exchange: writes the buffers of the variables, and registers the host
+/// calls for the functions.
+///
+/// # Errors
+/// Returns an error if the buffers do not fit into the code's file system.
+pub(super) fn begin(
+    interpreter: &mut Interpreter,
+    exchange: Option<&Exchange>,
+    observer: &Arc<dyn CellObserver>,
+) -> Result<(), KernelError> {
+    let Some(exchange) = exchange else { return Ok(()) };
+    let files = interpreter.files();
+    for (at, buffer) in exchange.buffers.iter().enumerate() {
+        write_buffer(files, &format!("in-{at}"), buffer).map_err(|error| {
+            KernelError::Failed(format!("the variables do not fit into the code's file system: {error}").into())
+        })?;
+    }
+    if !exchange.functions.is_empty() {
+        let calls = Arc::new(Calls::new(observer.clone()));
+        interpreter.register_host_call(NAMES[0], Arc::new(CallFunction(calls.clone())));
+        interpreter.register_host_call(NAMES[1], Arc::new(AwaitFunctions(calls.clone())));
+        interpreter.register_host_call(NAMES[2], Arc::new(CancelFunction(calls)));
+    }
+    Ok(())
+}
+
+/// Registers `handler` for the host calls of functions, after the cell that could make them.
+pub(super) fn end(interpreter: &mut Interpreter, handler: &Arc<dyn HostCall>) {
+    for name in NAMES {
+        interpreter.register_host_call(name, handler.clone());
+    }
+}
+
+/// Reads and removes the buffers of a value, at most `limit` bytes.
+pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Vec<u8>> {
+    let (mut buffers, mut left) = (Vec::new(), limit);
+    while buffers.len() < MAX_BUFFERS {
+        let path = format!("{DIRECTORY}/out-{}", buffers.len());
+        let Ok(bytes) = files.read_file(&path, left) else { break };
+        if let Err(error) = files.remove(&path) {
+            tracing::debug!(%error, "failed to remove a buffer of a value");
+        }
+        left -= bytes.len() as u64;
+        buffers.push(bytes);
+    }
+    buffers
+}
+
+fn write_buffer(files: &mut Filesystem, name: &str, bytes: &[u8]) -> Result<(), belljar_emscripten::fs::FileError> {
+    files.create_dir_all(DIRECTORY)?;
+    files.write_file(&format!("{DIRECTORY}/{name}"), bytes)
+}
+
+/// The calls of one run or cell.
+struct Calls {
+    observer: Arc<dyn CellObserver>,
+    replies: Sender<FunctionReply>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The number of the next call.
+    next: u64,
+    arrived: Receiver<FunctionReply>,
+    /// Replies that arrived while another call was waited for.
+    early: VecDeque<FunctionReply>,
+    /// The number of buffers that were written for replies.
+    buffers: u64,
+}
+
+impl Calls {
+    fn new(observer: Arc<dyn CellObserver>) -> Self {
+        let (replies, arrived) = mpsc::channel();
+        let state = State { next: 0, arrived, early: VecDeque::new(), buffers: 0 };
+        Self { observer, replies, state: Mutex::new(state) }
+    }
+}
+
+/// A reply, as the guest receives it.
+#[derive(Serialize)]
+struct GuestReply {
+    id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    buffers: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<FunctionError>,
+}
+
+impl GuestReply {
+    /// Writes the buffers of a reply, which must fit into the code's file system.
+    fn new(FunctionReply { id, result }: FunctionReply, state: &mut State, files: &mut Filesystem) -> Self {
+        let mut reply = Self { id, value: None, buffers: Vec::new(), error: None };
+        match result {
+            Ok(EncodedValue { json, buffers }) => {
+                reply.value = Some(json);
+                for buffer in buffers {
+                    state.buffers += 1;
+                    let name = format!("reply-{}", state.buffers);
+                    if let Err(error) = write_buffer(files, &name, &buffer) {
+                        let message = format!("the result does not fit into the code's file system: {error}");
+                        let error = Some(FunctionError { name: "MemoryError".into(), message });
+                        return Self { id, value: None, buffers: Vec::new(), error };
+                    }
+                    reply.buffers.push(name);
+                }
+            }
+            Err(error) => reply.error = Some(error),
+        }
+        reply
+    }
+}
+
+fn to_answer(answer: &impl Serialize) -> Result<Box<RawValue>, CallError> {
+    to_raw_value(answer).map_err(|error| CallError::Refused(error.to_string()))
+}
+
+fn parse<'a, T: Deserialize<'a>>(request: &'a RawValue) -> Result<T, CallError> {
+    serde_json::from_str(request.get())
+        .map_err(|_| CallError::Refused("the call of a function of the host has an unexpected form".into()))
+}
+
+/// The host call `call_function`: starts a call. The answer is its reply, if it has one already or if the guest waits
+/// for it, and its number otherwise.
+struct CallFunction(Arc<Calls>);
+
+impl HostCall for CallFunction {
+    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        struct CallRequest {
+            name: String,
+            wait: bool,
+            buffers: Vec<String>,
+            arguments: Box<RawValue>,
+        }
+        #[derive(Serialize)]
+        struct Started {
+            id: u64,
+        }
+        let CallRequest { name, wait, buffers, arguments } = parse(request)?;
+        let buffers = read_arguments(context.files(), &buffers)?;
+        let Calls { observer, replies, state } = &*self.0;
+        let mut state = state.lock();
+        let id = state.next;
+        state.next += 1;
+        let call = FunctionCall { id, name, arguments: EncodedValue { json: arguments, buffers } };
+        {
+            // A function that returns at once runs here; the time that it takes is not the code's.
+            let _pause = context.pause();
+            observer.call_function(call, replies);
+        }
+        loop {
+            match state.arrived.try_recv() {
+                Ok(reply) if reply.id == id => {
+                    return to_answer(&GuestReply::new(reply, &mut state, context.files()));
+                }
+                Ok(reply) => {
+                    state.early.push_back(reply);
+                    continue;
+                }
+                Err(_) if !wait => return to_answer(&Started { id }),
+                Err(_) => {}
+            }
+            match context.wait(&state.arrived, MAX_WAIT)? {
+                Ok(reply) if reply.id == id => {
+                    return to_answer(&GuestReply::new(reply, &mut state, context.files()));
+                }
+                Ok(reply) => state.early.push_back(reply),
+                Err(reason) => {
+                    observer.cancel_function(id);
+                    let reason = match reason {
+                        WaitError::Interrupted => "interrupted while waiting for a function of the host",
+                        WaitError::TimedOut | WaitError::Disconnected => "the function of the host did not reply",
+                    };
+                    return Err(CallError::Refused(reason.into()));
+                }
+            }
+        }
+    }
+}
+
+/// Reads the buffers of the arguments of a call, which the guest removes.
+fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Vec<u8>>, CallError> {
+    let mut left = MAX_ARGUMENTS;
+    if names.len() > MAX_BUFFERS {
+        return Err(CallError::Refused(format!("a call has at most {MAX_BUFFERS} large arguments")));
+    }
+    let mut buffers = Vec::with_capacity(names.len());
+    for name in names {
+        let path = format!("{DIRECTORY}/{name}");
+        let bytes = files.read_file(&path, left);
+        let bytes = bytes.map_err(|error| CallError::Refused(format!("failed to read an argument: {error}")))?;
+        left -= bytes.len() as u64;
+        buffers.push(bytes);
+    }
+    Ok(buffers)
+}
+
+/// The host call `await_functions`: waits for at least one reply, and returns all that have arrived.
+struct AwaitFunctions(Arc<Calls>);
+
+impl HostCall for AwaitFunctions {
+    fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        struct AwaitRequest {
+            timeout: Option<f64>,
+        }
+        let AwaitRequest { timeout } = parse(request)?;
+        let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+        let timeout = timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT);
+        let mut state = self.0.state.lock();
+        let mut arrived: Vec<FunctionReply> = state.early.drain(..).collect();
+        arrived.extend(state.arrived.try_iter());
+        if arrived.is_empty()
+            && !timeout.is_zero()
+            && let Ok(reply) = context.wait(&state.arrived, timeout)?
+        {
+            arrived.push(reply);
+            arrived.extend(state.arrived.try_iter());
+        }
+        let replies: Vec<GuestReply> =
+            arrived.into_iter().map(|reply| GuestReply::new(reply, &mut state, context.files())).collect();
+        to_answer(&replies)
+    }
+}
+
+/// The host call `cancel_function`: the code does not wait for a call any more.
+struct CancelFunction(Arc<Calls>);
+
+impl HostCall for CancelFunction {
+    fn call(&self, request: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        #[derive(Deserialize)]
+        struct CancelRequest {
+            id: u64,
+        }
+        let CancelRequest { id } = parse(request)?;
+        self.0.observer.cancel_function(id);
+        to_answer(&())
+    }
+}

@@ -1,0 +1,201 @@
+"""Results of code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn
+
+from . import _values
+from ._errors import (
+    CancelledRunError,
+    CodeError,
+    CrashError,
+    ExitError,
+    InstallError,
+    LimitError,
+    RunFailedError,
+    SandboxError,
+)
+
+Status = Literal["success", "error", "exit", "limit", "cancelled", "crash", "install-error", "pending"]
+
+
+@dataclass(frozen=True)
+class ErrorInfo:
+    """The reason why code did not succeed."""
+
+    name: str
+    """The name of the exception's class, such as ``ZeroDivisionError``, or of the limit."""
+    message: str
+    """The exception's text."""
+    traceback: str
+    """The traceback as Python prints it; empty if there is none."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}" if self.message else self.name
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that code displayed."""
+
+    mime_type: str
+    """``image/png``, ``image/jpeg`` or ``image/svg+xml``."""
+    data: bytes
+    """The contents of the image's file."""
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        # Jupyter encodes bytes itself, and SVG is text.
+        return {self.mime_type: self.data.decode() if self.mime_type == "image/svg+xml" else self.data}
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file of a session."""
+
+    path: str
+    """The path from the session's directory."""
+    size: int
+    """The size in bytes."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """The time and memory that code took."""
+
+    start: float
+    """Seconds for starting the interpreter."""
+    run: float
+    """Seconds for running the code."""
+    peak_memory: int
+    """The most bytes of the interpreter's memory; 0 if that was not measured."""
+
+
+@dataclass
+class Call:
+    """A call of a function of the host by code."""
+
+    name: str
+    """The function's name."""
+    args: tuple[Any, ...]
+    """The positional arguments."""
+    kwargs: dict[str, Any]
+    """The keyword arguments."""
+    result: Any = None
+    """The value that the function returned."""
+    error: ErrorInfo | None = None
+    """The exception that the function raised."""
+    seconds: float | None = None
+    """The time until the function returned; None if it had not when the code ended."""
+
+
+@dataclass
+class Run:
+    """The result of a piece of code."""
+
+    status: Status
+    """How the code ended."""
+    error: ErrorInfo | None = None
+    """The reason why the code did not succeed."""
+    pieces: Sequence[tuple[bool, str]] = ()
+    """The output in order, each piece with whether it was written to standard output."""
+    images: list[Image] = field(default_factory=list)
+    """The images that the code displayed."""
+    displays: list[dict[str, Any]] = field(default_factory=list)
+    """All that a cell of a session displayed, including its value, by MIME type."""
+    calls: list[Call] = field(default_factory=list)
+    """The calls of functions of the host, in the order in which they began."""
+    stats: Stats = Stats(0.0, 0.0, 0)
+    """The time and memory that the code took."""
+    packages: list[str] = field(default_factory=list)
+    """The names of the packages that the code or its caller asked for."""
+    exit_code: int | None = None
+    """The exit status, if the code ended its interpreter."""
+    limit: str | None = None
+    """The limit that was reached: ``time``, ``cpu``, ``output``, ``stack`` or ``memory``."""
+    hint: str | None = None
+    """The remedy for an error, if that is known."""
+    text: str | None = None
+    """The value of a cell of a session, as IPython shows it."""
+    pending: tuple[Call, ...] = ()
+    """The calls that a run with the status ``pending`` waits for. No run has this status in this version."""
+    encoded: tuple[str, Sequence[Any]] | None = field(default=None, repr=False)
+    """The value and its buffers, before they are read."""
+
+    @property
+    def value(self) -> Any:
+        """The value of the code's last line, if that is an expression. None otherwise."""
+        if not hasattr(self, "_value"):
+            self._value = None
+            if self.encoded is not None:
+                try:
+                    self._value = _values.decode(*self.encoded)
+                except ValueError as error:
+                    del self._value
+                    raise SandboxError(f"the value that the code returned cannot be read: {error}") from None
+        return self._value
+
+    @property
+    def output(self) -> str:
+        """The text that the code wrote, to both streams, in order."""
+        return "".join(text for _, text in self.pieces)
+
+    @property
+    def stdout(self) -> str:
+        """The text that the code wrote to standard output."""
+        return "".join(text for is_stdout, text in self.pieces if is_stdout)
+
+    @property
+    def stderr(self) -> str:
+        """The text that the code wrote to standard error."""
+        return "".join(text for is_stdout, text in self.pieces if not is_stdout)
+
+    @property
+    def ok(self) -> bool:
+        """True if the code succeeded."""
+        return self.status == "success" or (self.status == "exit" and self.exit_code == 0)
+
+    def check(self) -> Run:
+        """Returns this run if its code succeeded, and else raises a `RunFailedError` with the reason."""
+        if self.ok:
+            return self
+        kind = _FAILURES.get(self.status, RunFailedError)
+        message = str(self.error) if self.error else self.status
+        raise kind(message if self.hint is None else f"{message} (hint: {self.hint})", self)
+
+    def resume(self, answers: Mapping[str, Any]) -> NoReturn:
+        """Continues a run with the status ``pending``. No run has this status in this version."""
+        raise SandboxError("the run is not pending")
+
+
+_FAILURES: dict[str, type[RunFailedError]] = {
+    "error": CodeError,
+    "exit": ExitError,
+    "limit": LimitError,
+    "cancelled": CancelledRunError,
+    "crash": CrashError,
+    "install-error": InstallError,
+}
+
+
+def from_native(result: dict[str, Any], calls: list[Call]) -> Run:
+    """Returns the run that the extension module describes."""
+    error = result.get("error")
+    encoded = result.get("value")
+    return Run(
+        status=result["status"],
+        error=ErrorInfo(*error) if error is not None else None,
+        pieces=result["output"],
+        images=[Image(mime_type, data) for mime_type, data in result["images"]],
+        displays=[json.loads(bundle) for bundle in result.get("displays", ())],
+        calls=calls,
+        stats=Stats(*result["stats"]),
+        packages=result.get("dependencies", []),
+        exit_code=result.get("exit_code"),
+        limit=result.get("limit"),
+        hint=result.get("hint"),
+        text=result.get("text"),
+        encoded=(encoded, result["buffers"]) if encoded is not None else None,
+    )

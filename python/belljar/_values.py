@@ -1,0 +1,1 @@
+../../crates/belljar-python/guest/values.py

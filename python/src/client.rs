@@ -1,0 +1,142 @@
+//! The receiver of output and of calls of host functions, while code runs.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use belljar_core::kernel::{CellObserver, InputError, InputReply};
+use belljar_core::progress::{NoProgress, ProgressStep, StepProgress};
+use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, Progress, Stream};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyList};
+use serde_json::value::RawValue;
+
+/// The receiver of what one run or cell does. `callbacks` is a `belljar._calls.Callbacks`.
+pub(crate) struct Client {
+    callbacks: Option<Py<PyAny>>,
+    /// True if output is passed to the callbacks while the code runs.
+    streams: bool,
+    pub(crate) output: Mutex<Vec<(Stream, Vec<u8>)>>,
+    pub(crate) value: Mutex<Option<EncodedValue>>,
+    pub(crate) installed: Mutex<Option<String>>,
+}
+
+impl Client {
+    pub(crate) fn new(callbacks: Option<Py<PyAny>>, streams: bool) -> Arc<Self> {
+        let (output, value, installed) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { callbacks, streams, output, value, installed })
+    }
+
+    /// Drops the callbacks with the GIL.
+    pub(crate) fn release(self: Arc<Self>) {
+        if self.callbacks.is_some() {
+            Python::attach(|_| drop(self));
+        }
+    }
+}
+
+impl Progress for Client {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
+        if let Some(callbacks) = &self.callbacks {
+            Python::attach(|py| {
+                if let Err(error) = callbacks.call_method1(py, "on_progress", (&step.name,)) {
+                    error.write_unraisable(py, None);
+                }
+            });
+        }
+        NoProgress.start(step)
+    }
+}
+
+impl CellObserver for Client {
+    fn on_stream(&self, stream: Stream, bytes: &[u8]) {
+        {
+            let mut output = self.output.lock();
+            match output.last_mut() {
+                Some((last, held)) if *last == stream => held.extend_from_slice(bytes),
+                _ => output.push((stream, bytes.to_vec())),
+            }
+        }
+        if let (true, Some(callbacks)) = (self.streams, &self.callbacks) {
+            Python::attach(|py| {
+                let bytes = PyBytes::new(py, bytes);
+                if let Err(error) = callbacks.call_method1(py, "on_stream", (stream == Stream::Stdout, bytes)) {
+                    error.write_unraisable(py, None);
+                }
+            });
+        }
+    }
+
+    fn on_installed(&self, packages: &str) {
+        *self.installed.lock() = Some(packages.to_owned());
+    }
+
+    fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, InputError> {
+        Err(InputError::Unavailable)
+    }
+
+    fn on_value(&self, value: EncodedValue) {
+        *self.value.lock() = Some(value);
+    }
+
+    fn call_function(&self, call: FunctionCall, replies: &Sender<FunctionReply>) {
+        let FunctionCall { id, name, arguments } = call;
+        let Some(callbacks) = &self.callbacks else { return };
+        Python::attach(|py| {
+            let reply = Reply { id, sender: Mutex::new(Some(replies.clone())) };
+            let called = (|| {
+                let buffers = PyList::new(py, arguments.buffers.iter().map(|bytes| PyByteArray::new(py, bytes)))?;
+                let reply = Py::new(py, reply)?;
+                callbacks.call_method1(py, "on_call", (id, name, arguments.json.get(), buffers, reply))
+            })();
+            if let Err(error) = called {
+                let message = error.value(py).to_string();
+                let name = error.get_type(py).name().map_or_else(|_| "Exception".into(), |name| name.to_string());
+                // Ignore send errors: the code may have ended.
+                let _ = replies.send(FunctionReply { id, result: Err(FunctionError { name, message }) });
+            }
+        });
+    }
+
+    fn cancel_function(&self, id: u64) {
+        let Some(callbacks) = &self.callbacks else { return };
+        Python::attach(|py| {
+            if let Err(error) = callbacks.call_method1(py, "on_cancel", (id,)) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+/// The reply to one call of a host function. It is sent once; later replies are ignored.
+#[pyclass(frozen, module = "belljar._native")]
+pub(crate) struct Reply {
+    id: u64,
+    sender: Mutex<Option<Sender<FunctionReply>>>,
+}
+
+#[pymethods]
+impl Reply {
+    /// Sends the function's result: its encoded value and the buffers of that.
+    fn value(&self, json: String, buffers: Vec<Bound<'_, PyBytes>>) -> PyResult<()> {
+        let json = RawValue::from_string(json);
+        let json = json.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
+        let buffers = buffers.iter().map(|buffer| buffer.as_bytes().to_vec()).collect();
+        self.send(Ok(EncodedValue { json, buffers }));
+        Ok(())
+    }
+
+    /// Sends the exception that the function raised.
+    fn error(&self, name: String, message: String) {
+        self.send(Err(FunctionError { name, message }));
+    }
+}
+
+impl Reply {
+    fn send(&self, result: Result<EncodedValue, FunctionError>) {
+        if let Some(sender) = self.sender.lock().take() {
+            // Ignore send errors: the code may have ended.
+            let _ = sender.send(FunctionReply { id: self.id, result });
+        }
+    }
+}

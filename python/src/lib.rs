@@ -1,0 +1,82 @@
+//! The extension module `belljar._native`: sandboxes in this process, as the typed Python code next to it needs them.
+//!
+//! ```text
+//!  belljar/_sandbox.py ──▶ Runtime.run ──▶ Job ──▶ pool of guest threads ──▶ WasmBackend::run_once
+//!        ▲                                              │ output, calls of host functions
+//!        └────────── Job.wait, or a callback ◀──────────┘ Client (with the GIL)
+//! ```
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `settings` | what a sandbox is created with; the CPython that all sandboxes of the process share |
+//! | `runtime` | one-shot runs |
+//! | `session` | sessions: their queue, cells, files, forks and dumps |
+//! | `job` | work on a guest thread, waited for without the GIL |
+//! | `client` | the receiver of output and of calls of host functions |
+//! | `results` | results as Python objects |
+//! | `error` | errors as Python exceptions |
+
+mod client;
+mod error;
+mod job;
+mod results;
+mod runtime;
+mod session;
+mod settings;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use belljar_command::Installation;
+use pyo3::prelude::*;
+
+/// The module.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::client::Reply;
+    #[pymodule_export]
+    use super::error::NativeError;
+    #[pymodule_export]
+    use super::job::{Job, shutdown};
+    #[pymodule_export]
+    use super::runtime::Runtime;
+    #[pymodule_export]
+    use super::session::Session;
+    #[pymodule_export]
+    use super::{run_command, run_fork_server};
+}
+
+/// Runs the command `belljar` with these arguments, of which the first is the program's name. Returns its exit status.
+///
+/// `program` is the path of the script that runs the command, and `bundle` that of the files of the package.
+/// `fork_server` is the command that calls [`run_fork_server`] in a new process.
+#[pyfunction]
+fn run_command(
+    py: Python<'_>,
+    arguments: Vec<OsString>,
+    program: PathBuf,
+    bundle: Option<PathBuf>,
+    fork_server: Vec<OsString>,
+) -> u8 {
+    #[cfg(target_os = "linux")]
+    belljar_sandbox::set_fork_server_command(fork_server);
+    #[cfg(not(target_os = "linux"))]
+    drop(fork_server);
+    let status = py.detach(|| belljar_command::run(arguments, Some(Installation { program, bundle })));
+    exit_status(status)
+}
+
+/// Returns the number of an exit code, which the standard library does not offer.
+fn exit_status(code: std::process::ExitCode) -> u8 {
+    (0..=u8::MAX).find(|number| std::process::ExitCode::from(*number) == code).unwrap_or(1)
+}
+
+/// Becomes the process from which native sandboxes are forked. Does not return.
+#[pyfunction]
+fn run_fork_server(py: Python<'_>) {
+    #[cfg(target_os = "linux")]
+    py.detach(belljar_sandbox::run_fork_server);
+    #[cfg(not(target_os = "linux"))]
+    let _ = py;
+}

@@ -1,0 +1,153 @@
+//! Sandboxes: one-shot runs, and the creation of sessions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::kernel::{Backend as _, KernelError, OneShotRequest};
+use belljar_core::{Exchange, HostFunction};
+use belljar_python::{RuntimeLoader, WasmBackend};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::job::{Job, check_process, pool};
+use crate::results;
+use crate::session::Session;
+use crate::settings::Settings;
+
+/// A request of the Python code.
+#[derive(Deserialize)]
+pub(crate) struct Request {
+    pub(crate) code: String,
+    pub(crate) timeout: Option<f64>,
+    #[serde(default)]
+    packages: Vec<String>,
+    /// Variables in plain JSON, for which the value is JSON as well.
+    globals: Option<Box<RawValue>>,
+    /// Encoded variables. Set, unless `globals` is.
+    variables: Option<Box<RawValue>>,
+    #[serde(default)]
+    functions: Vec<HostFunction>,
+    /// True if the value is returned as JSON instead of encoded.
+    #[serde(default)]
+    json: bool,
+}
+
+impl Request {
+    pub(crate) fn parse(json: &str) -> Result<Self, Error> {
+        serde_json::from_str(json).map_err(|error| Error::new(ErrorKind::Argument, error.to_string()))
+    }
+
+    pub(crate) fn timeout(&self) -> Result<Option<Duration>, Error> {
+        let invalid = |_| Error::new(ErrorKind::Argument, "timeout: not a number of seconds");
+        self.timeout.map(Duration::try_from_secs_f64).transpose().map_err(invalid)
+    }
+
+    pub(crate) fn exchange(&mut self, buffers: &[Bound<'_, PyBytes>]) -> Option<Exchange> {
+        let (variables, functions) = (self.variables.take(), std::mem::take(&mut self.functions));
+        if self.json && functions.is_empty() {
+            return None;
+        }
+        let buffers = buffers.iter().map(|buffer| buffer.as_bytes().to_vec()).collect();
+        Some(Exchange { variables, buffers, functions })
+    }
+}
+
+/// A sandbox: settings, and CPython when it is first used.
+#[pyclass(frozen, module = "belljar._native")]
+pub(crate) struct Runtime {
+    backend: WasmBackend,
+    loader: Arc<RuntimeLoader>,
+}
+
+#[pymethods]
+impl Runtime {
+    /// Creates a sandbox with these settings, a JSON object.
+    #[new]
+    fn new(settings: &str) -> PyResult<Self> {
+        check_process()?;
+        let settings = Settings::parse(settings)?;
+        let loader = Arc::new(settings.loader()?);
+        let backend = WasmBackend::new(loader.clone(), settings.limits()?, false);
+        Ok(Self { backend, loader })
+    }
+
+    /// Runs code in an interpreter of its own. `request` is a JSON object, `buffers` are those of its variables.
+    #[pyo3(signature = (request, buffers, callbacks, streams, on_end))]
+    fn run(
+        &self,
+        request: &str,
+        buffers: Vec<Bound<'_, PyBytes>>,
+        callbacks: Option<Py<PyAny>>,
+        streams: bool,
+        on_end: Option<Py<PyAny>>,
+    ) -> PyResult<Job> {
+        check_process()?;
+        let mut request = Request::parse(request)?;
+        let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
+        let Request { code, packages, globals, .. } = request;
+        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange };
+        let (job, end) = Job::new(on_end, None);
+        let (backend, cancellation) = (self.backend.clone(), job.cancellation());
+        let client = Client::new(callbacks, streams);
+        let submitted = pool().submit(move |permit| {
+            let ran = if cancellation.is_cancelled() {
+                Err(KernelError::Cancelled)
+            } else {
+                backend.run_once(request, client.clone(), &cancellation)
+            };
+            drop(permit);
+            match ran {
+                Ok(completed) => {
+                    let report = completed.report;
+                    end.finish(Box::new(move |py| results::of_run(py, report, &client)));
+                    // The result does not wait for the interpreter's memory to be freed.
+                    drop(completed.interpreter);
+                }
+                Err(error) => {
+                    client.release();
+                    let error = Error::from(error);
+                    end.finish(Box::new(move |_| Err(error.into())));
+                }
+            }
+        });
+        submitted.map_err(Error::from)?;
+        Ok(job)
+    }
+
+    /// Creates a session, whose interpreter starts with its first call.
+    fn session(&self) -> Session {
+        Session::new(self.backend.clone())
+    }
+
+    /// Creates a session that continues from bytes of `Session.dump`.
+    fn load(&self, dump: &[u8]) -> PyResult<Session> {
+        Ok(Session::from_dump(self.backend.clone(), dump)?)
+    }
+
+    /// Makes CPython ready, and the image of sessions if `sessions` is set. The result is a message for the user, if
+    /// the files that were installed with the package do not fit.
+    #[pyo3(signature = (sessions, callbacks, on_end))]
+    fn prepare(&self, sessions: bool, callbacks: Option<Py<PyAny>>, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
+        check_process()?;
+        let (job, end) = Job::new(on_end, None);
+        let (backend, loader) = (self.backend.clone(), self.loader.clone());
+        let client = Client::new(callbacks, false);
+        let submitted = pool().submit(move |_permit| {
+            let prepared = loader.get(&*client).map_err(KernelError::Start).and_then(|runtime| {
+                if sessions {
+                    backend.warm_up_sessions()?;
+                }
+                Ok(runtime.python.notice().map(str::to_owned))
+            });
+            client.release();
+            let prepared = prepared.map_err(Error::from);
+            end.finish(Box::new(move |py| Ok(prepared?.into_pyobject(py)?.into_any().unbind())));
+        });
+        submitted.map_err(Error::from)?;
+        Ok(job)
+    }
+}
