@@ -259,8 +259,8 @@ impl Python {
         Ok(set)
     }
 
-    /// Compiles the modules of `set` that interpreters have imported from their sources since the last call, so that the
-    /// next import is fast.
+    /// Compiles the modules of `set` that interpreters have imported from their sources since the last call, so that
+    /// the next import is fast.
     ///
     /// Must be called on a guest thread.
     ///

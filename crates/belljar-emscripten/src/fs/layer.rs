@@ -1,7 +1,7 @@
 //! Read-only file trees that instances share: a standard library, a site-packages directory.
 //!
-//! The host builds a layer once, and its files never change. Each filesystem that contains it stores its guest's changes
-//! separately.
+//! The host builds a layer once, and its files never change. Each filesystem that contains it stores its guest's
+//! changes separately.
 //!
 //! A layer may have *deferred* files: files whose contents the host can do without at first, such as bytecode that
 //! Python would compile itself. A deferred file has its place in the tree, but does not exist for guests until the host

@@ -92,8 +92,8 @@ impl PackageSet {
         &self.wheels
     }
 
-    /// Returns the modules that guests have imported from their sources since the last call, since they have no bytecode:
-    /// their paths, by wheel.
+    /// Returns the modules without bytecode that guests have imported from their sources since the last call: their
+    /// paths, by wheel.
     pub(crate) fn take_uncompiled(&self) -> ModulePaths {
         let missed = |wheel: &Arc<InstalledWheel>| {
             wheel.layer.take_missed().iter().filter_map(|path| bytecode::source_of(path)).collect()
