@@ -190,7 +190,7 @@ const LEVELS: [LoggingLevel; 8] = [
     LoggingLevel::Emergency,
 ];
 
-/// Sends a call's events in order until it has no more, and that a step is still running if there are none for a while.
+/// Sends a call's events in order until it has no more. Reports that a step is still running while no event arrives.
 async fn forward_events(
     peer: Peer<RoleServer>,
     token: Option<ProgressToken>,

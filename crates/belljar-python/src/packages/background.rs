@@ -44,7 +44,7 @@ impl BytecodeQueue {
         }
     }
 
-    /// Returns the next modules. Returns `None` and marks the thread as stopped if there are none.
+    /// Returns the next modules. Returns `None` and marks the thread as stopped if the queue is empty.
     fn next(&self) -> Option<(PackageSet, ModulePaths)> {
         let mut state = self.0.lock();
         let next = state.waiting.pop();
