@@ -14,8 +14,8 @@
 //! and created again.
 //!
 //! A *bundle* is a directory of entries that were installed together with this program, such as those in a Python
-//! wheel. It is read-only and searched first. Its files are as trustworthy as the program itself, which was installed in
-//! the same way. Therefore only their sizes are compared, which detects an incomplete installation.
+//! wheel. It is read-only and searched first. Its files are as trustworthy as the program itself, which was installed
+//! in the same way. Therefore only their sizes are compared, which detects an incomplete installation.
 //!
 //! Least recently used entries can be deleted to make room ([`Cache::evict`]). To open the files of an entry that may
 //! be evicted, *pin* the entry first ([`Cache::get_pinned`]). Once its files are open or mapped, deleting them is
@@ -217,8 +217,8 @@ impl Cache {
         }
     }
 
-    /// Returns the lock of a task that one process at a time performs on the cache. Returns `None` while another process
-    /// has it, and if this user lacks permission to lock it. `task` names a file.
+    /// Returns the lock of a task that one process at a time performs on the cache. Returns `None` while another
+    /// process has it, and if this user lacks permission to lock it. `task` names a file.
     pub fn try_lock_task(&self, task: &'static str) -> Option<TaskLock> {
         create_private_directory(&self.root.join("locks")).ok()?;
         EntryLock::try_lock_exclusive(&self.root, task).map(TaskLock)

@@ -366,8 +366,8 @@ impl Python {
         self.shared.libraries.recompile_all(progress)
     }
 
-    /// Returns whether libraries of packages are in use that were compiled quickly and not yet recompiled. A process that
-    /// is about to end may leave that to another one: [`crate::optimize_libraries`].
+    /// Returns whether libraries of packages are in use that were compiled quickly and not yet recompiled. A process
+    /// that is about to end may leave that to another one: [`crate::optimize_libraries`].
     pub fn has_unoptimized_libraries(&self) -> bool {
         self.shared.libraries.has_unoptimized()
     }

@@ -1,6 +1,7 @@
 //! numpy's kernels in the first and the second run of a program, against Pyodide in V8.
 //!
-//! Needs npm. numpy's wheel is fetched from Pyodide's CDN, or taken from the directory that `BELLJAR_NUMPY_WHEELS` names.
+//! Needs npm. numpy's wheel is fetched from Pyodide's CDN, or taken from the directory that `BELLJAR_NUMPY_WHEELS`
+//! names.
 
 mod support;
 

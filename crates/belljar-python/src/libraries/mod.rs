@@ -1,8 +1,8 @@
 //! The side modules of wheels (`.so`): translated and compiled once, and cached by content.
 //!
 //! Large modules are compiled quickly at first, which halves the wait for their first use. A process that runs for a
-//! while recompiles them in the background with full optimization ([`recompile`]); for one that ends earlier, the command
-//! line starts a process that does so ([`optimize`]).
+//! while recompiles them in the background with full optimization ([`recompile`]); for one that ends earlier, the
+//! command line starts a process that does so ([`optimize`]).
 
 mod optimize;
 mod recompile;

@@ -26,8 +26,8 @@ impl Node {
         Ok(this)
     }
 
-    /// Returns the command that runs a Python file in Pyodide, with a package if one is given: the path of a wheel, or a
-    /// name that Pyodide fetches.
+    /// Returns the command that runs a Python file in Pyodide, with a package if one is given: the path of a wheel, or
+    /// a name that Pyodide fetches.
     pub(crate) fn command(&self, file: &Path, package: Option<&Path>) -> Command {
         let mut command = Command::new(self.node());
         // V8's default stack is smaller than that of a native process.
