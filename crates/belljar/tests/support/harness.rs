@@ -59,7 +59,8 @@ impl Belljar {
 
     /// Returns the binary with this cache, which is not warmed up.
     pub(crate) fn with_cache(cache: &Path) -> Self {
-        let belljar = Self::without_cache().env("BELLJAR_CACHE", cache);
+        // A process that a test leaves behind would slow down others.
+        let belljar = Self::without_cache().env("BELLJAR_CACHE", cache).env("BELLJAR_NO_BACKGROUND", "1");
         match release() {
             Some(release) => belljar.env("BELLJAR_PYODIDE", release),
             None => belljar,
@@ -81,8 +82,6 @@ impl Belljar {
                 command.env_remove(format!("{tool}_{name}"));
             }
         }
-        // A process that a test leaves behind would slow down others.
-        command.env("BELLJAR_NO_BACKGROUND", "1");
         Self { command, input: Vec::new() }
     }
 
