@@ -47,7 +47,7 @@ pub(crate) fn pool() -> &'static GuestThreadPool {
     static POOL: OnceLock<GuestThreadPool> = OnceLock::new();
     POOL.get_or_init(|| {
         let limits = PoolLimits { max_running: MAX_RUNNING, max_queued: usize::MAX - MAX_RUNNING };
-        GuestThreadPool::new(limits, |work| belljar_python::on_guest_thread(work))
+        GuestThreadPool::new(limits, belljar_python::on_guest_thread)
     })
 }
 

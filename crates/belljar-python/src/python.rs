@@ -83,7 +83,7 @@ struct Shared {
 pub const PACKAGE_ENTRIES: &[&str] = &["bytecode", "image", "layer", "library", "wheel"];
 
 /// The kinds of cache entries of a bundle.
-const BUNDLED_ENTRIES: [&str; 6] = ["base", "layer", "program", "runtime", "session", "stdlib"];
+const BUNDLED_ENTRIES: [&str; 7] = ["base", "bytecode", "layer", "program", "runtime", "session", "stdlib"];
 
 impl Python {
     /// Makes CPython ready, building the parts that are missing. Long steps are reported to `progress`.
