@@ -64,9 +64,9 @@ fn packaging_files_agree_on_version_and_name() {
     let version = env!("CARGO_PKG_VERSION");
     let (manifest, entry) = (read("manifest.json"), read("server.json"));
     assert_eq!([&manifest["version"], &entry["version"], &entry["packages"][0]["version"]], [version; 3]);
-    let readme = std::fs::read_to_string(packaging("python/README.md")).unwrap();
+    let readme = std::fs::read_to_string(packaging("../python/README.md")).unwrap();
     assert!(readme.contains(&format!("mcp-name: {}", entry["name"].as_str().unwrap())));
-    let project = std::fs::read_to_string(packaging("python/pyproject.toml")).unwrap();
+    let project = std::fs::read_to_string(packaging("../python/pyproject.toml")).unwrap();
     assert!(project.contains(&format!("name = {}", entry["packages"][0]["identifier"])), "{project}");
 }
 
@@ -96,10 +96,10 @@ fn packaging_files_claim_the_platforms_of_the_readme() {
     let screen = readme.lines().take(40).collect::<Vec<_>>().join(" ");
     assert!(screen.contains("Belljar runs on Linux on x86-64"), "{screen}");
     assert_eq!(read("manifest.json")["compatibility"]["platforms"], json!(["linux"]));
-    let project = std::fs::read_to_string(packaging("python/pyproject.toml")).unwrap();
+    let project = std::fs::read_to_string(packaging("../python/pyproject.toml")).unwrap();
     let systems = project.lines().filter(|line| line.contains("Operating System")).map(str::trim);
     assert_eq!(systems.collect::<Vec<_>>(), ["\"Operating System :: POSIX :: Linux\","]);
-    let readme = std::fs::read_to_string(packaging("python/README.md")).unwrap();
+    let readme = std::fs::read_to_string(packaging("../python/README.md")).unwrap();
     assert!(readme.contains("runs on Linux on x86-64"), "{readme}");
 }
 
