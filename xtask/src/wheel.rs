@@ -57,7 +57,8 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let cache = target.join("wheel-cache-of-tests");
     remove(&cache)?;
     let mut pytest = without_network(&python);
-    pytest.args(["-m", "pytest", "-q"]).current_dir(&sources).env("BELLJAR_CACHE", &cache);
+    // Not in the directory of the sources: the tests are those of the installed package.
+    pytest.args(["-m", "pytest", "-q", "."]).current_dir(sources.join("tests")).env("BELLJAR_CACHE", &cache);
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
     println!("{}", run(&mut pytest)?);
     Ok(true)
