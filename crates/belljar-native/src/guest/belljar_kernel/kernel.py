@@ -5,9 +5,11 @@ import importlib
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import sys
+import threading
 import warnings
 from typing import Any, NoReturn
 
@@ -32,6 +34,10 @@ _REFUSED = "\x15"
 """The prefix of an input reply that is the reason for a missing answer. It cannot be typed."""
 
 
+_PIPE_SIZE = 64 << 10
+"""The number of bytes that a pipe holds on Linux."""
+
+
 class Stream(OutStream):
     """ipykernel's standard stream, which buffers text for a while before it is sent.
 
@@ -41,12 +47,34 @@ class Stream(OutStream):
     _last: "Stream | None" = None
     _has_unsent = False
     """True when text may have been written that was not sent."""
+    _pipe_lock = threading.RLock()
+    """Held from a read of a pipe until its text is written. One for both streams: each may flush the other."""
 
     def flush(self) -> None:
+        # Processes that the code ran have written to the pipe, and its thread may not have read that yet.
+        self._write_from_pipe()
         # A flush takes as long without text as with text, since it waits for another thread.
         if self._has_unsent:
             self._has_unsent = False
             super().flush()
+
+    def _watch_pipe_fd(self) -> None:
+        # Replaces a loop of reads and writes, between which a flush would miss what has been read.
+        while self._should_watch and self._fid is not None:
+            select.select([self._fid], [], [])
+            if self._should_watch:
+                self._write_from_pipe()
+
+    def _write_from_pipe(self) -> None:
+        """Writes what has arrived at the stream's file descriptor, from processes or C code, to the stream."""
+        if not self._should_watch or self._fid is None or not self._is_master_process():
+            return
+        left = _PIPE_SIZE  # A process that goes on writing does not keep a flush from ending.
+        with self._pipe_lock:
+            while left > 0 and select.select([self._fid], [], [], 0)[0]:
+                data = os.read(self._fid, left)
+                left -= len(data)
+                self.write(data.decode(errors="replace"))
 
     def write(self, string: str) -> int | None:
         self._has_unsent = True
