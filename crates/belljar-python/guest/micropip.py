@@ -1,6 +1,7 @@
 """micropip's API, for programs written for Pyodide. The host does the installation: see `pip`."""
 
 import json
+from builtins import list as _list  # `list` is a function of this module
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -18,14 +19,14 @@ class PackageMetadata(NamedTuple):
 
 
 async def install(
-    requirements: str | list[str],
+    requirements: str | _list[str],
     keep_going: bool = False,
     deps: bool = True,
     credentials: str | None = None,
     pre: bool = False,
-    index_urls: list[str] | str | None = None,
+    index_urls: _list[str] | str | None = None,
     *,
-    constraints: list[str] | None = None,
+    constraints: _list[str] | None = None,
     reinstall: bool = False,
     verbose: bool | int | None = None,
 ) -> None:
@@ -44,7 +45,7 @@ async def install(
         raise ValueError(str(refusal)) from None
 
 
-def uninstall(packages: str | list[str], *, verbose: bool | int | None = None) -> None:
+def uninstall(packages: str | _list[str], *, verbose: bool | int | None = None) -> None:
     """Raises an error: packages cannot be uninstalled, but another version can be installed."""
     del packages, verbose
     raise NotImplementedError("packages cannot be uninstalled: install another version, or leave them where they are")

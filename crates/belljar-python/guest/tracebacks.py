@@ -10,6 +10,8 @@ from typing import Any
 
 from . import absent_modules, source_cache, value_json
 
+type _Unraisable = sys.UnraisableHookArgs
+"""CPython gives this class no name. An alias is evaluated lazily, so that `inspect.signature` can read the hook's."""
 _OWN_FILES = os.path.dirname(__file__) + os.sep
 _MAX_REPETITIONS = 3
 """The number of identical frames in a row that are printed, as in CPython (`_RECURSIVE_CUTOFF`)."""
@@ -51,7 +53,7 @@ def outcome(error: BaseException) -> dict[str, Any]:
         return {"kind": "error", "type": name, "message": "", "traceback": f"{name}\n"}
 
 
-def report_unraisable(unraisable: sys.UnraisableHookArgs, /) -> None:
+def report_unraisable(unraisable: _Unraisable, /) -> None:
     """Replaces `sys.unraisablehook`: finds the lines of cells, for which CPython's hook would search files."""
     what = unraisable.err_msg or "Exception ignored in"
     shown = "" if unraisable.object is None else f" {value_json.safe_repr(unraisable.object)}"

@@ -35,6 +35,9 @@ n = 3
 [n * i for i in range(n)], (lambda: n)()
 # %% help, copyright and the like are there
 help(len)
+# %% Signatures of the functions that replace others can be read
+import micropip
+print([*inspect.signature(sys.unraisablehook).parameters], [*inspect.signature(micropip.uninstall).parameters])
 # %% Damage to builtins or modules does not take the interpreter down
 import builtins, json
 json.dumps = None
