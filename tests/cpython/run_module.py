@@ -84,7 +84,9 @@ class Result(unittest.TestResult):
             self._end(test.id())
 
     def _end(self, test: str) -> None:
-        report(end=test, outcome=self._outcome, detail="\n".join(self._detail)[-DETAIL:])
+        # The reader of the report does not accept lone surrogates, which messages can contain.
+        detail = "\n".join(self._detail)[-DETAIL:].encode(errors="backslashreplace").decode()
+        report(end=test, outcome=self._outcome, detail=detail)
         self._outcome, self._detail = "passed", []
 
 

@@ -134,6 +134,9 @@ impl Records {
             record(&mut self.tests, id.to_owned(), outcome, text("detail").unwrap_or_default().to_owned());
         } else if entry.get("ran").is_some() {
             self.complete = true;
+            if let Some(test) = self.unfinished.take() {
+                record(&mut self.tests, test, Outcome::Failed, "the report lacks the end of this test".into());
+            }
         }
     }
 }
@@ -186,6 +189,15 @@ mod tests {
         assert_eq!(records.tests.keys().collect::<Vec<_>>(), ["m.T.a"]);
         assert_eq!(records.unfinished.as_deref(), Some("m.T.b"));
         assert!(!records.complete);
+    }
+
+    #[test]
+    fn a_test_whose_end_cannot_be_read_has_failed() {
+        let output =
+            b"\x1e{\"start\": \"m.T.a\"}\n\x1e{\"end\": \"m.T.a\", \"detail\": \"\\udce7\"}\n\x1e{\"ran\": 1}\n";
+        let records = Records::read(output);
+        assert_eq!(records.tests["m.T.a"].0, Outcome::Failed);
+        assert!(records.complete);
     }
 
     #[test]
