@@ -269,8 +269,12 @@ mod tests {
     #[test]
     fn dropped_deadline_guard_stops_nothing() {
         let stop = Arc::new(StopHandle::default());
-        drop(DeadlineGuard::start(&stop, TimeLimits { wall: Some(Duration::from_millis(1)), ..TimeLimits::default() }));
-        assert_eq!(stop.sleep(Duration::from_millis(20)), Ok(SleepResult::Elapsed));
+        // Long enough for the guard to be dropped in time on a busy machine.
+        drop(DeadlineGuard::start(
+            &stop,
+            TimeLimits { wall: Some(Duration::from_millis(300)), ..TimeLimits::default() },
+        ));
+        assert_eq!(stop.sleep(Duration::from_millis(400)), Ok(SleepResult::Elapsed));
     }
 
     #[test]
@@ -290,10 +294,10 @@ mod tests {
     fn deadline_guard_dropped_after_a_pause_stops_nothing() {
         let stop = Arc::new(StopHandle::default());
         let watch =
-            DeadlineGuard::start(&stop, TimeLimits { wall: Some(Duration::from_millis(5)), ..TimeLimits::default() });
+            DeadlineGuard::start(&stop, TimeLimits { wall: Some(Duration::from_millis(300)), ..TimeLimits::default() });
         drop(Pause::start(&stop));
         drop(watch);
-        assert_eq!(stop.sleep(Duration::from_millis(20)), Ok(SleepResult::Elapsed));
+        assert_eq!(stop.sleep(Duration::from_millis(400)), Ok(SleepResult::Elapsed));
     }
 
     #[test]
