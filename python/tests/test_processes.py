@@ -61,13 +61,18 @@ def test_fork_after_the_first_use_is_refused_with_the_reason(box: Sandbox) -> No
 
 
 def test_ctrl_c_stops_the_code() -> None:
-    code = "import belljar\nprint('ready', flush=True)\nbelljar.Sandbox(install=False).run('while True: pass')"
+    # Programs that a shell starts in the background ignore SIGINT, and so do those that they start.
+    code = (
+        "import belljar, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "code = 'print(1)\\nwhile True: pass'\n"
+        "belljar.Sandbox(install=False).run(code, on_stdout=lambda text: print('ready', flush=True))"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(1)
         process.send_signal(signal.SIGINT)
         begin = time.monotonic()
         _, stderr = process.communicate(timeout=60)

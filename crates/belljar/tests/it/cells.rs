@@ -248,7 +248,7 @@ fn long_messages_and_tracebacks_are_cut() {
     });
 }
 
-/// Runs `code` and interrupts it as Ctrl-C does once it has written something.
+/// Runs `code`, and interrupts it as Ctrl-C does shortly after it has written something.
 fn interrupted(session: &mut Session, code: &str) -> Execution {
     let interrupter = session.interpreter.interrupt_handle();
     let output = session.output.clone();
@@ -263,7 +263,7 @@ fn interrupted(session: &mut Session, code: &str) -> Execution {
             std::thread::sleep(Duration::from_millis(20));
             interrupter.interrupt();
         });
-        let execution = session.run(&format!("print('started')\n{code}"));
+        let execution = session.run(code);
         drop(done);
         execution
     })
@@ -288,7 +288,8 @@ fn interrupt_raises_keyboard_interrupt_anywhere_in_code() {
         let limits = Limits { value: u64::MAX, ..Limits::default() };
         let mut session = Session::with(limits, "");
         for code in codes {
-            let Outcome::Error(error) = interrupted(&mut session, code).outcome else { panic!("{code}") };
+            let begun = format!("print('started')\n{code}");
+            let Outcome::Error(error) = interrupted(&mut session, &begun).outcome else { panic!("{code}") };
             assert_eq!(error.kind, "KeyboardInterrupt", "{code}");
             assert!(error.traceback.starts_with("Traceback (most recent call last):"), "{code}: {}", error.traceback);
             session.written();
@@ -302,14 +303,16 @@ fn interrupt_raises_keyboard_interrupt_anywhere_in_code() {
 fn code_may_handle_an_interrupt() {
     guest(|| {
         let mut session = Session::new();
-        let code = "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('handled')\n'went on'";
+        let code = "import time\ntry: print('started'); time.sleep(60)\n\
+                    except KeyboardInterrupt: print('handled')\n'went on'";
         let Outcome::Success(Some(value)) = interrupted(&mut session, code).outcome else { panic!() };
         assert_eq!(value.text, "went on");
         assert_eq!(session.written(), "handled\n");
-        let code = "import asyncio\ntry: await asyncio.sleep(60)\nfinally: print('cleaned up')";
+        let code = "import asyncio\ntry: print('started'); await asyncio.sleep(60)\nfinally: print('cleaned up')";
         assert!(matches!(interrupted(&mut session, code).outcome, Outcome::Error(_)));
         assert_eq!(session.written(), "cleaned up\n");
-        let code = "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('mine'))\ntime.sleep(0.2)";
+        let code = "import signal\nhandled = []\nsignal.signal(signal.SIGINT, lambda *_: handled.append(1))\n\
+                    print('started')\nwhile not handled: pass\nprint('mine')";
         assert!(matches!(interrupted(&mut session, code).outcome, Outcome::Success(None)));
         assert_eq!(session.written(), "mine\n");
     });
