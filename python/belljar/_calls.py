@@ -150,7 +150,7 @@ def encode(value: object) -> tuple[str, list[bytes]]:
 
 
 def _convert(value: Any) -> Any:
-    """Returns what stands for an object of a type that the sandbox does not have."""
+    """Returns a replacement for an object of a type that the sandbox does not have."""
     kind = type(value)
     if hasattr(kind, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in kind.__dataclass_fields__}

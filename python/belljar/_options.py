@@ -90,7 +90,7 @@ def _checked_limits(limits: object) -> Mapping[str, Any]:
     for name, value in limits.items():
         if name not in Limits.__annotations__:
             known = ", ".join(Limits.__annotations__)
-            raise ArgumentError(f"limits: there is no limit {name!r}; the limits are {known}")
+            raise ArgumentError(f"limits: unknown limit {name!r}; the limits are {known}")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_size = name in ("memory", "output", "disk", "value")
         if not (number or (is_size and isinstance(value, str))) or (name not in ("timeout", "cpu") and value == 0):

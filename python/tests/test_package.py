@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 
 import belljar
 from belljar._options import BUNDLE
@@ -21,8 +19,6 @@ COMMAND = Path(sys.executable).with_name("belljar")
 def test_package_is_typed() -> None:
     directory = Path(belljar.__file__).parent
     assert (directory / "py.typed").is_file() and (directory / "_native.pyi").is_file()
-    if importlib.util.find_spec("mypy") is None:
-        pytest.skip("mypy is not installed")
     program = """
 from belljar import AsyncSandbox, Run, Sandbox, tool
 @tool

@@ -158,7 +158,7 @@ def test_call_that_nothing_waits_for_is_cancelled_at_the_end() -> None:
 
 
 def test_functions_run_in_the_context_of_the_caller() -> None:
-    user = contextvars.ContextVar("user", default="nobody")
+    user = contextvars.ContextVar("user", default="unset")
 
     def who() -> str:
         return user.get()

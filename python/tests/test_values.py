@@ -174,8 +174,6 @@ def test_forged_value_is_a_value_error(text: str) -> None:
 
 def test_forged_value_of_code_is_an_error_of_the_run(box: Sandbox) -> None:
     run = box.run("import _belljar.values as v; v._Encoder.encode = lambda self, value: {'$unknown': 1}; [1]")
-    if run.error is not None:
-        pytest.skip("the code cannot import the guest's package")
     with pytest.raises(belljar.SandboxError, match="cannot be read"):
         _ = run.value
 

@@ -4,7 +4,7 @@ Both sides use this module: inside of the sandbox, and in Belljar's Python packa
 numpy and pandas are used if they are installed. The text of the other side is untrusted: decoding creates objects of
 the types below, and raises ValueError for everything else.
 
-Plain JSON stands for None, booleans, integers, finite floats, strings, lists, and dictionaries whose keys are strings
+Plain JSON represents None, booleans, integers, finite floats, strings, lists, and dictionaries whose keys are strings
 that do not begin with "$". All other values are objects with one key:
 
 | key | contents |

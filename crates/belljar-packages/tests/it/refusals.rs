@@ -27,7 +27,7 @@ fn name_that_the_index_lacks_is_asked_for_once() {
     assert!(asked > 0);
     assert_eq!(refusal(cache.path(), &server, None), first);
     assert_eq!(server.requests().len(), asked);
-    // What another index lacks is another question, and so is what this one lacks now.
+    // A refusal applies to one index, and to its content at that time.
     let other = Server::start();
     refusal(cache.path(), &other, None);
     assert!(!other.requests().is_empty());
