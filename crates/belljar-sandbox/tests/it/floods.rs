@@ -142,6 +142,19 @@ for _ in range(150):
     exceeds_memory(code, 1024)
 }
 
+pub(crate) fn unread_data_of_udp_is_limited() -> TestResult {
+    // As for TCP, the limit of memory is not reached: the host's limit for UDP is shared as well. What does not fit into
+    // the receiver's buffer is dropped.
+    let code = "for _ in range(400):
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind(('127.0.0.1', 0))
+    kept.append(receiver)
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(20): sender.sendto(bytes(16384), receiver.getsockname())
+    sender.close()";
+    exceeds_memory(code, 1024)
+}
+
 pub(crate) fn pipes_count_towards_the_memory_limit() -> TestResult {
     let code = "for _ in range(3): os.fork()
 for _ in range(240):

@@ -59,6 +59,7 @@ const SCENARIOS: &[Scenario] = &[
         floods::sockets_on_their_way_count_towards_the_memory_limit,
     ),
     ("unread_data_of_tcp_is_limited", false, floods::unread_data_of_tcp_is_limited),
+    ("unread_data_of_udp_is_limited", false, floods::unread_data_of_udp_is_limited),
     ("pipes_count_towards_the_memory_limit", false, floods::pipes_count_towards_the_memory_limit),
     ("page_tables_count_towards_the_memory_limit", false, floods::page_tables_count_towards_the_memory_limit),
     ("many_sockets_without_data_are_no_excess", false, floods::many_sockets_without_data_are_no_excess),
@@ -73,6 +74,11 @@ const SCENARIOS: &[Scenario] = &[
     ("kill_all_keeps_the_files", false, kill_all_keeps_the_files),
     ("error_names_the_failed_step_of_entering", false, error_names_the_failed_step_of_entering),
     ("memory_of_entered_processes_is_limited", false, memory_of_entered_processes_is_limited),
+    (
+        "signals_of_entered_processes_do_not_reach_the_zygote",
+        false,
+        signals_of_entered_processes_do_not_reach_the_zygote,
+    ),
     ("only_the_given_device_is_usable", true, devices::only_the_given_device_is_usable),
     ("device_without_permission_is_refused", true, devices::device_without_permission_is_refused),
     (CONTROL_GROUP_SCENARIO, true, all_processes_are_in_the_control_group),
@@ -376,6 +382,44 @@ fn memory_of_entered_processes_is_limited() -> TestResult {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(())
+}
+
+fn signals_of_entered_processes_do_not_reach_the_zygote() -> TestResult {
+    let (_folder, mut zygote, sandbox) = idle_sandbox(None)?;
+    // All processes that the code can name: the zygote by its ID on the host, the parent, the first process, those of
+    // the process group and the session, which a process keeps when it enters namespaces, and all.
+    let code = format!(
+        "import os, signal
+zygote = {}
+deadly = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT, signal.SIGALRM]
+stopping = [signal.SIGSTOP, signal.SIGKILL]
+for number in deadly: signal.signal(number, signal.SIG_IGN)
+own = {{os.getpid(), -os.getpid()}}
+groups = {{0, -1, -os.getpgrp(), -os.getsid(0)}}
+for target in {{zygote, -zygote, os.getppid(), -os.getppid(), 1}} | groups:
+    for number in deadly + (stopping if target not in own | groups else []):
+        try: os.kill(target, number)
+        except OSError: pass
+for number in deadly + stopping:
+    try: signal.pidfd_send_signal(os.pidfd_open(zygote), number)
+    except OSError: pass
+print('sent', flush=True)
+os.kill(0, signal.SIGKILL)",
+        zygote.id()
+    );
+    let (mut reader, output) = std::io::pipe()?;
+    zygote.run(&sandbox, &code, output.into())?;
+    let mut text = String::new();
+    reader.read_to_string(&mut text)?;
+    equal!(text.as_str(), "sent\n");
+    equal!(zygote.is_running()?, true);
+    let (_other, _zygote, idle) = idle_sandbox(None)?;
+    let (mut reader, output) = std::io::pipe()?;
+    zygote.run(&idle, "print('alive')", output.into())?;
+    text.clear();
+    reader.read_to_string(&mut text)?;
+    equal!(text.as_str(), "alive\n");
     Ok(())
 }
 

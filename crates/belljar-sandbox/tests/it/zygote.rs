@@ -41,6 +41,21 @@ impl Zygote {
         Ok(Self { process, control })
     }
 
+    /// Returns the zygote's process ID on the host.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Returns whether the zygote has neither ended nor been stopped.
+    pub(crate) fn is_running(&mut self) -> Result<bool, Box<dyn std::error::Error>> {
+        if self.process.try_wait()?.is_some() {
+            return Ok(false);
+        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).ok_or("no state")?;
+        Ok(!matches!(state, 'T' | 't' | 'Z' | 'X'))
+    }
+
     /// Runs `code` in the sandbox `idle`, with `output` as standard output and standard error.
     pub(crate) fn run(
         &mut self,
