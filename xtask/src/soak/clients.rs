@@ -255,15 +255,15 @@ fn resume(server: &Server, seed: u64) -> Result<Answer, String> {
     let lost = |error: std::io::Error| format!("the connection failed: {error}");
     let body = call(&format!("import time\ntime.sleep(0.1)\n{seed} * 3"), false);
     let mut stream = server.open("POST", "/mcp", &[("Mcp-Session-Id", &session)], &body, body.len()).map_err(lost)?;
-    let mut heard = String::new();
+    let mut received = String::new();
     let mut piece = [0; 1024];
     let id = loop {
         let count = stream.read(&mut piece).map_err(lost)?;
-        heard.push_str(&String::from_utf8_lossy(&piece[..count]));
-        let id = heard.lines().find_map(|line| line.strip_prefix("id:").map(|id| id.trim().to_owned()));
+        received.push_str(&String::from_utf8_lossy(&piece[..count]));
+        let id = received.lines().find_map(|line| line.strip_prefix("id:").map(|id| id.trim().to_owned()));
         match id {
-            Some(id) if heard.ends_with('\n') => break id,
-            _ if count == 0 => return Err(format!("no event has an id: {heard}")),
+            Some(id) if received.ends_with('\n') => break id,
+            _ if count == 0 => return Err(format!("no event has an id: {received}")),
             _ => {}
         }
     };

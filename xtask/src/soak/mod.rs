@@ -58,14 +58,14 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
             scope.spawn(move || clients::live(server, number, stop, tally));
         }
         let mut watch = || -> Result<(), String> {
-            let mut told = Instant::now();
+            let mut reported = Instant::now();
             while Instant::now() < end {
                 std::thread::sleep(Duration::from_secs(1));
                 server.healthy()?;
                 let memory = server.resident_megabytes()?;
                 most = memory.max(most);
-                if told.elapsed() >= Duration::from_secs(60) {
-                    told = Instant::now();
+                if reported.elapsed() >= Duration::from_secs(60) {
+                    reported = Instant::now();
                     println!("{memory} MB; {tally}");
                 }
             }
