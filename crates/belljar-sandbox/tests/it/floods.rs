@@ -143,8 +143,8 @@ for _ in range(150):
 }
 
 pub(crate) fn unread_data_of_udp_is_limited() -> TestResult {
-    // As for TCP, the limit of memory is not reached: the host's limit for UDP is shared as well. What does not fit into
-    // the receiver's buffer is dropped.
+    // As for TCP, the limit of memory is not reached: the host's limit for UDP is shared as well. Datagrams that do not
+    // fit into the receiver's buffer are dropped.
     let code = "for _ in range(400):
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver.bind(('127.0.0.1', 0))
