@@ -13,15 +13,15 @@
 //! headers while it has the lock, so that it sees each snapshot whose base has been found or written.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use belljar_core::kernel::Backend;
 use parking_lot::Mutex;
 
+use crate::store::private_directory::{DirectoryError, PrivateDirectory};
 use crate::store::{Store, StoreError};
 
 const BASES: &str = "bases";
@@ -47,7 +47,9 @@ impl PendingBase {
 /// The bases in the directory of a store. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Bases {
-    directory: PathBuf,
+    store: PathBuf,
+    /// The directory of the bases, once it exists. All clones keep it open, so that the paths of bases stay valid.
+    directory: Arc<OnceLock<PrivateDirectory>>,
     /// The bases that this process uses. They are not deleted: its next session would need them again.
     in_use: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -55,13 +57,12 @@ pub(crate) struct Bases {
 impl Bases {
     /// Returns the bases in the directory of a store, which may not exist.
     pub(crate) fn new(store: &Path) -> Self {
-        Self { directory: store.join(BASES), in_use: Arc::default() }
+        Self { store: store.to_owned(), directory: Arc::default(), in_use: Arc::default() }
     }
 
     /// Returns the directory of a base, if it is kept. `name` comes from a snapshot's header and is not trusted.
     pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
-        let directory = self.directory.join(name);
-        (is_name(name) && directory.is_dir()).then_some(directory)
+        find(self.directory(false).ok()?, name)
     }
 
     /// Keeps a base that a snapshot of `backend` refers to, unless it is kept already.
@@ -70,17 +71,17 @@ impl Bases {
             return Ok(());
         }
         self.in_use.lock().insert(name.to_owned());
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
-        let lock = self.lock()?;
+        let directory = self.directory(true)?;
+        let lock = open_lock(directory)?;
         lock.lock_shared()?;
-        if self.find(name).is_some() {
+        if find(directory, name).is_some() {
             return Ok(());
         }
-        let new = tempfile::Builder::new().prefix(NEW).tempdir_in(&self.directory)?;
+        let new = tempfile::Builder::new().prefix(NEW).tempdir_in(directory.path())?;
         backend.write_base(name, new.path()).map_err(io::Error::other)?;
-        match fs::rename(new.path(), self.directory.join(name)) {
+        match fs::rename(new.path(), directory.path().join(name)) {
             // Another server has kept it meanwhile.
-            Err(_) if self.find(name).is_some() => Ok(()),
+            Err(_) if find(directory, name).is_some() => Ok(()),
             renamed => {
                 // The directory has another name now.
                 let _ = new.keep();
@@ -91,15 +92,16 @@ impl Bases {
 
     /// Deletes the bases that neither a session in `store` nor this process needs, and what crashed processes left.
     pub(crate) fn collect(&self, store: &Store) -> Result<(), StoreError> {
-        let failed = |error| StoreError::Io { operation: "clean up", error };
-        let kept: Vec<String> = match fs::read_dir(&self.directory) {
-            Ok(entries) => entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect(),
-            Err(_) => return Ok(()),
+        let directory = match self.directory(false) {
+            Ok(directory) => directory,
+            Err(error) if error.is_missing() => return Ok(()),
+            Err(error) => return Err(failed(error)),
         };
-        if kept.iter().all(|name| name == LOCK) {
+        let kept = directory.names().map_err(failed)?;
+        if !kept.iter().any(|name| is_name(name) || name.starts_with(NEW)) {
             return Ok(());
         }
-        let lock = self.lock().map_err(failed)?;
+        let lock = open_lock(directory).map_err(failed)?;
         lock.lock().map_err(failed)?;
         let mut used = self.in_use.lock().clone();
         for id in store.list().map_err(failed)? {
@@ -108,15 +110,35 @@ impl Bases {
         }
         for name in kept {
             if (is_name(&name) || name.starts_with(NEW)) && !used.contains(&name) {
-                fs::remove_dir_all(self.directory.join(name)).map_err(failed)?;
+                fs::remove_dir_all(directory.path().join(name)).map_err(failed)?;
             }
         }
         Ok(())
     }
 
-    fn lock(&self) -> io::Result<File> {
-        OpenOptions::new().create(true).write(true).truncate(false).open(self.directory.join(LOCK))
+    /// Opens the directory of the bases, which must not be a link. Creates it first if `create` is set.
+    fn directory(&self, create: bool) -> Result<&PrivateDirectory, DirectoryError> {
+        match self.directory.get() {
+            Some(directory) => Ok(directory),
+            None => {
+                let opened = PrivateDirectory::open_root(&self.store)?.subdirectory(BASES, create)?;
+                Ok(self.directory.get_or_init(|| opened))
+            }
+        }
     }
+}
+
+/// Returns the path of a base, if it is kept.
+fn find(directory: &PrivateDirectory, name: &str) -> Option<PathBuf> {
+    (is_name(name) && directory.has_subdirectory(name)).then(|| directory.path().join(name))
+}
+
+fn failed(error: impl Into<DirectoryError>) -> StoreError {
+    StoreError::io("clean up")(error)
+}
+
+fn open_lock(directory: &PrivateDirectory) -> Result<File, DirectoryError> {
+    directory.open_to_append(LOCK)
 }
 
 /// Returns whether `name` can be that of a base: it is used as the name of a directory.

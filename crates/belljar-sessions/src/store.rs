@@ -19,7 +19,7 @@
 //! | `private_directory` | directories and files, opened without following links |
 //! | `state_file` | the format of a snapshot's file |
 
-mod private_directory;
+pub(crate) mod private_directory;
 mod state_file;
 
 use std::fs::{self, File, TryLockError};
@@ -79,7 +79,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Returns a function that converts the error of a file operation.
-    fn io<E: Into<DirectoryError>>(operation: &'static str) -> impl Fn(E) -> Self + Copy {
+    pub(crate) fn io<E: Into<DirectoryError>>(operation: &'static str) -> impl Fn(E) -> Self + Copy {
         move |error| match error.into() {
             DirectoryError::Io(error) => Self::Io { operation, error },
             DirectoryError::WrongType { name, found } => Self::WrongType { name, found },
@@ -189,7 +189,7 @@ impl Store {
     /// # Errors
     /// When another process has the lease, or the session does not exist.
     pub fn lease(&self, id: &SessionId, create: bool) -> Result<Lease, StoreError> {
-        let directory = self.root.session(id.as_str(), create);
+        let directory = self.root.subdirectory(id.as_str(), create);
         let directory = directory.map_err(StoreError::missing_or_io(if create { "write" } else { "read" }))?;
         let file = directory.open_to_append(LEASE).map_err(StoreError::missing_or_io("read"))?;
         match file.try_lock() {
@@ -213,7 +213,7 @@ impl Store {
     ) -> Result<Option<PendingSync>, StoreError> {
         let bytes = state_file::encode(id, owner, snapshot, last_used).map_err(StoreError::io("write"))?;
         let failed = StoreError::io("write");
-        let directory = self.root.session(id.as_str(), true).map_err(failed)?;
+        let directory = self.root.subdirectory(id.as_str(), true).map_err(failed)?;
         self.replace(&directory, &bytes).map_err(failed)?;
         Ok(self.persistent.then_some(PendingSync { directory }))
     }
@@ -317,7 +317,7 @@ impl Store {
             }
             Ok(())
         };
-        self.root.session(id.as_str(), false).and_then(append).map_err(StoreError::io("write"))
+        self.root.subdirectory(id.as_str(), false).and_then(append).map_err(StoreError::io("write"))
     }
 
     /// Returns the cells that were run, in order. Skips an incomplete line, which a crash leaves.
@@ -332,7 +332,7 @@ impl Store {
     /// Returns the content of the cell file, which is empty if no cell was run.
     fn cell_file(&self, id: &SessionId) -> Result<Vec<u8>, StoreError> {
         let read = |directory: PrivateDirectory| directory.read(CELLS, MAX_READ_CELLS);
-        match self.root.session(id.as_str(), false).and_then(read) {
+        match self.root.subdirectory(id.as_str(), false).and_then(read) {
             Err(error) if error.is_missing() => Ok(Vec::new()),
             read => read.map_err(StoreError::io("read")),
         }
@@ -362,11 +362,11 @@ impl Store {
             directory.rename(NEW_STATE, STATE)?;
             sync(&directory)
         };
-        self.root.session(id.as_str(), true).and_then(write).map_err(StoreError::io("write"))
+        self.root.subdirectory(id.as_str(), true).and_then(write).map_err(StoreError::io("write"))
     }
 
     fn directory(&self, id: &SessionId) -> Result<PrivateDirectory, StoreError> {
-        self.root.session(id.as_str(), false).map_err(StoreError::missing_or_io("read"))
+        self.root.subdirectory(id.as_str(), false).map_err(StoreError::missing_or_io("read"))
     }
 }
 

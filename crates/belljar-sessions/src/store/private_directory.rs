@@ -3,8 +3,8 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, linkat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// The error of an operation on a file of the store.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DirectoryError {
+pub(crate) enum DirectoryError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The file exists, but is not of the type that the store writes.
@@ -30,6 +30,15 @@ pub(super) enum DirectoryError {
     TooLong(&'static str),
 }
 
+impl From<DirectoryError> for io::Error {
+    fn from(error: DirectoryError) -> Self {
+        match error {
+            DirectoryError::Io(error) => error,
+            error => Self::other(error),
+        }
+    }
+}
+
 impl From<Errno> for DirectoryError {
     fn from(errno: Errno) -> Self {
         Self::Io(errno.into())
@@ -38,19 +47,19 @@ impl From<Errno> for DirectoryError {
 
 impl DirectoryError {
     /// Returns whether the file does not exist.
-    pub(super) fn is_missing(&self) -> bool {
+    pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
 /// A directory of the store, which is open.
 #[derive(Debug)]
-pub(super) struct PrivateDirectory(OwnedFd);
+pub(crate) struct PrivateDirectory(OwnedFd);
 
 impl PrivateDirectory {
     /// Opens the root of a store, whose path the operator chose, and which may be a link. Creates it if it does not
     /// exist.
-    pub(super) fn open_root(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open_root(path: &Path) -> io::Result<Self> {
         let mut builder = fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.recursive(true).create(path)?;
@@ -58,22 +67,34 @@ impl PrivateDirectory {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
-    /// Opens the directory of a session. Creates it first if `create` is set.
-    pub(super) fn session(&self, id: &str, create: bool) -> Result<Self, DirectoryError> {
+    /// Opens a directory in this one, such as that of a session. Creates it first if `create` is set.
+    pub(crate) fn subdirectory(&self, name: &str, create: bool) -> Result<Self, DirectoryError> {
         if create {
-            match mkdirat(&self.0, id, DIRECTORY_MODE) {
+            match mkdirat(&self.0, name, DIRECTORY_MODE) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = openat(&self.0, id, flags, Mode::empty());
-        // The name is a session ID, which errors must not contain.
-        opened.map(Self).map_err(|errno| self.explain(errno, id, "directory", FileType::Directory))
+        let opened = openat(&self.0, name, flags, Mode::empty());
+        // The name may be a session ID, which errors must not contain.
+        opened.map(Self).map_err(|errno| self.explain(errno, name, "directory", FileType::Directory))
+    }
+
+    /// Returns a path of this directory that does not depend on names, which others may change. It is valid as long as
+    /// the directory is open.
+    pub(crate) fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// Returns whether a directory exists in this one, and is no link to one.
+    pub(crate) fn has_subdirectory(&self, name: &str) -> bool {
+        let stat = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
     /// Returns the names of all entries.
-    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
             names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
@@ -82,17 +103,17 @@ impl PrivateDirectory {
     }
 
     /// Returns whether a file of any type exists.
-    pub(super) fn contains(&self, name: &str) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     /// Opens a file for reading.
-    pub(super) fn open(&self, name: &'static str) -> Result<File, DirectoryError> {
+    pub(crate) fn open(&self, name: &'static str) -> Result<File, DirectoryError> {
         self.open_regular(name, OFlags::RDONLY)
     }
 
     /// Reads a file of at most `max_bytes`.
-    pub(super) fn read(&self, name: &'static str, max_bytes: u64) -> Result<Vec<u8>, DirectoryError> {
+    pub(crate) fn read(&self, name: &'static str, max_bytes: u64) -> Result<Vec<u8>, DirectoryError> {
         let file = self.open(name)?;
         let length = file.metadata()?.len();
         if length > max_bytes {
@@ -105,18 +126,18 @@ impl PrivateDirectory {
     }
 
     /// Opens a file for writing at its end. Creates it if it does not exist.
-    pub(super) fn open_to_append(&self, name: &'static str) -> Result<File, DirectoryError> {
+    pub(crate) fn open_to_append(&self, name: &'static str) -> Result<File, DirectoryError> {
         self.open_regular(name, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
     }
 
     /// Creates an empty file. A file that has the name is removed, and not written to.
-    pub(super) fn create(&self, name: &'static str) -> Result<File, DirectoryError> {
+    pub(crate) fn create(&self, name: &'static str) -> Result<File, DirectoryError> {
         self.remove(name)?;
         self.open_regular(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }
 
     /// Removes a file, if it exists. A link is removed, and not its target.
-    pub(super) fn remove(&self, name: &'static str) -> Result<(), DirectoryError> {
+    pub(crate) fn remove(&self, name: &'static str) -> Result<(), DirectoryError> {
         match unlinkat(&self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno @ (Errno::ISDIR | Errno::PERM)) => Err(self.explain(errno, name, name, FileType::RegularFile)),
@@ -125,17 +146,17 @@ impl PrivateDirectory {
     }
 
     /// Renames a file, in place of an existing one.
-    pub(super) fn rename(&self, from: &'static str, to: &'static str) -> Result<(), DirectoryError> {
+    pub(crate) fn rename(&self, from: &'static str, to: &'static str) -> Result<(), DirectoryError> {
         Ok(renameat(&self.0, from, &self.0, to)?)
     }
 
     /// Gives a file a second name. Does not follow a link.
-    pub(super) fn link(&self, name: &'static str, second: &'static str) -> Result<(), DirectoryError> {
+    pub(crate) fn link(&self, name: &'static str, second: &'static str) -> Result<(), DirectoryError> {
         Ok(linkat(&self.0, name, &self.0, second, AtFlags::empty())?)
     }
 
     /// Writes the entries of the directory to the disk.
-    pub(super) fn sync(&self) -> Result<(), DirectoryError> {
+    pub(crate) fn sync(&self) -> Result<(), DirectoryError> {
         Ok(rustix::fs::fsync(&self.0)?)
     }
 

@@ -220,3 +220,28 @@ fn file_beyond_every_limit_is_refused_unread() {
     huge.set_len(1 << 43).unwrap();
     assert!(matches!(store.read(&id), Err(StoreError::Damaged("it is too long"))));
 }
+
+#[test]
+fn links_in_place_of_bases_are_not_followed() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (outside, name) = (elsewhere.path().join("0123abcd"), "0123abcd");
+    fs::create_dir(&outside).unwrap();
+
+    let (directory, store, _id) = stored();
+    symlink(elsewhere.path(), directory.path().join("bases")).unwrap();
+    let refused = store.clean_up();
+    assert!(matches!(refused, Err(StoreError::WrongType { found: "a symbolic link", .. })), "{refused:?}");
+    assert!(store.bases().unwrap().find(name).is_none());
+    assert!(outside.is_dir());
+
+    let (directory, store, _id) = stored();
+    let bases = directory.path().join("bases");
+    fs::create_dir(&bases).unwrap();
+    symlink(&outside, bases.join(name)).unwrap();
+    assert!(store.bases().unwrap().find(name).is_none());
+    fs::remove_file(bases.join(name)).unwrap();
+    fs::create_dir(bases.join(name)).unwrap();
+    assert!(store.bases().unwrap().find(name).is_some());
+    store.clean_up().unwrap();
+    assert!(!bases.join(name).exists());
+}
