@@ -15,7 +15,9 @@ use hyper::body::Incoming;
 use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +32,29 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which a ping must be answered (HTTP/2).
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The time after which a connection is closed whose client acknowledges or accepts nothing of what was sent to it. Some
+/// clients do not read while a person debugs them.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
+/// Sets the options of an accepted connection.
+pub(crate) fn configure(stream: &TcpStream) {
+    // Without it a message may wait for the acknowledgement of the previous one.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "failed to set TCP_NODELAY");
+    }
+    close_unread(stream, UNREAD_TIMEOUT);
+}
+
+/// Lets the system close the connection if sent data is not acknowledged, or its client has no room for more, for
+/// `timeout` (`TCP_USER_TIMEOUT`, RFC 5482). hyper has no such limit: a stream of events to a client that does not read
+/// would stay open.
+fn close_unread(stream: &TcpStream, timeout: Duration) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = SockRef::from(stream).set_tcp_user_timeout(Some(timeout)) {
+        tracing::debug!(%error, "failed to set TCP_USER_TIMEOUT");
+    }
+}
 
 /// Serves up to `max_connections` connections at once until `shutdown` is cancelled; requests in flight then have
 /// `grace` to end.
@@ -141,5 +166,29 @@ impl HyperService<Request<Incoming>> for ConnectionService {
         }
         // A router is always ready.
         self.routes.clone().call(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_whose_client_does_not_read_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // The client stays connected and never reads.
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        close_unread(&stream, Duration::from_millis(100));
+        let block = [0; 1 << 16];
+        let error = loop {
+            if let Err(error) = stream.write_all(&block).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
     }
 }

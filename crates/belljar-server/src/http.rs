@@ -116,12 +116,7 @@ pub async fn serve_http<S: McpService>(
             connections::serve(TlsListener::new(listener, tls)?, routes, max_connections, stopping, grace).await
         }
         None => {
-            let listener = listener.tap_io(|stream| {
-                // Without it a message may wait for the acknowledgement of the previous one.
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "failed to set TCP_NODELAY");
-                }
-            });
+            let listener = listener.tap_io(|stream| connections::configure(stream));
             connections::serve(listener, routes, max_connections, stopping, grace).await;
         }
     }

@@ -22,6 +22,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
+use crate::connections;
+
 /// The time in which a handshake must complete.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of concurrent handshakes; further connections wait.
@@ -123,9 +125,7 @@ async fn accept_all(mut listener: TcpListener, tls: Tls, done: mpsc::Sender<(Tls
         let (stream, from) = Listener::accept(&mut listener).await;
         let (acceptor, done) = (TlsAcceptor::from(tls.config()), done.clone());
         tokio::spawn(async move {
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "failed to set TCP_NODELAY");
-            }
+            connections::configure(&stream);
             match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
                 // Sending fails when the server has ended in the meantime.
                 Ok(Ok(stream)) => drop(done.send((stream, from)).await),
