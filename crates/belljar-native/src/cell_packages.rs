@@ -51,7 +51,7 @@ pub(crate) fn execute(
     }
     let mut result = kernel.run_cell(cell, observer.clone());
     if let CellStatus::Error(error) = &mut result.status
-        && let Some(module) = missing_module_name(error).or_else(|| missing_module(error, kernel, &*observer))
+        && let Some(module) = missing_module(error, kernel, &*observer)
         && let Some(reason) = explain_missing_module(kernel, python_version, &module)
     {
         error.traceback.push(reason);
@@ -62,9 +62,10 @@ pub(crate) fn execute(
     result
 }
 
-/// Returns whether the code installs packages itself, perhaps in versions that differ from the newest.
+/// Returns whether the code installs packages itself by a magic or a shell command, perhaps in versions that differ from
+/// the newest.
 fn installs_itself(code: &str) -> bool {
-    code.contains("pip install")
+    code.lines().map(str::trim_start).any(|line| line.starts_with(['%', '!']) && line.contains("pip install"))
 }
 
 fn not_installed(reason: &str) -> String {
@@ -108,13 +109,6 @@ fn install_for_cell(
         .installed_now
         .summary(&packages.installed)
         .map_or_else(String::new, |text| format!("[installed {text}]\n")))
-}
-
-/// Returns the module that a `ModuleNotFoundError` is about. The code may have made the error: the name is only shown.
-fn missing_module_name(error: &CellError) -> Option<String> {
-    let name = error.message.strip_prefix("No module named '")?.split('\'').next()?;
-    let is_module = |name: &str| name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'));
-    (error.name == "ModuleNotFoundError" && name.len() <= 100 && is_module(name)).then(|| name.to_owned())
 }
 
 /// Returns why a module's package is not installed, or how to install it.
@@ -319,17 +313,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn module_of_an_import_error_is_found() {
-        let error =
-            |name: &str, message: &str| CellError { name: name.into(), message: message.into(), traceback: Vec::new() };
-        for (name, message, module) in [
-            ("ModuleNotFoundError", "No module named 'a.b'", Some("a.b")),
-            ("ModuleNotFoundError", "No module named 'a'; 'a' is not a package", Some("a")),
-            ("ModuleNotFoundError", "No module named 'a\nb'", None),
-            ("ModuleNotFoundError", "optional", None),
-            ("ValueError", "No module named 'a'", None),
-        ] {
-            assert_eq!(missing_module_name(&error(name, message)).as_deref(), module, "{message}");
+    fn code_that_installs_itself_is_found() {
+        for code in ["%pip install a", "x = 1\n  !pip install a", "!python -m pip install a==1"] {
+            assert!(installs_itself(code), "{code}");
+        }
+        for code in ["# pip install a\nimport a", "print('use %pip install a')", "%timeit f()"] {
+            assert!(!installs_itself(code), "{code}");
         }
     }
 

@@ -105,9 +105,7 @@ impl InstallerFailure {
             Self::NoVersion { .. } => "leave out the version, or name one that exists".into(),
             Self::NoWheel { .. } => "leave out the version, or use another package: only wheels are installed".into(),
             Self::OtherPython { .. } => {
-                "leave out the version, or name an older one; `belljar native setup --python` creates an environment \
-                 with another Python"
-                    .into()
+                "leave out the version, or name an older one; an environment with another Python has others".into()
             }
             Self::Conflict { .. } => "leave out one of the requirements, or its version".into(),
             Self::Unreachable { .. } => {
@@ -300,7 +298,7 @@ mod tests {
              !=3.14.1,>=3.11; 3.7 Requires-Python !=3.14.1,>=3.12\nERROR: Could not find a version that satisfies the \
              requirement networkx==3.7 (from versions: 3.5, 3.6)\nERROR: No matching distribution found for networkx==3.7",
             "networkx==3.7 needs another version of Python: Python !=3.14.1,>=3.12 | leave out the version, or name an \
-             older one; `belljar native setup --python` creates an environment with another Python",
+             older one; an environment with another Python has others",
         ),
         (
             "",

@@ -101,7 +101,7 @@ pub(crate) fn run(
         }
     }
     let has_value = outputs.iter().any(|output| matches!(output, Output::ExecuteResult(_)));
-    report.outcome = match with_exit(status) {
+    report.outcome = match with_exit(status, kernel, &*observer) {
         CellStatus::Ok if has_value => {
             Outcome::Success(render_value(kernel, execution_count, limits.value, &*observer))
         }
@@ -154,20 +154,18 @@ impl Call<'_> {
 
 /// Replaces the exception of `sys.exit` by the exit status, since a program that is run once ends with it. An exit
 /// with a text stays an exception.
-fn with_exit(status: CellStatus) -> CellStatus {
-    let code = match &status {
-        CellStatus::Error(error) if error.name == "SystemExit" => exit_status(&error.message),
-        _ => None,
-    };
-    code.map_or(status, |code| CellStatus::KernelDied(ExitReason::Exit(code)))
-}
-
-/// Returns the status of an exit whose exception has this text: 0 to 255.
-fn exit_status(message: &str) -> Option<i32> {
-    match message {
-        "" | "None" | "False" => Some(0),
-        "True" => Some(1),
-        number => number.parse::<i64>().ok().and_then(|number| i32::try_from(number & 0xff).ok()),
+fn with_exit(status: CellStatus, kernel: &mut NativeKernel, observer: &dyn CellObserver) -> CellStatus {
+    #[derive(Deserialize)]
+    struct Exit {
+        status: Option<u8>,
+    }
+    match &status {
+        CellStatus::Error(error) if error.name == "SystemExit" => {
+            let exit: Option<Exit> = eval_helper(kernel, "exit_status()", observer);
+            let code = exit.and_then(|exit| exit.status);
+            code.map_or(status, |code| CellStatus::KernelDied(ExitReason::Exit(code.into())))
+        }
+        _ => status,
     }
 }
 
@@ -188,18 +186,4 @@ fn render_value(
     let call = format!("render_value({execution_count}, {max_bytes})");
     let RenderedValue { value, text, strict } = eval_helper(kernel, &call, observer)?;
     Some(Value { json: value?, text: text?, strict_json: strict })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exits_have_a_status_unless_they_have_a_text() {
-        for (message, status) in
-            [("", Some(0)), ("None", Some(0)), ("0", Some(0)), ("3", Some(3)), ("-1", Some(255)), ("no config", None)]
-        {
-            assert_eq!(exit_status(message), status, "{message}");
-        }
-    }
 }

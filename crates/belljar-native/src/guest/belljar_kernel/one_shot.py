@@ -59,5 +59,19 @@ def missing_module() -> None:
     _display({"module": name if isinstance(name, str) else None})
 
 
+def exit_status() -> None:
+    """Displays the status with which a program would end that raised the last exception, an exit.
+
+    Displays null if the exit has a text or another object, which the program would print.
+    """
+    error = getattr(sys, "last_value", None)
+    code = error.code if isinstance(error, SystemExit) else error
+    if code is None:
+        code = 0
+    # The system keeps eight bits. CPython ends with -1 if the number is too large for C.
+    fits = isinstance(code, int) and -(2**63) <= code < 2**63
+    _display({"status": (code if fits else -1) & 0xFF if isinstance(code, int) else None})
+
+
 def _display(result: dict[str, Any]) -> None:
     display({_RESULT_TYPE: result}, raw=True)
