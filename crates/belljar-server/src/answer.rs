@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use belljar_core::truncation::{allot, cut_middle};
+use belljar_core::truncation::{allot, cut_middle, json_length};
 use belljar_core::{
     ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Value, format_size,
 };
@@ -51,18 +51,20 @@ enum End {
 }
 
 impl RunAnswer {
-    /// Cuts output, value and error to `max_bytes` together.
+    /// Cuts output, value and error to `max_bytes` of JSON together.
     pub(crate) fn truncate(&mut self, max_bytes: usize) {
+        let output_text = String::from_utf8_lossy(&self.output);
+        let output_length = json_length(&output_text);
         let value_length = match &self.report.outcome {
-            Outcome::Success(Some(value)) => value.text.len(),
+            Outcome::Success(Some(value)) => json_length(&value.text),
             _ => 0,
         };
         let error_length = match &self.report.outcome {
-            Outcome::Error(error) => error.traceback.len(),
-            Outcome::InstallError(reason) => reason.len(),
+            Outcome::Error(error) => json_length(&error.traceback),
+            Outcome::InstallError(reason) => json_length(reason),
             _ => 0,
         };
-        let shares = allot(&[self.output.len(), value_length, error_length], max_bytes);
+        let shares = allot(&[output_length, value_length, error_length], max_bytes);
         let &[output_share, value_share, error_share] = shares.as_slice() else { return };
         let cut = |text: &str, share: usize| {
             let length = text.len();
@@ -70,11 +72,11 @@ impl RunAnswer {
                 format!("\n[… {left_out} of {length} bytes are left out: print less, or use slices of the data]\n")
             })
         };
-        if self.output.len() > output_share {
-            self.output = cut(&String::from_utf8_lossy(&self.output), output_share).into_bytes();
+        if output_length > output_share {
+            self.output = cut(&output_text, output_share).into_bytes();
         }
         match &mut self.report.outcome {
-            Outcome::Success(Some(value)) if value.text.len() > value_share => {
+            Outcome::Success(Some(value)) if value_length > value_share => {
                 value.text = cut(&value.text, value_share);
                 // A part of JSON is not JSON.
                 value.json = serde_json::Value::from(value.text.clone()).to_string();
@@ -280,7 +282,7 @@ mod tests {
         both.truncate(20_000);
         for mode in [ReturnMode::Xml, ReturnMode::Json] {
             let text = both.text(mode);
-            assert!(text.len() < 40_000 && text.matches("are left out: print less").count() == 2, "{}", text.len());
+            assert!(text.len() < 21_000 && text.matches("are left out: print less").count() == 2, "{}", text.len());
             assert_eq!((text.matches("begin").count(), text.matches("end").count()), (2, 2), "{mode:?}");
         }
         assert!(both.result(ReturnMode::Xml).structured_content.unwrap()["return_value"].is_string());

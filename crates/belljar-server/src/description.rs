@@ -5,15 +5,31 @@ use std::time::Duration;
 
 use belljar_core::{Limits, format_size};
 
-/// The maximum number of names of packages in a list.
-const MAX_NAMES: usize = 10;
+/// The maximum length of a description, in bytes: it is part of every request to the model.
+const MAX_DESCRIPTION: usize = 1500;
 
-/// The length of a list of names in bytes, after which the others are left out.
-const MAX_LIST: usize = 120;
+/// The maximum lengths of lists in a description, from the most to the least detailed. The first is used with which the
+/// description is no longer than [`MAX_DESCRIPTION`].
+const LIST_LIMITS: [ListLimits; 3] = [
+    ListLimits { names: 10, names_length: 120, mounts: 4 },
+    ListLimits { names: 3, names_length: 40, mounts: 2 },
+    ListLimits { names: 1, names_length: 20, mounts: 0 },
+];
 
-/// The maximum number of directories in a list, and the maximum length of their paths, in bytes.
-const MAX_MOUNTS: usize = 4;
+/// The maximum length of a package's name and of a directory's path in a list, in bytes.
+const MAX_NAME: usize = 20;
 const MAX_MOUNT_PATH: usize = 30;
+
+/// The maximum lengths of lists in a description.
+#[derive(Debug, Clone, Copy)]
+struct ListLimits {
+    /// The number of names of packages.
+    names: usize,
+    /// The length of a list of names in bytes, after which the others are left out.
+    names_length: usize,
+    /// The number of directories.
+    mounts: usize,
+}
 
 /// The default maximum number of bytes of text in an answer.
 const DEFAULT_MAX_ANSWER: usize = 24 << 10;
@@ -83,9 +99,13 @@ impl Default for SandboxDescription {
 impl SandboxDescription {
     /// Returns the description of `run_python_code`.
     pub(crate) fn run_python_code(&self) -> String {
+        shortened(|limits| self.run_python_code_with(limits))
+    }
+
+    fn run_python_code_with(&self, lists: ListLimits) -> String {
         let packages = if self.packages.can_install {
             let imported = "Packages that the code imports are installed";
-            let only = self.allowed().map_or_else(String::new, |names| format!(", but only: {names}"));
+            let only = self.allowed(lists).map_or_else(String::new, |names| format!(", but only: {names}"));
             format!(
                 "{imported}{only}. To require others or specific versions, begin the code with a PEP 723 block:\n\
                  # /// script\n# dependencies = [\"pydantic\", \"email-validator\"]\n# ///"
@@ -101,21 +121,25 @@ impl SandboxDescription {
              {}\n{}{}{}\n\n{packages}",
             self.interpreter(),
             self.limits(&self.calls, true),
-            self.installed(),
-            self.mounted(),
+            self.installed(lists),
+            self.mounted(lists),
         )
     }
 
     /// Returns the description of `execute_code`. `have_folders` is set if the files of sessions are in folders of the
     /// server's machine.
     pub(crate) fn execute_code(&self, session_timeout: Duration, have_folders: bool) -> String {
+        shortened(|limits| self.execute_code_with(session_timeout, have_folders, limits))
+    }
+
+    fn execute_code_with(&self, session_timeout: Duration, have_folders: bool, lists: ListLimits) -> String {
         let files = if have_folders {
             "Write files into the working directory, a folder on the user's machine: the user sees them, and they stay \
              when the session ends."
         } else {
             "Write files into the working directory."
         };
-        let only = self.allowed().map_or_else(String::new, |names| format!(", but only: {names}"));
+        let only = self.allowed(lists).map_or_else(String::new, |names| format!(", but only: {names}"));
         let packages = match (self.packages.can_install, self.packages.cells_install_imports) {
             (true, true) => {
                 format!("Packages that the code imports are installed{only}; %pip install installs others.")
@@ -135,8 +159,8 @@ impl SandboxDescription {
             time(session_timeout),
             self.interpreter(),
             self.limits(&self.cells, !have_folders),
-            self.installed(),
-            self.mounted(),
+            self.installed(lists),
+            self.mounted(lists),
         )
     }
 
@@ -174,25 +198,26 @@ impl SandboxDescription {
         format!("Limits: {}.", parts.join(", "))
     }
 
-    fn installed(&self) -> String {
-        match list(&self.packages.installed) {
+    fn installed(&self, lists: ListLimits) -> String {
+        match list(&self.packages.installed, lists) {
             Some(names) => format!("\nInstalled: {names}."),
             None => String::new(),
         }
     }
 
     /// Returns a line about the directories that code can use. Long paths are left out.
-    fn mounted(&self) -> String {
+    fn mounted(&self, lists: ListLimits) -> String {
         let is_short = |mount: &&MountDescription| mount.path.len() <= MAX_MOUNT_PATH;
         let shown: Vec<String> = self
             .mounts
             .iter()
             .filter(is_short)
-            .take(MAX_MOUNTS)
+            .take(lists.mounts)
             .map(|mount| format!("{} ({})", mount.path, if mount.writable { "writable" } else { "read-only" }))
             .collect();
         let others = match self.mounts.len() - shown.len() {
             0 => String::new(),
+            count if shown.is_empty() => count.to_string(),
             count => format!(" and {count} others"),
         };
         if self.mounts.is_empty() {
@@ -201,19 +226,26 @@ impl SandboxDescription {
         format!("\nDirectories of the user's machine: {}{others}.", shown.join(", "))
     }
 
-    fn allowed(&self) -> Option<String> {
-        list(&self.packages.allowed)
+    fn allowed(&self, lists: ListLimits) -> Option<String> {
+        list(&self.packages.allowed, lists)
     }
 }
 
+/// Returns the most detailed description that is no longer than [`MAX_DESCRIPTION`].
+fn shortened(describe: impl Fn(ListLimits) -> String) -> String {
+    let [most, less, least] = LIST_LIMITS;
+    let fits = |limits| Some(describe(limits)).filter(|text| text.len() <= MAX_DESCRIPTION);
+    fits(most).or_else(|| fits(less)).unwrap_or_else(|| describe(least))
+}
+
 /// Returns a list of names, of which some may be left out.
-fn list(names: &[String]) -> Option<String> {
+fn list(names: &[String], limits: ListLimits) -> Option<String> {
     let mut shown: Vec<String> = Vec::new();
-    for name in names.iter().take(MAX_NAMES) {
-        if shown.iter().map(String::len).sum::<usize>() > MAX_LIST {
+    for name in names.iter().take(limits.names) {
+        if shown.iter().map(String::len).sum::<usize>() > limits.names_length {
             break;
         }
-        shown.push(name.chars().take(20).collect());
+        shown.push(name.chars().take(MAX_NAME).collect());
     }
     match names.len() - shown.len() {
         _ if names.is_empty() => None,
@@ -222,7 +254,7 @@ fn list(names: &[String]) -> Option<String> {
     }
 }
 
-fn time(time: Duration) -> String {
+pub(crate) fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 600.0 && seconds % 60.0 == 0.0 { format!("{} min", seconds / 60.0) } else { format!("{seconds} s") }
 }
@@ -276,7 +308,7 @@ mod tests {
             for cells_install_imports in [true, false] {
                 long.packages.cells_install_imports = cells_install_imports;
                 for text in [long.run_python_code(), long.execute_code(Duration::from_secs(123_456), true)] {
-                    assert!(text.len() < 1700, "{}: {text}", text.len());
+                    assert!(text.len() < 1500, "{}: {text}", text.len());
                 }
             }
         }

@@ -9,6 +9,7 @@ use crate::id::SessionId;
 use belljar_core::files::FileInfo;
 use belljar_core::kernel::{CellError, Kernel};
 use belljar_core::mime::{Image, MimeBundle};
+use belljar_core::truncation::head_and_tail;
 use belljar_core::{CellStatus, Output};
 
 /// The parts of a cell's result that its report contains.
@@ -65,7 +66,8 @@ impl CellReport {
 
 /// Writes text that is too long for an answer to a file. Returns the note that replaces all but `kept` bytes of it.
 pub(crate) fn spill_to_file(kernel: &mut dyn Kernel, id: &SessionId, name: &str, text: &str, kept: usize) -> String {
-    let (length, left_out) = (text.len(), text.len().saturating_sub(kept));
+    let (head, tail) = head_and_tail(std::iter::once(text), kept);
+    let (length, left_out) = (text.len(), tail - head);
     match kernel.write(name, text.as_bytes()) {
         Ok(()) => format!(
             "\n[… {left_out} of {length} bytes are left out; all are in the file {name}: {}]\n",

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use belljar_core::files::{FileError, FileInfo, Range, check_path};
 use belljar_core::kernel::{Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError};
-use belljar_core::mime::text_plain;
-use belljar_core::truncation::{allot, cut_middle};
 use belljar_core::{CellResult, CellStatus, Output, Progress};
 
 use crate::bases::PendingBase;
@@ -16,8 +14,8 @@ use crate::files::check_plain_name;
 use crate::folders::{OpenedFolder, SessionFolders};
 use crate::id::SessionId;
 use crate::notebook;
-use crate::outputs;
-use crate::report::{AnswerOptions, CellReport, FileChange, save_images, spill_to_file};
+use crate::outputs::truncate;
+use crate::report::{AnswerOptions, CellReport, FileChange, save_images};
 use crate::sessions::Owner;
 use crate::store::{Lease, PendingSync, Store, StoreError};
 use crate::traceback;
@@ -438,65 +436,6 @@ impl SessionState {
         self.files = file_index(&mut **kernel);
         self.persist(services, now)?;
         Ok(FileInfo { path: name.into(), size: bytes.len() as u64, modified: 0 })
-    }
-}
-
-/// Cuts the output, values and error of the cell `count` to `max_bytes` together. Files have the rest.
-fn truncate(
-    kernel: &mut dyn Kernel,
-    id: &SessionId,
-    count: u64,
-    max_bytes: usize,
-    outputs: &mut Vec<Output>,
-    status: &mut CellStatus,
-) {
-    let mut lengths = vec![outputs::text_length(outputs)];
-    lengths.extend(outputs.iter().filter_map(displayed_text).map(str::len));
-    if let CellStatus::Error(CellError { message, traceback, .. }) = &*status {
-        lengths.extend([message.len(), traceback.iter().map(String::len).sum()]);
-    }
-    if lengths.iter().sum::<usize>() <= max_bytes {
-        return;
-    }
-    let mut shares = allot(&lengths, max_bytes).into_iter();
-    let mut next_share = || shares.next().unwrap_or(0);
-    let share = next_share();
-    if outputs::text_length(outputs) > share {
-        let note = spill_to_file(kernel, id, &format!("output_{count}.txt"), &outputs::full_text(outputs), share);
-        outputs::truncate_outputs(outputs, share, &note);
-    }
-    let mut number = 0;
-    for output in outputs.iter_mut() {
-        let Some(text) = displayed_text(output).map(str::to_owned) else { continue };
-        let share = next_share();
-        if let Output::Display(bundle) | Output::ExecuteResult(bundle) = output
-            && text.len() > share
-        {
-            number += 1;
-            let name = if number == 1 { format!("result_{count}.txt") } else { format!("result_{count}_{number}.txt") };
-            let note = spill_to_file(kernel, id, &name, &text, share);
-            bundle.insert("text/plain".into(), cut_middle(&text, share, |_| note).into());
-        }
-    }
-    if let CellStatus::Error(CellError { message, traceback, .. }) = status {
-        let (message_share, traceback_share) = (next_share(), next_share());
-        let full_text = traceback.join("\n");
-        let traceback_length = traceback.iter().map(String::len).sum::<usize>();
-        if message.len() > message_share || traceback_length > traceback_share {
-            let note = spill_to_file(kernel, id, &format!("error_{count}.txt"), &full_text, traceback_share);
-            *message = cut_middle(message, message_share, |_| note.clone());
-            if traceback_length > traceback_share {
-                *traceback = vec![cut_middle(&full_text, traceback_share, |_| note)];
-            }
-        }
-    }
-}
-
-/// Returns the plain text of a display or value.
-fn displayed_text(output: &Output) -> Option<&str> {
-    match output {
-        Output::Display(bundle) | Output::ExecuteResult(bundle) => text_plain(bundle),
-        Output::Text { .. } => None,
     }
 }
 
