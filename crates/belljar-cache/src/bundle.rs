@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::manifest::{MANIFEST, Manifest};
 use super::{Cache, CacheError, Entry, EntryKey};
@@ -45,7 +47,7 @@ impl Cache {
     /// Records a lookup.
     pub(crate) fn record(&self, key: &EntryKey) {
         if let Some(recorder) = &self.recorder {
-            recorder.lock().unwrap_or_else(PoisonError::into_inner).insert(key.directory_name());
+            recorder.lock().insert(key.directory_name());
         }
     }
 
@@ -56,7 +58,7 @@ impl Cache {
     /// Fails if a file cannot be read or written.
     pub fn write_bundle(&self, kinds: &[&str], target: &Path) -> Result<(), CacheError> {
         let recorder = self.recorder.clone().unwrap_or_default();
-        let names = recorder.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let names = recorder.lock().clone();
         let is_wanted =
             |name: &&String| kinds.iter().any(|kind| name.rsplit_once('-').is_some_and(|(k, _)| k == *kind));
         for name in names.iter().filter(is_wanted) {

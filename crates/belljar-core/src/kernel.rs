@@ -259,6 +259,9 @@ pub trait CellObserver: Progress + Send + Sync {
     }
 }
 
+/// The time that a person has to reply to a prompt of `input()`.
+pub const INPUT_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// The reply to a request for input: a line, or the reason for its absence.
 pub type InputReply = Result<String, InputError>;
 

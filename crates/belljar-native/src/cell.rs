@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::{CellError, CellObserver, CellRequest, InputError, InputReply};
+use belljar_core::kernel::{CellError, CellObserver, CellRequest, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Output};
 use serde_json::Value;
 
@@ -31,8 +31,6 @@ const INTERRUPT_HOLDOFF: Duration = Duration::from_millis(300);
 const IDLE_REPLY_SKEW: Duration = Duration::from_secs(5);
 /// The time that a process has to exit after it has closed a socket.
 pub(crate) const EXIT_AFTER_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time that the client has to reply to an input request.
-const INPUT_TIMEOUT: Duration = Duration::from_secs(600);
 /// The number of input requests of one cell at most.
 const MAX_INPUT_REQUESTS: usize = 1000;
 /// The number of bytes of a cell's messages that are allowed in addition to its text.

@@ -10,6 +10,15 @@ use belljar_emscripten::program::ProgramError;
 use crate::packages::WheelLayerError;
 use crate::runtime::RuntimeError;
 
+/// The reason why installed files (a bundle) are not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BundleMismatch {
+    #[error("they belong to another version, processor or Pyodide release")]
+    Other,
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
 /// An error of making CPython ready to run.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {

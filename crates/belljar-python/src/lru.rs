@@ -8,6 +8,8 @@ use std::hash::Hash;
 /// Both bounds apply at once. The entry that was inserted last is kept even if it exceeds the maximum weight by itself,
 /// since the caller has just built it and will use it again. There are at most a few hundred entries, so that searching
 /// all of them for an eviction takes no noticeable time.
+///
+/// `quick_cache` and `moka` apply one bound, and may refuse the entry that was just inserted.
 pub(crate) struct LruCache<K, V> {
     entries: HashMap<K, Entry<V>>,
     /// The number of uses so far, which serves as the clock.

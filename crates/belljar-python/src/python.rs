@@ -10,7 +10,7 @@ use belljar_emscripten::{Engine, InterruptMode, Processor, Program};
 use parking_lot::Mutex;
 
 use crate::bootstrap::{RuntimeBuilder, program_key};
-use crate::error::OpenError;
+use crate::error::{BundleMismatch, OpenError};
 use crate::image::Image;
 use crate::install::{InstallerSource, PrepareError};
 use crate::interpreter::{Interpreter, Streams};
@@ -102,14 +102,14 @@ impl Python {
         if let Some(bundle) = &options.bundle {
             match Self::open_bundled(release, options, cache.clone().with_bundle(Some(bundle.clone())), progress) {
                 Ok(python) => return Ok(python),
-                Err(reason) => {
-                    let reason = format!(
+                Err(mismatch) => {
+                    let text = format!(
                         "the files that were installed with belljar do not fit this machine, and others are built in {}: \
-                         {reason}",
+                         {mismatch}",
                         cache.root().display()
                     );
-                    tracing::warn!("{reason}");
-                    notice = Some(reason);
+                    tracing::warn!("{text}");
+                    notice = Some(text);
                 }
             }
         }
@@ -120,19 +120,18 @@ impl Python {
     /// Opens CPython from a bundle. It was compiled for all processors of the platform.
     ///
     /// # Errors
-    /// Returns the reason why the bundle does not fit this machine or this program.
+    /// When the bundle does not fit this machine or this program.
     fn open_bundled(
         release: &'static Release,
         options: &Options,
         cache: Cache,
         progress: &dyn Progress,
-    ) -> Result<Self, String> {
-        let engine = Engine::for_processor(InterruptMode::default(), Processor::Baseline);
-        let engine = engine.map_err(|error| error.to_string())?;
+    ) -> Result<Self, BundleMismatch> {
+        let engine = Engine::for_processor(InterruptMode::default(), Processor::Baseline).map_err(OpenError::from)?;
         if !cache.is_bundled(&program_key(release, &engine)) {
-            return Err("they belong to another version, processor or Pyodide release".into());
+            return Err(BundleMismatch::Other);
         }
-        Self::open_with(release, options, cache, &engine, None, progress).map_err(|error| error.to_string())
+        Ok(Self::open_with(release, options, cache, &engine, None, progress)?)
     }
 
     /// Writes the parts that are needed to run code and sessions into `directory`, compiled for all processors of the

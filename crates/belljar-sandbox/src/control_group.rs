@@ -10,6 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use procfs::process::Process;
+
 use crate::error::Error;
 use crate::spec::{FolderSource, ResourceLimits, Spec};
 
@@ -34,10 +36,11 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// controller.
 #[must_use]
 pub fn delegated_control_groups() -> Option<PathBuf> {
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let groups = Process::myself().and_then(|process| process.cgroups()).ok()?;
+    // The hierarchy of version 2 has the number 0.
+    let own = groups.into_iter().find(|group| group.hierarchy == 0)?;
     // A process in the root group has no parent group.
-    let parent = Path::new(own).parent()?;
+    let parent = Path::new(own.pathname.strip_prefix('/')?).parent()?;
     let folder = cgroup2_mount_point()?.join(parent);
     let offered = fs::read_to_string(folder.join("cgroup.controllers")).ok()?;
     let useful = offered.split_whitespace().any(|name| CONTROLLERS[..2].contains(&name));
@@ -49,9 +52,8 @@ pub fn delegated_control_groups() -> Option<PathBuf> {
 /// Returns the mount point of the cgroup v2 file system.
 #[must_use]
 pub fn cgroup2_mount_point() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let is_cgroup2 = |line: &&str| line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("cgroup2 "));
-    mounts.lines().find(is_cgroup2)?.split_whitespace().nth(4).map(PathBuf::from)
+    let mounts = Process::myself().and_then(|process| process.mountinfo()).ok()?;
+    mounts.into_iter().find(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
 }
 
 /// The control group of one sandbox. Dropping it removes the group; its processes must have ended by then.

@@ -20,6 +20,36 @@ const MAX_CODE: usize = 4 << 20;
 /// The maximum number of packages that one call may name.
 const MAX_DEPENDENCIES: usize = 200;
 
+/// The reason why the arguments of a call are refused. The text names the argument, for the model.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArgumentError {
+    /// An argument is missing, has the wrong type, or an invalid value.
+    #[error("{}{reason}", prefix(path))]
+    Invalid {
+        /// The path of the argument: `dependencies[0]`; empty if it is missing.
+        path: String,
+        reason: serde_json::Error,
+    },
+    #[error("dependencies: {0} are more than the maximum of {MAX_DEPENDENCIES}")]
+    TooManyDependencies(usize),
+    #[error("base64: it cannot be decoded: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("content: it is missing; pass the file's text as `content`, or its bytes as `base64`")]
+    NoContent,
+    #[error("content: pass either `content` or `base64`, not both")]
+    TwoContents,
+    #[error("unknown tool `{0}`")]
+    UnknownTool(String),
+    #[error("no cell waits for this answer: it was answered already, or the cell has ended. Call again without it")]
+    NoWaitingCell,
+    #[error("arguments differ from the original call; repeat them unchanged")]
+    OtherArguments,
+}
+
+fn prefix(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!("{path}: ") }
+}
+
 /// The arguments of `run_python_code`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct RunPythonCode {
@@ -41,17 +71,16 @@ impl RunPythonCode {
     ///
     /// # Errors
     /// When too many packages are named.
-    pub(crate) fn into_request(self) -> Result<OneShotRequest, String> {
+    pub(crate) fn into_request(self) -> Result<OneShotRequest, ArgumentError> {
         let dependencies = self.dependencies.unwrap_or_default();
         if dependencies.len() > MAX_DEPENDENCIES {
-            let count = dependencies.len();
-            return Err(format!("dependencies: {count} are more than the maximum of {MAX_DEPENDENCIES}"));
+            return Err(ArgumentError::TooManyDependencies(dependencies.len()));
         }
         let globals = self.global_variables.filter(|variables| !variables.is_empty());
         let globals = globals.map(|variables| to_raw_value(&variables)).transpose();
         Ok(OneShotRequest {
             code: self.python_code,
-            globals: globals.map_err(|error| format!("global_variables: {error}"))?,
+            globals: globals.map_err(|reason| ArgumentError::Invalid { path: "global_variables".into(), reason })?,
             dependencies,
             timeout: self.timeout.map(|seconds| seconds.0),
             exchange: None,
@@ -106,16 +135,12 @@ impl UploadFile {
     ///
     /// # Errors
     /// When there are none, or both text and base64, or invalid base64.
-    pub(crate) fn bytes(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn bytes(&self) -> Result<Vec<u8>, ArgumentError> {
         match (&self.content, &self.base64) {
             (Some(text), None) => Ok(text.clone().into_bytes()),
-            (None, Some(encoded)) => {
-                STANDARD.decode(encoded.trim()).map_err(|error| format!("base64: it cannot be decoded: {error}"))
-            }
-            (None, None) => {
-                Err("content: it is missing; pass the file's text as `content`, or its bytes as `base64`".into())
-            }
-            (Some(_), Some(_)) => Err("content: pass either `content` or `base64`, not both".into()),
+            (None, Some(encoded)) => Ok(STANDARD.decode(encoded.trim())?),
+            (None, None) => Err(ArgumentError::NoContent),
+            (Some(_), Some(_)) => Err(ArgumentError::TwoContents),
         }
     }
 }
@@ -175,11 +200,12 @@ fn session_or_new<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<S
 /// Reads the arguments of a call. Unknown ones are ignored.
 ///
 /// # Errors
-/// A text for the model that names the argument which is wrong or missing.
-pub(crate) fn parse<T: DeserializeOwned>(arguments: Option<JsonObject>) -> Result<T, String> {
+/// When an argument is wrong or missing.
+pub(crate) fn parse<T: DeserializeOwned>(arguments: Option<JsonObject>) -> Result<T, ArgumentError> {
     serde_path_to_error::deserialize(Value::Object(arguments.unwrap_or_default())).map_err(|error| {
-        let (path, reason) = (error.path().to_string(), error.inner());
-        if path == "." { reason.to_string() } else { format!("{path}: {reason}") }
+        // The path of the whole is a dot.
+        let path = Some(error.path().to_string()).filter(|path| path != ".").unwrap_or_default();
+        ArgumentError::Invalid { path, reason: error.into_inner() }
     })
 }
 
@@ -215,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    fn run_python_code(arguments: Value) -> Result<OneShotRequest, String> {
+    fn run_python_code(arguments: Value) -> Result<OneShotRequest, ArgumentError> {
         parse::<RunPythonCode>(arguments.as_object().cloned())?.into_request()
     }
 
@@ -230,7 +256,7 @@ mod tests {
             (json!({"python_code": "1", "timeout": 0}), "timeout: expected a number of seconds above 0, got 0"),
             (json!({"python_code": "1", "timeout": "1"}), "timeout: invalid type: string \"1\""),
         ] {
-            let error = run_python_code(arguments).unwrap_err();
+            let error = run_python_code(arguments).unwrap_err().to_string();
             assert!(error.starts_with(wanted), "{error}");
         }
     }
@@ -251,7 +277,7 @@ mod tests {
             assert_eq!(session, None, "{id}");
         }
         let wrong = json!({ "code": "1", "session_id": 7 });
-        assert!(parse::<ExecuteCode>(wrong.as_object().cloned()).unwrap_err().starts_with("session_id: "));
+        assert!(parse::<ExecuteCode>(wrong.as_object().cloned()).unwrap_err().to_string().starts_with("session_id: "));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Cross-origin resource sharing: the headers by which a browser lets a web page talk to the server.
 //!
 //! [`AccessPolicy`](crate::AccessPolicy) decides which origins are allowed; this module writes the headers for those.
+//!
+//! tower-http's `CorsLayer` is not used. It lets requests of other origins pass, without headers for the browser, while
+//! the guard refuses them: the layer would decide about each origin a second time.
 
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,

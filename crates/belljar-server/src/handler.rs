@@ -306,9 +306,10 @@ impl ServerHandler for Server {
         }
         let request = match arguments::parse::<RunPythonCode>(request.arguments).and_then(RunPythonCode::into_request) {
             Ok(request) => request,
-            Err(reason) => {
-                record.status = CallStatus::Invalid;
-                return Ok(tool_error(reason).into());
+            Err(error) => {
+                let ToolAnswer { response, status } = ToolAnswer::invalid(error);
+                record.status = status;
+                return Ok(response);
             }
         };
         // When the future of `run` is dropped, the code is stopped.

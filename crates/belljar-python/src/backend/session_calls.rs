@@ -1,9 +1,8 @@
 //! The host calls of code in a session: its output, its displays and its requests for input.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use belljar_core::kernel::{CellObserver, InputError};
+use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError};
 use belljar_core::mime::{DisplayData, DisplayEvent, MimeBundle};
 use belljar_core::{OutputCollector, bounded_json};
 use belljar_emscripten::console::{self, OutputSink};
@@ -14,8 +13,6 @@ use serde_json::{Map, Value};
 use super::core_stream;
 use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
 
-/// The time to wait for a reply to `input()`.
-const INPUT_TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum length of a prompt, in characters.
 const MAX_PROMPT: usize = 10_000;
 

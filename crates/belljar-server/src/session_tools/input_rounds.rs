@@ -8,11 +8,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use belljar_core::kernel::{InputError, InputReply};
+use belljar_core::kernel::{INPUT_TIMEOUT, InputError, InputReply};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{
     ElicitRequest, ElicitResult, InputRequest, InputRequests, InputRequiredResult, InputResponses, JsonObject,
@@ -23,12 +22,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ToolAnswer;
 use super::client_io::{self, CellClient};
+use crate::arguments::ArgumentError;
 use crate::handler::tool_error;
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 
-/// The time for which a cell waits for its client to repeat the call.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// The maximum number of suspended cells, of all clients: each occupies a guest thread.
 const MAX_SUSPENDED_CELLS: usize = 8;
 /// The key of the only input request in a result.
@@ -75,26 +73,26 @@ impl PendingInputs {
         }
     }
 
-    /// Returns the result of a repeated call, which contains the answer to a prompt. An error describes an invalid
-    /// call.
+    /// Returns the result of a repeated call, which contains the answer to a prompt.
+    ///
+    /// # Errors
+    /// When no cell waits for it, or the arguments are not those of the first call.
     pub(super) async fn resume(
         &self,
         state: &str,
         arguments: Option<&JsonObject>,
         responses: Option<&InputResponses>,
         notifier: ClientNotifier,
-    ) -> Result<ToolAnswer, String> {
+    ) -> Result<ToolAnswer, ArgumentError> {
         let suspended = {
             let mut suspended = self.lock();
-            let there = suspended.get(state).ok_or(
-                "no cell waits for this answer: it was answered already, or the cell has ended. Call again without it",
-            )?;
+            let there = suspended.get(state).ok_or(ArgumentError::NoWaitingCell)?;
             if there.running.arguments.as_ref() != arguments {
-                return Err("arguments differ from the original call; repeat them unchanged".into());
+                return Err(ArgumentError::OtherArguments);
             }
             suspended.remove(state)
         };
-        let SuspendedCell { running, prompt } = suspended.ok_or("no cell waits for this answer")?;
+        let SuspendedCell { running, prompt } = suspended.ok_or(ArgumentError::NoWaitingCell)?;
         running.client.attach(notifier);
         let Some(response) = responses.and_then(|responses| responses.get(INPUT_KEY)) else {
             // The client may have restarted in between and lost the prompt.
@@ -129,7 +127,7 @@ impl PendingInputs {
         drop(suspended);
         let (pending, late) = (Arc::downgrade(&self.0), state.clone());
         tokio::spawn(async move {
-            tokio::time::sleep(ANSWER_TIMEOUT).await;
+            tokio::time::sleep(INPUT_TIMEOUT).await;
             let late = pending.upgrade().and_then(|pending| Self(pending).lock().remove(&late));
             drop(late);
         });

@@ -28,7 +28,7 @@ use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::arguments::{self, ExecuteCode, SessionOnly, UploadFile};
+use crate::arguments::{self, ArgumentError, ExecuteCode, SessionOnly, UploadFile};
 use crate::arrival::{SessionTurn, in_turn, turn_of, wait_briefly};
 use crate::description::SandboxDescription;
 use crate::handler::tool_error;
@@ -73,9 +73,9 @@ impl ToolAnswer {
         Self { response: result.into(), status: CallStatus::Success }
     }
 
-    /// Creates the answer to a call with an invalid argument, which `reason` names.
-    pub(crate) fn invalid(reason: String) -> Self {
-        Self { response: tool_error(reason).into(), status: CallStatus::Invalid }
+    /// Creates the answer to a call with an invalid argument.
+    pub(crate) fn invalid(error: ArgumentError) -> Self {
+        Self { response: tool_error(error.to_string()).into(), status: CallStatus::Invalid }
     }
 }
 
@@ -136,13 +136,16 @@ impl SessionTools {
         tools::all(execute_description, self.sessions.supports_fork(), have_folders)
     }
 
-    /// Calls a tool. An error names the invalid argument.
+    /// Calls a tool.
+    ///
+    /// # Errors
+    /// When an argument is invalid.
     pub(crate) async fn call(
         &self,
         request: CallToolRequestParams,
         notifier: ClientNotifier,
         context: &RequestContext<RoleServer>,
-    ) -> Result<ToolAnswer, String> {
+    ) -> Result<ToolAnswer, ArgumentError> {
         let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
         if name == tools::EXECUTE
             && let Some(state) = request_state
@@ -219,7 +222,7 @@ impl SessionTools {
                     Err(error) => failed(&error),
                 }
             }
-            _ => return Err(format!("unknown tool `{name}`")),
+            _ => return Err(ArgumentError::UnknownTool(name.into_owned())),
         };
         Ok(answer)
     }
