@@ -116,7 +116,11 @@ impl Tools {
                     command
                 };
                 let mut command = match *place {
-                    "belljar" => with_arguments(env!("CARGO_BIN_EXE_belljar").as_ref(), &["run", "--timeout", "600"]),
+                    // The programs import `pyperf`, which the stand-in replaces.
+                    "belljar" => with_arguments(
+                        env!("CARGO_BIN_EXE_belljar").as_ref(),
+                        &["run", "--no-install", "--timeout", "600"],
+                    ),
                     "Pyodide" => self.node.command(&file, None),
                     _ => with_arguments(&self.python, &["-I"]),
                 };
