@@ -21,7 +21,7 @@ const IMPORTS: &str = r#"
   (import "env" "_tzset_js" (func $tzset (param i32 i32 i32 i32)))
   (import "env" "_emscripten_log_formatted" (func $log (param i32 i32)))
   (import "env" "__syscall_connect" (func $connect (param i32 i32 i32 i32 i32 i32) (result i32)))
-  (import "env" "never_heard_of" (func $unknown))
+  (import "env" "unknown_import" (func $unknown))
   (import "wasi_snapshot_preview1" "proc_exit" (func $proc_exit (param i32)))
   (import "wasi_snapshot_preview1" "environ_sizes_get" (func $environ_sizes_get (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "environ_get" (func $environ_get (param i32 i32) (result i32)))
@@ -115,7 +115,7 @@ fn every_way_to_end_is_reported_distinctly() {
     on_guest_thread(|| {
         assert_eq!(termination(guest().try_call("proc_exit", 3)), Termination::Exit(3));
         assert_eq!(termination(guest().try_call("abort", ())), Termination::Abort("abort() was called".into()));
-        let unknown = Termination::Unsupported("env.never_heard_of".into());
+        let unknown = Termination::Unsupported("env.unknown_import".into());
         assert_eq!(termination(guest().try_call("unknown", ())), unknown);
         let mut guest = guest();
         let condition = guest.put(b"x > 0\0");

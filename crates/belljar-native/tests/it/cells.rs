@@ -71,7 +71,7 @@ fn output_is_streamed_while_the_cell_runs(session: &mut Session) {
     let error = session.error("import time\nprint('first', flush=True)\ntime.sleep(100)\nprint('second')");
     interrupter.join().unwrap();
     assert!(error.starts_with("KeyboardInterrupt"), "{error}");
-    assert_eq!(*session.listener.heard.lock().unwrap(), [(Stream::Stdout, "first\n".to_owned())]);
+    assert_eq!(*session.listener.written.lock().unwrap(), [(Stream::Stdout, "first\n".to_owned())]);
 }
 
 fn displays_are_updated_and_cleared(session: &mut Session) {

@@ -122,7 +122,7 @@ impl Session {
         let listener = self.listener.clone();
         std::thread::spawn(move || {
             let started = Instant::now();
-            while listener.heard.lock().unwrap().is_empty() && started.elapsed() < Duration::from_secs(60) {
+            while listener.written.lock().unwrap().is_empty() && started.elapsed() < Duration::from_secs(60) {
                 std::thread::sleep(Duration::from_millis(5));
             }
             action();
@@ -189,7 +189,7 @@ pub(crate) fn text_of(executed: &CellResult) -> String {
 /// Records output, and answers input requests with prepared answers.
 #[derive(Default)]
 pub(crate) struct Listener {
-    pub(crate) heard: Mutex<Vec<(Stream, String)>>,
+    pub(crate) written: Mutex<Vec<(Stream, String)>>,
     pub(crate) answers: Mutex<Vec<InputReply>>,
     pub(crate) asked: Mutex<Vec<(String, bool)>>,
 }
@@ -202,7 +202,7 @@ impl Progress for Listener {
 
 impl CellObserver for Listener {
     fn on_stream(&self, stream: Stream, bytes: &[u8]) {
-        self.heard.lock().unwrap().push((stream, String::from_utf8_lossy(bytes).into_owned()));
+        self.written.lock().unwrap().push((stream, String::from_utf8_lossy(bytes).into_owned()));
     }
 
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError> {

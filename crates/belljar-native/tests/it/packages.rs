@@ -96,7 +96,7 @@ fn imports_of_cells_are_installed() {
     let Output::Text { stream: Stream::Stderr, text: note } = &executed.outputs[0] else { panic!("{executed:?}") };
     assert!(note.starts_with("[installed iniconfig ") && note.ends_with("]\n") && !note.contains("numpy"), "{note}");
     assert!(text_of(&executed).ends_with("'iniconfig'"), "{executed:?}");
-    assert_eq!(*session.listener.heard.lock().unwrap().first().unwrap(), (Stream::Stderr, note.clone()));
+    assert_eq!(*session.listener.written.lock().unwrap().first().unwrap(), (Stream::Stderr, note.clone()));
     // Nothing is installed again, and modules of the session are not looked for.
     session.kernel.write("mine.py", b"value = 5").unwrap();
     let executed = session.run("import iniconfig, mine\nmine.value");

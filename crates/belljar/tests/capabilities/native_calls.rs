@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -32,6 +31,10 @@ belljar_testing::trials! {
 }
 
 /// A folder of environments that `belljar native setup` made.
+/// Rounds of pipelined cells: ten thousand cells altogether.
+const PIPELINED_ROUNDS: usize = 10;
+const CELLS_PER_ROUND: usize = 1000;
+
 pub(crate) static ENVIRONMENTS: LazyLock<PathBuf> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-environments");
     let setup = ["native", "setup", "--packages", "ipykernel,matplotlib,nbformat,numpy,pandas", "--native-dir"];
@@ -162,16 +165,16 @@ fn native_server_leaves_no_files() {
     let mut command = belljar.into_command();
     command.stderr(Stdio::inherit());
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     let cell = json!({ "code": "open('secret.txt', 'w').write('x'); 6 * 7" });
     let answer = text(&wire.tool("execute_code", cell));
     assert!(answer.contains("42"), "{answer}");
     let names = names_in(folder.path());
     assert!(names.iter().any(|name| name.starts_with("belljar-")), "{names:?}");
-    // The delay lets the server end while it imports modules for later sessions. The assertions hold at any moment.
-    std::thread::sleep(Duration::from_secs(1));
+    // The server imports modules for later sessions, which takes longer than the first cell. The assertions hold at any
+    // moment.
     wire.end_input();
-    assert!(wire.child.wait().unwrap().success());
+    assert!(wire.wait_for_exit().success());
     assert_eq!(names_in(folder.path()), [""; 0]);
 }
 
@@ -248,7 +251,7 @@ fn native_session_installs_imports() {
 fn native_servers_offer_tools_that_work() {
     let server = ["stdio", "--sandbox", "native", "--toolset", "interpreter", "--native-dir"];
     let mut wire = Wire::spawn(Belljar::without_cache().args(server).arg(&*ENVIRONMENTS).into_command());
-    wire.greet();
+    wire.initialize();
     let listed = wire.ask("tools/list", json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
@@ -309,24 +312,28 @@ fn pipelined_cells_of_a_native_session_run_in_order() {
         .into_command();
     command.stderr(Stdio::inherit());
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     let opened = text(&wire.tool("execute_code", json!({ "code": "order = []" })));
     let opened: Value = serde_json::from_str(&opened).unwrap();
     let id = &opened["session_info"]["session_id"];
-    let mut send =
-        |name: &str, arguments: Value| wire.send("tools/call", json!({ "name": name, "arguments": arguments }));
-    let endless = send("execute_code", json!({ "session_id": id, "code": "while True: pass" }));
-    let interrupt = send("interrupt_session", json!({ "session_id": id }));
-    let cells: Vec<u64> = (0..500)
-        .map(|number| send("execute_code", json!({ "session_id": id, "code": format!("order.append({number})") })))
-        .collect();
-    let last = send("execute_code", json!({ "session_id": id, "code": "order == list(range(500))" }));
-    assert!(text(&wire.answer(interrupt)["result"]).contains("was interrupted"));
-    assert!(text(&wire.answer(endless)["result"]).contains("KeyboardInterrupt"));
-    for cell in cells {
-        let answer = text(&wire.answer(cell)["result"]);
-        assert!(answer.contains("\"success\":true"), "{answer}");
+    let send = |wire: &mut Wire, name: &str, arguments: Value| {
+        wire.send("tools/call", json!({ "name": name, "arguments": arguments }))
+    };
+    for round in 0..PIPELINED_ROUNDS {
+        // The interrupt follows the endless cell, and must not reach the cells behind it.
+        let endless = send(&mut wire, "execute_code", json!({ "session_id": id, "code": "while True: pass" }));
+        let interrupt = send(&mut wire, "interrupt_session", json!({ "session_id": id }));
+        let cell = |number: usize| json!({ "session_id": id, "code": format!("order.append({number})") });
+        let numbers = round * CELLS_PER_ROUND..(round + 1) * CELLS_PER_ROUND;
+        let cells: Vec<u64> = numbers.map(|number| send(&mut wire, "execute_code", cell(number))).collect();
+        assert!(text(&wire.answer(interrupt)["result"]).contains("was interrupted"));
+        assert!(text(&wire.answer(endless)["result"]).contains("KeyboardInterrupt"));
+        for cell in cells {
+            let answer = text(&wire.answer(cell)["result"]);
+            assert!(answer.contains("\"success\":true"), "{answer}");
+        }
     }
-    let last = text(&wire.answer(last)["result"]);
+    let code = format!("order == list(range({}))", PIPELINED_ROUNDS * CELLS_PER_ROUND);
+    let last = text(&wire.tool("execute_code", json!({ "session_id": id, "code": code })));
     assert!(last.contains("\"result\":\"True\""), "{last}");
 }

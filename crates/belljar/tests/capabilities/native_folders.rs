@@ -70,7 +70,7 @@ fn serve_from(environments: &Path, options: &[&str]) -> Wire {
         .into_command();
     command.stderr(Stdio::inherit());
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     wire
 }
 

@@ -170,7 +170,7 @@ fn container_serves_streams_and_http() {
     let mut command = image.command(&["run", "--rm", "--interactive", "--no-healthcheck", &image.tag, "stdio"]);
     command.stderr(Stdio::inherit());
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     let answer = text(&wire.tool("run_python_code", json!({ "python_code": "6 * 7" })));
     assert!(answer.contains("42"), "{answer}");
     drop(wire);

@@ -1,9 +1,14 @@
 // Sends calls to one session over one HTTP/2 connection without waiting for results, and checks the order in which they
-// ran: `pipelined.mjs ADDRESS legacy|modern|sse COUNT`.
+// ran: `pipelined.mjs ADDRESS legacy|modern|sse COUNT`. The cells are sent in rounds, each of which begins with an
+// endless cell and its interrupt, and has forks between its cells.
 import assert from "node:assert";
 import http2 from "node:http2";
 
-const [address, mode, count] = process.argv.slice(2);
+const [address, mode] = process.argv.slice(2);
+const count = Number(process.argv[4]);
+/** The number of cells that are sent before results are awaited. */
+const ROUND = 1000;
+const CELLS_PER_FORK = 250;
 const VERSION = "2026-07-28";
 const client = { name: "tests", version: "1" };
 const connection = http2.connect(`http://${address}`);
@@ -11,7 +16,7 @@ let path = "/mcp";
 let session = {};
 let next = 0;
 /** Resolves the answers that arrive on the event stream of `sse`, by ID. */
-const waiting = new Map();
+const pending = new Map();
 
 async function* events(stream) {
   let rest = "";
@@ -41,7 +46,7 @@ function send(message, extra = {}) {
   const head = new Promise((resolve) => request.on("response", resolve));
   request.end(JSON.stringify(message));
   if (mode === "sse" && message.id !== undefined) {
-    const answer = new Promise((resolve) => waiting.set(message.id, resolve));
+    const answer = new Promise((resolve) => pending.set(message.id, resolve));
     request.resume();
     return answer;
   }
@@ -88,7 +93,7 @@ if (mode === "sse") {
         if (event.includes("event: endpoint")) resolve(data(event));
         else if (data(event)) {
           const message = JSON.parse(data(event));
-          waiting.get(message.id)?.(message);
+          pending.get(message.id)?.(message);
         }
       }
     })();
@@ -96,27 +101,37 @@ if (mode === "sse") {
   path = await endpoint;
 }
 if (mode !== "modern") {
-  const hello = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: client };
-  await send({ jsonrpc: "2.0", id: "hello", method: "initialize", params: hello });
+  const params = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: client };
+  await send({ jsonrpc: "2.0", id: "hello", method: "initialize", params });
   await send({ jsonrpc: "2.0", method: "notifications/initialized" });
 }
 const opened = await call("execute_code", { code: "order = []" });
 const id = opened.session_info.session_id;
 const run = (code) => call("execute_code", { code, session_id: id });
-const answers = [];
-const forks = [];
-for (let number = 0; number < Number(count); number += 1) {
-  answers.push(run(`order.append(${number})`));
-  if (number % 100 === 99) {
-    forks.push(call("fork_session", { session_id: id }).then((fork) => [number + 1, fork.session_id]));
+for (let begin = 0; begin < count; begin += ROUND) {
+  // The interrupt follows the endless cell, and must not reach the cells behind it.
+  const endless = run("while True: pass");
+  const interrupt = call("interrupt_session", { session_id: id });
+  const answers = [];
+  const forks = [];
+  for (let number = begin; number < begin + ROUND; number += 1) {
+    answers.push(run(`order.append(${number})`));
+    if (number % CELLS_PER_FORK === CELLS_PER_FORK - 1) {
+      forks.push(call("fork_session", { session_id: id }).then((fork) => [number + 1, fork.session_id]));
+    }
+  }
+  const interrupted = await interrupt;
+  assert.equal(interrupted.message, "The running code was interrupted", JSON.stringify(interrupted));
+  const ended = await endless;
+  assert.ok(ended.error?.startsWith("KeyboardInterrupt"), JSON.stringify(ended));
+  for (const answer of await Promise.all(answers)) assert.equal(answer.success, true, JSON.stringify(answer));
+  for (const [length, fork] of await Promise.all(forks)) {
+    const answer = await call("execute_code", { code: "len(order)", session_id: fork });
+    assert.equal(answer.result, String(length));
+    await call("clear_session", { session_id: fork });
   }
 }
-for (const answer of await Promise.all(answers)) assert.equal(answer.success, true, JSON.stringify(answer));
-const last = await run("(len(order), order == sorted(order))");
+const last = await run(`(len(order), order == list(range(${count})))`);
 assert.equal(last.result, `(${count}, True)`);
-for (const [length, fork] of await Promise.all(forks)) {
-  const answer = await call("execute_code", { code: "len(order)", session_id: fork });
-  assert.equal(answer.result, String(length));
-}
 connection.destroy();
 process.exit(0);

@@ -1,16 +1,18 @@
 //! Raw JSON-RPC messages over the pipes of a server process.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::harness::Belljar;
 
 /// The longest time between two messages. The first run compiles CPython.
-const HUNG: Duration = Duration::from_secs(120);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time within which a server must end once it has closed its standard output.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server process and its messages. It is killed when dropped.
 pub(crate) struct Wire {
@@ -18,7 +20,7 @@ pub(crate) struct Wire {
     lines: Receiver<String>,
     next: u64,
     /// Messages that are not responses to awaited requests.
-    pub(crate) heard: Vec<Value>,
+    pub(crate) received: Vec<Value>,
 }
 
 impl Wire {
@@ -30,21 +32,21 @@ impl Wire {
     /// Starts a server like [`start`](Self::start), for a client with these capabilities.
     pub(crate) fn start_with<'a>(arguments: impl IntoIterator<Item = &'a str>, capabilities: Value) -> Self {
         let mut wire = Self::silent(arguments);
-        wire.greet_with(capabilities);
+        wire.initialize_with(capabilities);
         wire
     }
 
     /// Performs the handshake of the legacy era.
-    pub(crate) fn greet(&mut self) {
-        self.greet_with(json!({}));
+    pub(crate) fn initialize(&mut self) {
+        self.initialize_with(json!({}));
     }
 
-    fn greet_with(&mut self, capabilities: Value) {
+    fn initialize_with(&mut self, capabilities: Value) {
         let client = json!({ "name": "tests", "version": "1" });
-        let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": client });
-        let answer = self.ask("initialize", hello);
+        let params = json!({ "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": client });
+        let answer = self.ask("initialize", params);
         assert_eq!(answer["result"]["serverInfo"]["name"], "belljar", "{answer}");
-        self.tell("notifications/initialized", json!({}));
+        self.notify("notifications/initialized", json!({}));
     }
 
     /// Starts `belljar stdio` without any handshake.
@@ -67,7 +69,7 @@ impl Wire {
                 }
             }
         });
-        Self { child, lines, next: 0, heard: Vec::new() }
+        Self { child, lines, next: 0, received: Vec::new() }
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) {
@@ -76,7 +78,7 @@ impl Wire {
         stdin.flush().unwrap();
     }
 
-    pub(crate) fn tell(&mut self, method: &str, params: Value) {
+    pub(crate) fn notify(&mut self, method: &str, params: Value) {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.write(format!("{message}\n").as_bytes());
     }
@@ -96,27 +98,29 @@ impl Wire {
 
     /// Returns the next message, or `None` at the end of the stream. Every line must be JSON.
     pub(crate) fn next(&mut self) -> Option<Value> {
-        match self.lines.recv_timeout(HUNG) {
+        match self.lines.recv_timeout(MESSAGE_TIMEOUT) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(message) => Some(message),
                 Err(error) => panic!("{error} in what the server wrote: {line:?}"),
             },
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the server says nothing; heard so far: {:#?}", self.heard),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                panic!("the server sends nothing; messages so far: {:#?}", self.received)
+            }
         }
     }
 
     /// Returns the response to a request.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
-        if let Some(at) = self.heard.iter().position(|message| is_answer(message, id)) {
-            return self.heard.remove(at);
+        if let Some(at) = self.received.iter().position(|message| is_answer(message, id)) {
+            return self.received.remove(at);
         }
         loop {
             let message = self.next().unwrap_or_else(|| panic!("the server has ended"));
             if is_answer(&message, id) {
                 return message;
             }
-            self.heard.push(message);
+            self.received.push(message);
         }
     }
 
@@ -130,7 +134,7 @@ impl Wire {
         loop {
             let message = self.next().unwrap_or_else(|| panic!("the server has ended before {line:?}"));
             let is_line = message["method"] == "notifications/message" && message["params"]["data"] == line;
-            self.heard.push(message);
+            self.received.push(message);
             if is_line {
                 break;
             }
@@ -160,7 +164,19 @@ impl Wire {
 
     /// Returns the parameters of all notifications of a method so far.
     pub(crate) fn notifications(&self, method: &str) -> Vec<&Value> {
-        self.heard.iter().filter(|message| message["method"] == method).map(|message| &message["params"]).collect()
+        self.received.iter().filter(|message| message["method"] == method).map(|message| &message["params"]).collect()
+    }
+
+    /// Waits until the process has ended.
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begin.elapsed() < EXIT_TIMEOUT, "the server does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Closes the server's standard input.

@@ -97,13 +97,13 @@ fn errors_of_belljar_have_status_2() {
         &["run", "-o", "out.ipynb", "latin.py"],
         &["nonsense"],
     ];
-    let mut told = String::new();
+    let mut errors = String::new();
     for arguments in arguments {
         let run = Belljar::new().directory(directory.path()).args(arguments).run();
         assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{arguments:?}: {run:?}");
-        told += &format!("$ belljar {}\n{}\n", arguments.join(" "), run.stderr);
+        errors += &format!("$ belljar {}\n{}\n", arguments.join(" "), run.stderr);
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(errors);
 }
 
 #[test]

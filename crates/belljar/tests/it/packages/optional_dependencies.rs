@@ -86,7 +86,7 @@ fn calls_and_sessions_of_a_server_get_optional_dependencies() {
         .args(["stdio", "--toolset", "all", "--find-links", wheels.path()])
         .into_command();
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     let mut call = |code: &str| {
         let result = wire.tool("run_python_code", json!({ "python_code": code }));
         result["content"][0]["text"].as_str().unwrap().to_owned()

@@ -52,14 +52,14 @@ fn server_killed_during_installation_recovers() {
     let code = "import six\nsix.PY3";
     for milliseconds in [0, 150, 400] {
         let mut wire = start();
-        wire.greet();
+        wire.initialize();
         wire.send_call(json!({ "python_code": code }));
         std::thread::sleep(Duration::from_millis(milliseconds));
         wire.child.kill().unwrap();
         wire.child.wait().unwrap();
     }
     let mut wire = start();
-    wire.greet();
+    wire.initialize();
     assert!(wire.run(code).contains("<return_value>\ntrue"));
 }
 
@@ -93,15 +93,15 @@ fn broken_http_requests_leave_the_server_running() {
 fn code_stops_when_the_client_disconnects() {
     let server = Listening::start("sse", ["--no-install"]);
     let mut stream = server.open("GET", "/sse", &[], "");
-    let mut heard = String::new();
+    let mut received = String::new();
     let mut wait_for = |text: &str| {
         let mut piece = [0; 1024];
-        while !heard.contains(text) {
+        while !received.contains(text) {
             let count = stream.read(&mut piece).unwrap();
-            assert_ne!(count, 0, "{heard}");
-            heard.push_str(&String::from_utf8_lossy(&piece[..count]));
+            assert_ne!(count, 0, "{received}");
+            received.push_str(&String::from_utf8_lossy(&piece[..count]));
         }
-        heard.clone()
+        received.clone()
     };
     let text = wait_for("\n\n");
     let endpoint = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap().to_owned();

@@ -81,6 +81,39 @@ impl Listening {
         self.send("POST", "/mcp", &[&usual[..], headers].concat(), &message.to_string())
     }
 
+    /// Sends a request to a stateless server and returns its result.
+    pub(crate) fn ask(&self, method: &str, params: &Value) -> Value {
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let (status, text) = self.post(&[], &message);
+        assert_eq!(status, 200, "{text}");
+        let (_, body) = text.split_once("\r\n\r\n").unwrap();
+        // The answer is the body, or an event of a stream after notifications.
+        let mut messages = body
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ").unwrap_or(line)).ok());
+        let answer = messages.find(|message| message["id"] == 1);
+        answer.unwrap_or_else(|| panic!("{text}"))["result"].take()
+    }
+
+    /// Calls a tool of a stateless server and returns its result.
+    pub(crate) fn tool(&self, name: &str, arguments: &Value) -> Value {
+        self.ask("tools/call", &json!({ "name": name, "arguments": arguments }))
+    }
+
+    /// Waits until this number of sessions is asleep.
+    pub(crate) fn wait_for_sleep(&self, count: usize) {
+        let wanted = format!("belljar_sessions{{state=\"asleep\"}} {count}\n");
+        let begin = Instant::now();
+        loop {
+            let (_, text) = self.send("GET", "/metrics", &[], "");
+            if text.contains(&wanted) {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "the sessions do not sleep: {text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Sends SIGTERM, as a service manager does.
     pub(super) fn terminate(&self) {
         let status = std::process::Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
@@ -223,12 +256,12 @@ fn http_server_stops_code_of_disconnected_clients() {
         ("Mcp-Name", "run_python_code"),
     ];
     let mut stream = server.open("POST", "/mcp", &headers, &message.to_string());
-    let mut heard = String::new();
+    let mut received = String::new();
     let mut piece = [0; 1024];
-    while !heard.contains("running") {
+    while !received.contains("running") {
         let count = stream.read(&mut piece).unwrap();
-        assert_ne!(count, 0, "{heard}");
-        heard.push_str(&String::from_utf8_lossy(&piece[..count]));
+        assert_ne!(count, 0, "{received}");
+        received.push_str(&String::from_utf8_lossy(&piece[..count]));
     }
     assert!(server.send("GET", "/metrics", &[], "").1.contains("belljar_live_interpreters 1"));
     drop(stream);
@@ -240,23 +273,20 @@ fn http_server_stops_code_of_disconnected_clients() {
 }
 
 #[test]
-fn thousand_abandoned_sessions_expire() {
+fn abandoned_sessions_expire() {
     let server = Listening::start("streamable-http", ["--no-install", "--idle", "1", "--max-sessions", "1000"]);
-    let resident = || {
-        let (_, text) = server.send("GET", "/metrics", &[], "");
-        let line = text.lines().find_map(|line| line.strip_prefix("belljar_resident_memory_bytes "));
-        line.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{text}"))
-    };
-    let thousand = || {
-        for _ in 0..1000 {
-            assert_eq!(server.post(&[], &hello()).0, 200);
+    // The server admits a thousand at a time, so that the others are admitted only once earlier ones have expired. The
+    // memory of a server under such load is measured by `cargo xtask soak`.
+    let begin = Instant::now();
+    let mut opened = 0;
+    while opened < 3000 {
+        match server.post(&[], &hello()).0 {
+            200 => opened += 1,
+            503 => std::thread::sleep(Duration::from_millis(100)),
+            status => panic!("{status} after {opened} sessions"),
         }
-        std::thread::sleep(Duration::from_secs(4));
-        resident()
-    };
-    // The allocator reuses the memory of earlier sessions: usage grows less each time.
-    let [_, second, third] = [(), (), ()].map(|()| thousand());
-    assert!(third < second + (20 << 20), "{second} bytes after two thousand, {third} after three");
+        assert!(begin.elapsed() < Duration::from_secs(120), "{opened} sessions were opened");
+    }
 }
 
 #[test]

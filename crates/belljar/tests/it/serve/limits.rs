@@ -53,11 +53,18 @@ fn exit_of_code_leaves_the_server_running() {
 
 #[test]
 fn call_beyond_the_limit_gets_a_busy_error() {
-    let mut wire = Wire::start(["--no-install", "--max-concurrency", "1", "--max-queue", "1"]);
-    wire.run("1");
-    let ids: Vec<_> =
-        (0..4).map(|_| wire.send_call(json!({ "python_code": "import time; time.sleep(0.5)" }))).collect();
-    let answers: Vec<_> = ids.into_iter().map(|id| wire.answer(id)).collect();
-    let busy = answers.iter().filter(|answer| answer["result"].to_string().contains("the server is busy")).count();
-    assert_eq!(busy, 2, "{answers:?}");
+    let mut wire = Wire::start(["--no-install", "--max-concurrency", "1", "--max-queue", "1", "--timeout", "600"]);
+    wire.follow_output();
+    let running = wire.send_call(json!({ "python_code": "print('begun')\nwhile True: pass" }));
+    wire.wait_for_output("begun");
+    // One of these waits, and the others are refused while the first runs.
+    let mut ids: Vec<_> = (0..3).map(|_| wire.send_call(json!({ "python_code": "'the answer'" }))).collect();
+    for _ in 0..2 {
+        let answer = wire.next().unwrap();
+        assert!(answer["result"].to_string().contains("the server is busy"), "{answer}");
+        ids.retain(|id| answer["id"] != *id);
+    }
+    assert_eq!(ids.len(), 1);
+    wire.notify("notifications/cancelled", json!({ "requestId": running }));
+    assert!(text(&wire.answer(ids[0])["result"]).contains("the answer"));
 }

@@ -1,6 +1,7 @@
 //! The MCP server, used by raw messages and by clients that others wrote.
 
 mod answers;
+mod cleanup;
 pub(crate) mod clients;
 mod configurations;
 mod conformance;
@@ -10,7 +11,6 @@ mod flooding;
 pub(crate) mod http;
 mod inspector;
 mod isolation;
-mod leavings;
 mod limits;
 mod metrics;
 mod notifications;

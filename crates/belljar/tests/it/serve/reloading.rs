@@ -68,7 +68,7 @@ fn certificate_is_read_again() {
 #[test]
 fn stdio_server_ends_as_with_sigterm() {
     let mut wire = Wire::spawn(Belljar::new().args(["stdio", "--no-install"]).into_command());
-    wire.greet();
+    wire.initialize();
     hang_up(wire.child.id());
     assert!(wire.child.wait().unwrap().success());
 }

@@ -1,7 +1,5 @@
 //! The transport over standard streams, message by message.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 
 use crate::wire::{Wire, text};
@@ -29,15 +27,14 @@ fn the_end_of_input_ends_the_server_after_the_answers() {
 
 #[test]
 fn end_of_input_waits_a_limited_time() {
-    let mut wire = Wire::start(["--no-install"]);
+    // The code runs for longer than the wire waits.
+    let mut wire = Wire::start(["--no-install", "--timeout", "600"]);
     wire.follow_output();
     wire.send_call(json!({ "python_code": "print('begun')\nwhile True: pass" }));
     wire.wait_for_output("begun");
-    let begin = Instant::now();
     wire.end_input();
     while wire.next().is_some() {}
-    wire.child.wait().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
+    wire.wait_for_exit();
 }
 
 #[test]
@@ -51,7 +48,7 @@ fn code_output_stays_off_the_stdio_transport() {
     let id = wire.send_call(json!({ "python_code": code }));
     let message = wire.next().unwrap();
     assert_eq!(message["id"], id, "{message}");
-    assert!(wire.heard.is_empty());
+    assert!(wire.received.is_empty());
 }
 
 #[test]
@@ -68,9 +65,9 @@ fn modern_era_works_without_a_handshake() {
     let mut call = call;
     call["_meta"] = modern(json!({ "io.modelcontextprotocol/logLevel": "info" }));
     wire.ask("tools/call", call);
-    let heard = wire.notifications("notifications/message");
-    assert_eq!(heard.len(), 1, "{heard:?}");
-    assert_eq!((heard[0]["level"].as_str(), heard[0]["data"].as_str()), (Some("info"), Some("hi")));
+    let sent = wire.notifications("notifications/message");
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    assert_eq!((sent[0]["level"].as_str(), sent[0]["data"].as_str()), (Some("info"), Some("hi")));
 }
 
 #[test]

@@ -135,6 +135,120 @@ fn client_is_notified_of_new_and_subscribed_files() {
     let updated = session.wire.notifications("notifications/resources/updated");
     assert_eq!(updated, [&json!({ "uri": uri })]);
     assert_eq!(session.wire.notifications("notifications/resources/list_changed").len(), 1);
+#[test]
+fn hostile_upload_name_is_refused_or_the_name_of_a_plain_file() {
+    let mut session = Session::start(["--no-install"]);
+    session.run("import os; before = sorted(os.listdir('/')), sorted(os.listdir('..'))");
+    let long = "n".repeat(100_000);
+    let mut accepted = Vec::new();
+    for name in [
+        "/etc/made",
+        "..",
+        "../made",
+        "./made",
+        "a/../../made",
+        "..\\made",
+        "C:\\made",
+        "\\\\host\\made",
+        "%2e%2e%2fmade",
+        "..%2fmade",
+        "a\nb",
+        "a\r\nb",
+        "a\u{0}b",
+        "a\u{1b}[31mb",
+        "a\u{7}b",
+        "a\u{85}b",
+        "photo\u{202e}gpj.py",
+        "a\u{2028}b",
+        "\u{200b}",
+        "\u{feff}x",
+        " ",
+        "x ",
+        " x",
+        "x.",
+        "...",
+        ".hidden",
+        "~",
+        "$HOME",
+        "`id`",
+        "-rf",
+        "*",
+        "a:b",
+        "a?b#c",
+        "é",
+        "e\u{301}",
+        "\u{ff0f}etc",
+        "name.py\u{0}.txt",
+        &long[..255],
+        &long[..256],
+        &long,
+    ] {
+        let answer = session.tool("upload_file", json!({ "name": name, "content": "x" }));
+        if answer["success"] == true {
+            accepted.push(name);
+            let uri = answer["file"]["uri"].as_str().unwrap();
+            let contents = read(&mut session.wire, uri)["result"]["contents"][0].take();
+            assert_eq!(contents["text"], "x", "{name:?}: {uri}");
+        } else {
+            let error = answer["error"].as_str().unwrap();
+            assert!(!error.is_empty() && error.len() < 1000, "{name:?}: {} bytes of error", error.len());
+            assert!(!error.chars().any(|c| c.is_control() && c != '\n'), "{name:?}: {error:?}");
+        }
+    }
+    assert!(accepted.contains(&"é") && !accepted.iter().any(|name| name.contains(['/', '\\', '\0'])), "{accepted:?}");
+    // Each accepted name is that of one file in the working directory, and nothing was written elsewhere.
+    let names: Value =
+        serde_json::from_str(&session.output("import json; print(json.dumps(os.listdir('.')))")).unwrap();
+    let mut names: Vec<&str> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    names.sort_unstable();
+    accepted.sort_unstable();
+    assert_eq!(names, accepted);
+    assert_eq!(session.value("before == (sorted(os.listdir('/')), sorted(os.listdir('..')))"), "True");
+}
+
+#[test]
+fn flood_of_subscriptions_is_bounded() {
+    let mut session = Session::start(["--no-install"]);
+    session.run("open('a.txt', 'w').write('1')");
+    let uri = |name: &str, id: &str| json!({ "uri": format!("kernel://{id}/{name}") });
+    let id = session.id.clone();
+    // Subscribing again is not another subscription.
+    let again: Vec<u64> = (0..3000).map(|_| session.wire.send("resources/subscribe", uri("a.txt", &id))).collect();
+    for request in again {
+        assert!(session.wire.answer(request)["error"].is_null());
+    }
+    let many: Vec<u64> =
+        (0..3000).map(|number| session.wire.send("resources/subscribe", uri(&format!("{number}.txt"), &id))).collect();
+    let answers: Vec<Value> = many.into_iter().map(|request| session.wire.answer(request)).collect();
+    let refused: Vec<&Value> = answers.iter().filter(|answer| answer["error"].is_object()).collect();
+    assert_eq!(refused.len(), 3000 - 999);
+    let message = refused[0]["error"]["message"].as_str().unwrap();
+    assert!(message.contains("at most 1000 subscriptions"), "{message}");
+    session.run("open('a.txt', 'w').write('22')");
+    assert_eq!(session.wire.notifications("notifications/resources/updated").len(), 1);
+    // Subscriptions that ended make room for others.
+    session.wire.ask("resources/unsubscribe", uri("a.txt", &id));
+    let last = session.wire.ask("resources/subscribe", uri("last.txt", &id));
+    assert!(last["error"].is_null(), "{last:#}");
+}
+
+#[test]
+fn flood_of_notifications_does_not_keep_the_server_from_answering() {
+    let mut session = Session::start(["--no-install"]);
+    for number in 0..20_000 {
+        let (method, params) = match number % 5 {
+            0 => ("notifications/cancelled", json!({ "requestId": 1_000_000 + number, "reason": "x".repeat(100) })),
+            1 => ("notifications/progress", json!({ "progressToken": number, "progress": 1e308 })),
+            2 => ("notifications/roots/list_changed", json!({})),
+            3 => ("notifications/initialized", json!({})),
+            _ => ("notifications/no_such_method", json!({ "x": [[[]]] })),
+        };
+        session.wire.notify(method, params);
+    }
+    assert_eq!(session.value("6 * 7"), "42");
+    assert!(session.wire.received.is_empty(), "notifications have no answers: {:?}", session.wire.received);
+}
+
     session.wire.ask("resources/unsubscribe", json!({ "uri": uri }));
     session.run("open('a.txt', 'w').write('333')");
     assert_eq!(session.wire.notifications("notifications/resources/updated").len(), 1);

@@ -3,13 +3,16 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::{Session, fields, joined, open, run, serve};
 use crate::harness::{Belljar, names_in};
-use crate::wire::Wire;
+use crate::serve::http::Listening;
+use crate::wire::{Wire, text};
 
 /// The time within which a session must sleep or expire.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -109,13 +112,17 @@ fn sessions_have_separate_folders() {
 #[test]
 fn sleeping_session_wakes_with_the_folder_as_it_is_then() {
     let directories = Directories::new();
-    let mut session = directories.session(&["--sleep-after", "0.3"]);
-    let folder = directories.folder(&session.id);
-    session.run("x = 5; import os; os.chdir('/home'); open('f.txt', 'w').write('before')");
-    std::thread::sleep(Duration::from_millis(1500));
+    let options = ["--toolset", "interpreter", "--sleep-after", "0.3", "--files", &directories.at("files")];
+    let server = Listening::start("streamable-http-stateless", options);
+    let code = "x = 5; import os; os.chdir('/home'); open('f.txt', 'w').write('before')";
+    let opened = fields(&server.tool("execute_code", &json!({ "code": code })));
+    let id = opened["session_info"]["session_id"].as_str().unwrap();
+    let folder = directories.folder(id);
+    server.wait_for_sleep(1);
     fs::write(folder.join("f.txt"), "written while it slept").unwrap();
     fs::write(folder.join("new.txt"), "new").unwrap();
-    let answer = session.run("x, open('f.txt').read(), open('new.txt').read()");
+    let code = "x, open('f.txt').read(), open('new.txt').read()";
+    let answer = fields(&server.tool("execute_code", &json!({ "session_id": id, "code": code })));
     assert_eq!(answer["result"], "(5, 'written while it slept', 'new')", "{answer:#}");
     assert_eq!(names(&answer), [""; 0]);
 }
@@ -250,6 +257,61 @@ fn links_do_not_lead_out_of_a_folder() {
     assert_eq!(names_in(Path::new(&directories.at("elsewhere"))).len(), 0);
 }
 
+/// Ends a thread when dropped, also by a panic.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn files_that_are_replaced_while_they_are_read_lead_nowhere_else() {
+    const HIDDEN: &str = "the content of a file outside";
+    let directories = Directories::new();
+    let mut session = directories.session(&[]);
+    session.run("pass");
+    let changing = directories.folder(&session.id).join("changing");
+    fs::write(directories.at("hidden"), HIDDEN).unwrap();
+    // A file, a link, a directory with a link, and a FIFO take turns.
+    let prepared = ["file", "link", "directory", "fifo"].map(|name| PathBuf::from(directories.at(name)));
+    fs::write(&prepared[0], "harmless").unwrap();
+    symlink(directories.at("hidden"), &prepared[1]).unwrap();
+    fs::create_dir(&prepared[2]).unwrap();
+    symlink(directories.at("hidden"), prepared[2].join("within")).unwrap();
+    assert!(Command::new("mkfifo").arg(&prepared[3]).status().unwrap().success());
+    let is_over = AtomicBool::new(false);
+    let mut harmless = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for path in prepared.iter().cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                fs::rename(path, &changing).unwrap();
+                fs::rename(&changing, path).unwrap();
+            }
+        });
+        let _end = EndOnDrop(&is_over);
+        for round in 0..1000 {
+            let path = if round % 2 == 0 { "changing" } else { "changing/within" };
+            let uri = format!("kernel://{}/{path}", session.id);
+            let answer = session.wire.ask("resources/read", json!({ "uri": uri }));
+            assert!(!answer.to_string().contains(HIDDEN), "{answer:#}");
+            harmless += usize::from(answer["result"]["contents"][0]["text"] == "harmless");
+            let listed = session.tool("list_session_files", json!({}));
+            let sizes: Vec<_> =
+                listed["files"].as_array().unwrap().iter().map(|file| file["size"].as_u64().unwrap()).collect();
+            assert!(!sizes.contains(&(HIDDEN.len() as u64)), "{listed:#}");
+            if round % 50 == 0 {
+                let code = "for path in 'changing', 'changing/within':\n    try: print(open(path).read())\n\
+                            \x20   except OSError: pass";
+                let seen = session.run(code);
+                assert!(seen["success"] == true && !seen.to_string().contains(HIDDEN), "{seen:#}");
+            }
+        }
+    });
+    assert!(harmless > 0, "the file was never read");
+}
+
 #[test]
 fn files_in_a_folder_are_readable_without_a_usable_state() {
     let directories = Directories::new();
@@ -278,19 +340,11 @@ fn mounts_are_in_calls_and_sessions() {
     fs::write(directories.folder("input.txt"), "input").unwrap();
     fs::create_dir(directories.at("out")).unwrap();
     let mounts = [format!("{}:/data", directories.at("files")), format!("{}:/out:rw", directories.at("out"))];
-    let mut wire = Wire::start([
-        "--toolset",
-        "all",
-        "--no-install",
-        "--sleep-after",
-        "0.3",
-        "--mount",
-        mounts[0].as_str(),
-        "--mount",
-        mounts[1].as_str(),
-    ]);
-    let tools = wire.ask("tools/list", json!({}));
-    for tool in tools["result"]["tools"].as_array().unwrap() {
+    let options =
+        ["--toolset", "all", "--no-install", "--sleep-after", "0.3", "--mount", &mounts[0], "--mount", &mounts[1]];
+    let server = Listening::start("streamable-http-stateless", options);
+    let tools = server.ask("tools/list", &json!({}));
+    for tool in tools["tools"].as_array().unwrap() {
         let is_described = tool["description"].as_str().unwrap().contains("/data (read-only), /out (writable)");
         assert_eq!(
             is_described,
@@ -298,21 +352,25 @@ fn mounts_are_in_calls_and_sessions() {
             "{tool:#}"
         );
     }
-    let seen = wire.run("open('/out/of_call', 'w').write('1'); open('/data/input.txt').read()");
+    let call = |code: &str| text(&server.tool("run_python_code", &json!({ "python_code": code })));
+    let seen = call("open('/out/of_call', 'w').write('1'); open('/data/input.txt').read()");
     assert!(seen.contains("input"), "{seen}");
     assert_eq!(read(Path::new(&directories.at("out")).join("of_call")), "1");
-    let refused = wire.run("open('/data/new', 'w')");
+    let refused = call("open('/data/new', 'w')");
     assert!(refused.contains("Read-only file system"), "{refused}");
-    let id = open(&mut wire);
-    let in_session = "open('/out/of_session', 'a').write('1'); open('/data/input.txt').read()";
-    assert_eq!(run(&mut wire, &id, in_session)["result"], "'input'");
-    let fork =
-        fields(&wire.tool("fork_session", json!({ "session_id": id })))["session_id"].as_str().unwrap().to_owned();
-    assert_eq!(run(&mut wire, &fork, in_session)["result"], "'input'");
-    std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(run(&mut wire, &id, in_session)["result"], "'input'");
-    wire.tool("restart_session", json!({ "session_id": id }));
-    let answer = run(&mut wire, &id, in_session);
+    let opened = fields(&server.tool("execute_code", &json!({ "code": "pass" })));
+    let id = &opened["session_info"]["session_id"];
+    let in_session = |id: &Value| {
+        let code = "open('/out/of_session', 'a').write('1'); open('/data/input.txt').read()";
+        fields(&server.tool("execute_code", &json!({ "session_id": id, "code": code })))
+    };
+    assert_eq!(in_session(id)["result"], "'input'");
+    let fork = fields(&server.tool("fork_session", &json!({ "session_id": id })));
+    assert_eq!(in_session(&fork["session_id"])["result"], "'input'");
+    server.wait_for_sleep(2);
+    assert_eq!(in_session(id)["result"], "'input'");
+    server.tool("restart_session", &json!({ "session_id": id }));
+    let answer = in_session(id);
     assert_eq!(answer["result"], "'input'");
     assert_eq!(read(Path::new(&directories.at("out")).join("of_session")), "1111");
     assert_eq!(

@@ -17,7 +17,7 @@ fn serve_earlier(cache: &Path, data: &Path) -> Wire {
     let mut command = Belljar::with_cache(cache).env("UV_CONSTRAINT", &constraints).args(options).into_command();
     command.stderr(Stdio::inherit());
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     wire
 }
 

@@ -1,7 +1,7 @@
 //! Sessions with clients of the protocol's modern era: elicitation between two calls, and notifications to listeners.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_client::{
     BoxError, Elicitation, ElicitationResponse, McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
@@ -139,16 +139,55 @@ fn listening_client_is_notified_of_file_changes() {
     let mut run = |code: &str| {
         let arguments = json!({ "code": code, "session_id": id });
         ask(&mut wire, modern(json!({ "name": "execute_code", "arguments": arguments })));
-        let heard: Vec<String> = wire.heard.iter().filter_map(|it| Some(it["method"].as_str()?.to_owned())).collect();
-        wire.heard.clear();
-        heard
+        let methods: Vec<String> =
+            wire.received.iter().filter_map(|it| Some(it["method"].as_str()?.to_owned())).collect();
+        wire.received.clear();
+        methods
     };
     assert_eq!(run("open('a.txt', 'w').write('22')"), ["notifications/resources/updated"]);
     assert_eq!(run("open('b.txt', 'w').write('1')"), ["notifications/resources/list_changed"]);
     assert_eq!(run("1 + 1"), [""; 0]);
-    wire.tell("notifications/cancelled", json!({ "requestId": listening }));
+    wire.notify("notifications/cancelled", json!({ "requestId": listening }));
     ask(&mut wire, modern(json!({ "name": "clear_session", "arguments": { "session_id": id } })));
     assert_eq!(wire.notifications("notifications/resources/list_changed").len(), 0);
+}
+
+#[test]
+fn flood_of_listen_requests_is_bounded() {
+    let mut wire = wire();
+    let done = fields(&ask(&mut wire, call("open('a.txt', 'w').write('1')")));
+    let (id, uri) = (&done["session_info"]["session_id"], &done["files"][0]["uri"]);
+    let filter = json!({ "resourceSubscriptions": [uri] });
+    let requests: Vec<u64> =
+        (0..1100).map(|_| wire.send("subscriptions/listen", modern(json!({ "notifications": filter })))).collect();
+    // Those beyond the limit are answered at once, and the others once they are cancelled.
+    let mut refused = Vec::new();
+    while refused.len() < 100 {
+        let message = wire.next().unwrap();
+        if let Some(request) = message["id"].as_u64() {
+            assert_eq!(message["error"]["message"], "too many subscriptions are open", "{message}");
+            refused.push(request);
+        }
+    }
+    let arguments = json!({ "code": "open('a.txt', 'w').write('22')", "session_id": id });
+    wire.received.clear();
+    ask(&mut wire, modern(json!({ "name": "execute_code", "arguments": arguments })));
+    assert_eq!(wire.notifications("notifications/resources/updated").len(), 1000);
+    for request in requests.iter().filter(|request| !refused.contains(request)) {
+        wire.notify("notifications/cancelled", json!({ "requestId": request }));
+    }
+    // The server handles a cancellation at some time after it arrives.
+    let begin = Instant::now();
+    loop {
+        wire.received.clear();
+        let arguments = json!({ "code": "open('a.txt', 'a').write('3')", "session_id": id });
+        ask(&mut wire, modern(json!({ "name": "execute_code", "arguments": arguments })));
+        let left = wire.notifications("notifications/resources/updated").len();
+        if left == 0 {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{left} cancelled subscriptions are left");
+    }
 }
 
 /// Answers an elicitation with the last word of its message.

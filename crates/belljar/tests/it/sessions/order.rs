@@ -86,14 +86,20 @@ fn pipelined_operations_keep_their_places_between_cells() {
 #[test]
 fn saved_session_that_was_cleared_is_gone_while_its_last_cell_runs() {
     let data = tempfile::tempdir().unwrap();
-    let mut wire = serve(["--no-install", "--data-dir", data.path().to_str().unwrap()]);
+    let shared = tempfile::tempdir().unwrap();
+    let mount = format!("{}:/shared", shared.path().display());
+    let mut wire = serve(["--no-install", "--data-dir", data.path().to_str().unwrap(), "--mount", &mount]);
     let id = open(&mut wire);
-    let code = "import time\nopen('a.txt', 'w').write('1')\ntime.sleep(1)\n'done'";
+    // The cell ends once the file exists.
+    let code = "import os, time\nopen('a.txt', 'w').write('1')\n\
+                while not os.path.exists('/shared/end'): time.sleep(0.01)\n'done'";
     let cell = send(&mut wire, "execute_code", json!({ "session_id": id, "code": code }));
     let clear = send(&mut wire, "clear_session", json!({ "session_id": id }));
     let late = send(&mut wire, "execute_code", json!({ "session_id": id, "code": "1" }));
     let late = fields(&wire.answer(late)["result"]);
     assert!(late["error"].as_str().is_some_and(|error| error.starts_with("SessionExpiredError")), "{late:#}");
+    assert!(!wire.received.iter().any(|message| message["id"] == cell), "the cell has ended");
+    std::fs::write(shared.path().join("end"), "").unwrap();
     assert_eq!(fields(&wire.answer(cell)["result"])["result"], "'done'");
     assert_eq!(fields(&wire.answer(clear)["result"])["success"], true);
     // The image of sessions stays for the server's next session.
@@ -108,7 +114,7 @@ fn new_sessions_do_not_wait_for_one_another() {
     let slow = send(&mut wire, "execute_code", json!({ "code": "while True: pass", "timeout": 60 }));
     let fast = send(&mut wire, "execute_code", json!({ "code": "6 * 7" }));
     assert_eq!(fields(&wire.answer(fast)["result"])["result"], "42");
-    assert!(!wire.heard.iter().any(|message| message["id"] == slow));
+    assert!(!wire.received.iter().any(|message| message["id"] == slow));
 }
 
 /// Runs a client that sends many calls over one HTTP/2 connection.
@@ -119,9 +125,10 @@ fn pipelined(command: &str, mode: &str, count: usize) {
 }
 
 #[test]
-fn pipelined_cells_over_http_run_in_order_in_both_eras() {
-    pipelined("streamable-http", "legacy", 1000);
-    pipelined("streamable-http", "modern", 1000);
+fn ten_thousand_pipelined_cells_over_http_run_in_order_in_both_eras() {
+    // Ten thousand cells altogether.
+    pipelined("streamable-http", "legacy", 5000);
+    pipelined("streamable-http", "modern", 5000);
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn log_of_stdio_contains_ids_and_code_only_if_asked_for() {
         let log = tempfile::NamedTempFile::new().unwrap();
         command.stderr(log.reopen().unwrap());
         let mut wire = Wire::spawn(command);
-        wire.greet();
+        wire.initialize();
         let id = open(&mut wire);
         run(&mut wire, &id, &format!("{MARK} = 1\nopen('f', 'w').write('1'); 1/0"));
         wire.write(format!("{{\"{MARK}\": \"{id}\", bad\n").as_bytes());

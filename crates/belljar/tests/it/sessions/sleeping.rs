@@ -303,7 +303,7 @@ fn session_continues_with_another_cache() {
     let mut command = command.into_command();
     command.stderr(std::process::Stdio::inherit());
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     let answer = run(&mut wire, moved, "x['a'].append(3)\n(json.dumps(x), type(c).__name__, open('f.txt').read())");
     assert_eq!(answer["result"], "('{\"a\": [1, 2, 3]}', 'C', 'f')", "{answer:#}");
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::{Belljar, names_in};
 use crate::wire::{Wire, text};
 
-fn told_to_end(child: &Child) {
+fn terminate(child: &Child) {
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
 }
 
@@ -20,7 +20,7 @@ fn server() -> (Wire, tempfile::TempDir) {
     let mut command = belljar.env("TMPDIR", folder.path()).into_command();
     command.stderr(Stdio::inherit());
     let mut wire = Wire::spawn(command);
-    wire.greet();
+    wire.initialize();
     let answer = text(&wire.tool("execute_code", json!({ "code": "open('secret.txt', 'w').write('x'); 6 * 7" })));
     assert!(answer.contains("42"), "{answer}");
     assert!(
@@ -41,7 +41,7 @@ fn a_server_whose_input_ends_leaves_no_files() {
 #[test]
 fn terminated_server_leaves_no_files() {
     let (mut wire, folder) = server();
-    told_to_end(&wire.child);
+    terminate(&wire.child);
     assert!(wire.child.wait().unwrap().success());
     assert_eq!(names_in(folder.path()), [""; 0]);
 }
@@ -53,7 +53,7 @@ fn server_terminated_during_a_cell_leaves_no_files() {
     let code = "print('begun')\nwhile True: pass";
     wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code } }));
     wire.wait_for_output("begun");
-    told_to_end(&wire.child);
+    terminate(&wire.child);
     assert!(wire.child.wait().unwrap().success());
     assert_eq!(names_in(folder.path()), [""; 0]);
 }
@@ -77,7 +77,7 @@ fn a_server_over_http_leaves_no_files() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("ok\n"), "{answer}");
-    told_to_end(&running.child);
+    terminate(&running.child);
     assert_eq!(running.wait().status, Some(0));
     assert_eq!(names_in(folder.path()), [""; 0]);
 }
