@@ -59,6 +59,8 @@ struct EventStoreInner {
 struct StreamLog {
     events: VecDeque<(u64, usize, ServerSseMessage)>,
     bytes: usize,
+    /// The session of the request that it belongs to, once an event was sent in the session.
+    session: Option<String>,
     /// Set once its last message was sent.
     ended: bool,
     /// Notifies readers of new events.
@@ -88,8 +90,17 @@ impl InMemoryEventStore {
         self.inner().remove(&standalone_stream(session));
     }
 
+    /// Records that the stream of this event belongs to a request of `session`: other sessions cannot resume it.
+    pub(crate) fn set_session(&self, event: &str, session: &str) {
+        if let Some((name, _)) = event.rsplit_once('/')
+            && let Some(log) = self.inner().streams.get_mut(name)
+        {
+            log.session.get_or_insert_with(|| session.to_owned());
+        }
+    }
+
     /// Returns the events after `last`, the last event that a client of `session` received, followed by future
-    /// events. Returns `None` when the event's stream is unknown.
+    /// events. Returns `None` when the event's stream is unknown, or that of another session.
     pub(crate) fn replay_after(
         &self,
         session: &str,
@@ -102,10 +113,11 @@ impl InMemoryEventStore {
             None => return None,
         };
         let mut inner = self.inner();
-        // The name of a standalone stream can be derived from the session's ID, so that access to the stream of
-        // another session is rejected here. The name of a request's stream is random.
+        // The name of a standalone stream can be derived from its session's ID. The name of a request's stream is
+        // random, but a client that learned it is not thereby allowed to read it.
+        let is_of_session = |log: &StreamLog| log.session.as_deref().is_none_or(|known| known == session);
         if name != standalone_stream(session)
-            && (name.ends_with(STANDALONE_SUFFIX) || !inner.streams.contains_key(&name))
+            && (name.ends_with(STANDALONE_SUFFIX) || !inner.streams.get(&name).is_some_and(is_of_session))
         {
             return None;
         }
@@ -197,7 +209,7 @@ impl EventStoreInner {
     fn begin(&mut self, name: &str) {
         if !self.streams.contains_key(name) {
             let (more, _) = watch::channel(());
-            let log = StreamLog { events: VecDeque::new(), bytes: 0, ended: false, more };
+            let log = StreamLog { events: VecDeque::new(), bytes: 0, session: None, ended: false, more };
             self.streams.insert(name.to_owned(), log);
             self.began.push_back(name.to_owned());
         }
@@ -350,6 +362,19 @@ mod tests {
         for last in ["", "/", "a", "a/", "a/b", "a/-1", "1", "//1"] {
             assert!(events.replay_after("s", last).is_none(), "{last}");
         }
+    }
+
+    #[test]
+    fn stream_is_resumed_only_in_its_session() {
+        let events = InMemoryEventStore::new(EventStoreLimits::default());
+        let first = events.store("a", &log_message("secret"));
+        events.set_session(&first, "s");
+        // The first session remains.
+        events.set_session(&first, "other");
+        assert!(events.replay_after("s", &first).is_some());
+        assert!(events.replay_after("other", &first).is_none());
+        events.set_session("unknown/1", "s");
+        assert!(!events.inner().streams.contains_key("unknown"));
     }
 
     #[test]

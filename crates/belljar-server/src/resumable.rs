@@ -168,9 +168,16 @@ impl SessionManager for ResumableSessions {
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let call = InFlightGuard::begin(&self.activity, id);
         let stream = self.local.create_stream(id, message).await?;
+        let (events, session) = (self.events.clone(), id.clone());
+        let mut is_recorded = false;
         // The call counts as in flight for as long as its stream has a reader.
         Ok(stream.map(move |message| {
             let _in_flight = &call;
+            // The client learns the stream's name by its first event.
+            if let (false, Some(event)) = (is_recorded, &message.event_id) {
+                events.set_session(event, &session);
+                is_recorded = true;
+            }
             message
         }))
     }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::TcpStream;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -10,22 +11,28 @@ use super::http::{Listening, call, hello};
 
 /// A client's session and the headers of its requests.
 struct Session {
-    server: Listening,
+    server: Rc<Listening>,
     id: String,
+    /// The value of the header `Authorization`.
+    authorization: String,
 }
 
 impl Session {
     fn open(arguments: &[&str]) -> Self {
         let arguments = [&["--no-install"], arguments].concat();
-        Self::on(Listening::start("streamable-http", arguments))
+        Self::on(&Rc::new(Listening::start("streamable-http", arguments)), "none")
     }
 
-    fn on(server: Listening) -> Self {
-        let (_, text) = server.post(&[], &hello());
+    /// Opens a session of the client with this token.
+    fn on(server: &Rc<Listening>, token: &str) -> Self {
+        let server = server.clone();
+        let authorization = format!("Bearer {token}");
+        let (_, text) = server.post(&[("Authorization", &authorization)], &hello());
         let id = text.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap().to_owned();
-        let session = Self { server, id };
+        let session = Self { server, id, authorization };
         let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        assert_eq!(session.server.post(&[("Mcp-Session-Id", &session.id)], &ready).0, 202);
+        let headers = [("Mcp-Session-Id", session.id.as_str()), ("Authorization", &session.authorization)];
+        assert_eq!(session.server.post(&headers, &ready).0, 202);
         session
     }
 
@@ -35,14 +42,23 @@ impl Session {
             ("Content-Type", "application/json"),
             ("Accept", "application/json, text/event-stream"),
             ("Mcp-Session-Id", &self.id),
+            ("Authorization", &self.authorization),
         ];
         Events::new(self.server.open("POST", "/mcp", &headers, &message.to_string()))
     }
 
     /// Requests the events after the event `last`.
     fn resume(&self, last: &str) -> Events {
-        let headers = [("Accept", "text/event-stream"), ("Mcp-Session-Id", &self.id), ("Last-Event-ID", last)];
-        Events::new(self.server.open("GET", "/mcp", &headers, ""))
+        Events::new(self.server.open("GET", "/mcp", &self.resume_headers(last), ""))
+    }
+
+    fn resume_headers<'a>(&'a self, last: &'a str) -> [(&'a str, &'a str); 4] {
+        [
+            ("Accept", "text/event-stream"),
+            ("Mcp-Session-Id", &self.id),
+            ("Last-Event-ID", last),
+            ("Authorization", &self.authorization),
+        ]
     }
 }
 
@@ -84,14 +100,25 @@ impl Events {
         self.text
     }
 
+    /// Returns the ID of the first event.
+    fn first_id(&mut self) -> String {
+        self.ids().remove(0)
+    }
+
     /// Returns the ID of the last event so far.
     fn last_id(&mut self) -> String {
-        let ids = |text: &str| {
-            text.lines().filter_map(|line| line.strip_prefix("id:")).next_back().map(|id| id.trim().to_owned())
-        };
+        self.ids().pop().unwrap()
+    }
+
+    /// Returns the IDs of the events so far, of which there is at least one.
+    fn ids(&mut self) -> Vec<String> {
         loop {
-            if let Some(id) = ids(&self.text) {
-                return id;
+            // The last line may be incomplete.
+            let (lines, _) = self.text.rsplit_once('\n').unwrap_or_default();
+            let ids = lines.lines().filter_map(|line| line.strip_prefix("id:"));
+            let ids: Vec<String> = ids.map(|id| id.trim().to_owned()).collect();
+            if !ids.is_empty() {
+                return ids;
             }
             assert!(self.read(), "no event has an id: {}", self.text);
         }
@@ -157,39 +184,65 @@ fn foreign_or_unknown_event_resumes_an_empty_stream() {
 }
 
 #[test]
+fn events_of_another_token_cannot_be_resumed() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "alice\nbob\n").unwrap();
+    let arguments = ["--no-install", "--auth-token-file", tokens.to_str().unwrap()];
+    let server = Rc::new(Listening::start("streamable-http", arguments));
+    let [alice, bob] = ["alice", "bob"].map(|token| Session::on(&server, token));
+    let level = json!({ "jsonrpc": "2.0", "id": 7, "method": "logging/setLevel", "params": { "level": "info" } });
+    alice.begin(&level).wait_for("\"id\":7");
+    let mut stream = alice.begin(&call("print('output of alice')\n'the secret of alice'"));
+    let first = stream.first_id();
+    stream.wait_for("the secret of alice");
+    // In the session of the other client, the answer is that of an unknown session.
+    let intruder = Session { server: server.clone(), id: alice.id.clone(), authorization: bob.authorization.clone() };
+    for last in [first.as_str(), "0"] {
+        let (status, text) = server.send("GET", "/mcp", &intruder.resume_headers(last), "");
+        assert_eq!(status, 404, "{text}");
+    }
+    // In a session of the intruder's own, the event is unknown.
+    let standalone = format!("{}:common/1", alice.id);
+    for last in [first.as_str(), &standalone] {
+        let text = bob.resume(last).rest();
+        assert!(!text.contains("data: {") && !text.contains("alice"), "{text}");
+    }
+    assert!(alice.resume(&first).rest().contains("the secret of alice"));
+}
+
+#[test]
 fn stored_events_of_absent_clients_are_bounded() {
     let session = Session::open(&["--max-output", "8MB", "--max-answer", "8MB"]);
-    let resident = || {
-        let (_, text) = session.server.send("GET", "/metrics", &[], "");
-        let line = text.lines().find_map(|line| line.strip_prefix("belljar_resident_memory_bytes ")).unwrap();
-        line.parse::<u64>().unwrap() >> 20
-    };
-    let mut first = session.begin(&call("print('x' * 7_000_000)"));
-    let id = first.last_id();
-    first.wait_for("\"id\":2");
-    let before = resident();
-    for _ in 0..40 {
-        session.begin(&call("print('x' * 7_000_000)")).wait_for("\"id\":2");
-    }
-    // The server releases the last answer after the client has received it.
-    let begin = Instant::now();
-    while resident() >= before + 250 {
-        let after = resident();
-        assert!(begin.elapsed() < Duration::from_secs(30), "{before} MB before, {after} MB after 280 MB of answers");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let text = session.resume(&id).rest();
-    assert!(!text.contains("xxx"), "the oldest goes first");
+    // 210 MB altogether.
+    let first_ids: Vec<String> = (0..30)
+        .map(|_| {
+            let mut stream = session.begin(&call("print('x' * 7_000_000)"));
+            let id = stream.first_id();
+            stream.wait_for("\"id\":2");
+            id
+        })
+        .collect();
+    // The newest come first, since an answer is kept for a minute.
+    let kept: Vec<bool> = first_ids.iter().rev().map(|id| session.resume(id).rest().contains("xxx")).collect();
+    let count = kept.iter().filter(|kept| **kept).count();
+    // The server keeps 64 MiB of events: nine of these answers.
+    assert!((1..=9).contains(&count) && kept[..count].iter().all(|kept| *kept), "the oldest goes first: {kept:?}");
 }
 
 #[test]
 fn a_session_does_not_end_while_a_call_runs_in_it() {
-    let session = Session::open(&["--idle", "1"]);
+    let session = Session::open(&["--idle", "1", "--max-sessions", "1"]);
     // The first call waits for Python. Each call is silent for longer than a session may be idle.
     let (_, text) =
         session.server.post(&[("Mcp-Session-Id", &session.id)], &call("import time\ntime.sleep(3)\n'the answer'"));
     assert!(text.contains("the answer"), "{text}");
-    std::thread::sleep(Duration::from_secs(3));
+    // A request to the session would keep it open, but the one session that is allowed is free again once it ended.
+    let begin = Instant::now();
+    while session.server.post(&[], &hello()).0 != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the session does not end");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let (status, text) = session.server.post(&[("Mcp-Session-Id", &session.id)], &call("1"));
     assert_eq!(status, 404, "{text}");
 }
