@@ -265,8 +265,8 @@ fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<P
     let failed =
         |path: &Path, error: std::io::Error| CommandError::new(format!("failed to write {}: {error}", path.display()));
     std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
-    let plain =
-        |text: &str| -> String { text.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect() };
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_".contains(*c);
+    let plain = |text: &str| -> String { text.chars().filter(is_plain).take(MAX_NAME_PART).collect() };
     let kind = media_type.rsplit('/').next().and_then(|kind| kind.split(['+', ';']).next()).unwrap_or_default();
     let kind =
         Some(plain(kind)).filter(|kind| !kind.is_empty() && kind != "octet-stream").unwrap_or_else(|| "bin".to_owned());
@@ -281,6 +281,9 @@ fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<P
             Err(error) => return Err(failed(&path, error)),
         }
     }
+/// The length of a tool's name and of a media type in the name of a saved file: both come from the server.
+const MAX_NAME_PART: usize = 80;
+
     Err(CommandError::new(format!("failed to find an unused file name in {}", directory.display())))
 }
 

@@ -138,6 +138,17 @@ for line in sys.stdin:
         case "tools/call" if message["params"]["name"] == "picture":
             image = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
             answer(message, {"content": [{"type": "text", "text": "a picture"}, image]})
+        case "tools/call" if message["params"]["name"] == "hostile/../pictures":
+            kinds = [
+                "image/../../../made", "../../made", "/etc/made", "image/png/../../.bashrc", "image/.bashrc", "image/",
+                "", "image/png\0.txt", "image/p\nng", "image/\u202egnp", "image/..", "image/png;name=../../made",
+                "image/~", "image/$HOME", "image/C:\\made", "image/" + "long" * 10_000,
+            ]
+            content = [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": kind} for kind in kinds]
+            for uri in ["file:///etc/made", "../../made", "x://y/../../made"]:
+                blob = {"uri": uri, "blob": "iVBORw0KGgo=", "mimeType": "application/../../made"}
+                content.append({"type": "resource", "resource": blob})
+            answer(message, {"content": content})
         case "tools/call" if message["params"]["name"] == "fails":
             token = message["params"]["_meta"]["progressToken"]
             params = {"progressToken": token, "progress": 1e308, "message": "a \u202estep\u2028"}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::{Belljar, Run};
+use crate::harness::{Belljar, Run, names_in};
 
 /// Returns a command line that starts a server.
 fn server() -> String {
@@ -41,6 +41,27 @@ fn images_become_files_that_replace_no_others() {
         let name = format!("picture-{number}.png");
         assert!(run.stdout.starts_with("a picture\n") && run.stdout.contains(&name), "{}", run.stdout);
         assert!(std::fs::read(directory.path().join("out").join(name)).unwrap().starts_with(b"\x89PNG"));
+    }
+}
+
+#[test]
+fn images_are_saved_in_the_folder_whatever_the_server_calls_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let save = directory.path().join("a/b/out");
+    let run = call(&[&server(), "hostile/../pictures", "--save", save.to_str().unwrap()]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let names = names_in(&save);
+    assert_eq!(names.len(), 19, "{names:?}");
+    for name in &names {
+        let is_plain =
+            |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        let (stem, kind) = name.split_once('.').unwrap_or_else(|| panic!("{name}"));
+        assert!(stem.starts_with("hostilepictures-") && is_plain(stem) && is_plain(kind), "{name}");
+        assert!(std::fs::symlink_metadata(save.join(name)).unwrap().is_file(), "{name}");
+    }
+    // Nothing is next to the folder.
+    for (parent, only) in [("", "a"), ("a", "b"), ("a/b", "out")] {
+        assert_eq!(names_in(&directory.path().join(parent)), [only]);
     }
 }
 
