@@ -12,6 +12,7 @@ use belljar_core::{Limits, Outcome, RunRequest};
 use belljar_emscripten::console::{Capture, Stream};
 use belljar_python::{Streams, on_guest_thread};
 
+use crate::harness::names_in;
 use crate::library::python;
 
 struct Snippet {
@@ -101,4 +102,13 @@ fn pools_and_processes_do_their_work() {
 #[test]
 fn programs_that_need_no_process_run() {
     check("subprocesses.py", 21);
+}
+
+#[test]
+fn every_file_of_snippets_is_checked() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let source = std::fs::read_to_string(tests.join("it/snippets.rs")).unwrap();
+    for name in names_in(&tests.join("snippets")).iter().filter(|name| name.ends_with(".py")) {
+        assert!(source.contains(&format!("check(\"{name}\", ")), "{name} is not checked");
+    }
 }
