@@ -92,15 +92,50 @@ fn name_like_a_well_known_one_is_not_installed_for_an_import() {
     assert!(run.status == Some(2) && run.stderr.contains("its name resembles sklearn"), "{run:?}");
 }
 
+/// Creates an index with one wheel.
+fn index_of(wheels: &Wheels, name: &str, version: &str) -> tempfile::TempDir {
+    let index = tempfile::tempdir().unwrap();
+    let page = index.path().join(name.replace('_', "-"));
+    std::fs::create_dir(&page).unwrap();
+    let wheel = format!("{name}-{version}-py3-none-any.whl");
+    std::fs::copy(std::path::Path::new(wheels.path()).join(&wheel), page.join(&wheel)).unwrap();
+    std::fs::write(page.join("index.html"), format!("<a href=\"{wheel}\">{wheel}</a>")).unwrap();
+    index
+}
+
+/// A name that an organisation uses in an index of its own may be taken in the public index, with a higher version.
+#[test]
+fn package_of_an_extra_index_is_not_replaced_by_that_of_the_main_index() {
+    let name = "belljar_made_internal";
+    let wheels = ["1.0", "99.0"].map(|version| {
+        let module = format!("version = '{version}'");
+        Wheels::new().with(name, version, &[("belljar_made_internal.py", &module)])
+    });
+    let (own, public) = (index_of(&wheels[0], name, "1.0"), index_of(&wheels[1], name, "99.0"));
+    let [own, public] = [&own, &public].map(|index| format!("file://{}", index.path().display()));
+    let import = format!("import {name}\nprint({name}.version)");
+    let indexes = ["--index-url", &public, "--extra-index-url", &own];
+    let declared = |requirement: &str| format!("# /// script\n# dependencies = ['{requirement}']\n# ///\n{import}");
+    for code in [import.clone(), declared("belljar-made-internal"), declared("belljar_made.internal>=1")] {
+        let run = Belljar::new().arg("run").args(indexes).args(["-c", &code]).run();
+        assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1.0\n"), "{code}: {run:?}");
+    }
+    // A version that only the public index has is not taken from there.
+    let reason = reason(&indexes, &declared("belljar-made-internal>=2"));
+    assert!(reason.contains("belljar-made-internal"), "{reason}");
+    // The options of code do not choose the index.
+    let code = format!(
+        "# /// script\n# dependencies = ['belljar-made-internal']\n# [tool.uv]\n\
+                        # index-url = '{public}'\n# index = [{{ url = '{public}' }}]\n# ///\n{import}"
+    );
+    let run = Belljar::new().args(["run", "--index-url", &own, "-c", &code]).run();
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "1.0\n"), "{run:?}");
+}
+
 #[test]
 fn name_like_a_well_known_one_is_installed_if_it_is_declared_or_allowed() {
     let wheels = Wheels::new().with("sklearn2", "1.0", &[("sklearn2.py", "name = 'declared'")]);
-    let index = tempfile::tempdir().unwrap();
-    let page = index.path().join("sklearn2");
-    std::fs::create_dir(&page).unwrap();
-    let wheel = "sklearn2-1.0-py3-none-any.whl";
-    std::fs::copy(std::path::Path::new(wheels.path()).join(wheel), page.join(wheel)).unwrap();
-    std::fs::write(page.join("index.html"), format!("<a href=\"{wheel}\">{wheel}</a>")).unwrap();
+    let index = index_of(&wheels, "sklearn2", "1.0");
     let index = format!("file://{}", index.path().display());
     let import = "import sklearn2\nprint(sklearn2.name)";
     let block = format!("# /// script\n# dependencies = ['sklearn2']\n# ///\n{import}");

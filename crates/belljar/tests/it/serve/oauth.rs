@@ -309,6 +309,51 @@ fn session_belongs_to_the_subject_that_opened_it() {
 }
 
 #[test]
+fn subject_that_reads_like_a_static_token_is_another_owner() {
+    const TOKEN: &str = "a-static-token";
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, format!("{TOKEN}\n")).unwrap();
+    let key = Key::ec();
+    let issuer = Issuer::start(vec![key.public("1")]);
+    let arguments = ["--no-install", "--toolset", "all", "--auth-token-file", tokens.to_str().unwrap()];
+    let oauth = ["--oauth-issuer", &issuer.url, "--oauth-audience", "belljar"];
+    let server = Listening::start("streamable-http", arguments.into_iter().chain(oauth));
+    let bearer = format!("Bearer {TOKEN}");
+    let open = |authorization: &str| {
+        let (status, text) = server.post(&[("Authorization", authorization)], &hello());
+        assert_eq!(status, 200, "{text}");
+        text.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap().to_owned()
+    };
+    let execute = |authorization: &str, session: &str, arguments: Value| {
+        let params = json!({ "name": "execute_code", "arguments": arguments });
+        let message = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params });
+        server.post(&[("Authorization", authorization), ("Mcp-Session-Id", session)], &message)
+    };
+    let session = open(&bearer);
+    let (_, text) = execute(&bearer, &session, json!({ "code": "secret = 'opal-' + 'marble'" }));
+    let line = text.lines().find(|line| line.contains("\"result\"")).unwrap();
+    let answer: Value = serde_json::from_str(line.trim_start_matches("data: ")).unwrap();
+    let opened: Value = serde_json::from_str(answer["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+    let read = json!({ "session_id": opened["session_info"]["session_id"].as_str().unwrap(), "code": "secret" });
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, TOKEN.as_bytes());
+    let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    for subject in [TOKEN.to_owned(), digest.clone(), format!("token:{digest}"), format!(" token:{digest}")] {
+        let claims = issuer.claims_with(json!({ "sub": subject }));
+        let other = format!("Bearer {}", key.token("1", "ES256", &claims));
+        let status = server.post(&[("Authorization", &other), ("Mcp-Session-Id", &session)], &call("1")).0;
+        assert_eq!(status, 404, "{subject}");
+        let (status, text) = execute(&other, &open(&other), read.clone());
+        assert!(
+            status == 200 && text.contains("SessionExpiredError") && !text.contains("opal-marble"),
+            "{subject}: {text}"
+        );
+    }
+    let (_, text) = execute(&bearer, &session, read);
+    assert!(text.contains("opal-marble"), "{text}");
+}
+
+#[test]
 fn sse_session_belongs_to_the_subject_that_opened_it() {
     let key = Key::ec();
     let issuer = Issuer::start(vec![key.public("1")]);
