@@ -69,7 +69,7 @@ impl Libraries for Compiler {
 pub(crate) struct Guest {
     pub(crate) instance: Instance,
     pub(crate) compiler: Arc<Compiler>,
-    layer: Arc<Layer>,
+    pub(crate) layer: Arc<Layer>,
 }
 
 impl Guest {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod damaged_deltas;
 mod foreign_calls;
 mod guest;
 mod linking;
