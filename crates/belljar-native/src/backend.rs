@@ -15,6 +15,7 @@ use belljar_core::{BackendStatistics, CallCancellation, InstallStatistics, Limit
 use belljar_sandbox::{self as sandbox, Policy, ProbeResult};
 use parking_lot::Mutex;
 
+use crate::environment_view::EnvironmentView;
 use crate::guest;
 use crate::host_folder::{NativeMount, check_mounts};
 use crate::install_broker::InstallHint;
@@ -175,6 +176,7 @@ impl NativeBackend {
         sandbox::check_devices(&devices)?;
         let code = root.path().join("code");
         guest::write(&code)?;
+        let view = if policy == Policy::Full { EnvironmentView::create(root.path(), &python)? } else { None };
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
         std::fs::create_dir_all(&fonts)?;
         let install_hint = packages.as_ref().and_then(|packages| packages.hint.clone());
@@ -191,6 +193,7 @@ impl NativeBackend {
             code,
             fonts,
             python,
+            view,
             python_version: Some(python_version).filter(|version| !version.is_empty()),
             policy,
             limits,

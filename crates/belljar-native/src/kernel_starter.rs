@@ -98,7 +98,8 @@ impl KernelStarter {
 
     fn zygote_config(&self, modules: Vec<String>) -> ZygoteConfig {
         let NativeConfig { python, code, fonts, .. } = &self.config;
-        ZygoteConfig { python: python.clone(), code: code.clone(), modules, fonts: fonts.clone() }
+        let executable = self.config.guest_python().to_owned();
+        ZygoteConfig { python: python.clone(), executable, code: code.clone(), modules, fonts: fonts.clone() }
     }
 
     /// Returns a zygote to fork a kernel from: the one with its imports if it is ready, or a new one without imports.

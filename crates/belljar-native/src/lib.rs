@@ -10,6 +10,7 @@
 //! | `client`, `zmtp` | the protocol between the host and an untrusted kernel |
 //! | `content`, `cell_output` | the contents of a kernel's messages; the output of a cell |
 //! | `session_sandbox` | a session's sandbox and directories |
+//! | `environment_view` | the environment at paths that do not name the user of this machine |
 //! | `session_dir`, `effective_user` | access to a session's files from the host |
 //! | `host_folder` | directories of the host in sandboxes |
 //! | `zygote`, `zygote_command` | the process that kernels are forked from; kernels' processes |
@@ -41,6 +42,8 @@ mod content;
 mod cpu_time;
 #[cfg(target_os = "linux")]
 mod effective_user;
+#[cfg(target_os = "linux")]
+mod environment_view;
 #[cfg(target_os = "linux")]
 mod guest;
 #[cfg(target_os = "linux")]

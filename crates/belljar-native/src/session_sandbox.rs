@@ -1,6 +1,7 @@
 //! The sandbox of a session with its directories and its packages. It outlives the kernel's process, so that a
 //! restarted kernel finds the session's files.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use crate::client::connection_info;
+use crate::environment_view::EnvironmentView;
 use crate::host_folder::{LentFolder, NativeMount};
 use crate::install_broker::{InstallBroker, InstallHint};
 use crate::pip_installer::PipInstaller;
@@ -30,6 +32,9 @@ pub(crate) const KERNEL_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The directory of a session's files inside its sandbox.
 pub(crate) const SESSION: &str = "/session";
+/// A directory in which models expect the session's files, since ChatGPT's code interpreter has them there. It is a
+/// link to [`SESSION`].
+const DATA_LINK: &str = "/mnt/data";
 /// The directory of the kernel's sockets inside its sandbox.
 pub(crate) const SOCKETS: &str = "/kernel";
 /// The size of the directory of sockets at most, in bytes.
@@ -49,6 +54,8 @@ pub(crate) struct NativeConfig {
     pub(crate) fonts: PathBuf,
     /// The environment's Python.
     pub(crate) python: PathBuf,
+    /// The environment as the full sandbox shows it; `None` if it is shown at its own paths.
+    pub(crate) view: Option<EnvironmentView>,
     /// The version of that Python. `None` to install nothing for imports.
     pub(crate) python_version: Option<String>,
     pub(crate) policy: Policy,
@@ -62,6 +69,13 @@ pub(crate) struct NativeConfig {
     pub(crate) mounts: Vec<NativeMount>,
     pub(crate) installer: Option<PipInstaller>,
     pub(crate) install_hint: Option<Arc<InstallHint>>,
+}
+
+impl NativeConfig {
+    /// Returns the path of the environment's Python that kernels are started with.
+    pub(crate) fn guest_python(&self) -> &Path {
+        self.view.as_ref().map_or(&self.python, EnvironmentView::python)
+    }
 }
 
 /// The way in which a session's processes are sandboxed.
@@ -144,11 +158,15 @@ impl SessionSandbox {
         let mode = match (config.policy, zygote) {
             (Policy::Unsandboxed, _) => SandboxMode::None,
             (Policy::Full, Some(zygote)) => {
-                let spec = paths.spec(config, user, zygote.prefixes().to_vec(), &launch_config);
+                let prefixes = config.view.as_ref().map_or(zygote.prefixes(), EnvironmentView::readable);
+                let spec = paths.spec(config, user, prefixes.to_vec(), &launch_config);
                 SandboxMode::Persistent(Box::new(sandbox::spawn(&spec, config.policy, sandbox::Streams::default())?))
             }
             (Policy::Full | Policy::Weak, _) => {
-                let prefixes = python_prefixes(&config.python)?;
+                let prefixes = match &config.view {
+                    Some(view) => view.readable().to_vec(),
+                    None => python_prefixes(&config.python)?,
+                };
                 SandboxMode::PerKernel(Box::new(paths.spec(config, user, prefixes, &launch_config)))
             }
         };
@@ -217,7 +235,7 @@ impl SessionSandbox {
                 let input = config_as_stdin(&launch_config)?;
                 let mut spec = (**spec).clone();
                 let bootstrap = config.code.join("bootstrap.py");
-                spec.arguments = vec![config.python.clone().into(), "-I".into(), bootstrap.into(), "--kernel".into()];
+                spec.arguments = vec![config.guest_python().into(), "-I".into(), bootstrap.into(), "--kernel".into()];
                 let streams = sandbox::Streams { input: Some(input), ..sandbox::Streams::default() };
                 let sandbox = sandbox::spawn(&spec, config.policy, streams)?;
                 let pidfd = sandbox.program_pidfd().ok_or(ZygoteError::Gone)?.try_clone_to_owned()?;
@@ -253,8 +271,9 @@ impl SandboxPaths {
     /// Returns the configuration of a kernel with these paths, without the connection.
     fn launch_config(&self, config: &NativeConfig) -> KernelLaunchConfig {
         let text = |path: &Path| path.display().to_string();
-        let bin = config.python.parent().map(text).unwrap_or_default();
-        let environment = config.python.parent().and_then(Path::parent).map(text).unwrap_or_default();
+        let python = config.guest_python();
+        let bin = python.parent().map(text).unwrap_or_default();
+        let environment = python.parent().and_then(Path::parent).map(text).unwrap_or_default();
         let code = text(&config.code);
         let variables = [
             ("PATH", format!("{code}/bin:{bin}:/usr/local/bin:/usr/bin:/bin")),
@@ -321,7 +340,11 @@ impl SandboxPaths {
                 readable.push(mount.source.clone());
             }
         }
+        let mut others = readable.iter().chain(folders.iter().map(|folder| &folder.inside));
+        let is_free = self.session == SESSION && others.all(|path| !path.starts_with(DATA_LINK));
+        let links = if is_free { BTreeMap::from([(DATA_LINK.into(), SESSION.into())]) } else { BTreeMap::new() };
         Spec {
+            links,
             environment: launch_config.environment.clone(),
             directory: self.session.clone().into(),
             user,
@@ -383,6 +406,7 @@ mod tests {
             code: "/code".into(),
             fonts: "/fonts".into(),
             python: "/environment/bin/python".into(),
+            view: None,
             python_version: None,
             policy: Policy::Full,
             limits: Limits::default(),
@@ -408,6 +432,10 @@ mod tests {
         let folders: Vec<_> = with_both.folders.into_iter().map(|folder| (folder.inside, folder.source)).collect();
         assert_eq!(folders[0], (SESSION.into(), FolderSource::Host("/srv/files/one".into())));
         assert_eq!(folders.last(), Some(&("/data".into(), FolderSource::HostReadOnly("/srv/data".into()))));
+        assert_eq!(with_both.links.get(Path::new(DATA_LINK)).map(PathBuf::as_path), Some(Path::new(SESSION)));
+        let mut with_data = config(None, &[]);
+        with_data.mounts[0].inside = DATA_LINK.into();
+        assert!(spec(&with_data).links.is_empty(), "the mount takes its place");
         let without = spec(&config(None, &[]));
         assert_eq!((without.control_groups, without.devices), (None, Vec::new()));
     }

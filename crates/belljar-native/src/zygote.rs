@@ -54,8 +54,10 @@ pub(crate) struct KernelLaunchConfig {
 
 /// The parameters that a zygote is started with.
 pub(crate) struct ZygoteConfig {
-    /// The environment's Python.
+    /// The environment's Python, for messages.
     pub(crate) python: PathBuf,
+    /// The path by which that Python is started, from which it derives its others.
+    pub(crate) executable: PathBuf,
     /// The directory of the guest's code, on the host.
     pub(crate) code: PathBuf,
     /// The modules to import; those that the environment does not have are skipped.
@@ -174,7 +176,7 @@ impl Zygote {
     /// Returns an error if Python does not start.
     pub(crate) fn start(config: ZygoteConfig, deadline: Instant) -> Result<Self, ZygoteError> {
         let (control, zygote_end) = Channel::pair()?;
-        let child = zygote_command(&config.python)?
+        let child = zygote_command(&config.executable)?
             .arg("-I")
             .arg(config.code.join("bootstrap.py"))
             .args(&config.modules)

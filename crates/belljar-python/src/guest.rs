@@ -6,6 +6,8 @@ use belljar_emscripten::fs::{FileBytes, Layer, LayerBuilder, LayerError};
 use belljar_packages::imported_modules;
 use sha2::{Digest, Sha256};
 
+use crate::session::SESSION_DIRECTORY;
+
 /// The package's modules: file name and source.
 const MODULES: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../guest/__init__.py")),
@@ -55,18 +57,24 @@ pub(crate) fn imports() -> impl Iterator<Item = String> {
     imports.filter(|import| import.level == 0).map(|import| import.name)
 }
 
-/// Returns the package as a read-only layer under `path`.
+/// A directory in which models expect the session's files, since ChatGPT's code interpreter has them there. It is a
+/// link to the working directory.
+pub(crate) const DATA_LINK: &str = "/mnt/data";
+
+/// Returns a read-only layer of the package under `path`, and of [`DATA_LINK`].
 pub(crate) fn layer(path: &str) -> Result<Arc<Layer>, LayerError> {
     let mut builder = LayerBuilder::new();
+    builder.symlink(DATA_LINK, SESSION_DIRECTORY)?;
     for (name, source) in MODULES {
         builder.file(&format!("{path}/_belljar/{name}"), FileBytes::from(source.as_bytes().to_vec()))?;
     }
     Ok(builder.finish("guest"))
 }
 
-/// Returns the SHA-256 of all modules. It is part of the key of every image, since images contain these modules.
+/// Returns the SHA-256 of the layer's files. It is part of the key of every image, since images contain them.
 pub(crate) fn digest() -> [u8; 32] {
     let mut hasher = Sha256::new();
+    hasher.update(format!("{DATA_LINK} -> {SESSION_DIRECTORY}\n"));
     for (name, source) in MODULES {
         hasher.update((name.len() as u64).to_le_bytes());
         hasher.update(name);

@@ -213,6 +213,12 @@ pub(crate) fn pivot_root(spec: &Spec, staged: &StagedPaths) -> Result<Vec<PathBu
     fs::create_dir(root.join("tmp")).map_err(step("creating /tmp"))?;
     mount_tmpfs(&root.join("tmp"), &tmp, 0).map_err(step("mounting /tmp"))?;
 
+    // Before the mounts: a folder of the host must not get a link.
+    for (path, target) in &spec.links {
+        let link = below(root, path);
+        let made = link.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| symlink(target, &link));
+        made.map_err(step("creating a link"))?;
+    }
     let mut writable = vec![PathBuf::from("/tmp"), PathBuf::from("/dev/shm")];
     for mount in mounts {
         match mount {

@@ -38,6 +38,9 @@ pub struct Spec {
     /// Folders at paths of their own. The code may write to them, except for those that are
     /// [read-only](FolderSource::HostReadOnly), as to `/tmp` and `/dev/shm`.
     pub folders: Vec<Folder>,
+    /// Symbolic links: the path of each inside, and its target. None of the other paths may be at or below a link. Only
+    /// a sandbox with a root of its own has them.
+    pub links: BTreeMap<PathBuf, PathBuf>,
     /// Character devices of the host, by their paths below `/dev`, that are visible inside and whose drivers the code
     /// may call: a GPU's. The host's permissions apply. `/dev/null` and similar devices are always visible.
     pub devices: Vec<PathBuf>,
@@ -154,6 +157,7 @@ impl Spec {
             user: None,
             readable: Vec::new(),
             folders: Vec::new(),
+            links: BTreeMap::new(),
             devices: Vec::new(),
             limits: ResourceLimits::default(),
             control_groups: None,
@@ -189,6 +193,15 @@ impl Spec {
             check_plain(path)?;
             if RESERVED.iter().any(|reserved| path == Path::new(reserved)) {
                 return Err(SpecError::ReservedPath(path.clone()).into());
+            }
+        }
+        for link in self.links.keys() {
+            check_plain(link)?;
+            // The link's target is a path inside, but mounts are made while it would lead to a path of the host.
+            let mut mounted = self.readable.iter().chain(self.folders.iter().map(|folder| &folder.inside));
+            let is_own = RESERVED.iter().skip(1).any(|reserved| link.starts_with(reserved));
+            if is_own || link == Path::new("/") || mounted.any(|path| path.starts_with(link)) {
+                return Err(SpecError::ReservedPath(link.clone()).into());
             }
         }
         devices::check(&self.devices)?;
@@ -227,6 +240,20 @@ mod tests {
             spec.readable.push(path.into());
             assert!(matches!(spec.check(), Err(Error::InvalidSpec(_))), "{path} was accepted");
         }
+    }
+
+    #[test]
+    fn mount_at_or_below_a_link_is_refused() {
+        let mut spec = Spec::new(["/bin/true"]);
+        spec.links.insert("/mnt/data".into(), "/session".into());
+        spec.check().unwrap();
+        for path in ["/mnt/data", "/mnt/data/inner"] {
+            let mut covered = spec.clone();
+            covered.readable.push(path.into());
+            assert!(matches!(covered.check(), Err(Error::InvalidSpec(_))), "{path} was accepted");
+        }
+        spec.links.insert("/etc/passwd".into(), "/session".into());
+        assert!(matches!(spec.check(), Err(Error::InvalidSpec(_))));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::{Execution, Limits, RunRequest};
 use belljar_python::install::RuntimeInstaller;
-use belljar_python::{GuestMount, Image, Interpreter, Python, Streams};
+use belljar_python::{Image, Interpreter, Python, Streams};
 
 use crate::command_error::CommandError;
 use crate::console::Terminal;
@@ -43,11 +43,10 @@ impl RunContext<'_> {
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;
         for mount in &arguments.mount {
-            let GuestMount { guest, directory } = mount.open()?;
-            interpreter
-                .files()
-                .mount(&guest, directory)
-                .map_err(|error| format!("failed to mount {} at {guest}: {error}", mount.host.display()))?;
+            let opened = mount.open()?;
+            let mounted = opened.attach(interpreter.files());
+            mounted
+                .map_err(|error| format!("failed to mount {} at {}: {error}", mount.host.display(), opened.guest))?;
         }
         Ok(Running { interpreter, installer })
     }

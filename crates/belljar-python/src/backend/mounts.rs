@@ -1,11 +1,13 @@
 //! Directories of the host in the file systems of interpreters.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use belljar_core::SessionFolder;
 use belljar_core::kernel::KernelError;
-use belljar_emscripten::fs::{Filesystem, HostDirectory};
+use belljar_emscripten::fs::{AT_FDCWD, FileError, FileType, Filesystem, HostDirectory, Stat};
 
+use crate::guest::DATA_LINK;
 use crate::session::SESSION_DIRECTORY;
 
 /// A directory of the host that code sees at a path of its own.
@@ -15,6 +17,21 @@ pub struct GuestMount {
     pub guest: String,
     /// The directory.
     pub directory: Arc<HostDirectory>,
+}
+
+impl GuestMount {
+    /// Mounts the directory. At or below `/mnt/data` it takes the place of the link to the working directory.
+    ///
+    /// # Errors
+    /// Returns an error if the path cannot be mounted over.
+    pub fn attach(&self, files: &mut Filesystem) -> Result<(), FileError> {
+        let covers_link = Path::new(&self.guest).starts_with(DATA_LINK);
+        let is_link = |stat: Stat| stat.file_type == FileType::Link;
+        if covers_link && files.stat_at(AT_FDCWD, DATA_LINK, false).is_ok_and(is_link) {
+            files.remove(DATA_LINK)?;
+        }
+        files.mount(&self.guest, self.directory.clone())
+    }
 }
 
 /// Mounts directories, and over the working directory the folder of a session.
@@ -32,8 +49,8 @@ pub(super) fn mount_all(
         let mounted = files.mount(SESSION_DIRECTORY, HostDirectory::from_descriptor(directory, true));
         mounted.map_err(|error| failed(SESSION_DIRECTORY, error.errno.to_string()))?;
     }
-    for GuestMount { guest, directory } in mounts {
-        files.mount(guest, directory.clone()).map_err(|error| failed(guest, error.errno.to_string()))?;
+    for mount in mounts {
+        mount.attach(files).map_err(|error| failed(&mount.guest, error.errno.to_string()))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod full_disk;
+mod host_paths;
 mod manual_pages;
 mod matplotlib;
 mod native_calls;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let status = belljar_testing::main(|| {
         let modules = [
             full_disk::trials(),
+            host_paths::trials(),
             manual_pages::trials(),
             matplotlib::trials(),
             native_calls::trials(),

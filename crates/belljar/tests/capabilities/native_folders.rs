@@ -19,6 +19,7 @@ belljar_testing::trials! {
     native_code_uses_mounts_as_they_allow: [NativeSandbox],
     weak_kernels_use_folders_at_their_own_paths: [WeakSandbox, SharedFolder],
     native_mounts_that_cannot_be_made_are_refused: [NativeSandbox],
+    mnt_data_is_the_working_directory_of_native_code: [NativeSandbox],
 }
 
 /// Directories of this machine: `files`, `data` with a file, `out`, and a secret.
@@ -213,5 +214,21 @@ fn native_mounts_that_cannot_be_made_are_refused() {
             .run();
         let is_unavailable = sandbox == "native-weak" && run.stderr.contains("Landlock");
         assert!(run.status == Some(2) && (run.stderr.contains(wanted) || is_unavailable), "{guest}: {run:?}");
+    }
+}
+
+fn mnt_data_is_the_working_directory_of_native_code() {
+    let options = ["--sandbox", "native", "--toolset", "interpreter"];
+    let write = "from pathlib import Path\nPath('/mnt/data/report.csv').write_text('a,b')\nopen('report.csv').read()";
+    let answer = run(&mut serve(&options), "", write);
+    assert_eq!((&answer["result"], &answer["files"][0]["name"]), (&json!("'a,b'"), &json!("report.csv")), "{answer}");
+    // A directory that is mounted there, or that contains it, takes the place of the link, and gets no link itself.
+    for (guest, file) in [("/mnt/data", "input.txt"), ("/mnt/data/inner", "input.txt"), ("/mnt", "input.txt")] {
+        let directories = Directories::new();
+        let mount = format!("{}:{guest}", directories.text("data"));
+        let options = [&options[..], &["--mount", mount.as_str()]].concat();
+        let answer = run(&mut serve(&options), "", &format!("open('{guest}/{file}').read()"));
+        assert_eq!(answer["result"], "'input'", "{guest}: {answer}");
+        assert_eq!(names_in(&directories.at("data")), [file], "{guest}");
     }
 }

@@ -142,3 +142,16 @@ fn several_directories_are_mounted_at_given_paths() {
         .run();
     assert_eq!(run.stdout, "content\n1\n", "{run:?}");
 }
+
+#[test]
+fn mount_takes_the_place_of_mnt_data() {
+    let outer = directories();
+    for guest in ["/mnt/data", "/mnt/data/", "/mnt/data/inner", "/mnt"] {
+        let mount = format!("{}:{guest}", outer.path().join("data").display());
+        let code = format!("import os\nprint(open('{guest}/file').read(), os.listdir('/home'))");
+        let run = Belljar::new().args(["run", "--mount", &mount, "-c", &code]).run();
+        assert_eq!(run.stdout, "content []\n", "{guest}: {run:?}");
+    }
+    let run = Belljar::run_with(["-c", "import os\nos.chdir('/mnt/data')\nprint(os.getcwd(), os.listdir('/mnt'))"]);
+    assert_eq!(run.stdout, "/home ['data']\n", "{run:?}");
+}

@@ -33,6 +33,19 @@ fn new_and_changed_files_are_reported_and_others_are_not() {
 }
 
 #[test]
+fn mnt_data_is_the_working_directory() {
+    let mut session = Session::start([]);
+    let answer = session.run("open('/mnt/data/report.csv', 'w').write('a,b')\nopen('report.csv').read()");
+    assert_eq!((&answer["result"], &answer["files"][0]["name"]), (&json!("'a,b'"), &json!("report.csv")), "{answer}");
+    let fork = session.tool("fork_session", json!({}))["session_id"].as_str().unwrap().to_owned();
+    let answer =
+        run(&mut session.wire, &fork, "open('/mnt/data/fork.csv', 'w').close()\nsorted(__import__('os').listdir())");
+    assert_eq!(answer["result"], "['fork.csv', 'report.csv']", "{answer}");
+    session.tool("restart_session", json!({}));
+    assert_eq!(session.value("__import__('os').listdir('/mnt/data')"), "['report.csv']");
+}
+
+#[test]
 fn files_are_linked_in_the_content() {
     let mut session = Session::start([]);
     let arguments = json!({ "code": "open('a.json', 'w').write('{}')", "session_id": session.id });
@@ -122,19 +135,6 @@ fn uploaded_file_is_visible_to_the_next_cell() {
     assert_eq!(session.value("import helper; helper.triple(4)"), "12");
 }
 
-#[test]
-fn client_is_notified_of_new_and_subscribed_files() {
-    let mut session = Session::start([]);
-    session.run("open('a.txt', 'w').write('1')");
-    assert_eq!(session.wire.notifications("notifications/resources/list_changed").len(), 1);
-    let uri = format!("kernel://{}/a.txt", session.id);
-    let answer = session.wire.ask("resources/subscribe", json!({ "uri": uri }));
-    assert!(answer["error"].is_null(), "{answer:#}");
-    session.run("open('a.txt', 'w').write('22')");
-    session.run("print('nothing')");
-    let updated = session.wire.notifications("notifications/resources/updated");
-    assert_eq!(updated, [&json!({ "uri": uri })]);
-    assert_eq!(session.wire.notifications("notifications/resources/list_changed").len(), 1);
 #[test]
 fn hostile_upload_name_is_refused_or_the_name_of_a_plain_file() {
     let mut session = Session::start(["--no-install"]);
@@ -249,6 +249,19 @@ fn flood_of_notifications_does_not_keep_the_server_from_answering() {
     assert!(session.wire.received.is_empty(), "notifications have no answers: {:?}", session.wire.received);
 }
 
+#[test]
+fn client_is_notified_of_new_and_subscribed_files() {
+    let mut session = Session::start([]);
+    session.run("open('a.txt', 'w').write('1')");
+    assert_eq!(session.wire.notifications("notifications/resources/list_changed").len(), 1);
+    let uri = format!("kernel://{}/a.txt", session.id);
+    let answer = session.wire.ask("resources/subscribe", json!({ "uri": uri }));
+    assert!(answer["error"].is_null(), "{answer:#}");
+    session.run("open('a.txt', 'w').write('22')");
+    session.run("print('nothing')");
+    let updated = session.wire.notifications("notifications/resources/updated");
+    assert_eq!(updated, [&json!({ "uri": uri })]);
+    assert_eq!(session.wire.notifications("notifications/resources/list_changed").len(), 1);
     session.wire.ask("resources/unsubscribe", json!({ "uri": uri }));
     session.run("open('a.txt', 'w').write('333')");
     assert_eq!(session.wire.notifications("notifications/resources/updated").len(), 1);
