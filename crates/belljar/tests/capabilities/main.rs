@@ -15,6 +15,7 @@ mod offline_packages;
 mod scientific_images;
 mod service;
 mod snippets;
+mod stalled_index;
 
 #[path = "../support/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
             scientific_images::trials(),
             service::trials(),
             snippets::trials(),
+            stalled_index::trials(),
         ];
         modules.into_iter().flatten().collect()
     });
