@@ -1,4 +1,4 @@
-"""Modules of the standard library that Python in WebAssembly lacks, with what to do instead."""
+"""Modules and functions of the standard library that Python in WebAssembly lacks, with what to do instead."""
 
 _NO_TERMINAL = "there is no terminal here: print text instead"
 _NO_DISPLAY = "there is no display here: draw with matplotlib or Pillow, and save or show the image"
@@ -41,6 +41,22 @@ _ADVICE = {
     "winreg": _WINDOWS,
     "winsound": _WINDOWS,
 }
+
+
+_NO_SIGNALS = "no signals arrive here: limit a call with its timeout, or compare time.monotonic() with a deadline"
+_FUNCTIONS = {
+    "hashlib.scrypt": "CPython has it from OpenSSL, which is left out: use hashlib.pbkdf2_hmac",
+    "signal.SIGALRM": _NO_SIGNALS,
+    "signal.alarm": _NO_SIGNALS,
+    "signal.getitimer": _NO_SIGNALS,
+    "signal.setitimer": _NO_SIGNALS,
+}
+
+
+def advice_for_attribute(module: str, name: str) -> str | None:
+    """Returns what a program can do without an attribute of a module, or None for attributes that are not listed."""
+    full = f"{module}.{name}"
+    return None if full not in _FUNCTIONS else f"Python in WebAssembly has no {full}: {_FUNCTIONS[full]}"
 
 
 def advice(module: str) -> str | None:

@@ -62,14 +62,18 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     tree = compiler.parse(source, filename, code)
     last = _take_last_expression(tree, source)
     parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
+    if last is not None:
+        parts.append(compiler.compile(ast.Expression(last), filename, "eval"))
+    try:
+        held = [execute(parts)]
+    finally:
+        is_captured = magics.end_capture()
+    magics.end()
+    if is_captured:
+        return {"kind": "value", "value": None, "text": None}
     if last is None:
-        execute(parts)
-        magics.end()
         display.show_figures()
         return {"kind": "value", "value": None, "text": None}
-    parts.append(compiler.compile(ast.Expression(last), filename, "eval"))
-    held = [execute(parts)]
-    magics.end()
     if not display.show(held[0]):
         display.show_figures()
     limit = request.get("max_value_bytes", MAX_VALUE_BYTES)

@@ -5,6 +5,7 @@ The host chooses the sources of packages: options that name an index or a file a
 """
 
 import importlib
+import io
 import os
 import re
 import shlex
@@ -33,6 +34,12 @@ _SOURCE_OPTIONS = frozenset(
     "-i --index-url --extra-index-url -f --find-links --index --default-index --trusted-host".split()
 )
 """Options with a value that select the source of packages."""
+
+
+class PipError(RuntimeError):
+    """The error of a ``%pip`` line: pip's messages."""
+
+    __module__ = "pip"
 
 
 class _PipError(Exception):
@@ -75,8 +82,17 @@ def install(requirements: Sequence[str], *, upgrade: bool = False) -> dict[str, 
 
 
 def magic(line: str) -> None:
-    """Runs a ``%pip`` or ``!pip`` line of a cell, without its first character. Failures are printed."""
-    run(line.replace("{sys.executable}", shlex.quote(sys.executable)), shell=True)
+    """Runs a ``%pip`` line of a cell, without its first character. Raises `PipError` if pip reports errors."""
+    messages = io.StringIO()
+    shell(line, messages)
+    if text := "".join(message.removeprefix("ERROR: ") for message in messages.getvalue().splitlines(keepends=True)):
+        raise PipError(text.rstrip("\n"))
+
+
+def shell(line: str, err: TextIO | None = None) -> None:
+    """Runs a ``!pip`` line of a cell, without its first character. Errors are printed, to standard error or ``err``."""
+    if run(line.replace("{sys.executable}", shlex.quote(sys.executable)), err=err, shell=True) is None:
+        print("ERROR: a line that calls pip can call nothing else here", file=err or sys.stderr)
 
 
 def run(command: object, out: TextIO | None = None, err: TextIO | None = None, *, shell: bool = False) -> int | None:

@@ -21,9 +21,12 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     cell.set_globals(request.get("globals"))
     try:
         code = source_cache.normalise(request["code"])
-        for statement in cell.compiler.parse(magics.translate(code), filename, code).body:
-            # "single" prints the argument of `sys.displayhook`: every expression's value that is not None.
-            cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
+        try:
+            for statement in cell.compiler.parse(magics.translate(code), filename, code).body:
+                # "single" prints the argument of `sys.displayhook`: every expression's value that is not None.
+                cell.execute([cell.compiler.compile(ast.Interactive([statement]), filename, "single")])
+        finally:
+            magics.end_capture()
         magics.end()
         scheduler.run_started()
     except Exception as error:

@@ -38,6 +38,7 @@ from . import (
     import_patches,
     interrupts,
     memory_reserve,
+    pip,
     scheduler,
     shell_commands,
     tracebacks,
@@ -123,7 +124,9 @@ class Shell(InteractiveShell):
         super().showtraceback(*args, **options)
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
-        del etype, evalue
+        del etype
+        if isinstance(evalue, pip.PipError):
+            stb = [f"{type(evalue).__name__}: {evalue}"]
         self.traceback_lines = list(map(_printable, stb))
 
     def system(self, cmd: str) -> None:
@@ -187,6 +190,9 @@ def install() -> None:
     figures.for_type_by_name("matplotlib.figure", "Figure", _show_figure)
     figures.for_type_by_name("plotly.basedatatypes", "BaseFigure", _show_plotly)
     import_patches.when_imported("plotly.basedatatypes", _patch_plotly)
+    # IPython's own magics run pip as a program, whose failure is not an error of the cell.
+    _shell.register_magic_function(_pip, "line", "pip")
+    _shell.register_magic_function(_uv, "line", "uv")
     # The message names keys that cannot be pressed here.
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
     builtins.input = _input
@@ -198,6 +204,16 @@ def _run_script(magics: ScriptMagics, line: str, script: str) -> None:
     program, _, _ = line.strip().partition(" ")
     run = lambda: shell_commands.run_script(program, script, sys.stdout, sys.stderr)  # noqa: E731
     magics.shell.user_ns["_exit_code"] = _or_usage_error(run)
+
+
+def _pip(line: str) -> None:
+    """Install packages: ``%pip install NAME``."""
+    pip.magic(f"pip {line}")
+
+
+def _uv(line: str) -> None:
+    """Install packages: ``%uv pip install NAME``."""
+    pip.magic(f"uv {line}")
 
 
 def _or_usage_error[T](run: Callable[[], T]) -> T:

@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from . import absent_modules, source_cache, value_json
@@ -133,6 +133,8 @@ def add_advice(error: BaseException) -> None:
         notes = [why for module, why in _missing_modules.items() if f"{module}.".startswith(f"{error.name}.")]
         if (advice := absent_modules.advice(error.name)) is not None:
             notes.append(advice)
+    elif isinstance(error, AttributeError | ImportError) and (advice := _advice_for_attribute(error)) is not None:
+        notes = [advice]
     elif type(error) is EOFError and error.args == ("EOF when reading a line",):
         notes = ["There is no more standard input: set the value in the code instead of asking for it"]
     else:
@@ -140,6 +142,16 @@ def add_advice(error: BaseException) -> None:
     for note in notes:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
+
+
+def _advice_for_attribute(error: AttributeError | ImportError) -> str | None:
+    """Returns the advice for ``module.name`` and ``from module import name``."""
+    match error:
+        case AttributeError(obj=ModuleType(__name__=str(module)), name=str(name)):
+            return absent_modules.advice_for_attribute(module, name)
+        case ImportError(name=str(module), name_from=str(name)):
+            return absent_modules.advice_for_attribute(module, name)
+    return None
 
 
 def _exit(error: SystemExit) -> dict[str, Any]:

@@ -150,8 +150,9 @@ impl RuntimeBuilder<'_> {
         }
         let console = Console::new(Box::new(capture.clone()), Box::new(std::io::empty()), 1 << 20);
         // matplotlib renders to files: no display is available.
-        let environment =
-            ["HOME=/home", "PATH=/bin", "TZ=UTC", "LANG=C.UTF-8", "MPLBACKEND=agg"].map(String::from).to_vec();
+        let environment = ["HOME=/home", "USER=user", "PATH=/bin", "TZ=UTC", "LANG=C.UTF-8", "MPLBACKEND=agg"]
+            .map(String::from)
+            .to_vec();
         let setup = InstanceConfig { files, console, environment, limits: belljar_emscripten::Limits::default() };
         let failed = |error: CApiError| {
             let pieces = capture.take();

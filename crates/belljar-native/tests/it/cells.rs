@@ -109,6 +109,7 @@ fn input_requests(session: &mut Session) {
 
 fn magics_commands_and_await_work(session: &mut Session) {
     assert_eq!(session.text("!echo hello from $HOME | wc -w").trim(), "3");
+    assert_eq!(session.text("!printf 'a\\nb\\n'; echo c"), "a\nb\nc\n", "the line ends are not those of a terminal");
     assert!(session.text("%timeit -n1 -r1 1").contains("loop"));
     assert_eq!(session.text("import asyncio\nawait asyncio.sleep(0, 'awaited')"), "'awaited'");
     assert_eq!(

@@ -8,7 +8,7 @@ use belljar_native::environment::{Environment, EnvironmentSpec, Environments};
 use belljar_native::{NativeBackend, NativeOptions, NativePackages};
 use belljar_testing::{Trial, install};
 
-use crate::trials::harness::{PYTHON, Session, options, strongest, text_of};
+use crate::trials::harness::{PYTHON, Session, options, strongest};
 use crate::trials::packages::failures_are_summarised;
 
 /// The first argument of a process that creates an environment, with uv on its path.
@@ -67,7 +67,7 @@ fn created_by_uv() {
 
     let native = NativeBackend::new(NativeOptions { package_bytes: 100_000, ..options }).unwrap();
     let mut session = Session::new(&native);
-    let refused = text_of(&session.run("%pip install humanize==4.9.0"));
+    let refused = session.error("%pip install humanize==4.9.0");
     assert!(refused.contains("would take more than 100000 bytes"), "{refused}");
     assert_eq!(session.text("import os\nos.listdir(os.environ['BELLJAR_SITE'])"), "[]");
 }

@@ -78,7 +78,7 @@ fn installation_time_is_not_cell_time() {
     let timeout = Duration::from_millis(1);
     let packages = NativePackages { policy: Some(slow), timeout, ..NativePackages::default() };
     let native = NativeBackend::new(NativeOptions { packages: Some(packages), ..options(strongest()) }).unwrap();
-    assert!(Session::new(&native).text("%pip install numpy").contains("took longer than 0.001 s"));
+    assert!(Session::new(&native).error("%pip install numpy").contains("took longer than 0.001 s"));
 }
 
 /// Returns options with which imports are installed.
@@ -165,13 +165,18 @@ fn all_forms(session: &mut Session) {
         ("!pip install humanize==4.9.0", "Successfully installed humanize==4.9.0"),
         ("!python -m pip list", "humanize"),
         ("!pip show humanize", "Version: 4.9.0"),
-        ("%pip install", "ERROR: You must give at least one requirement"),
-        ("%pip uninstall humanize", "ERROR: unknown command"),
+        ("!pip install", "ERROR: You must give at least one requirement"),
+        ("!pip uninstall humanize", "ERROR: unknown command"),
     ] {
         let executed = session.run(code);
         assert_eq!(executed.status, CellStatus::Ok, "{code}: {executed:?}");
         assert!(text_of(&executed).contains(expected), "{code}: {executed:?}");
     }
+    // A program fails by its exit status, and a magic by an error of the cell, which has its reason and nothing else.
+    let executed = session.run("%pip uninstall humanize\nprint('on')");
+    let traceback = traceback(&executed);
+    assert!(traceback.starts_with("PipError: unknown command") && traceback.lines().count() == 1, "{traceback}");
+    assert_eq!(text_of(&executed), "");
     assert_eq!(session.text("!python -c 'import humanize; print(humanize.__version__)'").trim(), "4.9.0");
 }
 
@@ -184,17 +189,17 @@ fn elsewhere_is_refused(session: &mut Session) {
         "%pip install -e .",
         "%pip install x.whl",
     ] {
-        let executed = session.run(code);
-        assert!(text_of(&executed).contains("ERROR: "), "{code}: {executed:?}");
+        let error = session.error(code);
+        assert!(error.starts_with("PipError: "), "{code}: {error}");
     }
     // The guest reads the requirements file, and the same rules apply.
     session.kernel.write("requirements.txt", b"--index-url https://example.org\nx\n").unwrap();
-    assert!(session.text("%pip install -r requirements.txt").contains("ERROR: "));
+    assert!(session.error("%pip install -r requirements.txt").starts_with("PipError: "));
     // The host checks requests itself: the guest need not use pip.
     let code = "import os, socket\nhost = socket.socket(socket.AF_UNIX)\nhost.connect(os.environ['BELLJAR_BROKER'])\n\
                 host.sendall(b'{\"install\": [\"--target=/ x\"]}\\n')\nprint(host.recv(10000))";
     assert!(session.text(code).contains("is not a requirement"));
-    assert!(session.text("%pip install belljar-there-is-no-such-package").contains("ERROR: "));
+    assert!(session.error("%pip install belljar-there-is-no-such-package").starts_with("PipError: "));
 }
 
 /// Checks that errors of the session's installer, uv or pip, are a sentence that names the package and the reason.
@@ -208,8 +213,8 @@ pub(crate) fn failures_are_summarised(session: &mut Session) {
         ("numpy<0.1", "numpy<0.1: no "),
         ("humanize==4.9.0 humanize==4.8.0", "conflict"),
     ] {
-        let printed = session.text(&format!("%pip install {requirement}"));
-        assert!(printed.starts_with("ERROR: ") && printed.contains(reason), "{requirement}: {printed}");
+        let printed = session.error(&format!("%pip install {requirement}"));
+        assert!(printed.starts_with("PipError: ") && printed.contains(reason), "{requirement}: {printed}");
         assert!(printed.len() < 2000 && printed.lines().count() < 4, "{requirement}: {printed}");
     }
 }
@@ -220,7 +225,7 @@ fn packages_are_bounded() {
     let listing = "import os\nsorted(os.listdir(os.environ['BELLJAR_SITE']))";
     assert_eq!(session.text("%pip install iniconfig==2.1.0"), "Successfully installed iniconfig==2.1.0\n");
     let before = session.text(listing);
-    let refused = text_of(&session.run("%pip install humanize==4.9.0"));
+    let refused = session.error("%pip install humanize==4.9.0");
     assert!(refused.contains("would take more than 200000 bytes"), "{refused}");
     assert_eq!(session.text(listing), before);
     assert!(session.error("import humanize").starts_with("ModuleNotFoundError"));
@@ -235,7 +240,7 @@ fn policy_refuses_packages_by_name() {
         ..NativePackages::default()
     };
     let native = NativeBackend::new(NativeOptions { packages: Some(packages), ..options(strongest()) }).unwrap();
-    assert!(Session::new(&native).text("%pip install Humanize").contains("`humanize` is not allowed"));
+    assert!(Session::new(&native).error("%pip install Humanize").contains("`humanize` is not allowed"));
     let native = NativeBackend::new(NativeOptions { packages: None, ..options(strongest()) }).unwrap();
-    assert!(Session::new(&native).text("%pip install humanize").contains("cannot be installed in this session"));
+    assert!(Session::new(&native).error("%pip install humanize").contains("cannot be installed in this session"));
 }

@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 import warnings
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TextIO
 
 # Frontends' debuggers cannot reach the kernel, and importing debugpy takes half of a kernel's start.
 sys.modules["debugpy"] = None  # type: ignore[assignment]
@@ -19,7 +20,7 @@ with contextlib.suppress(ImportError):
     import ipykernel.debugger  # noqa: F401
 del sys.modules["debugpy"]
 
-from ipykernel import kernelapp  # noqa: E402
+from ipykernel import kernelapp, zmqshell  # noqa: E402
 from ipykernel.iostream import IOPubThread, OutStream  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.kernelapp import IPKernelApp  # noqa: E402
@@ -95,9 +96,9 @@ class Shell(ZMQInteractiveShell):
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: list[str]) -> None:
         # A private method, but the only place that has both the exception and the text that is sent.
-        short = None
+        short = [f"{type(evalue).__name__}: {evalue}"] if isinstance(evalue, pip.PipError) else None
         with contextlib.suppress(Exception):  # The exception's own methods may fail, or IPython may be an old one.
-            short = no_network.short_traceback(self, evalue)
+            short = short or no_network.short_traceback(self, evalue)
         super()._showtraceback(etype, evalue, short or stb)
 
 
@@ -187,6 +188,40 @@ def _copy_font_cache(launch: dict[str, Any]) -> None:
                 shutil.copyfile(os.path.join(launch["fonts"], name), os.path.join(own, name))
 
 
+class _UnixLines:
+    """A stream that replaces the line ends of a terminal, CR LF, in the text for another stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._held = ""
+        """A carriage return at the end of the text so far, which a newline may follow."""
+
+    def write(self, text: str) -> int:
+        length, text = len(text), self._held + text
+        self._held = "\r" if text.endswith("\r") else ""
+        self._stream.write(text.removesuffix("\r").replace("\r\n", "\n"))
+        return length
+
+    def finish(self) -> None:
+        """Writes what is held."""
+        if self._held:
+            self._stream.write(self._held)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _system(command: str, run: Callable[[str], int | None] = zmqshell.system) -> int | None:
+    """Runs ``!command``, as IPython does on a terminal of its own, and prints its output without CRs at line ends."""
+    stdout = sys.stdout
+    lines = sys.stdout = _UnixLines(stdout)
+    try:
+        return run(command)
+    finally:
+        sys.stdout = stdout
+        lines.finish()
+
+
 def _config(launch: dict[str, Any]) -> Config:
     config = Config()
     config.InteractiveShell.colors = "neutral" if launch["color"] else "nocolor"
@@ -221,6 +256,7 @@ def _configure_shell(shell: ZMQInteractiveShell) -> None:
         inline._enable_matplotlib_integration()
     plotly_display.install(shell)
     event_loops.install()
+    zmqshell.system = _system
     # IPython's advice to those who call sys.exit() at a prompt.
     warnings.filterwarnings("ignore", "To exit: use")
     shell.events.register("pre_execute", event_loops.adopt_running_loop)
@@ -235,12 +271,11 @@ def _turn_colors_off() -> None:
 
 
 def _pip(line: str) -> None:
-    """Install packages: ``%pip install NAME``."""
+    """Install packages: ``%pip install NAME``. A failure is an error of the cell."""
     import shlex
 
-    status = pip.main(shlex.split(line))
-    if status == 0:
-        importlib.invalidate_caches()
+    pip.run(shlex.split(line))
+    importlib.invalidate_caches()
 
 
 def _check_input_reply(reply: str) -> str:

@@ -38,27 +38,30 @@ _FLAGS = frozenset(
 """Options that have no effect here."""
 
 
-class _Failure(Exception):
-    """An error that is printed as pip prints it."""
+class PipError(RuntimeError):
+    """An error that is printed as pip prints it, or raised by ``%pip``."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs ``pip ARGUMENTS`` and returns its exit status."""
+    """Runs ``pip ARGUMENTS`` and returns its exit status. Prints errors."""
     try:
-        match list(arguments):
-            case ["install", *rest]:
-                return _install(list(_requirements(rest)))
-            case ["list" | "show" | "freeze" | "check" | "inspect" | "help" | "--version" | "-V" | "--help", *_]:
-                return _run_pip(arguments)
-            case [command, *_]:
-                raise _Failure(
-                    f'unknown command "{command}": the commands here are install, list, show, freeze and check'
-                )
-            case _:
-                return _run_pip(["--help"])
-    except _Failure as failure:
+        return run(arguments)
+    except PipError as failure:
         print(f"ERROR: {failure}", file=sys.stderr)
         return 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs ``pip ARGUMENTS`` and returns its exit status. Raises `PipError` for errors of this module."""
+    match list(arguments):
+        case ["install", *rest]:
+            return _install(list(_requirements(rest)))
+        case ["list" | "show" | "freeze" | "check" | "inspect" | "help" | "--version" | "-V" | "--help", *_]:
+            return _run_pip(arguments)
+        case [command, *_]:
+            raise PipError(f'unknown command "{command}": the commands here are install, list, show, freeze and check')
+        case _:
+            return _run_pip(["--help"])
 
 
 def _requirements(arguments: Sequence[str]) -> Iterator[str]:
@@ -69,7 +72,7 @@ def _requirements(arguments: Sequence[str]) -> Iterator[str]:
         if argument in ("-r", "--requirement"):
             yield from _requirements_in(next(rest, ""))
         elif argument.startswith("-"):
-            raise _Failure(f"{argument} is not supported here: name packages, and perhaps their versions")
+            raise PipError(f"{argument} is not supported here: name packages, and perhaps their versions")
         else:
             yield argument
 
@@ -79,7 +82,7 @@ def _requirements_in(path: str) -> Iterator[str]:
         with open(path, encoding="utf-8") as file:
             lines = file.read(1 << 20).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise _Failure(f"Could not open requirements file: {error}") from None
+        raise PipError(f"Could not open requirements file: {error}") from None
     for line in lines:
         text = line.partition("#")[0].strip()
         if text:
@@ -88,10 +91,10 @@ def _requirements_in(path: str) -> Iterator[str]:
 
 def _install(requirements: list[str]) -> int:
     if not requirements:
-        raise _Failure('You must give at least one requirement to install (see "pip help install")')
+        raise PipError('You must give at least one requirement to install (see "pip help install")')
     broker = os.environ.get("BELLJAR_BROKER")
     if not broker:
-        raise _Failure("packages cannot be installed in this session")
+        raise PipError("packages cannot be installed in this session")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as host:
             host.connect(broker)
@@ -99,12 +102,12 @@ def _install(requirements: list[str]) -> int:
             with host.makefile("rb") as lines:
                 reply = json.loads(lines.readline(1 << 20) or b"{}")
     except OSError as error:
-        raise _Failure(f"failed to reach the host: {error}") from None
+        raise PipError(f"failed to reach the host: {error}") from None
     if "error" in reply:
         hint = f"\nhint: {reply['hint']}" if reply.get("hint") else ""
-        raise _Failure(reply["error"] + hint)
+        raise PipError(reply["error"] + hint)
     if "message" not in reply:
-        raise _Failure("the installation was cancelled")
+        raise PipError("the installation was cancelled")
     print(reply["message"])
     return 0
 

@@ -76,7 +76,7 @@ try:
     await micropip.install('nowhere-to-be-found')
 except ValueError as error:
     print('micropip', error)
-%pip install nowhere-to-be-found
+!pip install nowhere-to-be-found
 print('the cell goes on')";
     let run = wheels.run(&[], code);
     assert_eq!(run.status, Some(0), "{run:?}");
@@ -84,6 +84,20 @@ print('the cell goes on')";
     assert!(run.stdout.contains("No matching distribution found for nowhere-to-be-found"), "{run:?}");
     assert!(run.stdout.contains("\n1\nmicropip "), "{run:?}");
     assert!(run.stdout.ends_with("the cell goes on\n"), "{run:?}");
+}
+
+#[test]
+fn failed_pip_magic_is_an_error_of_the_cell() {
+    let wheels = wheels();
+    for line in ["%pip install nowhere-to-be-found", "%pip install -q gamma nowhere-to-be-found", "%pip -U nowhere"] {
+        let run = wheels.run(&[], &format!("print('before')\n{line}\nprint('after')"));
+        assert_eq!((run.status, run.stdout.as_str()), (Some(1), "before\n"), "{line}: {run:?}");
+        assert!(run.stderr.contains("pip.PipError: ") && !run.stderr.contains("_belljar"), "{line}: {run:?}");
+    }
+    let denied = wheels.run(&["--deny-packages", "beta"], "%pip install gamma");
+    assert!(denied.status == Some(1) && denied.stderr.contains(" is not allowed: "), "{denied:?}");
+    let mixed = wheels.run(&[], "!pip install gamma && ls\nprint('on')");
+    assert!(mixed.status == Some(0) && mixed.stderr.contains("can call nothing else here"), "{mixed:?}");
 }
 
 #[test]
@@ -154,7 +168,7 @@ fn other_processes_and_magics_are_refused_as_before() {
     let run = wheels()
         .run(&[], "import subprocess\ntry:\n    subprocess.run(['git'])\nexcept OSError as error:\n    print(error)");
     assert!(run.stdout.contains("cannot start processes"), "{run:?}");
-    for code in ["%timeit 1", "!ls", "x = '''\n%pip install alpha\n'''\n%who"] {
+    for code in ["%who", "!ls", "x = '''\n%pip install alpha\n'''\n%who"] {
         let run = wheels().run(&[], code);
         assert!(run.status == Some(1) && run.stderr.contains("SyntaxError"), "{code}: {run:?}");
     }
@@ -170,6 +184,40 @@ fn magics_that_programs_begin_with_work() {
     let times = run.stdout.lines().filter(|line| line.starts_with("Wall time: ")).count();
     let others: Vec<&str> = run.stdout.lines().filter(|line| !line.starts_with("Wall time: ")).collect();
     assert_eq!((times, others), (4, vec!["in", "42"]), "{run:?}");
+}
+
+#[test]
+fn timeit_measures_a_line_or_a_cell() {
+    for (code, runs) in [
+        ("x = range(9)\n%timeit -n 2 -r 3 sum(x)", "3 runs, 2 loops each"),
+        ("if True:\n    %timeit -n1 -r1 max([1, 2])", "1 run, 1 loop each"),
+        ("%%timeit -n 5 -r 2 x = 6\ny = x * 7\nassert y == 42", "2 runs, 5 loops each"),
+        ("%timeit -r 2 pass", "2 runs, 10"),
+    ] {
+        let run = Belljar::new().args(["run", "-c", code]).run();
+        assert_eq!(run.status, Some(0), "{code}: {run:?}");
+        assert!(run.stdout.contains(" per loop (mean ± std. dev. of ") && run.stdout.contains(runs), "{code}: {run:?}");
+    }
+    let failed = Belljar::run_with(["-c", "%timeit -n 1 1 / 0"]);
+    assert!(failed.status == Some(1) && failed.stderr.contains("ZeroDivisionError"), "{failed:?}");
+}
+
+#[test]
+fn capture_keeps_the_output_of_a_cell() {
+    let code = "%%capture\nimport sys\nprint('out')\nprint('err', file=sys.stderr)\n42";
+    let run = Belljar::run_with(["-p", "-c", code]);
+    assert_eq!((run.status, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""), "{run:?}");
+    let only_errors = Belljar::run_with([
+        "-c",
+        "%%capture --no-stdout\nimport sys\nprint('out', file=sys.stdout)\nprint('err', file=sys.stderr)",
+    ]);
+    assert_eq!((only_errors.stdout.as_str(), only_errors.stderr.as_str()), ("out\n", ""), "{only_errors:?}");
+    // The name has the text, also in the cell itself.
+    let named = Belljar::run_with(["-c", "%%capture text\nprint('out')\nassert text.stdout == str(text) == 'out\\n'"]);
+    assert_eq!((named.status, named.stdout.as_str()), (Some(0), ""), "{named:?}");
+    let failed = Belljar::run_with(["-c", "%%capture\nprint('out')\n1 / 0"]);
+    assert_eq!((failed.status, failed.stdout.as_str()), (Some(1), ""), "{failed:?}");
+    assert!(failed.stderr.contains("line 3") && failed.stderr.contains("ZeroDivisionError"), "{failed:?}");
 }
 
 #[test]
