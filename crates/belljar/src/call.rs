@@ -1,5 +1,6 @@
 //! `belljar call`: lists the tools of an MCP server, or calls one.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use belljar_client::{
     CallOptions, HttpServerBuilderExt, LogLevel, McpError, McpServer, McpServerSse, McpServerStdio,
     McpServerStreamableHttp, ProtocolEra, ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
 };
+use belljar_core::progress::ProgressStep;
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
@@ -21,6 +23,7 @@ use crate::console::print_line;
 use crate::exit_code::{FAILURE, INTERRUPTED, success_if};
 use crate::global_options::GlobalOptions;
 use crate::outcome::fail;
+use crate::progress;
 use crate::untrusted_text::strip_control_chars;
 use crate::value_parsers::{seconds, variable};
 
@@ -28,6 +31,8 @@ use crate::value_parsers::{seconds, variable};
 const MAX_ARGUMENTS: u64 = 16 * 1024 * 1024;
 /// The time that the runtime has for cancelling an interrupted call and ending its server process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
+/// The time after which the start of a server is reported.
+const START_REPORT_DELAY: Duration = Duration::from_secs(1);
 
 /// The options of `belljar call`.
 #[derive(Debug, Args)]
@@ -112,7 +117,10 @@ async fn run(global: &GlobalOptions, arguments: &CallArguments) -> ExitCode {
 async fn try_call(global: &GlobalOptions, arguments: &CallArguments) -> Result<ExitCode, CommandError> {
     let json = parse_arguments(&arguments.json)?;
     let server = server(global, arguments)?;
-    let running = server.connect().await?;
+    let running = tokio::select! {
+        running = server.connect() => running?,
+        never = show_start(global, &arguments.target) => match never {},
+    };
     let status = match &arguments.tool {
         None => {
             list(&server.list_tools().await?, arguments.raw)?;
@@ -136,6 +144,19 @@ async fn try_call(global: &GlobalOptions, arguments: &CallArguments) -> Result<E
     };
     running.close().await?;
     Ok(status)
+}
+
+/// Shows on a terminal that a server is being started, once that takes a while: `npx` may install it first.
+async fn show_start(global: &GlobalOptions, target: &str) -> Infallible {
+    let is_url = target.starts_with("http://") || target.starts_with("https://");
+    if is_url || !std::io::stderr().is_terminal() {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(START_REPORT_DELAY).await;
+    // Removed from the terminal when the future is dropped.
+    let name = format!("starting {}", strip_control_chars(target));
+    let _step = progress::reporter(global.quiet).start(ProgressStep::indeterminate(name));
+    std::future::pending().await
 }
 
 /// Returns the options of a call. Progress is printed to standard error, because standard output contains the result.
@@ -260,6 +281,9 @@ fn show(output: &ToolOutput, tool: &str, directory: &Path) -> Result<(), Command
     Ok(())
 }
 
+/// The length of a tool's name and of a media type in the name of a saved file: both come from the server.
+const MAX_NAME_PART: usize = 80;
+
 /// Writes a file with an unused name.
 fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<PathBuf, CommandError> {
     let failed =
@@ -281,9 +305,6 @@ fn save(data: &[u8], media_type: &str, tool: &str, directory: &Path) -> Result<P
             Err(error) => return Err(failed(&path, error)),
         }
     }
-/// The length of a tool's name and of a media type in the name of a saved file: both come from the server.
-const MAX_NAME_PART: usize = 80;
-
     Err(CommandError::new(format!("failed to find an unused file name in {}", directory.display())))
 }
 

@@ -14,7 +14,7 @@ use crate::kernel::KernelCommand;
 use crate::man::ManArguments;
 use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
-use crate::run_arguments::{RunArguments, move_notebook_to_end};
+use crate::run_arguments::{RunArguments, end_options_after_module, move_notebook_to_end};
 use crate::serve::{HttpArguments, ServeArguments};
 use crate::session_commands::{SessionsCommand, escape_ids};
 
@@ -53,6 +53,7 @@ impl Cli {
     /// Parses the command line. Ends the process if that fails or if the command line asks for help.
     pub(crate) fn read(arguments: Vec<OsString>) -> Self {
         let args = escape_ids(arguments);
+        let args = end_options_after_module(&args).unwrap_or(args);
         let cli = Self::parse_or_exit(&args);
         let Command::Run(run) = &cli.command else { return cli };
         let Some(moved) = move_notebook_to_end(run, &args) else { return cli };

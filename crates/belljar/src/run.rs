@@ -1,6 +1,7 @@
 //! `belljar run`: runs a program.
 
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::command_error::CommandError;
 use crate::console::{Terminal, print_note};
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
+use crate::mount::Mount;
 use crate::outcome::{Report, explain, fail, hint_about, status};
 use crate::packages::Packages;
 use crate::program_run::ProgramRun;
@@ -45,8 +47,14 @@ fn run_program(
     interrupts: &Interrupts,
 ) -> Result<ExitCode, CommandError> {
     let program = program(arguments)?;
-    let siblings = match &program {
-        Some(Program { request: RunRequest { file: Some(file), code, .. }, .. }) => siblings_of(file, code, arguments)?,
+    let siblings = match (&program, &arguments.module) {
+        (Some(Program { request: RunRequest { file: Some(file), code, .. }, .. }), _) => {
+            siblings_of(file, code, arguments)?
+        }
+        (_, Some(module)) => {
+            let imports = format!("import {module}, {module}.__main__");
+            Siblings::find(mounted_folder(arguments).unwrap_or(Path::new(".")), [imports.as_str()])?
+        }
         _ => Siblings::default(),
     };
     siblings.warn_of_refused();
@@ -152,8 +160,12 @@ fn program(arguments: &RunArguments) -> Result<Option<Program>, CommandError> {
         return Err(CommandError::new("-o applies to notebooks only (FILE.ipynb)")
             .with_hint("`> FILE` saves the output of other code"));
     }
-    let (code, name, from_stdin) = match (&arguments.code, file) {
-        (Some(code), _) => (code.clone(), "-c", false),
+    let given = match &arguments.module {
+        Some(module) => Some((module_program(module), "-m")),
+        None => arguments.code.clone().map(|code| (code, "-c")),
+    };
+    let (code, name, from_stdin) = match (given, file) {
+        (Some((code, name)), _) => (code, name, false),
         (None, Some("-")) => (read_stdin()?, "-", true),
         (None, Some(file)) => (read_file(file)?, file, false),
         (None, None) if arguments.interactive || std::io::stdin().is_terminal() => return Ok(None),
@@ -165,18 +177,33 @@ fn program(arguments: &RunArguments) -> Result<Option<Program>, CommandError> {
     let mut request = RunRequest { code, argv: Some(argv), file, env, ..RunRequest::default() };
     if let Some(file) = &request.file {
         request.filename.clone_from(file);
+    } else if let Some(module) = &arguments.module {
+        request.filename = format!("-m {module}");
     }
     Ok(Some(Program { request, from_stdin }))
+}
+
+/// Returns the program that runs a module as `python -m` does. It imports nothing but declares, by an import that does
+/// not run, the package that is to be installed and preloaded. The module itself must not be loaded before it runs.
+fn module_program(module: &str) -> String {
+    let package = module.rsplit_once('.').map_or(module, |(package, _)| package);
+    // The semicolon omits the value of the last line.
+    format!("import runpy\nif False:\n    import {package}\nrunpy._run_module_as_main({module:?});\n")
 }
 
 /// Finds the modules that a script imports from its folder. A directory that is mounted over the working directory
 /// takes the folder's place.
 fn siblings_of(file: &str, code: &str, arguments: &RunArguments) -> Result<Siblings, CommandError> {
-    let mounted = arguments.mount.iter().find(|mount| mount.guest.trim_end_matches('/') == SESSION_DIRECTORY);
-    match mounted {
-        Some(mount) => Siblings::find(&mount.host, [code]),
+    match mounted_folder(arguments) {
+        Some(folder) => Siblings::find(folder, [code]),
         None => Siblings::of_script(file.as_ref(), code),
     }
+}
+
+/// Returns the directory that is mounted over the working directory.
+fn mounted_folder(arguments: &RunArguments) -> Option<&Path> {
+    let is_working_directory = |mount: &&Mount| mount.guest.trim_end_matches('/') == SESSION_DIRECTORY;
+    arguments.mount.iter().find(is_working_directory).map(|mount| mount.host.as_path())
 }
 
 fn read_file(file: &str) -> Result<String, CommandError> {

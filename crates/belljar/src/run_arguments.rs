@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, CommandFactory, Parser};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Command};
 use crate::command_error::CommandError;
 use crate::limits::LimitOptions;
 use crate::mount::Mount;
@@ -25,6 +25,7 @@ Examples:
 Examples:
   belljar run script.py one two                  sys.argv is ['script.py', 'one', 'two']
   belljar run -c 'import sys; sys.exit(3)'       exit status 3
+  belljar run -m calendar 2027                   a module, with its arguments
   echo 'print(1)' | belljar run -                code from standard input
   belljar run --timeout 2.5 --memory 256MB x.py  with limits
   belljar run --mount ./data:/data x.py          ./data as /data, read-only
@@ -47,7 +48,10 @@ pub(crate) struct RunArguments {
     /// Code to run.
     #[arg(short = 'c', value_name = "CODE")]
     pub(crate) code: Option<String>,
-    /// File to run (`-` for standard input) and its arguments, sys.argv. With -c, all are arguments.
+    /// Module to run as a program, as `python -m` does. All later arguments are those of the module.
+    #[arg(short = 'm', value_name = "MODULE", conflicts_with = "code", value_parser = module, hide_short_help = true)]
+    pub(crate) module: Option<String>,
+    /// File to run (`-` for standard input) and its arguments, sys.argv. With -c and -m, all are arguments.
     #[arg(value_name = "FILE [ARGS]", trailing_var_arg = true, allow_hyphen_values = true)]
     file_and_args: Vec<String>,
     /// Write the executed notebook to FILE [default: standard output].
@@ -88,7 +92,7 @@ impl RunArguments {
     /// # Errors
     /// Returns an error if an unknown option is in the position of the file.
     pub(crate) fn file_and_args(&self) -> Result<(Option<&str>, &[String]), CommandError> {
-        if self.code.is_some() {
+        if self.code.is_some() || self.module.is_some() {
             return Ok((None, &self.file_and_args));
         }
         match self.file_and_args.split_first() {
@@ -103,6 +107,16 @@ impl RunArguments {
             None => Ok((None, &[])),
         }
     }
+}
+
+/// Parses the value of `-m`: a module's name.
+fn module(text: &str) -> Result<String, String> {
+    let is_identifier = |part: &str| {
+        let starts_well = part.starts_with(|first: char| first.is_alphabetic() || first == '_');
+        starts_well && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    let is_module = text.split('.').all(is_identifier);
+    if is_module { Ok(text.into()) } else { Err("write a module's name, such as json.tool".into()) }
 }
 
 /// The similarity from which on an option is suggested for another, between 0 and 1.
@@ -121,7 +135,8 @@ pub(crate) fn similar_option(option: &str) -> Option<String> {
 /// Moves a notebook behind the options that follow it, which are options of `belljar run`: a notebook takes no
 /// arguments. `run` is the result of parsing `args`. Returns `None` if there is nothing to move.
 pub(crate) fn move_notebook_to_end(run: &RunArguments, args: &[OsString]) -> Option<Vec<OsString>> {
-    let (file, rest) = run.file_and_args.split_first().filter(|(_, rest)| run.code.is_none() && !rest.is_empty())?;
+    let has_file = run.code.is_none() && run.module.is_none();
+    let (file, rest) = run.file_and_args.split_first().filter(|(_, rest)| has_file && !rest.is_empty())?;
     let at = args.len().checked_sub(1 + rest.len())?;
     if !run_notebook::is_notebook(file) || args.get(at).is_none_or(|arg| arg != file.as_str()) {
         return None;
@@ -132,11 +147,29 @@ pub(crate) fn move_notebook_to_end(run: &RunArguments, args: &[OsString]) -> Opt
     Some(moved)
 }
 
+/// Puts `--` behind the module of `-m`, whose arguments may look like options of `belljar run`. Returns `None` if there
+/// is nothing to separate.
+pub(crate) fn end_options_after_module(args: &[OsString]) -> Option<Vec<OsString>> {
+    let is_module_option = |at: &usize| {
+        // The rest is not parsed: it is that of the module. A `-m` that follows a file is an argument of the file.
+        args.get(..at + 2).and_then(|args| Cli::try_parse_from(args).ok()).is_some_and(|cli| match cli.command {
+            Command::Run(run) => run.module.is_some() && run.file_and_args.is_empty(),
+            _ => false,
+        })
+    };
+    let mut positions = args.iter().enumerate().filter(|(_, arg)| *arg == "-m").map(|(at, _)| at);
+    let after = positions.find(is_module_option)? + 2;
+    if args.get(after).is_none_or(|next| next == "--") {
+        return None;
+    }
+    let mut separated = args.to_vec();
+    separated.insert(after, "--".into());
+    Some(separated)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use clap::Parser;
 
     use super::*;
 

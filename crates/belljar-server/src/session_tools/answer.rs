@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ToolAnswer;
+use crate::description::time;
 
 /// The maximum number of bytes of HTML in one result.
 const MAX_HTML_BYTES: usize = 200_000;
@@ -75,11 +76,11 @@ pub(super) struct SessionInfo {
 
 impl SessionInfo {
     pub(super) fn new(id: &SessionId, timeout: Duration) -> Self {
-        let minutes = timeout.as_secs_f64() / 60.0;
         let instructions = format!(
             "Pass session_id=\"{}\" to later calls to go on with these variables and files. The session expires after \
-             {minutes} minutes without a call.",
-            id.as_str()
+             {} without a call.",
+            id.as_str(),
+            time(timeout)
         );
         Self { session_id: id.as_str().to_owned(), instructions }
     }

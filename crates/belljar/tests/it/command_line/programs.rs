@@ -1,6 +1,7 @@
 //! Sources of the code, its arguments and its environment.
 
 use crate::harness::Belljar;
+use crate::wheels::Wheels;
 
 const SHOW: &str = "import sys; print(sys.argv)";
 
@@ -127,4 +128,55 @@ fn misspelt_options_get_suggestions() {
         let run = Belljar::without_cache().arg("run").args(args).run();
         assert!(run.status == Some(2) && run.stderr.contains(&format!("\nhint: {hint}\n")), "{args:?}: {run:?}");
     }
+}
+
+#[test]
+fn modules_run_as_programs() {
+    let wheels = Wheels::new().with(
+        "alpha",
+        "1.0",
+        &[
+            ("alpha/__init__.py", "print('package')"),
+            ("alpha/__main__.py", "import sys; print(__name__, sys.argv[1:])"),
+            ("alpha/tool.py", "import sys; sys.exit(7)"),
+        ],
+    );
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("own.py"), "import helper\nprint(__name__, helper.name)").unwrap();
+    std::fs::write(directory.path().join("helper.py"), "name = 'helper'").unwrap();
+    let show = |args: &[&str], input: &str| {
+        let all = [&["run", "-q", "--find-links", wheels.path(), "-m"], args].concat();
+        let run = Belljar::new().env("UV_NO_INDEX", "1").directory(directory.path()).args(all).input(input).run();
+        (run.status, run.stdout, run.stderr)
+    };
+    let succeeded = |text: &str| (Some(0), text.to_owned(), String::new());
+    assert_eq!(show(&["json.tool", "--compact"], "{\"a\": 1}"), succeeded("{\"a\":1}\n"));
+    // Its own options are not those of Belljar.
+    assert_eq!(show(&["alpha", "-q", "--timeout", "x"], ""), succeeded("package\n__main__ ['-q', '--timeout', 'x']\n"));
+    assert_eq!(
+        show(&["alpha", "--timeout", "x", "-m", "y"], ""),
+        succeeded("package\n__main__ ['--timeout', 'x', '-m', 'y']\n")
+    );
+    assert_eq!(show(&["alpha", "--", "one"], ""), succeeded("package\n__main__ ['one']\n"));
+    assert_eq!(show(&["own"], ""), succeeded("__main__ helper\n"));
+    let (status, out, error) = show(&["alpha.tool"], "");
+    assert_eq!((status, out.as_str(), error.as_str()), (Some(7), "package\n", ""));
+    let (status, _, error) = show(&["json.nothing"], "");
+    assert!(status == Some(1) && error.contains("No module named json.nothing"), "{status:?} {error}");
+    let (status, _, error) = show(&["./x.py"], "");
+    assert!(status == Some(2) && error.contains("write a module's name, such as json.tool"), "{status:?} {error}");
+}
+
+#[test]
+fn functions_that_are_missing_in_webassembly_are_explained() {
+    for (code, advice) in [
+        ("import hashlib\nhashlib.scrypt(b'', salt=b'', n=2, r=1, p=1)", "has no hashlib.scrypt: CPython has it from"),
+        ("from hashlib import scrypt", "use hashlib.pbkdf2_hmac"),
+        ("import signal\nsignal.alarm(1)", "has no signal.alarm: no signals arrive here: limit a call"),
+    ] {
+        let run = Belljar::run_with(["-c", code]);
+        assert!(run.status == Some(1) && run.stderr.contains(advice), "{code}: {run:?}");
+    }
+    let code = "import hashlib, getpass\nprint(hasattr(hashlib, 'scrypt'), getpass.getuser())";
+    assert_eq!(Belljar::run_with(["-c", code]).stdout, "False user\n");
 }

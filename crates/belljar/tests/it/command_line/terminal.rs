@@ -117,3 +117,15 @@ fn prompt_installs_what_input_imports() {
     type_in(&mut session, "\x04");
     session.exp_eof().unwrap();
 }
+
+#[test]
+fn call_shows_that_a_server_is_being_started() {
+    // A server that never answers.
+    let arguments = ["call", "python3 -c 'input(); input()'", "--start-timeout", "60"];
+    let mut command = Belljar::without_cache().args(arguments).into_command();
+    command.env("TERM", "xterm");
+    let mut session = spawn_command(command, Some(60_000)).unwrap();
+    session.exp_string("starting python3 -c 'input(); input()'").unwrap();
+    session.send_control('c').unwrap();
+    session.exp_eof().unwrap();
+}

@@ -26,7 +26,7 @@ fn answer_names_the_new_session_for_later_calls() {
         let id = first["session_info"]["session_id"].as_str().unwrap().to_owned();
         assert_eq!(id.len(), 16);
         let instructions = first["session_info"]["instructions"].as_str().unwrap().to_owned();
-        assert!(instructions.contains(&id) && instructions.contains("30 minutes"), "{instructions}");
+        assert!(instructions.contains(&id) && instructions.contains("after 30 min without"), "{instructions}");
         let wanted = json!({
             "success": true, "output": ["hi\n"], "result": "2", "error": null, "traceback": [], "files": [],
             "session_info": { "session_id": id, "instructions": instructions },
@@ -39,6 +39,14 @@ fn answer_names_the_new_session_for_later_calls() {
         });
         assert_eq!(next, wanted);
     }
+}
+
+#[test]
+fn answer_states_short_session_timeouts_in_seconds() {
+    let mut wire = serve(["--session-timeout", "2"]);
+    let answer = fields(&wire.tool("execute_code", json!({ "code": "1" })));
+    let instructions = answer["session_info"]["instructions"].as_str().unwrap();
+    assert!(instructions.ends_with("The session expires after 2 s without a call."), "{instructions}");
 }
 
 #[test]
