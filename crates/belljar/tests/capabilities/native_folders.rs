@@ -16,6 +16,7 @@ use crate::wire::{Wire, text};
 belljar_testing::trials! {
     user_and_native_code_share_the_folder_of_a_session: [NativeSandbox],
     native_code_does_not_leave_its_folder: [NativeSandbox],
+    files_that_native_code_replaces_lead_nowhere_else: [NativeSandbox],
     native_code_uses_mounts_as_they_allow: [NativeSandbox],
     weak_kernels_use_folders_at_their_own_paths: [WeakSandbox, SharedFolder],
     native_mounts_that_cannot_be_made_are_refused: [NativeSandbox],
@@ -154,6 +155,65 @@ fn native_code_does_not_leave_its_folder() {
     let owner = fs::metadata(&secret).unwrap().uid();
     end(wire);
     assert_eq!(fs::metadata(&secret).unwrap().uid(), owner);
+}
+
+/// Code that replaces `changing` again and again: by a file, links to `HIDDEN` and to the root, a directory with a link,
+/// and a FIFO.
+const REPLACE: &str = "
+import contextlib, itertools, os, threading
+os.mkdir('.prepared')
+os.mkdir('.prepared/directory')
+open('.prepared/file', 'w').write('harmless')
+os.symlink(HIDDEN, '.prepared/link')
+os.symlink('../' * 20 + HIDDEN[1:], '.prepared/relative')
+os.symlink(HIDDEN, '.prepared/directory/within')
+os.symlink('/', '.prepared/root')
+os.mkfifo('.prepared/fifo')
+def replace():
+    for name in itertools.cycle(os.listdir('.prepared')):
+        try:
+            os.rename('.prepared/' + name, 'changing')
+            os.rename('changing', '.prepared/' + name)
+        except OSError:
+            # An uploaded file is in the way of the directory.
+            with contextlib.suppress(OSError): os.remove('changing')
+threading.Thread(target=replace, daemon=True).start()
+";
+
+fn files_that_native_code_replaces_lead_nowhere_else() {
+    const HIDDEN: &str = "the content of a file outside";
+    let directories = Directories::new();
+    fs::write(directories.at("hidden"), HIDDEN).unwrap();
+    let (hidden, files) = (directories.text("hidden"), directories.text("files"));
+    for options in [&[][..], &["--files", files.as_str()]] {
+        let mut wire = serve(&[&["--sandbox", "native", "--toolset", "interpreter"], options].concat());
+        let id = open(&mut wire);
+        let answer = run(&mut wire, &id, &format!("HIDDEN = {hidden:?}\n{REPLACE}"));
+        assert_eq!(answer["success"], true, "{answer:#}");
+        let paths = ["changing".to_owned(), "changing/within".into(), format!("changing{hidden}")];
+        let (mut rounds, mut harmless) = (0, 0);
+        while rounds < 500 || harmless == 0 {
+            let uri = format!("kernel://{id}/{}", paths[rounds % paths.len()]);
+            let answer = wire.ask("resources/read", json!({ "uri": uri }));
+            assert!(!answer.to_string().contains(HIDDEN), "{answer:#}");
+            // An upload changes the file if it is there.
+            let contents = &answer["result"]["contents"][0]["text"];
+            harmless += usize::from(contents == "harmless" || contents == "uploaded");
+            let listed: Value =
+                serde_json::from_str(&text(&wire.tool("list_session_files", json!({ "session_id": id })))).unwrap();
+            for file in listed["files"].as_array().unwrap() {
+                assert_ne!(file["size"], HIDDEN.len(), "{listed:#}");
+            }
+            if rounds % 5 == 0 {
+                wire.tool("upload_file", json!({ "session_id": id, "name": "changing", "content": "uploaded" }));
+            }
+            rounds += 1;
+            assert!(rounds < 20_000, "the file was never read");
+        }
+        assert_eq!(fs::read_to_string(directories.at("hidden")).unwrap(), HIDDEN);
+        let answer = run(&mut wire, &id, "sum(thread.name.endswith('(replace)') for thread in threading.enumerate())");
+        assert_eq!(answer["result"], "1", "the code no longer replaces the file: {answer:#}");
+    }
 }
 
 fn native_code_uses_mounts_as_they_allow() {
