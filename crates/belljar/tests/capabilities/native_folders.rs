@@ -157,8 +157,8 @@ fn native_code_does_not_leave_its_folder() {
     assert_eq!(fs::metadata(&secret).unwrap().uid(), owner);
 }
 
-/// Code that replaces `changing` again and again: by a file, links to `HIDDEN` and to the root, a directory with a link,
-/// and a FIFO.
+/// Code that replaces `changing` again and again: by a file, links to `HIDDEN` and to the root, a directory with a
+/// link, and a FIFO.
 const REPLACE: &str = "
 import contextlib, itertools, os, threading
 os.mkdir('.prepared')
