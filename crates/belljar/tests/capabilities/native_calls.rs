@@ -30,11 +30,11 @@ belljar_testing::trials! {
     unsupported_options_are_refused_at_the_start: [],
 }
 
-/// A folder of environments that `belljar native setup` made.
 /// Rounds of pipelined cells: ten thousand cells altogether.
 const PIPELINED_ROUNDS: usize = 10;
 const CELLS_PER_ROUND: usize = 1000;
 
+/// A folder of environments that `belljar native setup` made.
 pub(crate) static ENVIRONMENTS: LazyLock<PathBuf> = LazyLock::new(|| {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-environments");
     let setup = ["native", "setup", "--packages", "ipykernel,matplotlib,nbformat,numpy,pandas", "--native-dir"];
