@@ -15,8 +15,9 @@ pub fn allot(lengths: &[usize], total: usize) -> Vec<usize> {
     shares
 }
 
-/// Returns the length of `text` in JSON, in bytes (RFC 8259, section 7), since answers are JSON: the length of a list of
-/// its lines, without the brackets and the outer quotation marks. As one string, it is shorter by a byte for each line.
+/// Returns the length of `text` in JSON, in bytes (RFC 8259, section 7), since answers are JSON: the length of a list
+/// of its lines, without the brackets and the outer quotation marks. As one string, it is shorter by a byte for each
+/// line.
 pub fn json_length(text: &str) -> usize {
     text.bytes().map(json_byte_length).sum()
 }

@@ -62,8 +62,8 @@ pub(crate) fn execute(
     result
 }
 
-/// Returns whether the code installs packages itself by a magic or a shell command, perhaps in versions that differ from
-/// the newest.
+/// Returns whether the code installs packages itself by a magic or a shell command, perhaps in versions that differ
+/// from the newest.
 fn installs_itself(code: &str) -> bool {
     code.lines().map(str::trim_start).any(|line| line.starts_with(['%', '!']) && line.contains("pip install"))
 }

@@ -33,8 +33,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which a ping must be answered (HTTP/2).
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The time after which a connection is closed whose client acknowledges or accepts nothing of what was sent to it. Some
-/// clients do not read while a person debugs them.
+/// The time after which a connection is closed whose client acknowledges or accepts nothing of what was sent to it.
+/// Some clients do not read while a person debugs them.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Sets the options of an accepted connection.
