@@ -15,6 +15,7 @@ belljar_testing::trials! {
     devices_and_package_space_have_limits: [NativeSandbox],
     failures_in_a_native_kernel_are_outcomes: [NativeSandbox],
     exception_that_reads_like_a_time_limit_is_an_exception: [NativeSandbox],
+    exits_of_native_calls_have_a_status_or_a_text: [NativeSandbox],
     memory_limit_of_a_native_call_is_reported_as_that: [NativeSandbox],
     packages_of_native_kernels_follow_the_policy: [NativeSandbox],
     native_calls_and_sessions_have_their_own_limits: [NativeSandbox],
@@ -103,6 +104,22 @@ fn failures_in_a_native_kernel_are_outcomes() {
         assert_eq!(answer["status"], "run-error", "{code}: {answer}");
         assert!(answer["error"].as_str().unwrap().contains(wanted), "{code}: {answer}");
     }
+}
+
+fn exits_of_native_calls_have_a_status_or_a_text() {
+    for (exit, wanted) in
+        [("", None), ("0", None), ("False", None), ("259", Some("SystemExit: 3")), ("-1", Some("255"))]
+    {
+        let answer = answer("", "run_python_code", &python(&format!("import sys; sys.exit({exit})")));
+        let status = if wanted.is_some() { "run-error" } else { "success" };
+        assert_eq!(answer["status"], status, "{exit}: {answer}");
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(error.contains(wanted.unwrap_or_default()), "{exit}: {answer}");
+    }
+    // A text is not a status, even if it reads like one.
+    let answer = answer("", "run_python_code", &python("import sys; sys.exit('0')"));
+    assert_eq!(answer["status"], "run-error", "{answer}");
+    assert!(answer["error"].as_str().unwrap().contains("SystemExit: 0"), "{answer}");
 }
 
 fn exception_that_reads_like_a_time_limit_is_an_exception() {
