@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
-use wasmtime::{Config, OptLevel, RegallocAlgorithm};
+use wasmtime::{Config, Module, OptLevel, RegallocAlgorithm};
 
 use crate::memory::ImageMemory;
 use crate::versions::{SNAPSHOT_VERSION, TRANSLATION_VERSION};
@@ -132,6 +132,16 @@ impl Engine {
             },
         };
         compiler.precompile_module(wasm)
+    }
+
+    /// Compiles a module for use in this process.
+    pub(crate) fn module(&self, effort: CompileTier, wasm: &[u8]) -> wasmtime::Result<Module> {
+        if effort == CompileTier::Optimized {
+            return Module::new(&self.inner, wasm);
+        }
+        let code = self.compile(effort, wasm)?;
+        // SAFETY: the bytes are the output of a compiler whose code this engine can run.
+        unsafe { Module::deserialize(&self.inner, code) }
     }
 
     /// Returns the wasmtime engine, for features that this crate does not offer.

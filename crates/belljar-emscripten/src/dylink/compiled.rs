@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use wasmtime::Module;
 
+use super::lazy::LazyFunctions;
 use super::library::{Data, Library, LibraryError, LibraryHash};
 use crate::engine::{CompileTier, Engine};
 use crate::fs::FileBytes;
+use crate::translate::lazy::{self, LazyModule};
 use crate::translate::{self, Dylink, Options, Symbols};
 
 /// The compiled module.
@@ -18,6 +20,8 @@ const CODE: &str = "library.cwasm";
 const DESCRIPTION: &str = "library.description";
 /// The concatenated bytes of its data segments.
 const DATA: &str = "library.data";
+/// The translated module, if the compiled one consists of stubs.
+const FUNCTIONS: &str = "library.functions";
 
 #[derive(Serialize, Deserialize)]
 struct Description {
@@ -40,7 +44,15 @@ impl Library {
         let translated = translate::translate(wasm, &options);
         let translated = translated.map_err(|error| LibraryError::NotASideModule(error.to_string()))?;
         let dylink = translated.dylink.ok_or_else(|| LibraryError::NotASideModule("no `dylink.0` section".into()))?;
-        let code = engine.compile(effort, &translated.wasm);
+        let stubs = match effort {
+            CompileTier::Quick => lazy::write_stubs(&translated.wasm),
+            CompileTier::Optimized => Ok(None),
+        };
+        let stubs = stubs.map_err(|error| LibraryError::Compile(error.to_string()))?;
+        if stubs.is_some() {
+            write(directory, FUNCTIONS, &translated.wasm)?;
+        }
+        let code = engine.compile(effort, stubs.as_ref().unwrap_or(&translated.wasm));
         let code = code.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
         let mut data = Vec::new();
         let mut segments = Vec::with_capacity(translated.segments.len());
@@ -93,7 +105,14 @@ impl Library {
         // SAFETY: the caller guarantees that the files are those that `compile` wrote.
         let module = unsafe { Module::deserialize_file(engine.wasmtime(), directory.join(CODE)) };
         let module = module.map_err(|error| LibraryError::Unavailable(format!("{error:#}")))?;
-        Self::new(description.hash, module, data, description.symbols, description.dylink)
+        let library = Self::new(description.hash, module, data, description.symbols, description.dylink)?;
+        let path = directory.join(FUNCTIONS);
+        if !path.exists() {
+            return Ok(library);
+        }
+        let functions = LazyModule::read(FileBytes::map(&path).map_err(unavailable(&path))?);
+        let functions = functions.map_err(|error| LibraryError::Unavailable(error.to_string()))?;
+        Ok(library.with_functions(LazyFunctions::new(engine, functions)))
     }
 }
 

@@ -11,6 +11,7 @@ use wasmtime::{
 
 use super::Context;
 use super::error::{LinkError, LinkFailure};
+use super::lazy::LazyInstance;
 use super::library::Import;
 use super::load::library_error;
 use super::scope::{self, Definition};
@@ -93,8 +94,13 @@ pub(super) fn instantiate(
     // No guest code runs here, so an error concerns the library.
     let instance =
         Instance::new(&mut *store, &library.module, &imports).map_err(|error| library_error(&path, &error))?;
+    let lazy = match library.lazy {
+        Some(_) => Some(LazyInstance::new(store, index, instance, imports)?),
+        None => None,
+    };
     if let Some(loaded) = store.data_mut().linked.get_mut(index) {
         loaded.instance = Some(instance);
+        loaded.lazy = lazy;
         loaded.addresses = addresses;
         loaded.bindings = bound;
     }

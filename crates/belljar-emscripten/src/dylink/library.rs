@@ -2,8 +2,13 @@
 
 use wasmtime::{ExternType, Module, Mutability};
 
+use super::lazy::LazyFunctions;
 use crate::fs::FileBytes;
-use crate::translate::{Dylink, Segment, Symbol, Symbols};
+use crate::translate::{Dylink, START_EXPORT, Segment, Symbol, Symbols};
+
+/// The exported functions that initialise a library.
+const INITIALIZERS: [&str; 4] =
+    [START_EXPORT, "__wasm_apply_data_relocs", "__wasm_apply_tls_relocs", "__wasm_call_ctors"];
 
 /// The SHA-256 of a library's file, by which a snapshot identifies it.
 pub type LibraryHash = [u8; 32];
@@ -16,6 +21,8 @@ pub struct Library {
     pub(super) symbols: Symbols,
     pub(super) dylink: Dylink,
     pub(super) imports: Vec<Import>,
+    /// The functions, if `module` consists of stubs.
+    pub(super) lazy: Option<LazyFunctions>,
 }
 
 /// A part of a library's initial memory.
@@ -100,7 +107,22 @@ impl Library {
         }
         let imports = module.imports().map(|import| classify(import.module(), import.name(), &import.ty()));
         let imports = imports.collect::<Result<_, _>>()?;
-        Ok(Self { hash, module, segments, symbols, dylink, imports })
+        Ok(Self { hash, module, segments, symbols, dylink, imports, lazy: None })
+    }
+
+    /// Sets the functions of a library whose module consists of stubs.
+    pub(super) fn with_functions(self, lazy: LazyFunctions) -> Self {
+        Self { lazy: Some(lazy), ..self }
+    }
+
+    /// Compiles those functions of a library whose functions are compiled one by one that initialise it, and the
+    /// exported functions for whose names `is_needed` returns true.
+    ///
+    /// # Errors
+    /// Fails if the compiler does.
+    pub fn compile_needed(&self, is_needed: impl Fn(&str) -> bool) -> Result<(), LibraryError> {
+        let Some(lazy) = &self.lazy else { return Ok(()) };
+        lazy.compile_exports(|name| INITIALIZERS.contains(&name) || is_needed(name))
     }
 
     /// Returns the SHA-256 of the file.

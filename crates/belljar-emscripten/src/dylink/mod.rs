@@ -20,6 +20,7 @@ mod calls;
 mod compiled;
 mod error;
 mod instantiate;
+mod lazy;
 mod library;
 mod load;
 mod scope;
@@ -38,6 +39,7 @@ use crate::program::Program;
 use crate::translate::Symbols;
 use error::LinkError;
 use instantiate::Binding;
+use lazy::LazyInstance;
 
 pub(crate) use calls::define;
 pub use library::{Data, Library, LibraryError, LibraryHash};
@@ -93,6 +95,8 @@ struct LoadedLibrary {
     addresses: BTreeMap<String, Global>,
     /// The origins of its imported functions, in the order of its imports.
     bindings: Vec<Binding>,
+    /// The state of a library whose functions are compiled when they are called.
+    lazy: Option<LazyInstance>,
 }
 
 impl LoadedLibrary {
@@ -108,6 +112,7 @@ impl LoadedLibrary {
             needed,
             addresses: BTreeMap::new(),
             bindings: Vec::new(),
+            lazy: None,
         }
     }
 }

@@ -30,6 +30,7 @@ mod dylink;
 mod error;
 mod exceptions;
 mod inline;
+pub(crate) mod lazy;
 mod module;
 mod sections;
 mod segments;

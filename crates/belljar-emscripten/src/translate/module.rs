@@ -133,6 +133,21 @@ impl<'a> Module<'a> {
         self.function_type(*index)
     }
 
+    /// Returns the index of the type of the function with this index.
+    pub(super) fn type_index_of_function(&self, function: u32) -> Result<u32, TranslateError> {
+        self.functions.get(function as usize).copied().ok_or(TranslateError::Structure("function index"))
+    }
+
+    /// Returns the types, and the type index of every function, imports first.
+    pub(super) fn into_function_types(self) -> (Vec<FuncType>, Vec<u32>) {
+        (self.types, self.functions)
+    }
+
+    /// Returns the type index of every tag, imports first.
+    pub(super) fn tag_types(&self) -> &[u32] {
+        &self.tags
+    }
+
     /// Returns the type of the tag with this index.
     pub(super) fn type_of_tag(&self, tag: u32) -> Result<&FuncType, TranslateError> {
         let index = self.tags.get(tag as usize).ok_or(TranslateError::Structure("tag index"))?;

@@ -1,8 +1,8 @@
 //! The side modules of wheels (`.so`): translated and compiled once, and cached by content.
 //!
-//! Large modules are compiled quickly at first, which halves the wait for their first use. A process that runs for a
-//! while recompiles them in the background with full optimization ([`recompile`]); for one that ends earlier, the
-//! command line starts a process that does so ([`optimize`]).
+//! At first, functions are compiled when they are called: an import calls a tenth of the functions of a module. A process
+//! that runs for a while compiles whole modules in the background with full optimization ([`recompile`]); for one that
+//! ends earlier, the command line starts a process that does so ([`optimize`]).
 
 mod optimize;
 mod recompile;
@@ -29,9 +29,9 @@ pub use optimize::{is_optimizing_libraries, optimize_libraries, optimize_librari
 const MAX_OPEN: usize = 512;
 
 const TIERS: [CompileTier; 2] = [CompileTier::Optimized, CompileTier::Quick];
-/// The size in bytes from which a library is compiled quickly at first. Compiling smaller ones takes too little time to
-/// be noticed.
-const MIN_QUICK_SIZE: usize = 256 << 10;
+/// The size in bytes from which the functions of a library are compiled when they are called, at first. Compiling smaller
+/// ones takes too little time to be noticed.
+const MIN_QUICK_SIZE: usize = 16 << 10;
 /// The age of a process at which it recompiles quickly compiled libraries. A process that ends earlier would hardly
 /// benefit from the work.
 const RECOMPILE_DELAY: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ impl CompiledLibraries {
             for _ in 0..threads {
                 scope.spawn(|| {
                     while let Some((hash, bytes)) = { next.lock().next() } {
-                        if let Err(error) = self.compile(hash, bytes) {
+                        if let Err(error) = self.compile_initializers(hash, bytes) {
                             tracing::warn!(library = %hex::encode(hash), %error, "failed to compile a library");
                         }
                         step.advance(1);
@@ -98,6 +98,12 @@ impl CompiledLibraries {
             }
         });
         step.finish();
+    }
+
+    /// Compiles a library as far as importing it needs for sure.
+    fn compile_initializers(&self, hash: &LibraryHash, bytes: &FileBytes) -> Result<(), LibraryError> {
+        let library = self.open(hash, &self.compile(hash, bytes)?)?;
+        library.compile_needed(|name| name.starts_with("PyInit_"))
     }
 
     /// Returns whether libraries are in use of which only quickly compiled code exists.
@@ -114,7 +120,7 @@ impl CompiledLibraries {
         let key = EntryKey::new("library").part("engine", self.engine.fingerprint()).part("file", hash);
         match tier {
             CompileTier::Optimized => key,
-            CompileTier::Quick => key.part("effort", "quick"),
+            CompileTier::Quick => key.part("effort", "lazy"),
         }
     }
 
