@@ -27,7 +27,8 @@ pub enum InterruptMode {
 /// The optimization level. The output of both levels runs on the same engine, also side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CompileTier {
-    /// Compiles in less than half the time to larger and slower code.
+    /// Compiles in less than half the time to larger and slower code. Functions of libraries are compiled when they are
+    /// called.
     Quick,
     /// Compiles to the best code.
     #[default]

@@ -20,7 +20,7 @@ const CODE: &str = "library.cwasm";
 const DESCRIPTION: &str = "library.description";
 /// The concatenated bytes of its data segments.
 const DATA: &str = "library.data";
-/// The translated module, if the compiled one consists of stubs.
+/// The translated module, if the compiled one is its skeleton.
 const FUNCTIONS: &str = "library.functions";
 
 #[derive(Serialize, Deserialize)]
@@ -44,15 +44,15 @@ impl Library {
         let translated = translate::translate(wasm, &options);
         let translated = translated.map_err(|error| LibraryError::NotASideModule(error.to_string()))?;
         let dylink = translated.dylink.ok_or_else(|| LibraryError::NotASideModule("no `dylink.0` section".into()))?;
-        let stubs = match effort {
-            CompileTier::Quick => lazy::write_stubs(&translated.wasm),
+        let skeleton = match effort {
+            CompileTier::Quick => lazy::write_skeleton(&translated.wasm),
             CompileTier::Optimized => Ok(None),
         };
-        let stubs = stubs.map_err(|error| LibraryError::Compile(error.to_string()))?;
-        if stubs.is_some() {
+        let skeleton = skeleton.map_err(|error| LibraryError::Compile(error.to_string()))?;
+        if skeleton.is_some() {
             write(directory, FUNCTIONS, &translated.wasm)?;
         }
-        let code = engine.compile(effort, stubs.as_ref().unwrap_or(&translated.wasm));
+        let code = engine.compile(effort, skeleton.as_ref().unwrap_or(&translated.wasm));
         let code = code.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
         let mut data = Vec::new();
         let mut segments = Vec::with_capacity(translated.segments.len());
@@ -112,7 +112,7 @@ impl Library {
         }
         let functions = LazyModule::read(FileBytes::map(&path).map_err(unavailable(&path))?);
         let functions = functions.map_err(|error| LibraryError::Unavailable(error.to_string()))?;
-        Ok(library.with_functions(LazyFunctions::new(engine, functions)))
+        Ok(library.with_functions(LazyFunctions::new(engine, functions)?))
     }
 }
 

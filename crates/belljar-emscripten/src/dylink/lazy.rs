@@ -1,22 +1,25 @@
 //! Libraries whose functions are compiled when they are first called.
 //!
-//! Compiling a large library takes seconds, of which programs use a small part. Such a library has a stub module (see
-//! [`crate::translate::lazy`]), whose stubs call the *loader* of the instance. The loader compiles a fragment with the
-//! function and functions that it calls, once for all instances of the process, and instantiates it.
+//! Compiling a large library takes seconds, and programs use a small part of it. The module of such a library is a
+//! skeleton (see [`crate::translate::lazy`]). Its slots of the function table contain functions of the host, which
+//! replace themselves when they are called: they compile a fragment with the function and functions that it calls, once
+//! for all instances of the process, and instantiate it. Stubs in fragments call the *loader*, which does the same.
 //!
 //! A compiled function does the same in a fragment as in the whole module, and the table of functions is not part of
 //! snapshots. Therefore instances and images do not depend on the functions that have been compiled.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use wasmtime::{AsContextMut, Extern, Func, Instance, Module, Ref, Table};
+use wasmtime::{AsContextMut, Extern, Func, FuncType, Instance, Module, Ref, Table, ValType};
 
 use super::Context;
 use super::error::LinkFailure;
 use super::library::LibraryError;
 use crate::engine::{CompileTier, Engine};
+use crate::exports;
 use crate::host::Call;
 use crate::termination::Termination;
 use crate::translate::TranslateError;
@@ -33,6 +36,10 @@ const MIN_QUICK_SIZE: usize = 16 << 10;
 pub(super) struct LazyFunctions {
     engine: Engine,
     module: LazyModule,
+    /// The type of each function that the module defines.
+    types: Vec<FuncType>,
+    /// The slots of the function table for each function that is in it.
+    pointers: HashMap<u32, Vec<u32>>,
     state: Mutex<State>,
     /// Notified when a fragment has been compiled.
     compiled: Condvar,
@@ -59,8 +66,15 @@ struct CompiledFragment {
 }
 
 impl LazyFunctions {
-    pub(super) fn new(engine: &Engine, module: LazyModule) -> Self {
-        Self { engine: engine.clone(), module, state: Mutex::default(), compiled: Condvar::new() }
+    pub(super) fn new(engine: &Engine, module: LazyModule) -> Result<Self, LibraryError> {
+        let types = function_types(engine, &module)?;
+        let mut pointers: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (pointer, function) in module.elements() {
+            if let Some(slot) = function.checked_sub(module.imported_functions()) {
+                pointers.entry(slot).or_default().push(pointer);
+            }
+        }
+        Ok(Self { engine: engine.clone(), module, types, pointers, state: Mutex::default(), compiled: Condvar::new() })
     }
 
     /// Compiles the exported functions for whose names `is_needed` returns true.
@@ -84,13 +98,10 @@ impl LazyFunctions {
         let slots = self.select(slot, &state).map_err(|error| LibraryError::Compile(error.to_string()))?;
         state.compiling.extend(&slots);
         drop(state);
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let result = self.compile(slots.clone());
+        tracing::trace!(slot, functions = slots.len(), time = ?begin.elapsed(), "compiled functions of a library");
         let mut state = self.state.lock();
-        if std::env::var("LAZY_TRACE").is_ok() {
-            let bytes: usize = slots.iter().map(|slot| self.module.length(*slot)).sum();
-            eprintln!("lazy: slot {slot}: {} functions, {bytes} bytes, {:?}", slots.len(), begin.elapsed());
-        }
         for slot in slots {
             state.compiling.remove(&slot);
             if let Ok(fragment) = &result {
@@ -132,31 +143,124 @@ impl LazyFunctions {
     }
 }
 
+/// Returns the type of each function that the module defines.
+fn function_types(engine: &Engine, module: &LazyModule) -> Result<Vec<FuncType>, LibraryError> {
+    let failed = |error: &dyn std::fmt::Display| LibraryError::Unavailable(error.to_string());
+    let convert = |types: &[wasmparser::ValType]| types.iter().map(|ty| value_type(*ty)).collect::<Option<Vec<_>>>();
+    let mut types = Vec::with_capacity(module.types().len());
+    for ty in module.types() {
+        let (params, results) = (convert(ty.params()), convert(ty.results()));
+        let (Some(params), Some(results)) = (params, results) else {
+            return Err(failed(&"a function has parameters of an unknown type"));
+        };
+        types.push(FuncType::new(engine.wasmtime(), params, results));
+    }
+    let of_functions = module.function_types().iter().map(|ty| types.get(*ty as usize).cloned());
+    of_functions.collect::<Option<_>>().ok_or_else(|| failed(&"a function has no type"))
+}
+
+fn value_type(ty: wasmparser::ValType) -> Option<ValType> {
+    Some(match ty {
+        wasmparser::ValType::I32 => ValType::I32,
+        wasmparser::ValType::I64 => ValType::I64,
+        wasmparser::ValType::F32 => ValType::F32,
+        wasmparser::ValType::F64 => ValType::F64,
+        wasmparser::ValType::V128 => ValType::V128,
+        wasmparser::ValType::FUNCREF => ValType::FUNCREF,
+        wasmparser::ValType::EXTERNREF => ValType::EXTERNREF,
+        wasmparser::ValType::EXNREF => ValType::EXNREF,
+        wasmparser::ValType::Ref(_) => return None,
+    })
+}
+
 /// The part of a library's instance that fragments need.
 pub(super) struct LazyInstance {
     instance: Instance,
     table: Table,
-    /// The imports of the stub module.
+    /// The imports of the skeleton.
     imports: Vec<Extern>,
-    /// The exports of the stub module that fragments have imported.
+    /// The exports of the skeleton that fragments have imported.
     exports: BTreeMap<Item, Extern>,
 }
 
 impl LazyInstance {
-    /// Prepares the instance of a stub module: the library at `index`.
+    /// Prepares the instance of a skeleton: the library at `index`. Fills its slots of the function table.
     pub(super) fn new(
         store: &mut Context<'_>,
         index: usize,
         instance: Instance,
         imports: Vec<Extern>,
     ) -> Result<Self, LinkFailure> {
-        let table = instance.get_table(&mut *store, TABLE_EXPORT);
-        let table = table.ok_or_else(|| Termination::Missing(TABLE_EXPORT.into()))?;
-        let loader = move |mut call: Call<'_>, slot: u32| load(&mut call.as_context_mut(), index, slot);
+        let unavailable = || Termination::Missing(TABLE_EXPORT.into());
+        let table = instance.get_table(&mut *store, TABLE_EXPORT).ok_or_else(unavailable)?;
+        let loader = move |mut call: Call<'_>, slot: u32| function(&mut call.as_context_mut(), index, slot).map(drop);
         let loader = Func::wrap(&mut *store, loader);
         let last = table.size(&*store).saturating_sub(1);
         table.set(&mut *store, last, Ref::Func(Some(loader)))?;
+
+        let loaded = store.data().linked.get(index).ok_or_else(unavailable)?;
+        let (library, table_base) = (loaded.library.clone(), loaded.table_base);
+        let functions = library.lazy.as_ref().ok_or_else(unavailable)?;
+        let main_table = exports::main_module(store)?.table;
+        let mut placeholders: HashMap<u32, Func> = HashMap::new();
+        for (slot, number) in functions.module.elements() {
+            let function = match number.checked_sub(functions.module.imported_functions()) {
+                None => match functions.module.origin(Item::Function(number)) {
+                    Some(Origin::Import(position)) => {
+                        imports.get(position).and_then(|import| import.clone().into_func())
+                    }
+                    _ => None,
+                },
+                Some(number) => match placeholders.get(&number) {
+                    Some(known) => Some(*known),
+                    None => {
+                        let created = placeholder(store, index, functions, number)?;
+                        placeholders.insert(number, created);
+                        Some(created)
+                    }
+                },
+            };
+            let slot = table_base.checked_add(slot).ok_or_else(unavailable)?;
+            main_table.set(&mut *store, slot.into(), Ref::Func(function))?;
+        }
         Ok(Self { instance, table, imports, exports: BTreeMap::new() })
+    }
+}
+
+/// Creates a function of the host that behaves like the function in `slot` of the library at `index`.
+fn placeholder(
+    store: &mut Context<'_>,
+    index: usize,
+    functions: &LazyFunctions,
+    slot: u32,
+) -> Result<Func, LinkFailure> {
+    let missing = || Termination::Missing(TABLE_EXPORT.into());
+    let ty = functions.types.get(slot as usize).ok_or_else(missing)?.clone();
+    Ok(Func::new(&mut *store, ty, move |mut call: Call<'_>, arguments, results| {
+        let function = function(&mut call.as_context_mut(), index, slot)?;
+        function.call(&mut call, arguments, results)
+    }))
+}
+
+/// Returns the exported function `name` of a library whose functions are compiled one by one.
+pub(super) fn exported(store: &mut Context<'_>, index: usize, name: &str) -> wasmtime::Result<Option<Func>> {
+    let Some(loaded) = store.data().linked.get(index) else { return Ok(None) };
+    let slot = loaded.library.lazy.as_ref().and_then(|functions| functions.module.exported_function(name));
+    slot.map(|slot| function(store, index, slot)).transpose()
+}
+
+/// Returns the function in `slot` of the library at `index`, after loading it if necessary.
+fn function(store: &mut Context<'_>, index: usize, slot: u32) -> wasmtime::Result<Func> {
+    let unavailable = || Termination::Missing(TABLE_EXPORT.into());
+    let loaded = store.data().linked.get(index).ok_or_else(unavailable)?;
+    let table = loaded.lazy.as_ref().ok_or_else(unavailable)?.table;
+    if let Some(Ref::Func(Some(function))) = table.get(&mut *store, slot.into()) {
+        return Ok(function);
+    }
+    load(store, index, slot)?;
+    match table.get(&mut *store, slot.into()) {
+        Some(Ref::Func(Some(function))) => Ok(function),
+        _ => Err(unavailable().into()),
     }
 }
 
@@ -164,7 +268,8 @@ impl LazyInstance {
 fn load(store: &mut Context<'_>, index: usize, slot: u32) -> wasmtime::Result<()> {
     let unavailable = || Termination::Missing(TABLE_EXPORT.into());
     let loaded = store.data().linked.get(index).ok_or_else(unavailable)?;
-    let (library, path) = (loaded.library.clone(), loaded.path.clone());
+    let table = loaded.lazy.as_ref().ok_or_else(unavailable)?.table;
+    let (library, path, table_base) = (loaded.library.clone(), loaded.path.clone(), loaded.table_base);
     let functions = library.lazy.as_ref().ok_or_else(unavailable)?;
     // The time of the compiler is not the program's, as it is not when a whole library is compiled.
     let pause = Pause::start(&store.data().stop);
@@ -177,11 +282,14 @@ fn load(store: &mut Context<'_>, index: usize, slot: u32) -> wasmtime::Result<()
         imports.push(origin(store, index, functions, item).ok_or_else(unavailable)?);
     }
     let instance = Instance::new(&mut *store, &fragment.module, &imports)?;
-    let loaded = store.data().linked.get(index).and_then(|loaded| loaded.lazy.as_ref());
-    let table = loaded.ok_or_else(unavailable)?.table;
-    let functions: Vec<Func> = instance.exports(&mut *store).filter_map(|export| export.into_func()).collect();
-    for (&slot, function) in fragment.slots.iter().zip(functions) {
+    let main_table = exports::main_module(store)?.table;
+    let exported: Vec<Func> = instance.exports(&mut *store).filter_map(|export| export.into_func()).collect();
+    for (&slot, function) in fragment.slots.iter().zip(exported) {
         table.set(&mut *store, slot.into(), Ref::Func(Some(function)))?;
+        // From now on, calls through pointers do not pass the host.
+        for &pointer in functions.pointers.get(&slot).map_or(&[][..], Vec::as_slice) {
+            main_table.set(&mut *store, u64::from(table_base) + u64::from(pointer), Ref::Func(Some(function)))?;
+        }
     }
     Ok(())
 }

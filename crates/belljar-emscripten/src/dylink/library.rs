@@ -21,7 +21,7 @@ pub struct Library {
     pub(super) symbols: Symbols,
     pub(super) dylink: Dylink,
     pub(super) imports: Vec<Import>,
-    /// The functions, if `module` consists of stubs.
+    /// The functions, if `module` is a skeleton.
     pub(super) lazy: Option<LazyFunctions>,
 }
 
@@ -110,7 +110,7 @@ impl Library {
         Ok(Self { hash, module, segments, symbols, dylink, imports, lazy: None })
     }
 
-    /// Sets the functions of a library whose module consists of stubs.
+    /// Sets the functions of a library whose module is a skeleton.
     pub(super) fn with_functions(self, lazy: LazyFunctions) -> Self {
         Self { lazy: Some(lazy), ..self }
     }

@@ -8,7 +8,7 @@ use wasmtime::{Ref, Trap, Val};
 
 use super::error::{LinkError, LinkFailure};
 use super::search::{self, LibraryFile};
-use super::{Context, Library, LibraryError, LinkState, LoadedLibrary, instantiate, scope};
+use super::{Context, Library, LibraryError, LinkState, LoadedLibrary, instantiate, lazy, scope};
 use crate::exports;
 use crate::fs::FileBytes;
 use crate::guest_memory::{GuestMemory, Ptr, field};
@@ -260,7 +260,11 @@ fn fill_memory(store: &mut Context<'_>, index: usize) -> Result<(), LinkFailure>
 /// Calls an initialiser of a library, if it exists.
 fn run(store: &mut Context<'_>, index: usize, name: &str) -> Result<(), LinkFailure> {
     let instance = store.data().linked.get(index).and_then(|loaded| loaded.instance);
-    let Some(function) = instance.and_then(|instance| instance.get_func(&mut *store, name)) else { return Ok(()) };
+    let function = match lazy::exported(store, index, name)? {
+        Some(function) => Some(function),
+        None => instance.and_then(|instance| instance.get_func(&mut *store, name)),
+    };
+    let Some(function) = function else { return Ok(()) };
     function.call(&mut *store, &[], &mut [])?;
     Ok(())
 }

@@ -133,11 +133,6 @@ impl<'a> Module<'a> {
         self.function_type(*index)
     }
 
-    /// Returns the index of the type of the function with this index.
-    pub(super) fn type_index_of_function(&self, function: u32) -> Result<u32, TranslateError> {
-        self.functions.get(function as usize).copied().ok_or(TranslateError::Structure("function index"))
-    }
-
     /// Returns the types, and the type index of every function, imports first.
     pub(super) fn into_function_types(self) -> (Vec<FuncType>, Vec<u32>) {
         (self.types, self.functions)

@@ -1,5 +1,6 @@
 //! Compiles, starts and calls a guest.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +11,8 @@ use belljar_emscripten::program::Source;
 use belljar_emscripten::translate::{self, Options};
 use belljar_emscripten::wasmtime::{self, Module, WasmResults};
 use belljar_emscripten::{
-    Engine, Instance, InstanceConfig, InstanceError, InterruptMode, Program, Snapshot, WorkingSet, guest_thread,
-    snapshot,
+    CompileTier, Engine, Instance, InstanceConfig, InstanceError, InterruptMode, Program, Snapshot, WorkingSet,
+    guest_thread, snapshot,
 };
 use sha2::{Digest, Sha256};
 
@@ -44,19 +45,40 @@ pub(crate) fn assemble(text: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
+thread_local! {
+    /// True if the functions of libraries are compiled when they are called.
+    static IS_LAZY: Cell<bool> = const { Cell::new(false) };
+}
+
 /// A compiler of libraries that counts its calls.
 pub(crate) struct Compiler {
-    engine: wasmtime::Engine,
+    engine: Engine,
+    is_lazy: bool,
     pub(crate) compiled: AtomicUsize,
+}
+
+impl Compiler {
+    /// Compiles a library whose functions are compiled when they are called.
+    fn lazy_library(&self, bytes: &[u8]) -> Result<Arc<Library>, LibraryError> {
+        let directory = tempfile::tempdir().unwrap();
+        Library::compile(&self.engine, CompileTier::Quick, bytes, directory.path())?;
+        assert!(directory.path().join("library.functions").exists(), "the functions were compiled at once");
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: `Library::compile` just wrote the files, and no other code has access to the directory.
+        Ok(Arc::new(unsafe { Library::open(&self.engine, directory.path()) }?))
+    }
 }
 
 impl Libraries for Compiler {
     fn library(&self, bytes: &FileBytes) -> Result<Arc<Library>, LibraryError> {
+        if self.is_lazy {
+            return self.lazy_library(bytes);
+        }
         let options = Options { safepoints: true, stack_checks: true, ..Options::default() };
         let not_side = |error: String| LibraryError::NotASideModule(error);
         let translated = translate::translate(bytes, &options).map_err(|error| not_side(error.to_string()))?;
         let dylink = translated.dylink.ok_or_else(|| not_side("no dylink.0".into()))?;
-        let module = Module::new(&self.engine, &translated.wasm);
+        let module = Module::new(self.engine.wasmtime(), &translated.wasm);
         let module = module.map_err(|error| LibraryError::Compile(format!("{error:#}")))?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         let hash = Sha256::digest(bytes).into();
@@ -90,7 +112,8 @@ impl Guest {
         let options = Options { keep_exports: Some(keep), safepoints: true, stack_checks: true, ..Options::default() };
         let source = Source { wasm, options, helpers: vec![] };
         Program::compile(&engine, &source, directory.path()).unwrap();
-        let compiler = Arc::new(Compiler { engine: engine.wasmtime().clone(), compiled: AtomicUsize::new(0) });
+        let is_lazy = IS_LAZY.get();
+        let compiler = Arc::new(Compiler { engine: engine.clone(), is_lazy, compiled: AtomicUsize::new(0) });
         // SAFETY: `Program::compile` just wrote the files, and no other code has access to the directory.
         let program = unsafe { Program::open(&engine, directory.path(), Some(compiler.clone()), |_| Ok(())) }.unwrap();
         // The symbols are read on first use, which may be after the directory is removed.
@@ -180,7 +203,14 @@ impl Guest {
     }
 }
 
-/// Runs a test on a guest thread.
-pub(crate) fn on_guest_thread(test: impl FnOnce() + Send) {
-    guest_thread::run("test", test).unwrap();
+/// Runs a test on a guest thread: with libraries that are compiled at once, and with libraries whose functions are
+/// compiled when they are called.
+pub(crate) fn on_guest_thread(test: impl Fn() + Sync) {
+    for is_lazy in [false, true] {
+        let run = || {
+            IS_LAZY.set(is_lazy);
+            test();
+        };
+        guest_thread::run("test", run).unwrap();
+    }
 }

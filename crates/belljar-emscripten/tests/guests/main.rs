@@ -6,6 +6,7 @@ mod damaged_deltas;
 mod foreign_calls;
 mod guest;
 mod linking;
+mod linking_lazy;
 mod linking_scopes;
 mod linking_snapshots;
 mod side_module;

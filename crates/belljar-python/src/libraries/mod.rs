@@ -31,7 +31,7 @@ const MAX_OPEN: usize = 512;
 const TIERS: [CompileTier; 2] = [CompileTier::Optimized, CompileTier::Quick];
 /// The size in bytes from which the functions of a library are compiled when they are called, at first. Compiling smaller
 /// ones takes too little time to be noticed.
-const MIN_QUICK_SIZE: usize = 16 << 10;
+const MIN_LAZY_SIZE: usize = 16 << 10;
 /// The age of a process at which it recompiles quickly compiled libraries. A process that ends earlier would hardly
 /// benefit from the work.
 const RECOMPILE_DELAY: Duration = Duration::from_secs(5);
@@ -129,7 +129,7 @@ impl CompiledLibraries {
         if let Some(found) = self.find(hash) {
             return Ok(found);
         }
-        let tier = if bytes.len() < MIN_QUICK_SIZE { CompileTier::Optimized } else { CompileTier::Quick };
+        let tier = if bytes.len() < MIN_LAZY_SIZE { CompileTier::Optimized } else { CompileTier::Quick };
         Ok((tier, self.compile_with(tier, hash, bytes)?))
     }
 

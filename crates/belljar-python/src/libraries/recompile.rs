@@ -149,12 +149,12 @@ mod tests {
     use belljar_emscripten::{Engine, InterruptMode};
     use sha2::{Digest, Sha256};
 
-    use super::super::MIN_QUICK_SIZE;
+    use super::super::MIN_LAZY_SIZE;
     use super::*;
 
     /// Returns a side module that is large enough to be compiled quickly at first.
     fn large() -> FileBytes {
-        let data = "x".repeat(MIN_QUICK_SIZE);
+        let data = "x".repeat(MIN_LAZY_SIZE);
         let size = data.len();
         let text = format!(
             r#"(module (@dylink.0 (mem-info (memory {size} 0))) (import "env" "memory" (memory 1))

@@ -5,12 +5,13 @@ use std::convert::Infallible;
 
 use wasm_encoder::reencode::{self, Reencode};
 use wasm_encoder::{
-    CodeSection, EntityType, ExportKind, ExportSection, FunctionSection, GlobalType, ImportSection, TypeSection, ValType,
+    CodeSection, EntityType, ExportKind, ExportSection, FunctionSection, GlobalType, ImportSection, TypeSection,
+    ValType,
 };
 use wasmparser::{BinaryReader, FunctionBody, Operator};
 
 use super::super::TranslateError;
-use super::stubs::lazy_table;
+use super::skeleton::lazy_table;
 use super::{Item, LazyModule, Stub};
 
 /// A module of some of the functions of a [`LazyModule`].
@@ -65,7 +66,7 @@ impl LazyModule {
         Ok(FunctionBody::new(BinaryReader::new(bytes, 0)))
     }
 
-    fn type_of(&self, function: u32) -> Result<u32, TranslateError> {
+    pub(super) fn type_of(&self, function: u32) -> Result<u32, TranslateError> {
         self.functions.get(function as usize).copied().ok_or(TranslateError::Structure("function index"))
     }
 }
@@ -232,7 +233,7 @@ impl Reencode for Writer<'_> {
         Ok(self.tags.position(tag))
     }
 
-    // The stub module is not written for modules that refer to segments from code.
+    // There is no skeleton of modules that refer to segments from code.
     fn element_index(&mut self, _: u32) -> Indexed {
         Err(reencode::Error::InvalidConstExpr)
     }

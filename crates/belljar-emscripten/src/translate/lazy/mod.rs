@@ -1,37 +1,38 @@
 //! Splits a side module, so that each function is compiled when it is first called.
 //!
 //! ```text
-//! translated module ──▶ stub module: the same imports, exports, globals and elements; each function is a stub
+//! translated module ──▶ skeleton: the same imports, globals, tables and tags, and no functions
 //!                  └──▶ fragments: modules of a few functions each, which are made when one of them is called
 //! ```
 //!
-//! The stub module has one more table, [`TABLE_EXPORT`]: slot *n* is for function *n* of those that the module defines,
-//! and is empty until the fragment with this function has been instantiated. The last slot is the host's *loader*,
-//! which takes the number of a function, and fills its slot. A *stub* of a function calls the loader if the function's
-//! slot is empty, and then the function in the slot. Functions that are neither exported nor in a table have no stub in
-//! the stub module, as no one can call them from outside. A fragment has stubs for the functions of other fragments
-//! that it calls.
+//! The skeleton has one more table, [`TABLE_EXPORT`]: slot *n* is for function *n* of those that the module defines, and
+//! is empty until the fragment with this function has been instantiated. The last slot is the host's *loader*, which
+//! takes the number of a function, and fills its slot.
 //!
 //! A fragment imports the memory, tables, globals, tags and functions that it uses from the origin that they have for
-//! the stub module, or from the stub module. Therefore the functions do the same as those of the whole module.
+//! the module, or from the skeleton. For each function of another fragment that it calls it has a *stub*, which calls
+//! the loader if the function's slot is empty, and then the function in the slot. Therefore the functions do the same as
+//! those of the whole module. The host fills the slots of the function table to which the module's element segments
+//! assign functions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use wasm_encoder::{BlockType, CodeSection, Function, Instruction};
-use wasmparser::{ExternalKind, FuncType, FunctionBody, GlobalType, MemoryType, TableType, TypeRef};
+use wasmparser::{
+    ElementItems, ElementKind, ExternalKind, FuncType, FunctionBody, GlobalType, MemoryType, TableType, TypeRef,
+};
 
 use super::TranslateError;
-use super::module::Module;
+use super::module::{Module, Offset};
 use crate::fs::FileBytes;
 
 mod fragment;
-mod stubs;
+mod skeleton;
 
-pub(crate) use fragment::Fragment;
-pub(crate) use stubs::write as write_stubs;
+pub(crate) use skeleton::write as write_skeleton;
 
-/// The export of a stub module's table of functions.
+/// The export of a skeleton's table of functions.
 pub(crate) const TABLE_EXPORT: &str = "belljar:lazy";
 
 /// An item of the module, by its index there.
@@ -47,7 +48,7 @@ pub(crate) enum Item {
 }
 
 impl Item {
-    /// Returns the name under which the stub module exports an item that the module does not export.
+    /// Returns the name under which the skeleton exports an item that the module does not export.
     fn export_name(self) -> String {
         match self {
             Self::Function(index) => format!("belljar:function:{index}"),
@@ -65,7 +66,7 @@ impl Item {
 pub(crate) enum Origin {
     /// The import at this position.
     Import(usize),
-    /// The stub module's export of this name.
+    /// The skeleton's export of this name.
     Export(String),
 }
 
@@ -85,6 +86,8 @@ pub(crate) struct LazyModule {
     origins: BTreeMap<Item, Origin>,
     /// The slots of the exported functions.
     exports: BTreeMap<String, u32>,
+    /// The function in each slot of the function table that the module fills, relative to `__table_base`.
+    elements: BTreeMap<u32, u32>,
 }
 
 impl LazyModule {
@@ -132,6 +135,7 @@ impl LazyModule {
             _ => None,
         });
         let exports = exports.collect();
+        let elements = elements(&module)?;
         let bodies = module.bodies.iter().map(FunctionBody::range).collect();
         let (types, functions) = module.into_function_types();
         Ok(Self {
@@ -145,6 +149,7 @@ impl LazyModule {
             tags: tag_types,
             origins,
             exports,
+            elements,
             wasm,
         })
     }
@@ -154,19 +159,72 @@ impl LazyModule {
         self.exports.iter().map(|(name, slot)| (name.as_str(), *slot))
     }
 
+    /// Returns the slots of the function table that the module fills, relative to `__table_base`, with the index of the
+    /// function in each.
+    pub(crate) fn elements(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.elements.iter().map(|(slot, function)| (*slot, *function))
+    }
+
+    /// Returns the number of imported functions: the index of the function of slot 0.
+    pub(crate) fn imported_functions(&self) -> u32 {
+        self.imported_functions
+    }
+
+    /// Returns the types of functions.
+    pub(crate) fn types(&self) -> &[FuncType] {
+        &self.types
+    }
+
+    /// Returns the index of the type of each function that the module defines.
+    pub(crate) fn function_types(&self) -> &[u32] {
+        self.functions.get(self.imported_functions as usize..).unwrap_or_default()
+    }
+
+    /// Returns the slot of the exported function `name`.
+    pub(crate) fn exported_function(&self, name: &str) -> Option<u32> {
+        self.exports.get(name).copied()
+    }
+
     /// Returns the origin of an item.
     pub(crate) fn origin(&self, item: Item) -> Option<Origin> {
-        if item == Item::LazyTable { Some(Origin::Export(TABLE_EXPORT.to_owned())) } else { self.origins.get(&item).cloned() }
+        match item {
+            Item::LazyTable => Some(Origin::Export(TABLE_EXPORT.to_owned())),
+            _ => self.origins.get(&item).cloned(),
+        }
     }
 }
 
-/// Returns the names under which the stub module exports the tables, memories, globals and tags that the module
+/// Returns the function in each slot of the function table that the module fills. Later segments overwrite earlier ones.
+fn elements(module: &Module<'_>) -> Result<BTreeMap<u32, u32>, TranslateError> {
+    let refuse = |reason| TranslateError::Table(reason);
+    let mut filled = BTreeMap::new();
+    for element in module.element_section.clone().into_iter().flatten() {
+        let element = element?;
+        let ElementKind::Active { table_index: None | Some(0), offset_expr } = element.kind else {
+            return Err(refuse("an element segment is not active in it"));
+        };
+        let Some(Offset::Relative { plus: first, .. }) = Offset::parse(&offset_expr)? else {
+            return Err(refuse("the offset of an element segment is not relative"));
+        };
+        let ElementItems::Functions(functions) = element.items else {
+            return Err(refuse("an element segment contains expressions"));
+        };
+        for (position, function) in (0..).zip(functions) {
+            let slot: u32 = first.checked_add(position).ok_or(refuse("a segment reaches beyond its end"))?;
+            filled.insert(slot, function?);
+        }
+    }
+    Ok(filled)
+}
+
+/// Returns the names under which the skeleton exports the tables, memories, globals and tags that the module
 /// defines.
 fn exports(module: &Module<'_>) -> Vec<(Item, String)> {
     let imported = module.imported;
     let imported_tags = module.imports.iter().filter(|import| matches!(import.ty, TypeRef::Tag(_))).count();
     let mut items = Vec::new();
-    let count = |imported: u32, defined: usize| imported..imported.saturating_add(u32::try_from(defined).unwrap_or(u32::MAX));
+    let count =
+        |imported: u32, defined: usize| imported..imported.saturating_add(u32::try_from(defined).unwrap_or(u32::MAX));
     items.extend(count(imported.tables, module.tables.len()).map(Item::Table));
     items.extend(count(imported.memories, module.memories.len()).map(Item::Memory));
     items.extend(count(imported.globals, module.globals.len()).map(Item::Global));
