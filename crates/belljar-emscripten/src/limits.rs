@@ -22,6 +22,9 @@ impl Default for Limits {
 /// The maximum number of entries of an instance's tables together: functions of every library it loads.
 const MAX_TABLE_ENTRIES: usize = 1 << 20;
 
+/// The maximum number of wasm instances of an instance: the program, its libraries, and parts of these.
+const MAX_INSTANCES: usize = 1 << 20;
+
 /// A limiter that refuses growth of linear memory beyond a limit, and records the peak.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryBudget {
@@ -61,5 +64,13 @@ impl ResourceLimiter for MemoryBudget {
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         Ok(desired <= MAX_TABLE_ENTRIES)
+    }
+
+    fn instances(&self) -> usize {
+        MAX_INSTANCES
+    }
+
+    fn tables(&self) -> usize {
+        MAX_INSTANCES
     }
 }

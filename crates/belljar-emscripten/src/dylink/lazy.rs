@@ -29,7 +29,11 @@ use crate::watchdog::Pause;
 /// The length in bytes of functions that a called function is compiled with, its own included: a fragment has a cost of
 /// its own, and functions of a fragment call each other directly.
 const FRAGMENT_SIZE: usize = 4 << 10;
-/// The length in bytes from which a function is compiled quickly. Such functions mostly initialise tables, and run once.
+/// The number of compiled functions of a library after which the size of further fragments doubles, once for each such
+/// number: a fragment takes some of the mappings that the system allows.
+const FUNCTIONS_PER_SIZE: usize = 1024;
+/// The length in bytes from which a fragment is compiled quickly. Functions of that length mostly initialise tables, and
+/// run once.
 const MIN_QUICK_SIZE: usize = 16 << 10;
 
 /// The functions of a library, compiled one by one, for all instances of the process.
@@ -114,17 +118,19 @@ impl LazyFunctions {
 
     /// Returns the slots of the functions to compile together with that in `slot`: callees, the nearest first.
     fn select(&self, slot: u32, state: &State) -> Result<Vec<u32>, TranslateError> {
+        let doublings = state.fragments.len() / FUNCTIONS_PER_SIZE;
+        let limit = FRAGMENT_SIZE << doublings.min(8);
         let mut slots = vec![slot];
         let mut size = self.module.length(slot);
         let mut next = 0;
         while let Some(&caller) = slots.get(next) {
             next += 1;
-            if size >= FRAGMENT_SIZE {
+            if size >= limit {
                 break;
             }
             for callee in self.module.callees(caller)? {
                 let length = self.module.length(callee);
-                if size + length <= FRAGMENT_SIZE && !slots.contains(&callee) && !state.has(callee) {
+                if size + length <= limit && !slots.contains(&callee) && !state.has(callee) {
                     size += length;
                     slots.push(callee);
                 }
