@@ -32,8 +32,8 @@ const FRAGMENT_SIZE: usize = 4 << 10;
 /// The number of compiled functions of a library after which the size of further fragments doubles, once for each such
 /// number: a fragment takes some of the mappings that the system allows.
 const FUNCTIONS_PER_SIZE: usize = 1024;
-/// The length in bytes from which a fragment is compiled quickly. Functions of that length mostly initialise tables, and
-/// run once.
+/// The length in bytes from which a fragment is compiled quickly. Functions of that length mostly initialise tables,
+/// and run once.
 const MIN_QUICK_SIZE: usize = 16 << 10;
 
 /// The functions of a library, compiled one by one, for all instances of the process.

@@ -1,8 +1,8 @@
 //! The side modules of wheels (`.so`): translated and compiled once, and cached by content.
 //!
-//! At first, functions are compiled when they are called: an import calls a tenth of the functions of a module. A process
-//! that runs for a while compiles whole modules in the background with full optimization ([`recompile`]); for one that
-//! ends earlier, the command line starts a process that does so ([`optimize`]).
+//! At first, functions are compiled when they are called: an import calls a tenth of the functions of a module. A
+//! process that runs for a while compiles whole modules in the background with full optimization ([`recompile`]); for
+//! one that ends earlier, the command line starts a process that does so ([`optimize`]).
 
 mod optimize;
 mod recompile;
@@ -29,8 +29,8 @@ pub use optimize::{is_optimizing_libraries, optimize_libraries, optimize_librari
 const MAX_OPEN: usize = 512;
 
 const TIERS: [CompileTier; 2] = [CompileTier::Optimized, CompileTier::Quick];
-/// The size in bytes from which the functions of a library are compiled when they are called, at first. Compiling smaller
-/// ones takes too little time to be noticed.
+/// The size in bytes from which the functions of a library are compiled when they are called, at first. Compiling
+/// smaller ones takes too little time to be noticed.
 const MIN_LAZY_SIZE: usize = 16 << 10;
 /// The age of a process at which it recompiles quickly compiled libraries. A process that ends earlier would hardly
 /// benefit from the work.

@@ -5,14 +5,14 @@
 //!                  └──▶ fragments: modules of a few functions each, which are made when one of them is called
 //! ```
 //!
-//! The skeleton has one more table, [`TABLE_EXPORT`]: slot *n* is for function *n* of those that the module defines, and
-//! is empty until the fragment with this function has been instantiated. The last slot is the host's *loader*, which
-//! takes the number of a function, and fills its slot.
+//! The skeleton has one more table, [`TABLE_EXPORT`]: slot *n* is for function *n* of those that the module defines,
+//! and is empty until the fragment with this function has been instantiated. The last slot is the host's *loader*,
+//! which takes the number of a function, and fills its slot.
 //!
 //! A fragment imports the memory, tables, globals, tags and functions that it uses from the origin that they have for
 //! the module, or from the skeleton. For each function of another fragment that it calls it has a *stub*, which calls
-//! the loader if the function's slot is empty, and then the function in the slot. Therefore the functions do the same as
-//! those of the whole module. The host fills the slots of the function table to which the module's element segments
+//! the loader if the function's slot is empty, and then the function in the slot. Therefore the functions do the same
+//! as those of the whole module. The host fills the slots of the function table to which the module's element segments
 //! assign functions.
 
 use std::collections::BTreeMap;
@@ -194,7 +194,8 @@ impl LazyModule {
     }
 }
 
-/// Returns the function in each slot of the function table that the module fills. Later segments overwrite earlier ones.
+/// Returns the function in each slot of the function table that the module fills. Later segments overwrite earlier
+/// ones.
 fn elements(module: &Module<'_>) -> Result<BTreeMap<u32, u32>, TranslateError> {
     let refuse = |reason| TranslateError::Table(reason);
     let mut filled = BTreeMap::new();

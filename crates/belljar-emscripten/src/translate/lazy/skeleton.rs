@@ -11,8 +11,8 @@ use super::super::TranslateError;
 use super::super::module::Module;
 use super::{Item, TABLE_EXPORT, elements, exports};
 
-/// Returns the skeleton of a module that the translator has written, or `None` if its functions cannot be compiled one by
-/// one: if they refer to segments or take references of functions, which no compiler of C or Rust writes.
+/// Returns the skeleton of a module that the translator has written, or `None` if its functions cannot be compiled one
+/// by one: if they refer to segments or take references of functions, which no compiler of C or Rust writes.
 ///
 /// # Errors
 /// Fails if the module exports a name that the skeleton needs.

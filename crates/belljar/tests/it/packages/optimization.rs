@@ -10,7 +10,8 @@ use crate::harness::{Belljar, Run, cache, cache_entries};
 /// A package with one extension module, whose functions are compiled one by one at first.
 const CODE: &str = "import jiter; print(jiter.from_json(b'[1]'))";
 
-/// Returns the number of extension modules in a cache that are not compiled as a whole: their entries contain the module itself.
+/// Returns the number of extension modules in a cache that are not compiled as a whole: their entries contain the
+/// module itself.
 fn quickly_compiled(cache: &Path) -> usize {
     let is_module = |file: std::fs::DirEntry| file.path().extension().is_some_and(|extension| extension == "wasm");
     // An entry that is being deleted has no files.
