@@ -114,6 +114,8 @@ pub struct Instance {
     main: MainModule,
     program: Program,
     dead: bool,
+    /// Set if an earlier instance used the memory, so that it has most pages of the working set.
+    is_reused: bool,
     /// The pages that the first call is expected to write to.
     working_set: Option<WorkingSet>,
 }
@@ -152,7 +154,8 @@ impl Instance {
                 Ok(UpdateDeadline::Continue(1))
             });
         }
-        let instance = with_image(program.memory_pages(), image, || program.instantiate_main(&mut store))?;
+        let (instance, is_reused) = with_image(program.memory_pages(), image, || program.instantiate_main(&mut store));
+        let instance = instance?;
         let missing = |name: &str| ProgramError::Missing(name.into());
         let memory = instance.get_memory(&mut store, "memory").ok_or_else(|| missing("memory"))?;
         let table = instance
@@ -163,7 +166,7 @@ impl Instance {
         let size = memory.data_size(&store);
         store.data_mut().memory_budget.record(size);
         store.data_mut().main = Some(main);
-        let mut this = Self { store, main, program: program.clone(), dead: false, working_set: None };
+        let mut this = Self { store, main, program: program.clone(), dead: false, is_reused, working_set: None };
         this.arm(&stop)?;
         this.instantiate_helpers()?;
         Ok(this)
@@ -232,8 +235,8 @@ impl Instance {
     }
 
     /// Sets the pages that the first call is expected to write to.
-    pub(crate) fn set_working_set(&mut self, working_set: WorkingSet) {
-        self.working_set = Some(working_set);
+    pub(crate) fn set_working_set(&mut self, working_set: &WorkingSet) {
+        self.working_set = (!self.is_reused).then(|| working_set.clone());
     }
 
     /// Prefaults the working set before the first call. Restoring does not do this, so that an instance that is never

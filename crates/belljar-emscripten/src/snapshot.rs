@@ -248,7 +248,7 @@ impl Snapshot {
             main.table.grow(&mut *store, missing, Ref::Func(None))?;
         }
         dylink::restore(store, &state.link, libraries)?;
-        instance.set_working_set(state.working_set.clone());
+        instance.set_working_set(&state.working_set);
         Ok(instance)
     }
 }

@@ -11,6 +11,15 @@ use super::WASM_PAGE;
 /// The number of memories of one image that are kept for each processor.
 const MAX_KEPT_PER_PROCESSOR: usize = 4;
 
+/// Returns the maximum number of memories of one image that are kept: as many as instances that start before others end.
+pub(super) fn kept_per_image() -> usize {
+    /// The number of processors. Determining it reads files of control groups, which takes as long as resetting a few
+    /// dozen pages.
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let processors = PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    MAX_KEPT_PER_PROCESSOR * processors
+}
+
 /// The part of a file that holds the contents of a linear memory.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryImage {
@@ -27,21 +36,16 @@ pub(crate) struct MemoryImage {
 pub(super) struct ReservationPool(pub(super) Mutex<Vec<Reservation>>);
 
 impl ReservationPool {
-    pub(super) fn capacity() -> usize {
-        MAX_KEPT_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from)
-    }
-
     pub(super) fn take(&self, total: usize) -> Option<Reservation> {
         let mut kept = self.0.lock();
         let at = kept.iter().rposition(|reservation| reservation.total == total)?;
         Some(kept.swap_remove(at))
     }
 
-    /// Keeps the reservation unless the pool is full. The pool holds a few for each processor: as many as instances
-    /// that start before others end.
+    /// Keeps the reservation unless the pool is full.
     pub(super) fn put(&self, reservation: Reservation) {
         let mut kept = self.0.lock();
-        if kept.len() < Self::capacity() {
+        if kept.len() < kept_per_image() {
             kept.push(reservation);
         }
     }

@@ -9,9 +9,8 @@
 
 mod image;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
@@ -37,10 +36,13 @@ thread_local! {
     /// pass arguments, so the image to use is stored here. wasmtime also requests another memory (the heap for
     /// exceptions) in between, which is distinguished by its size.
     static PENDING: RefCell<Option<PendingImage>> = const { RefCell::new(None) };
+    /// Whether the memory that the last request was met with had been used before.
+    static IS_REUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `instantiate`. The memory of `minimum_pages` that it creates starts with the contents of `image`.
-pub(crate) fn with_image<R>(minimum_pages: u64, image: &MemoryImage, instantiate: impl FnOnce() -> R) -> R {
+/// Runs `instantiate`. The memory of `minimum_pages` that it creates starts with the contents of `image`. Returns the
+/// result, and whether an earlier instance used the memory: pages that this one wrote to need not be prefaulted.
+pub(crate) fn with_image<R>(minimum_pages: u64, image: &MemoryImage, instantiate: impl FnOnce() -> R) -> (R, bool) {
     struct ClearOnDrop;
     impl Drop for ClearOnDrop {
         fn drop(&mut self) {
@@ -48,8 +50,10 @@ pub(crate) fn with_image<R>(minimum_pages: u64, image: &MemoryImage, instantiate
         }
     }
     PENDING.set(Some(PendingImage { minimum_pages, image: image.clone() }));
+    IS_REUSED.set(false);
     let _clear = ClearOnDrop;
-    instantiate()
+    let result = instantiate();
+    (result, IS_REUSED.get())
 }
 
 /// The maximum size of a linear memory in bytes: the safepoint page lies behind it.
@@ -125,7 +129,9 @@ impl Mapping {
         let mut mapping =
             Self { reservation: Some(reservation), base, size: 0, capacity, with_safepoints, image: None };
         if let Some(image) = image {
-            if !is_reused {
+            if is_reused {
+                IS_REUSED.set(true);
+            } else {
                 mapping.map_image(&image)?;
             }
             mapping.size = image.length;
@@ -223,12 +229,14 @@ impl Mapping {
         if dirty.iter().map(|(_, pages)| pages).sum::<u32>() > MAX_KEPT_PAGES {
             return Err(std::io::ErrorKind::QuotaExceeded.into());
         }
+        // Copied from a mapping: reading each run from the file would take a system call for each.
+        let contents = image.contents()?;
         for (first, pages) in dirty {
             let (start, length) = (first as usize * PAGE, pages as usize * PAGE);
             // SAFETY: the run lies within the image's part of the mapping, which is writable, and no other code has
             // access to the mapping any more.
             let bytes = unsafe { std::slice::from_raw_parts_mut(self.base.add(start), length) };
-            image.file.read_exact_at(bytes, image.offset + start as u64)?;
+            bytes.copy_from_slice(&contents[start..][..length]);
         }
         Ok(())
     }

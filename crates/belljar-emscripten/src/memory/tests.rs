@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::image::ReservationPool;
+use super::image::kept_per_image;
 use super::{MAX_KEPT_PAGES, Mapping, MemoryImage, PAGE, WASM_PAGE};
 
 const LENGTH: usize = 128 * WASM_PAGE;
@@ -90,7 +90,7 @@ fn a_memory_is_not_kept_when_its_image_cannot_be_read() {
 #[test]
 fn number_of_kept_memories_is_limited() {
     let image = image();
-    let capacity = ReservationPool::capacity();
+    let capacity = kept_per_image();
     let all: Vec<_> = (0..capacity + 2).map(|_| mapping(&image)).collect();
     drop(all);
     assert_eq!(kept(&image), capacity);
