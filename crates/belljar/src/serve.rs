@@ -15,6 +15,7 @@ use belljar_server::{
 };
 use belljar_sessions::{GuestThreadPool, PoolLimits};
 use clap::{Args, ValueEnum};
+use tokio::runtime::Runtime;
 
 use crate::access::AccessOptions;
 use crate::command_error::CommandError;
@@ -284,7 +285,8 @@ pub(crate) fn http(global: &GlobalOptions, arguments: &HttpArguments, transport:
         Ok(prepared) => prepared,
         Err(error) => return fail(error),
     };
-    run_with_runtime(global, async |tracker| {
+    let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    run_on(threads, global, async |tracker| {
         let listener = tokio::net::TcpListener::bind(address)
             .await
             .map_err(|error| format!("failed to listen on {address}: {error}"))?;
@@ -379,7 +381,7 @@ pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments) -> ExitC
     if let Err(error) = arguments.packages.check() {
         return fail(error);
     }
-    run_with_runtime(global, async |tracker| {
+    run_on(single_thread(), global, async |tracker| {
         let server = arguments.server(global, tracker)?;
         let served = belljar_server::serve_stdio(server, shutdown_signal(true)).await;
         served.map_err(|error| CommandError::from_error(&error))
@@ -389,7 +391,7 @@ pub(crate) fn stdio(global: &GlobalOptions, arguments: &ServeArguments) -> ExitC
 /// Runs `belljar example`: prints the tool's result for a sample program.
 pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments) -> ExitCode {
     const CODE: &str = "import sys\nprint('Python', sys.version.split()[0])\n[n * n for n in range(5)]";
-    run_with_runtime(global, async |tracker| {
+    run_on(single_thread(), global, async |tracker| {
         let server = arguments.server(global, tracker)?;
         eprintln!("running:\n{CODE}\n");
         print_line(server.answer(CODE).await);
@@ -397,12 +399,18 @@ pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments) -> Exi
     })
 }
 
-/// Runs `work` on a new runtime, and waits for the backends that it creates before it returns.
-fn run_with_runtime(
+/// Creates a runtime for one client, whose tasks all run on the calling thread. Code runs on guest threads. With several
+/// threads, each message would wake another one to look for more work.
+fn single_thread() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// Runs `work` on a runtime, and waits for the backends that it creates before it returns.
+fn run_on(
+    runtime: std::io::Result<Runtime>,
     global: &GlobalOptions,
     work: impl AsyncFnOnce(&BackendTracker) -> Result<(), CommandError>,
 ) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return fail(format!("failed to start threads: {error}")),
