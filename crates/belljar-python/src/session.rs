@@ -24,6 +24,9 @@ use crate::python::Python;
 const SHELL: &str = "ipython>=9,<10";
 /// The modules that are imported in the image of sessions.
 const MODULES: [&str; 3] = ["IPython", "IPython.display", "IPython.core.magics"];
+/// The code that determines the pages that each copy of the image gets at once: those that every cell writes to. Code
+/// that shows a value would add a third, which sessions keep as their private memory.
+const FIRST_CELL: &str = "x = 1";
 /// The kind of the cache entry. Entries of this kind are not evicted.
 const ENTRY_KIND: &str = "session";
 const IMAGE_FILE: &str = "session.image";
@@ -45,7 +48,8 @@ impl Python {
         let key = EntryKey::new(ENTRY_KIND)
             .part("base", self.base_key().to_string())
             .part("shell", SHELL)
-            .part("reachable", VERSION.to_le_bytes());
+            .part("reachable", VERSION.to_le_bytes())
+            .part("first cell", FIRST_CELL);
         let entry = self
             .cache()
             .get_or_create_pinned(&key, progress, |new| self.build_session(&*source.installer()?, new, progress))?;
@@ -70,7 +74,8 @@ impl Python {
         let ids: Vec<&WheelId> = set.wheel_ids().collect();
         let json = serde_json::to_vec(&ids).unwrap_or_default();
         new.write(WHEELS_FILE, &json)?;
-        self.preloader(progress).build_shell(&set, &MODULES.map(String::from), &new.path().join(IMAGE_FILE))?;
+        let modules = MODULES.map(String::from);
+        self.preloader(progress).build_shell(&set, &modules, FIRST_CELL, &new.path().join(IMAGE_FILE))?;
         step.finish();
         Ok(())
     }

@@ -98,17 +98,24 @@ impl Preloader<'_> {
         Ok((Image::open(&entry.file(IMAGE)?, self.program, self.base.base_layers(), set.clone())?, made))
     }
 
-    /// Writes the image for sessions, with IPython's shell from the wheels of `set`, to `path`.
+    /// Writes the image for sessions, with IPython's shell from the wheels of `set`, to `path`. Running `first_cell`
+    /// determines the pages that its copies get at once.
     ///
     /// Must be called on a guest thread.
-    pub(crate) fn build_shell(&self, set: &PackageSet, modules: &[String], path: &Path) -> Result<(), OpenError> {
+    pub(crate) fn build_shell(
+        &self,
+        set: &PackageSet,
+        modules: &[String],
+        first_cell: &str,
+        path: &Path,
+    ) -> Result<(), OpenError> {
         let file = image::create(path)?;
         // Cells use many of the shell's modules, each for the first time.
         let imports: Vec<String> = modules.iter().cloned().chain(guest::imports()).collect();
         let layers = self.compiled_layers(set, &reachable(set, &imports, Reach::Functions))?;
         let (mut instance, failures) = self.build(&layers, modules, ImageKind::Shell)?;
         let metadata = self.metadata(failures);
-        image::write(&mut instance, &file, metadata, "x = 1\nprint(x)\nx + 1", ImageKind::Shell).map_err(failed)
+        image::write(&mut instance, &file, metadata, first_cell, ImageKind::Shell).map_err(failed)
     }
 
     /// Compiles modules of `set` if necessary. Returns the layers in which only these have bytecode, so that the same
