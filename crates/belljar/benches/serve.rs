@@ -86,7 +86,7 @@ struct Server {
 
 impl Server {
     fn start() -> Finding<Self> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+        let mut command = Command::new(support::program());
         let mut child = command.arg("stdio").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take().ok_or("no pipe")?;
         let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);

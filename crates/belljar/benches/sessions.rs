@@ -1,5 +1,7 @@
 //! Sessions from the view of a client: cells, forks and wakes over standard streams, and the memory of awake and
 //! sleeping sessions.
+//!
+//! A number after `--` measures only so many simultaneous sessions awake.
 
 mod support;
 
@@ -16,9 +18,13 @@ const AWAKE: usize = 2000;
 const ASLEEP: usize = 10_000;
 
 fn main() -> Finding<()> {
-    support::main(|| {
+    let awake_only = std::env::args().find_map(|argument| argument.parse().ok());
+    support::main(move || {
+        if let Some(count) = awake_only {
+            return awake(count);
+        }
         cells()?;
-        awake()?;
+        awake(AWAKE)?;
         asleep()
     })
 }
@@ -81,21 +87,28 @@ fn cells() -> Finding<()> {
     Ok(())
 }
 
-fn awake() -> Finding<()> {
-    let mut server = Server::start(&["--max-sessions", "5000", "--sleep-after", "100000"])?;
+fn awake(count: usize) -> Finding<()> {
+    let maximum = (count + 100).to_string();
+    let mut server = Server::start(&["--max-sessions", &maximum, "--sleep-after", "100000"])?;
     server.session()?;
     let before = server.private_megabytes()?;
-    let mut sessions = Vec::with_capacity(AWAKE);
-    for _ in 0..AWAKE {
+    let mut sessions = Vec::with_capacity(count);
+    for _ in 0..count {
         sessions.push(server.session()?);
     }
-    let each = (server.private_megabytes()? - before) / AWAKE as f64;
-    for session in sessions.iter().step_by(AWAKE / 20) {
-        server.run(session, "x += 1")?;
+    let each = (server.private_megabytes()? - before) / count as f64;
+    let mut next = Sample::default();
+    // Each session once, so that none has just been used.
+    for session in sessions.iter().step_by((count / TIMES).max(1)) {
+        let (time, answer) = timed(|| server.run(session, "x += 1"));
+        answer?;
+        next.add(time);
     }
     let mut table = Table::new(&["", ""]);
-    table.row(&["simultaneous sessions awake", &AWAKE.to_string()]);
+    table.row(&["simultaneous sessions awake", &count.to_string()]);
     table.row(&["MB of private memory each", &format!("{each:.2}")]);
+    table.row(&["ms of the next cell, p50", &format!("{:.2}", next.median())]);
+    table.row(&["ms of the next cell, p95", &format!("{:.2}", next.quantile(0.95))]);
     table.print("Awake");
     Ok(())
 }
@@ -137,7 +150,7 @@ struct Server {
 
 impl Server {
     fn start(options: &[&str]) -> Finding<Self> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_belljar"));
+        let mut command = Command::new(support::program());
         command.args(["stdio", "--toolset", "interpreter"]).args(options);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take();

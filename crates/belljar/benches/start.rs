@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use support::{Finding, Sample, Table, timed};
@@ -10,10 +11,18 @@ const ROUNDS: usize = 200;
 const NATIVE: &str = "/usr/bin/python3";
 
 fn main() -> Finding<()> {
-    let belljar = env!("CARGO_BIN_EXE_belljar");
+    let belljar = support::program();
     let mut contestants = [
-        ("`belljar run -c 'print(1)'`", vec![belljar, "run", "-c", "print(1)"], Sample::default()),
-        ("`/usr/bin/python3 -I -c 'print(1)'`", vec![NATIVE, "-I", "-c", "print(1)"], Sample::default()),
+        (
+            "`belljar run -c 'print(1)'`",
+            vec![&belljar, "run".as_ref(), "-c".as_ref(), "print(1)".as_ref()],
+            Sample::default(),
+        ),
+        (
+            "`/usr/bin/python3 -I -c 'print(1)'`",
+            vec![NATIVE.as_ref(), "-I".as_ref(), "-c".as_ref(), "print(1)".as_ref()],
+            Sample::default(),
+        ),
     ];
     // The first runs may compile, and fill the file cache.
     for round in 0..ROUNDS + 5 {
@@ -36,7 +45,7 @@ fn main() -> Finding<()> {
 }
 
 /// Runs a command that must print `1`. Returns its wall time in milliseconds.
-fn run(command: &[&str]) -> Finding<f64> {
+fn run(command: &[&OsStr]) -> Finding<f64> {
     let mut process = Command::new(command[0]);
     process.args(&command[1..]).stdin(Stdio::null());
     let (time, output) = timed(|| process.output());

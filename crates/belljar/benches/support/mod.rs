@@ -4,6 +4,7 @@
 pub(crate) mod node;
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -85,6 +86,12 @@ impl Table {
     pub(crate) fn print(&self, title: &str) {
         println!("\n### {title}\n\n{}\n", self.lines.join("\n"));
     }
+}
+
+/// Returns the program to measure: that of `BELLJAR_BENCH_PROGRAM`, such as one of the release profile, or else the one
+/// that was built along with the benchmark.
+pub(crate) fn program() -> OsString {
+    std::env::var_os("BELLJAR_BENCH_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_belljar").into())
 }
 
 /// Opens CPython with the files that `belljar` itself uses (`BELLJAR_RUNTIME`, `BELLJAR_CACHE`).
