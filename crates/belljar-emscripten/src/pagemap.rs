@@ -71,7 +71,8 @@ fn scan(pagemap: &File, base: usize, pages: usize) -> io::Result<Vec<(u32, u32)>
             size: size_of::<ScanRequest>() as u64,
             start: start as u64,
             end: end as u64,
-            regions: regions.as_mut_ptr().addr() as u64,
+            // Exposed, since the kernel writes to the array through this number.
+            regions: regions.as_mut_ptr().expose_provenance() as u64,
             region_count: regions.len() as u64,
             inverted: IS_FILE,
             required: IS_FILE,
