@@ -20,8 +20,9 @@ module.run_fork_server()
 def main() -> int:
     """Runs the command with the arguments of this process."""
     fork_server = [sys.executable, "-I", "-S", "-c", _FORK_SERVER, str(_native.__file__)]
-    bundle = str(BUNDLE) if BUNDLE.is_dir() else None
-    return _native.run_command(["belljar", *sys.argv[1:]], os.path.abspath(sys.argv[0]), bundle, fork_server)
+    bundle = str(BUNDLE) if os.path.isdir(BUNDLE) else None
+    command = [sys.executable, "-m", "belljar"]
+    return _native.run_command(["belljar", *sys.argv[1:]], os.path.abspath(sys.argv[0]), command, bundle, fork_server)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import codecs
 import contextvars
@@ -13,10 +12,12 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from . import _values
-from ._errors import ArgumentTypeError
+from ._encoding import encode
 from ._run import Call, ErrorInfo
 
 if TYPE_CHECKING:
+    import asyncio
+
     from . import _native
     from ._tools import Tool
 
@@ -85,6 +86,7 @@ class Callbacks:
                 _succeed(call, begin, reply, result)
             return
         loop = self._loop if self._loop is not None else background_loop()
+        import asyncio
 
         async def run() -> None:
             try:
@@ -143,26 +145,6 @@ def _fail(call: Call, begin: float, reply: _native.Reply, error: BaseException) 
     reply.error(name, message)
 
 
-def encode(value: object) -> tuple[str, list[bytes]]:
-    """Returns the text and the buffers of a value for the sandbox. Raises TypeError if it cannot cross."""
-    text, buffers = _values.encode(value, _convert)
-    return text, [bytes(buffer) for buffer in buffers]
-
-
-def _convert(value: Any) -> Any:
-    """Returns a replacement for an object of a type that the sandbox does not have."""
-    kind = type(value)
-    if hasattr(kind, "__dataclass_fields__"):
-        return {name: getattr(value, name) for name in kind.__dataclass_fields__}
-    if callable(dump := getattr(value, "model_dump", None)):
-        return dump()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(kind, "__members__") and hasattr(value, "value"):
-        return value.value
-    raise ArgumentTypeError(f"a value of the type {kind.__module__}.{kind.__qualname__} cannot cross into the sandbox")
-
-
 _background: asyncio.AbstractEventLoop | None = None
 _lock = threading.Lock()
 
@@ -170,6 +152,8 @@ _lock = threading.Lock()
 def background_loop() -> asyncio.AbstractEventLoop:
     """Returns the event loop on which async functions run for callers without one. It has a thread of its own."""
     global _background
+    import asyncio
+
     with _lock:
         if _background is None or _background.is_closed():
             loop = asyncio.new_event_loop()

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Union
 
 from ._asyncio import AsyncSandbox, _wait
 from ._run import Run
-from ._sandbox import start, to_run
+from ._jobs import start, to_run
 
 JsonData = Union[str, bool, int, float, None, "list[JsonData]", "dict[str, JsonData]"]
 LogHandler = Callable[[str, str], None]

@@ -30,6 +30,14 @@ class ForkError(SandboxError):
     """The process was forked after the first use of the package."""
 
 
+class ServerError(SandboxError):
+    """A server cannot be reached, refuses a call, or sends an invalid answer."""
+
+
+class UnsupportedError(SandboxError):
+    """A sandbox on a server does not support the operation. A sandbox in this process does."""
+
+
 class DumpError(SandboxError):
     """The bytes are not a session that this version can continue."""
 
@@ -103,6 +111,8 @@ _KINDS: dict[str, type[BelljarError]] = {
     "file": FileError,
     "file-missing": FileMissingError,
     "fork": ForkError,
+    "server": ServerError,
+    "unsupported": UnsupportedError,
 }
 
 

@@ -5,52 +5,39 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._calls import encode
+from ._encoding import encode
 from ._errors import ArgumentError, ArgumentTypeError, from_native
-from ._tools import Tool, collect
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
+    from ._limits import Limits
+    from ._tools import Tool
+
     Tools: TypeAlias = Iterable[Tool | Callable[..., Any]]
 
-Size = int | str
-"""A number of bytes, or a text such as ``"512MB"``."""
-
-BUNDLE = Path(__file__).parent / "_bundle"
+BUNDLE = os.path.join(os.path.dirname(__file__), "_bundle")
 """The compiled CPython, the standard library and the images, as pip has installed them."""
 
-
-class Limits(TypedDict, total=False):
-    """The limits of a piece of code. Each has a default."""
-
-    timeout: float
-    """Seconds; no limit by default. Time that functions of the host take does not count."""
-    cpu: float
-    """Seconds of processor time; no limit by default."""
-    memory: Size
-    """Memory of the interpreter, 2 GB by default. More raises MemoryError in the code."""
-    output: Size
-    """Output, 64 MB by default."""
-    disk: Size
-    """The files that the code makes, 512 MB by default, including large values while they cross."""
-    files: int
-    """The number of files and directories that the code makes, 100,000 by default."""
-    value: Size
-    """The value of the code, 256 MB by default."""
-    calls: int
-    """The number of calls of functions of the host; no limit by default."""
+_LIMITS = ("timeout", "cpu", "memory", "output", "disk", "files", "value", "calls")
 
 
 class Options:
     """The options of a sandbox, checked."""
 
     def __init__(
-        self,
+        self, runtime: _native.Runtime | _native.RemoteRuntime, tools: dict[str, Tool], max_calls: int | None
+    ) -> None:
+        self.runtime = runtime
+        self.tools = tools
+        self.max_calls = max_calls
+
+    @classmethod
+    def local(
+        cls,
         packages: Iterable[str],
         limits: Limits | None,
         tools: Tools,
@@ -60,26 +47,41 @@ class Options:
         offline: bool,
         cache: str | os.PathLike[str] | None,
         network: object,
-    ) -> None:
+    ) -> Options:
+        """Returns the options of a sandbox in this process."""
         if network not in (None, False):
             raise ArgumentError("network: code has no access to a network in this version; pass tools instead")
-        limits = dict(_checked_limits(limits))  # type: ignore[assignment]
-        self.max_calls: int | None = limits.pop("calls", None)  # type: ignore[union-attr]
-        self.tools = collect(tools)
+        checked = dict(_checked_limits(limits))
+        max_calls: int | None = checked.pop("calls", None)
         settings = {
-            "bundle": str(BUNDLE) if BUNDLE.is_dir() else None,
+            "bundle": str(BUNDLE) if os.path.isdir(BUNDLE) else None,
             "cache": os.fspath(cache) if cache is not None else os.environ.get("BELLJAR_CACHE") or None,
             "offline": bool(offline) or bool(os.environ.get("BELLJAR_OFFLINE")),
             "packages": texts(packages, "packages"),
             "install": bool(install),
             "index_url": index_url,
             "find_links": [os.fspath(each) for each in find_links],
-            "limits": limits,
+            "limits": checked,
         }
+        collected: dict[str, Tool] = {}
+        if tools:
+            from ._tools import collect
+
+            collected = collect(tools)
         try:
-            self.runtime = _native.Runtime(json.dumps(settings))
+            return cls(_native.Runtime(json.dumps(settings)), collected, max_calls)
         except _native.NativeError as error:
             raise from_native(error) from None
+
+    @classmethod
+    def remote(cls, runtime: _native.RemoteRuntime) -> Options:
+        """Returns the options of a sandbox on a server."""
+        return cls(runtime, {}, None)
+
+    @property
+    def remote_runtime(self) -> _native.RemoteRuntime | None:
+        """The connection, if the sandbox is on a server."""
+        return self.runtime if isinstance(self.runtime, _native.RemoteRuntime) else None
 
 
 def _checked_limits(limits: object) -> Mapping[str, Any]:
@@ -88,8 +90,8 @@ def _checked_limits(limits: object) -> Mapping[str, Any]:
     if not isinstance(limits, Mapping):
         raise ArgumentTypeError(f"limits: a dictionary is needed, not {type(limits).__name__}")
     for name, value in limits.items():
-        if name not in Limits.__annotations__:
-            known = ", ".join(Limits.__annotations__)
+        if name not in _LIMITS:
+            known = ", ".join(_LIMITS)
             raise ArgumentError(f"limits: unknown limit {name!r}; the limits are {known}")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_size = name in ("memory", "output", "disk", "value")

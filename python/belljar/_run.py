@@ -121,8 +121,8 @@ class Run:
     """The value of a cell of a session, as IPython shows it."""
     pending: tuple[Call, ...] = ()
     """The calls that a run with the status ``pending`` waits for. No run has this status in this version."""
-    encoded: tuple[str, Sequence[Any]] | None = field(default=None, repr=False)
-    """The value and its buffers, before they are read."""
+    encoded: tuple[str, Sequence[Any] | None] | None = field(default=None, repr=False)
+    """The value and its buffers, before they are read. Without buffers, the value is JSON."""
 
     @property
     def value(self) -> Any:
@@ -130,8 +130,9 @@ class Run:
         if not hasattr(self, "_value"):
             self._value = None
             if self.encoded is not None:
+                text, buffers = self.encoded
                 try:
-                    self._value = _values.decode(*self.encoded)
+                    self._value = json.loads(text) if buffers is None else _values.decode(text, buffers)
                 except ValueError as error:
                     del self._value
                     raise SandboxError(f"the value that the code returned cannot be read: {error}") from None
@@ -192,10 +193,10 @@ def from_native(result: dict[str, Any], calls: list[Call]) -> Run:
         displays=[json.loads(bundle) for bundle in result.get("displays", ())],
         calls=calls,
         stats=Stats(*result["stats"]),
-        packages=result.get("dependencies", []),
+        packages=result["packages"],
         exit_code=result.get("exit_code"),
         limit=result.get("limit"),
         hint=result.get("hint"),
         text=result.get("text"),
-        encoded=(encoded, result["buffers"]) if encoded is not None else None,
+        encoded=(encoded, result["buffers"] if result["is_encoded"] else None) if encoded is not None else None,
     )

@@ -11,20 +11,34 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList};
 use serde_json::value::RawValue;
 
+use crate::runtime::shared;
+
 /// The receiver of what one run or cell does. `callbacks` is a `belljar._calls.Callbacks`.
 pub(crate) struct Client {
     callbacks: Option<Py<PyAny>>,
     /// True if output is passed to the callbacks while the code runs.
     streams: bool,
-    pub(crate) output: Mutex<Vec<(Stream, Vec<u8>)>>,
+    output: Mutex<Vec<(Stream, Vec<u8>)>>,
     pub(crate) value: Mutex<Option<EncodedValue>>,
-    pub(crate) installed: Mutex<Option<String>>,
 }
 
 impl Client {
     pub(crate) fn new(callbacks: Option<Py<PyAny>>, streams: bool) -> Arc<Self> {
-        let (output, value, installed) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { callbacks, streams, output, value, installed })
+        Arc::new(Self { callbacks, streams, output: Mutex::default(), value: Mutex::default() })
+    }
+
+    /// Runs work that may call the callbacks. Python keeps its state of this thread until the work has ended: making
+    /// it for each call would take longer than most functions.
+    pub(crate) fn attached<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        if self.callbacks.is_none() {
+            return work();
+        }
+        Python::attach(|py| py.detach(work))
+    }
+
+    /// Returns what the code has written.
+    pub(crate) fn take_output(&self) -> Vec<(Stream, Vec<u8>)> {
+        std::mem::take(&mut *self.output.lock())
     }
 
     /// Drops the callbacks with the GIL.
@@ -65,10 +79,6 @@ impl CellObserver for Client {
                 }
             });
         }
-    }
-
-    fn on_installed(&self, packages: &str) {
-        *self.installed.lock() = Some(packages.to_owned());
     }
 
     fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, InputError> {
@@ -121,7 +131,7 @@ impl Reply {
     fn value(&self, json: String, buffers: Vec<Bound<'_, PyBytes>>) -> PyResult<()> {
         let json = RawValue::from_string(json);
         let json = json.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
-        let buffers = buffers.iter().map(|buffer| buffer.as_bytes().to_vec()).collect();
+        let buffers = shared(&buffers);
         self.send(Ok(EncodedValue { json, buffers }));
         Ok(())
     }

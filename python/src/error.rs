@@ -31,6 +31,10 @@ pub(crate) enum ErrorKind {
     FileMissing,
     /// The call was cancelled.
     Cancelled,
+    /// A server cannot be reached, refuses a call, or sends an invalid answer.
+    Server,
+    /// A server does not offer the operation.
+    Unsupported,
     /// The operation failed.
     Failed,
 }
@@ -46,6 +50,8 @@ impl ErrorKind {
             Self::File => "file",
             Self::FileMissing => "file-missing",
             Self::Cancelled => "cancelled",
+            Self::Server => "server",
+            Self::Unsupported => "unsupported",
             Self::Failed => "failed",
         }
     }

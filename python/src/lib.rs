@@ -11,6 +11,7 @@
 //! | `settings` | what a sandbox is created with; the CPython that all sandboxes of the process share |
 //! | `runtime` | one-shot runs |
 //! | `session` | sessions: their queue, cells, files, forks and dumps |
+//! | `remote` | the same on a server |
 //! | `job` | work on a guest thread, waited for without the GIL |
 //! | `client` | the receiver of output and of calls of host functions |
 //! | `results` | results as Python objects |
@@ -19,6 +20,7 @@
 mod client;
 mod error;
 mod job;
+mod remote;
 mod results;
 mod runtime;
 mod session;
@@ -40,6 +42,8 @@ mod _native {
     #[pymodule_export]
     use super::job::{Job, shutdown};
     #[pymodule_export]
+    use super::remote::{RemoteRuntime, RemoteSession};
+    #[pymodule_export]
     use super::runtime::Runtime;
     #[pymodule_export]
     use super::session::Session;
@@ -49,13 +53,14 @@ mod _native {
 
 /// Runs the command `belljar` with these arguments, of which the first is the program's name. Returns its exit status.
 ///
-/// `program` is the path of the script that runs the command, and `bundle` that of the files of the package.
-/// `fork_server` is the command that calls [`run_fork_server`] in a new process.
+/// `program` is the path of the script that runs the command, `command` runs it in another process, and `bundle` is the
+/// path of the files of the package. `fork_server` is the command that calls [`run_fork_server`] in a new process.
 #[pyfunction]
 fn run_command(
     py: Python<'_>,
     arguments: Vec<OsString>,
     program: PathBuf,
+    command: Vec<OsString>,
     bundle: Option<PathBuf>,
     fork_server: Vec<OsString>,
 ) -> u8 {
@@ -63,7 +68,7 @@ fn run_command(
     belljar_sandbox::set_fork_server_command(fork_server);
     #[cfg(not(target_os = "linux"))]
     drop(fork_server);
-    let status = py.detach(|| belljar_command::run(arguments, Some(Installation { program, bundle })));
+    let status = py.detach(|| belljar_command::run(arguments, Some(Installation { program, command, bundle })));
     exit_status(status)
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{Backend as _, KernelError, OneShotRequest};
-use belljar_core::{Exchange, HostFunction};
+use belljar_core::{Bytes, Exchange, HostFunction, Report, ReportRequest};
 use belljar_python::{RuntimeLoader, WasmBackend};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,7 +25,7 @@ pub(crate) struct Request {
     pub(crate) code: String,
     pub(crate) timeout: Option<f64>,
     #[serde(default)]
-    packages: Vec<String>,
+    pub(crate) packages: Vec<String>,
     /// Variables in plain JSON, for which the value is JSON as well.
     globals: Option<Box<RawValue>>,
     /// Encoded variables. Set, unless `globals` is.
@@ -46,14 +47,24 @@ impl Request {
         self.timeout.map(Duration::try_from_secs_f64).transpose().map_err(invalid)
     }
 
+    /// Returns the variables for a server.
+    pub(crate) fn report_request(&mut self, buffers: &[Bound<'_, PyBytes>]) -> ReportRequest {
+        let variables = self.variables.take().map(|json| Box::<str>::from(json).into());
+        ReportRequest { variables, buffers: shared(buffers) }
+    }
+
     pub(crate) fn exchange(&mut self, buffers: &[Bound<'_, PyBytes>]) -> Option<Exchange> {
         let (variables, functions) = (self.variables.take(), std::mem::take(&mut self.functions));
         if self.json && functions.is_empty() {
             return None;
         }
-        let buffers = buffers.iter().map(|buffer| buffer.as_bytes().to_vec()).collect();
-        Some(Exchange { variables, buffers, functions })
+        Some(Exchange { variables, buffers: shared(buffers), functions })
     }
+}
+
+/// Returns the contents of `bytes` objects, which are kept and not copied.
+pub(crate) fn shared(buffers: &[Bound<'_, PyBytes>]) -> Vec<Bytes> {
+    buffers.iter().map(|buffer| Bytes::from_owner(PyBackedBytes::from(buffer.clone()))).collect()
 }
 
 /// A sandbox: settings, and CPython when it is first used.
@@ -89,6 +100,7 @@ impl Runtime {
         let mut request = Request::parse(request)?;
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
         let Request { code, packages, globals, .. } = request;
+        let is_encoded = exchange.is_some();
         let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
@@ -97,13 +109,16 @@ impl Runtime {
             let ran = if cancellation.is_cancelled() {
                 Err(KernelError::Cancelled)
             } else {
-                backend.run_once(request, client.clone(), &cancellation)
+                client.attached(|| backend.run_once(request, client.clone(), &cancellation))
             };
             drop(permit);
             match ran {
                 Ok(completed) => {
-                    let report = completed.report;
-                    end.finish(Box::new(move |py| results::of_run(py, report, &client)));
+                    let report = Report::of_run(completed.report, is_encoded, client.take_output());
+                    end.finish(Box::new(move |py| {
+                        drop(client);
+                        results::to_python(py, report)
+                    }));
                     // The result does not wait for the interpreter's memory to be freed.
                     drop(completed.interpreter);
                 }

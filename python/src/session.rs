@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::files::{FileError, MAX_READ, Range, check_path};
 use belljar_core::kernel::{Backend as _, CellRequest, Kernel, KernelError, KernelSnapshot};
-use belljar_core::{CellStatus, NoProgress, Statistics};
+use belljar_core::{CellStatus, NoProgress, Report, Statistics};
 use belljar_python::WasmBackend;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -224,7 +224,7 @@ impl Session {
                 if !cancellation.begin_running(kernel.interrupt_handle()) {
                     return Err(KernelError::Cancelled.into());
                 }
-                Ok(kernel.execute(&cell, client.clone()))
+                Ok(client.attached(|| kernel.execute(&cell, client.clone())))
             });
             cancellation.finish();
             match result {
@@ -234,7 +234,12 @@ impl Session {
                     }
                     let limits = limits.with_timeout(timeout);
                     let statistics = Statistics { run: begin.elapsed(), ..Statistics::default() };
-                    end.finish(Box::new(move |py| results::of_cell(py, result, &limits, &statistics, &client)));
+                    let mut report = Report::of_cell(result.status, result.outputs, &limits, &statistics);
+                    report.value = client.value.lock().take().map(Into::into);
+                    end.finish(Box::new(move |py| {
+                        drop(client);
+                        results::to_python(py, report)
+                    }));
                 }
                 Err(error) => fail(end, client, error),
             }

@@ -112,7 +112,7 @@ def test_errors_are_those_of_the_package() -> None:
 
 
 def test_uvloop_works() -> None:
-    uvloop = pytest.importorskip("uvloop")
+    import uvloop
 
     async def main() -> int:
         async with AsyncSandbox(install=False) as box:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
 import belljar
-from belljar._options import BUNDLE
+from belljar import _options
 
+BUNDLE = Path(_options.BUNDLE)
 COMMAND = Path(sys.executable).with_name("belljar")
+
+
+COMMAND_WITH_BUNDLE = """
+import belljar._options, sys
+belljar._options.BUNDLE = {bundle!r}
+from belljar.__main__ import main
+sys.exit(main())
+"""
 
 
 def test_package_is_typed() -> None:
@@ -75,19 +86,49 @@ def test_files_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
     program = f"""
 import warnings
 import belljar, belljar._options
-from pathlib import Path
-belljar._options.BUNDLE = Path({str(bundle)!r})
+belljar._options.BUNDLE = {str(bundle)!r}
 box = belljar.Sandbox(cache={str(tmp_path / 'cache')!r}, offline=True, install=False)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    try:
-        box.prepare()
-    except belljar.SandboxError as error:
-        print("error", error)
+    box.prepare()
+    box.prepare()
 print([str(each.message) for each in caught])
+print(box.run("6 * 7").value)
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "do not fit" in result.stdout or "error" in result.stdout, result.stdout
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    notice, _, value = result.stdout.partition("\n")
+    assert "do not fit" in notice and str(tmp_path / "cache") in notice, (result.stdout, result.stderr)
+    assert notice.count("do not fit") == 1 and value == "42\n", result.stdout
+    assert any((tmp_path / "cache").rglob("program.cwasm"))
+    # The command says so on standard error, and the next one does not compile again.
+    command = [sys.executable, "-c", COMMAND_WITH_BUNDLE.format(bundle=str(bundle))]
+    arguments = ["--offline", "--cache", str(tmp_path / "cache"), "run", "-c", "print(6 * 7)"]
+    result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert result.stdout == "42\n", result.stderr
+
+
+def test_short_command_leaves_optimization_to_another_process(tmp_path: Path) -> None:
+    packages = os.environ.get("BELLJAR_TEST_PACKAGES")
+    assert packages, "`cargo xtask wheel` sets BELLJAR_TEST_PACKAGES"
+    cache = tmp_path / "cache"
+    code = "import jiter; print(jiter.from_json(b'[1]'))"
+    options = ["--offline", "--find-links", packages, "--cache", str(cache)]
+    result = subprocess.run([COMMAND, "run", *options, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "[1]\n", result.stderr
+
+    def quickly_compiled() -> list[Path]:
+        # Their entries contain the module itself.
+        return list((cache / "entries").glob("library-*/*.wasm"))
+
+    deadline = time.monotonic() + 120
+    while quickly_compiled():
+        assert time.monotonic() < deadline, "the extension module was not compiled again"
+        time.sleep(0.05)
+    assert len(list((cache / "entries").glob("library-*"))) == 1
+    # The other process has compiled it for the processors of the wheel: nothing is compiled again.
+    result = subprocess.run([COMMAND, "run", *options, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout == "[1]\n", result.stderr
+    assert len(list((cache / "entries").glob("library-*"))) == 1
 
 
 def test_licences_are_part_of_the_package() -> None:

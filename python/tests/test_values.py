@@ -18,7 +18,7 @@ import pytest
 
 import belljar
 from belljar import Sandbox, _values
-from belljar._calls import encode
+from belljar._encoding import encode
 
 UTC = datetime.timezone.utc
 VALUES: list[Any] = [
@@ -205,13 +205,14 @@ def test_random_values_cross(box: Sandbox) -> None:
 
 
 def test_encoding_of_numpy_and_pandas_is_exact() -> None:
-    numpy = pytest.importorskip("numpy")
+    import numpy
+    import pandas
+
     for dtype in ("f8", "f4", "i1", "u8", "?", "c16", "M8[ns]", "m8[s]", "S3", "U2"):
         original = numpy.arange(12).astype(dtype).reshape(3, 4)
         text, buffers = encode(original)
         decoded = _values.decode(text, [bytearray(buffer) for buffer in buffers])
         assert decoded.dtype == original.dtype and (decoded == original).all(), dtype
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1, 2], "b": ["x", None], "c": pandas.to_datetime(["2024-01-01", None])})
     text, buffers = encode(frame)
     pandas.testing.assert_frame_equal(_values.decode(text, [bytearray(buffer) for buffer in buffers]), frame)

@@ -9,11 +9,24 @@ use crate::workspace::{as_by_hand, build_belljar, target_directory, workspace};
 const USAGE: &str = "\
 Usage: cargo xtask wheel [--release] [--no-tests]
 
-Builds the wheel in the build folder's `wheels`, installs it and runs the tests in `python/tests`.";
+Builds the sdist and the wheel in the build folder's `wheels`, installs the wheel and runs the tests in `python/tests`.";
 
 const MATURIN: &str = "maturin==1.16.0";
 /// The packages that the tests need.
-const TEST_PACKAGES: [&str; 3] = ["pytest==9.2.0", "mypy==2.4.1", "typing_extensions"];
+const TEST_PACKAGES: [&str; 6] =
+    ["pytest==9.2.0", "mypy==2.4.1", "typing_extensions", "numpy==2.4.6", "pandas==3.1.1", "uvloop==0.23.0"];
+/// A package with an extension module for the sandbox, which the tests install from a directory.
+const SANDBOX_PACKAGE: &str = "jiter==0.19.0";
+/// The options of pip for wheels of the sandbox.
+const SANDBOX_PLATFORM: [&str; 7] = [
+    "--no-deps",
+    "--only-binary=:all:",
+    "--implementation=cp",
+    "--python-version=3.14",
+    "--platform=pyemscripten_2026_0_wasm32",
+    "--quiet",
+    "--dest",
+];
 /// The maximum size of a released wheel, in bytes.
 const MAX_SIZE: u64 = 45 << 20;
 
@@ -41,12 +54,13 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     build.args(["--locked", "--target-dir"]).arg(&target).current_dir(&sources);
     as_by_hand(&mut build);
     run(&mut build)?;
-    let wheel = only_wheel(&wheels)?;
+    let wheel = only_file(&wheels, "whl")?;
     let size = wheel.metadata().map_err(|error| format!("failed to read {}: {error}", wheel.display()))?.len();
     println!("{} ({:.1} MB)", wheel.display(), size as f64 / f64::from(1 << 20));
     if release && size > MAX_SIZE {
         return Err(format!("the wheel is larger than {} MB", MAX_SIZE >> 20));
     }
+    build_sdist(&tools, &target, &sources, &wheels)?;
     environment(&trial, &TEST_PACKAGES)?;
     let python = trial.join("bin/python");
     run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]).arg(&wheel))?;
@@ -60,8 +74,32 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     // Not in the directory of the sources: the tests are those of the installed package.
     pytest.args(["-m", "pytest", "-q", "."]).current_dir(sources.join("tests")).env("BELLJAR_CACHE", &cache);
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+    let packages = target.join("wheel-test-packages");
+    run(Command::new(&python).args(["-m", "pip", "download"]).args(SANDBOX_PLATFORM).arg(&packages).arg(SANDBOX_PACKAGE))?;
+    pytest.env("BELLJAR_TEST_PACKAGES", &packages);
     println!("{}", run(&mut pytest)?);
     Ok(true)
+}
+
+/// Builds the sdist, and checks that it contains all of the sources: Cargo finds every crate, as locked.
+fn build_sdist(tools: &Path, target: &Path, sources: &Path, wheels: &Path) -> Result<(), String> {
+    let mut build = Command::new(tools.join("bin/maturin"));
+    build.args(["sdist", "--out"]).arg(wheels).current_dir(sources);
+    as_by_hand(&mut build);
+    run(&mut build)?;
+    let (archive, unpacked) = (only_file(wheels, "gz")?, target.join("wheel-sdist"));
+    remove(&unpacked)?;
+    std::fs::create_dir_all(&unpacked)
+        .map_err(|error| format!("failed to create {}: {error}", unpacked.display()))?;
+    run(Command::new("tar").arg("-xzf").arg(&archive).args(["--strip-components", "1", "-C"]).arg(&unpacked))?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut metadata = Command::new(cargo);
+    metadata.args(["metadata", "--locked", "--format-version", "1", "--manifest-path"]);
+    metadata.arg(unpacked.join("python/Cargo.toml"));
+    as_by_hand(&mut metadata);
+    run(&mut metadata)?;
+    println!("{}", archive.display());
+    Ok(())
 }
 
 /// Writes the files that the wheel contains. They are built with the program of the tests: the parts are the same.
@@ -92,11 +130,12 @@ fn without_network(program: &Path) -> Command {
     command
 }
 
-fn only_wheel(directory: &Path) -> Result<PathBuf, String> {
+/// Returns the file with this extension that maturin has written.
+fn only_file(directory: &Path, extension: &str) -> Result<PathBuf, String> {
     let listed = directory.read_dir().map_err(|error| format!("failed to read {}: {error}", directory.display()))?;
-    let mut wheels = listed.filter_map(|entry| Some(entry.ok()?.path()));
-    let wheel = wheels.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
-    wheel.ok_or_else(|| format!("maturin left no wheel in {}", directory.display()))
+    let mut files = listed.filter_map(|entry| Some(entry.ok()?.path()));
+    let file = files.find(|path| path.extension().is_some_and(|found| found == extension));
+    file.ok_or_else(|| format!("maturin left no file with the extension {extension} in {}", directory.display()))
 }
 
 /// Creates a virtual environment with these packages.

@@ -3,6 +3,7 @@
 //! Values cross as JSON in the format of `guest/values.py` of `belljar-python`, which keeps Python's types. Large
 //! contents, such as those of arrays, are buffers next to the JSON, which refers to them by their positions.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -14,7 +15,7 @@ pub struct Exchange {
     pub variables: Option<Box<RawValue>>,
     /// The buffers of the variables.
     #[serde(skip)]
-    pub buffers: Vec<Vec<u8>>,
+    pub buffers: Vec<Bytes>,
     /// The functions of the host that the code can call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<HostFunction>,
@@ -26,7 +27,7 @@ pub struct EncodedValue {
     /// The encoded value.
     pub json: Box<RawValue>,
     /// The buffers that it refers to.
-    pub buffers: Vec<Vec<u8>>,
+    pub buffers: Vec<Bytes>,
 }
 
 /// A function of the host, as code sees it.

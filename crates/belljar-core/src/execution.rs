@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -49,7 +50,7 @@ pub struct RunReport {
     /// The time and memory that the code took; zero if the backend does not measure them.
     pub statistics: Statistics,
     /// The buffers of the value, if the request had an [`Exchange`](crate::Exchange).
-    pub buffers: Vec<Vec<u8>>,
+    pub buffers: Vec<Bytes>,
 }
 
 impl RunReport {

@@ -92,6 +92,11 @@ pub trait Backend: Send + Sync {
         Err(KernelError::Unsupported("this backend's snapshots have no base"))
     }
 
+    /// Returns whether requests may have an [`Exchange`].
+    fn supports_exchange(&self) -> bool {
+        true
+    }
+
     /// Returns whether [`Kernel::fork`] works. The tool for it is offered only then.
     fn supports_fork(&self) -> bool {
         true
@@ -131,7 +136,7 @@ pub struct CompletedRun {
     /// The result.
     pub report: RunReport,
     /// The ended interpreter. Dropping it frees its memory, for which the result need not wait.
-    pub interpreter: Box<dyn std::any::Any>,
+    pub interpreter: Box<dyn std::any::Any + Send>,
 }
 
 /// One session's interpreter and files. Used by one thread at a time, on threads of [`Backend::thread_runner`].

@@ -7,6 +7,7 @@
 //! | [`kernel`] | the traits of backends, kernels and their observers |
 //! | `run_request`, `limits` | what code is run with |
 //! | `execution`, `exit_reason` | how code ended |
+//! | `report` | the result of a run or a cell in one type, for callers that are programs |
 //! | `exchange` | Python values and calls that cross between the code and its caller |
 //! | `output`, [`mime`] | what cells write and display |
 //! | `output_collector`, `image_collector` | output and images, collected within bounds |
@@ -30,11 +31,14 @@ pub mod mime;
 mod output;
 mod output_collector;
 pub mod progress;
+mod report;
 mod run_request;
 mod session_folder;
 mod statistics;
 pub mod truncation;
 
+/// Bytes that clones share, the type of buffers.
+pub use bytes::Bytes;
 pub use cancellation::{CallCancellation, CancelOnDrop};
 pub use exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HostFunction, Parameter};
 pub use execution::{
@@ -46,6 +50,7 @@ pub use limits::{Limits, ParseSizeError, format_size, parse_size};
 pub use output::{Output, Stream};
 pub use output_collector::{OutputCollector, TooMuchOutput};
 pub use progress::{NoProgress, Progress};
+pub use report::{REPORT_KEY, Report, ReportError, ReportImage, ReportRequest, ReportStatus, ReportValue};
 pub use run_request::{RunRequest, SourceMode};
 pub use session_folder::SessionFolder;
 pub use statistics::{BackendStatistics, CacheStatistics, CacheUses, InstallStatistics};

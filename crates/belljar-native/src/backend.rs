@@ -354,6 +354,10 @@ impl Backend for NativeBackend {
         false
     }
 
+    fn supports_exchange(&self) -> bool {
+        false
+    }
+
     fn restore(
         &self,
         _: &KernelSnapshot,

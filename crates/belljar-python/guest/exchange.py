@@ -12,14 +12,18 @@ import builtins
 import inspect
 import os
 from collections.abc import Callable
-from json import dumps, loads
+from json import JSONDecoder, dumps, loads
 from typing import Any
 
 from . import host, interrupts, value_json, values
 
+_loads = JSONDecoder().decode
+
 _DIRECTORY = "/var/lib/belljar"
 _MAX_CALL_BYTES = 256 * 1024 * 1024
 """The maximum size of the arguments of a call."""
+_MAX_PLAIN = 1 << 63
+"""The integers below this are written without looking at their length."""
 
 _pending: dict[int, asyncio.Future[Any]] = {}
 _written = 0
@@ -81,15 +85,16 @@ def wait(timeout: float | None) -> None:
 def _function(description: dict[str, Any]) -> Callable[..., Any]:
     """Returns the function that calls the host's."""
     name = description["name"]
+    quoted = dumps(name)
     if description["blocking"]:
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            return _result(_start(name, args, kwargs, wait=True))
+            return _result(_start(quoted, args, kwargs, wait=True))
 
     else:
 
         async def function(*args: Any, **kwargs: Any) -> Any:
-            reply = _start(name, args, kwargs, wait=False)
+            reply = _start(quoted, args, kwargs, wait=False)
             if "value" in reply or "error" in reply:
                 return _result(reply)
             future = asyncio.get_running_loop().create_future()
@@ -133,18 +138,25 @@ def _signature(description: dict[str, Any]) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=shown(description["returns"]))
 
 
-def _start(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, wait: bool) -> dict[str, Any]:
-    """Starts a call. The reply has its ``value`` or ``error`` if it has already ended, and else its ``id``."""
+def _start(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, wait: bool) -> dict[str, Any]:
+    """Starts a call of the function with this name, in quotes.
+
+    The reply has the ``value`` or ``error`` of the call if it has already ended, and else its ``id``.
+    """
     global _written
-    text, buffers = _encode([list(args), kwargs], _MAX_CALL_BYTES)
-    names = []
+    text = _plain_arguments(args, kwargs)
+    buffers: list[Any] = []
+    if text is None:
+        text, buffers = _encode([list(args), kwargs], _MAX_CALL_BYTES)
+    names: list[str] = []
     for buffer in buffers:
         _written += 1
         names.append(f"call-{_written}")
         _write(names[-1], buffer)
     try:
-        request = f'{{"name":"call_function","request":{{"name":{dumps(name)},"wait":{"true" if wait else "false"}'
-        answer = loads(host.call_host(f'{request},"buffers":{dumps(names)},"arguments":{text}}}}}'))
+        listed = dumps(names) if names else "[]"
+        request = f'{{"name":"call_function","request":{{"name":{quoted},"wait":{"true" if wait else "false"}'
+        answer = _loads(host.call_host(f'{request},"buffers":{listed},"arguments":{text}}}}}'))
     finally:
         for each in names:
             os.unlink(f"{_DIRECTORY}/{each}")
@@ -154,11 +166,30 @@ def _start(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, wait: bo
     return answer["answer"]
 
 
+def _plain_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Returns the text of arguments that are plain JSON, without containers; None for others."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(value)
+        if kind is int:
+            if not -_MAX_PLAIN < value < _MAX_PLAIN:
+                return None
+        elif kind is float:
+            if value - value != 0.0:
+                return None  # NaN, or infinite.
+        elif kind is not str and kind is not bool and value is not None:
+            return None
+    if any(name.startswith("$") for name in kwargs):
+        return None
+    return values._dumps([args, kwargs])
+
+
 def _result(reply: dict[str, Any]) -> Any:
     if (error := reply.get("error")) is not None:
         raise _exception(error["name"], error["message"])
-    value = values._Decoder(_read(reply.get("buffers", ()))).decode(reply["value"])
-    return value
+    value = reply["value"]
+    if type(value) is not dict and type(value) is not list:
+        return value
+    return values._Decoder(_read(reply.get("buffers", ()))).decode(value)
 
 
 def _exception(name: str, message: str) -> Exception:

@@ -33,7 +33,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from json import dumps, loads
+from json import JSONDecoder, JSONEncoder
 from typing import Any
 
 MAX_DEPTH = 100
@@ -50,6 +50,10 @@ _KINDS = {"?": "b"} | dict.fromkeys("bhilqn", "i") | dict.fromkeys("BHILQN", "u"
 _DECODING_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 _DTYPE_ERRORS = (TypeError, ValueError)
 
+# Made once: `dumps` would make an encoder for each call. The trees have no cycles, since an `_Encoder` has made them.
+_dumps = JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_loads = JSONDecoder().decode
+
 Convert = Callable[[object], Any]
 """Returns a value that can be encoded in place of one that cannot, or raises TypeError."""
 
@@ -58,13 +62,13 @@ def encode(value: object, convert: Convert) -> tuple[str, list[Any]]:
     """Returns the JSON text of ``value``, and its buffers: objects with the buffer protocol, contiguous."""
     encoder = _Encoder(convert)
     tree = encoder.encode(value)
-    return dumps(tree, allow_nan=False, separators=(",", ":")), encoder.buffers
+    return _dumps(tree), encoder.buffers
 
 
 def decode(text: str, buffers: Sequence[Any] = ()) -> Any:
     """Returns the value of a JSON text and its buffers. Raises ValueError if they are not those of a value."""
     try:
-        tree = loads(text)
+        tree = _loads(text)
         return _Decoder(buffers).decode(tree) if '"$' in text else tree
     except ValueError:
         raise

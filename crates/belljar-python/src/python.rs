@@ -98,23 +98,29 @@ impl Python {
             None => Release::default_release(),
         };
         let cache = Cache::open(options.cache.clone())?;
-        let mut notice = None;
-        if let Some(bundle) = &options.bundle {
-            match Self::open_bundled(release, options, cache.clone().with_bundle(Some(bundle.clone())), progress) {
-                Ok(python) => return Ok(python),
-                Err(mismatch) => {
-                    let text = format!(
-                        "the files that were installed with belljar do not fit this machine, and others are built in {}: \
-                         {mismatch}",
-                        cache.root().display()
-                    );
-                    tracing::warn!("{text}");
-                    notice = Some(text);
-                }
+        let engine = || Engine::new(InterruptMode::default());
+        let Some(bundle) = &options.bundle else {
+            return Self::open_with(release, options, cache, &engine()?, None, progress);
+        };
+        let bundled = cache.clone().with_bundle(Some(bundle.clone()));
+        let reason = match Self::open_bundled(release, options, bundled.clone(), progress) {
+            Ok(python) => return Ok(python),
+            Err(reason) => reason,
+        };
+        let notice = format!(
+            "the files that were installed with belljar do not fit this machine, and others are built in {}: {reason}",
+            cache.root().display()
+        );
+        tracing::warn!("{notice}");
+        // The program is compiled from Pyodide's files in the bundle. Unless they are damaged, too, nothing is downloaded.
+        let engine = engine()?;
+        match Self::open_with(release, options, bundled, &engine, Some(notice.clone()), progress) {
+            Ok(python) => Ok(python),
+            Err(error) => {
+                tracing::warn!(%error, "failed to use Pyodide's files in the bundle");
+                Self::open_with(release, options, cache, &engine, Some(notice), progress)
             }
         }
-        let engine = Engine::new(InterruptMode::default())?;
-        Self::open_with(release, options, cache, &engine, notice, progress)
     }
 
     /// Opens CPython from a bundle. It was compiled for all processors of the platform.

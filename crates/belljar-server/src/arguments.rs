@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use belljar_core::REPORT_KEY;
 use belljar_core::kernel::{CellRequest, OneShotRequest};
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
@@ -44,6 +45,13 @@ pub(crate) enum ArgumentError {
     NoWaitingCell,
     #[error("arguments differ from the original call; repeat them unchanged")]
     OtherArguments,
+    /// The request for a report in `_meta`, or the variables in it, have an unexpected form.
+    #[error("_meta[{REPORT_KEY:?}]: {0}")]
+    ReportRequest(serde_json::Error),
+    #[error("variables: the sandbox of this server accepts none in cells")]
+    NoCellVariables,
+    #[error("variables: the sandbox of this server accepts JSON only")]
+    EncodedVariables,
 }
 
 fn prefix(path: &str) -> String {

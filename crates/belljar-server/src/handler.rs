@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use belljar_core::Report;
 use belljar_core::kernel::OneShotRequest;
 use belljar_sessions::{Owner, Sessions};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation, JsonObject,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam,
     PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
     ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
@@ -17,12 +18,13 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{Peer, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
-use crate::answer::{ReturnMode, RunAnswer};
-use crate::arguments::{self, RunPythonCode};
+use crate::answer::ReturnMode;
+use crate::arguments::{self, ArgumentError, RunPythonCode};
 use crate::arrival::turn_of;
 use crate::description::SandboxDescription;
 use crate::metrics::{CallStatus, Refusals};
 use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
+use crate::report::{self, Recording};
 use crate::runner::{RunError, Runner};
 use crate::session_tools::{self, SessionTools, ToolAnswer};
 use crate::tool;
@@ -107,8 +109,11 @@ impl Server {
     pub async fn answer(&self, code: &str) -> String {
         let request = OneShotRequest { code: code.to_owned(), ..OneShotRequest::default() };
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
-        match self.run_call(request, notifier).await {
-            Ok(answer) => answer.text(self.options.mode),
+        match self.runner.run(request, notifier, None).await {
+            Ok(mut answer) => {
+                answer.truncate(self.options.sandbox.max_answer);
+                answer.text(self.options.mode)
+            }
             Err(error) => error.to_string(),
         }
     }
@@ -128,10 +133,26 @@ impl Server {
         self.calls.load(Ordering::Relaxed)
     }
 
-    async fn run(&self, request: OneShotRequest, context: &RequestContext<RoleServer>) -> Result<ToolAnswer, RunError> {
-        let answer = self.with_notifications(context, |notifier| self.run_call(request, notifier)).await?;
+    async fn run(
+        &self,
+        request: OneShotRequest,
+        wants_report: bool,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ToolAnswer, RunError> {
+        let is_encoded = request.exchange.is_some();
+        let recording = wants_report.then(Arc::<Recording>::default);
+        let run = |notifier| self.runner.run(request, notifier, recording.clone());
+        let mut answer = self.with_notifications(context, run).await?;
         let status = CallStatus::from(&answer.report.outcome);
-        Ok(ToolAnswer { response: answer.result(self.options.mode).into(), status })
+        let whole =
+            recording.map(|recording| Report::of_run(answer.report.clone(), is_encoded, recording.take_output()));
+        answer.truncate(self.options.sandbox.max_answer);
+        let result = answer.result(self.options.mode);
+        let result = match whole {
+            Some(report) => report::attach(result, report),
+            None => result,
+        };
+        Ok(ToolAnswer { response: result.into(), status })
     }
 
     /// Runs `work` with a notifier that forwards the notifications that the client wants.
@@ -156,11 +177,17 @@ impl Server {
         result
     }
 
-    /// Runs a call, and cuts the text of its answer to the maximum length.
-    async fn run_call(&self, request: OneShotRequest, notifier: ClientNotifier) -> Result<RunAnswer, RunError> {
-        let mut answer = self.runner.run(request, notifier).await?;
-        answer.truncate(self.options.sandbox.max_answer);
-        Ok(answer)
+    /// Returns the request of a call of `run_python_code`, and whether its client wants a report. An error names the
+    /// invalid argument.
+    fn one_shot_request(
+        &self,
+        arguments: Option<JsonObject>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(OneShotRequest, bool), ArgumentError> {
+        let mut request = arguments::parse::<RunPythonCode>(arguments).and_then(RunPythonCode::into_request)?;
+        let Some(wanted) = report::requested(context)? else { return Ok((request, false)) };
+        report::add_to_run(wanted, &mut request, self.runner.supports_exchange())?;
+        Ok((request, true))
     }
 
     fn sessions(&self) -> Result<&SessionTools, ErrorData> {
@@ -304,7 +331,7 @@ impl ServerHandler for Server {
             record.status = status;
             return Ok(response);
         }
-        let request = match arguments::parse::<RunPythonCode>(request.arguments).and_then(RunPythonCode::into_request) {
+        let (request, wants_report) = match self.one_shot_request(request.arguments, &context) {
             Ok(request) => request,
             Err(error) => {
                 let ToolAnswer { response, status } = ToolAnswer::invalid(error);
@@ -314,7 +341,7 @@ impl ServerHandler for Server {
         };
         // When the future of `run` is dropped, the code is stopped.
         let result = tokio::select! {
-            result = self.run(request, &context) => result,
+            result = self.run(request, wants_report, &context) => result,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
         };
         let ToolAnswer { response, status } = result.unwrap_or_else(|error| ToolAnswer {

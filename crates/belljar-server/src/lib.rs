@@ -42,6 +42,7 @@ mod lines;
 mod metrics;
 mod notifier;
 mod oauth;
+mod report;
 mod resumable;
 mod runner;
 mod service;

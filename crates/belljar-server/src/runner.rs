@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::answer::RunAnswer;
 use crate::metrics::{CallStatus, Metrics, Refusal};
 use crate::notifier::{ClientNotifier, Output};
+use crate::report::Recording;
 
 /// The reason why code was not run.
 #[derive(Debug, thiserror::Error)]
@@ -59,16 +60,27 @@ impl Runner {
         Self { shared: Arc::new(Shared { backend, pool, metrics }) }
     }
 
+    /// Returns whether requests may have an [`Exchange`](belljar_core::Exchange).
+    pub(crate) fn supports_exchange(&self) -> bool {
+        self.shared.backend.supports_exchange()
+    }
+
     /// Returns the server's metrics.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }
 
     /// Runs a piece of code. When the future is dropped, the code's interpreter is killed.
-    pub(crate) async fn run(&self, request: OneShotRequest, notifier: ClientNotifier) -> Result<RunAnswer, RunError> {
+    pub(crate) async fn run(
+        &self,
+        request: OneShotRequest,
+        notifier: ClientNotifier,
+        recording: Option<Arc<Recording>>,
+    ) -> Result<RunAnswer, RunError> {
         let cancellation = CallCancellation::default();
         let (sender, receiver) = oneshot::channel();
-        let job = RunJob { shared: self.shared.clone(), request, notifier, cancellation: cancellation.clone() };
+        let (shared, cancelled) = (self.shared.clone(), cancellation.clone());
+        let job = RunJob { shared, request, notifier, recording, cancellation: cancelled };
         let arrival = Instant::now();
         let submitted = self.shared.pool.submit(move |permit| {
             job.shared.pool.record_wait(arrival.elapsed());
@@ -87,6 +99,7 @@ struct RunJob {
     shared: Arc<Shared>,
     request: OneShotRequest,
     notifier: ClientNotifier,
+    recording: Option<Arc<Recording>>,
     cancellation: CallCancellation,
 }
 
@@ -95,10 +108,10 @@ impl RunJob {
         if self.cancellation.is_cancelled() {
             return;
         }
-        let Self { shared, request, notifier, cancellation } = self;
+        let Self { shared, request, notifier, recording, cancellation } = self;
         let live = LiveInterpreterGuard::new(shared.metrics.live.clone());
         let output = Output::new(&notifier);
-        let client = Arc::new(OneShotClient { notifier: notifier.clone(), output: output.clone() });
+        let client = Arc::new(OneShotClient { notifier: notifier.clone(), output: output.clone(), recording });
         let (result, interpreter) = match shared.backend.run_once(request, client, &cancellation) {
             Ok(completed) => {
                 let answer = RunAnswer { report: completed.report, output: output.take() };
@@ -148,6 +161,8 @@ impl Drop for LiveInterpreterGuard {
 struct OneShotClient {
     notifier: ClientNotifier,
     output: Output,
+    /// Set if the caller wants a report.
+    recording: Option<Arc<Recording>>,
 }
 
 impl Progress for OneShotClient {
@@ -158,6 +173,9 @@ impl Progress for OneShotClient {
 
 impl CellObserver for OneShotClient {
     fn on_stream(&self, stream: Stream, bytes: &[u8]) {
+        if let Some(recording) = &self.recording {
+            recording.on_stream(stream, bytes);
+        }
         self.output.on_stream(stream, bytes);
     }
 

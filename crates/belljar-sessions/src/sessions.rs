@@ -141,6 +141,11 @@ impl Sessions {
         self.shared.services.backend.supports_fork()
     }
 
+    /// Returns whether cells may have an [`Exchange`](belljar_core::Exchange).
+    pub fn supports_exchange(&self) -> bool {
+        self.shared.services.backend.supports_exchange()
+    }
+
     /// Returns the number of active sessions, and of all sessions.
     pub fn count(&self) -> (usize, usize) {
         let table = self.shared.table.lock();

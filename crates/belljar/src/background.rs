@@ -21,9 +21,18 @@ pub(crate) fn optimize_libraries(python: &Python, global: &GlobalOptions) {
     }
 }
 
+/// Returns a command that runs this command.
+fn own_command() -> Result<Command, CommandError> {
+    if let Some([program, arguments @ ..]) = crate::OWN_COMMAND.get().map(Vec::as_slice) {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        return Ok(command);
+    }
+    std::env::current_exe().map(Command::new).map_err(|error| CommandError::from_error(&error))
+}
+
 fn start(global: &GlobalOptions) -> Result<(), CommandError> {
-    let program = std::env::current_exe().map_err(|error| CommandError::from_error(&error))?;
-    let mut command = Command::new(program);
+    let mut command = own_command()?;
     command.args(global.as_arguments()?).args(["cache", "optimize", "--background", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // The process does not keep the current directory's file system mounted.

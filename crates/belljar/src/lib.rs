@@ -58,6 +58,8 @@ use cli::{Cli, Command};
 pub struct Installation {
     /// The path of the script that runs the command.
     pub program: PathBuf,
+    /// The program that runs the command in another process, and its arguments before those of the command.
+    pub command: Vec<OsString>,
     /// The directory of prebuilt files that was installed with the command.
     pub bundle: Option<PathBuf>,
 }
@@ -65,16 +67,18 @@ pub struct Installation {
 /// The path of the command, if it is not that of this process's program.
 pub(crate) static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
+/// The command that runs this command in another process, if that is not this process's program.
+pub(crate) static OWN_COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
+
 /// Runs the command that `arguments` name, of which the first is the name of the program. Ends the process if they are
 /// not valid or ask for help.
 ///
 /// `installation` is given if another program, such as a Python interpreter, runs the command.
 pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> ExitCode {
     let mut cli = Cli::read(arguments);
-    if let Some(Installation { program, bundle }) = installation {
+    if let Some(Installation { program, command, bundle }) = installation {
         PROGRAM.get_or_init(|| program);
-        // Packages are compiled for the same processors as the bundle, which another process would not know.
-        cli.global.no_background |= bundle.is_some();
+        OWN_COMMAND.get_or_init(|| command);
         cli.global.bundle = bundle;
     }
     start_logging(&cli);

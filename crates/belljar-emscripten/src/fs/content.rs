@@ -169,9 +169,15 @@ impl FileContent {
                 let capacity = end.max(chunk.capacity() * 2).min(CHUNK);
                 chunk.reserve_exact(capacity - chunk.len());
             }
-            chunk.resize(end, 0);
         }
-        chunk[within..end].copy_from_slice(&part[..count]);
+        if within == chunk.len() {
+            chunk.extend_from_slice(&part[..count]);
+        } else {
+            if end > chunk.len() {
+                chunk.resize(end, 0);
+            }
+            chunk[within..end].copy_from_slice(&part[..count]);
+        }
         self.stored = self.stored - held + blocks(chunk.len());
         count
     }

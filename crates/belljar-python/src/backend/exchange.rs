@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
-use belljar_core::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
+use belljar_core::{Bytes, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
 use belljar_emscripten::fs::Filesystem;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ pub(super) fn end(interpreter: &mut Interpreter, handler: &Arc<dyn HostCall>) {
 }
 
 /// Reads and removes the buffers of a value, at most `limit` bytes.
-pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Vec<u8>> {
+pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Bytes> {
     let (mut buffers, mut left) = (Vec::new(), limit);
     while buffers.len() < MAX_BUFFERS {
         let path = format!("{DIRECTORY}/out-{}", buffers.len());
@@ -73,7 +73,7 @@ pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Vec<u8>> {
             tracing::debug!(%error, "failed to remove a buffer of a value");
         }
         left -= bytes.len() as u64;
-        buffers.push(bytes);
+        buffers.push(bytes.into());
     }
     buffers
 }
@@ -213,7 +213,7 @@ impl HostCall for CallFunction {
 }
 
 /// Reads the buffers of the arguments of a call, which the guest removes.
-fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Vec<u8>>, CallError> {
+fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Bytes>, CallError> {
     let mut left = MAX_ARGUMENTS;
     if names.len() > MAX_BUFFERS {
         return Err(CallError::Refused(format!("a call has at most {MAX_BUFFERS} large arguments")));
@@ -224,7 +224,7 @@ fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Vec<u8
         let bytes = files.read_file(&path, left);
         let bytes = bytes.map_err(|error| CallError::Refused(format!("failed to read an argument: {error}")))?;
         left -= bytes.len() as u64;
-        buffers.push(bytes);
+        buffers.push(bytes.into());
     }
     Ok(buffers)
 }

@@ -8,7 +8,7 @@ use belljar_core::Progress;
 use belljar_core::progress::ProgressStep;
 use belljar_emscripten::dylink::{LibraryError, LibraryHash};
 use belljar_emscripten::fs::FileBytes;
-use belljar_emscripten::{CompileTier, Engine, InterruptMode};
+use belljar_emscripten::{CompileTier, Engine, InterruptMode, Processor};
 
 use super::{CompiledLibraries, source_name};
 use crate::error::OpenError;
@@ -49,8 +49,22 @@ pub fn is_optimizing_libraries(cache: &Cache) -> bool {
     cache.try_lock_task(TASK).is_none()
 }
 
+/// Compiles the libraries for this machine's processor, and those that a program with a bundle has compiled for all of
+/// the platform's.
 fn optimize_locked(cache: &Cache, progress: &dyn Progress) -> Result<usize, OpenError> {
-    let libraries = CompiledLibraries::new(&Engine::new(InterruptMode::default())?, cache);
+    let mut optimized = 0;
+    for processor in [Processor::Native, Processor::Baseline].into_iter().filter(|processor| processor.is_available()) {
+        let engine = Engine::for_processor(InterruptMode::default(), processor)?;
+        optimized += optimize_for(&CompiledLibraries::new(&engine, cache), cache, progress)?;
+    }
+    Ok(optimized)
+}
+
+fn optimize_for(
+    libraries: &CompiledLibraries,
+    cache: &Cache,
+    progress: &dyn Progress,
+) -> Result<usize, OpenError> {
     let mut optimized = 0;
     // Runs that end in the meantime leave more work.
     loop {

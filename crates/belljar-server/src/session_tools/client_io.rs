@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{Progress, Stream};
+use belljar_core::{EncodedValue, Progress, Stream};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{
     ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, LoggingLevel, PrimitiveSchemaDefinition,
@@ -19,6 +19,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::input_rounds::InputPrompt;
 use super::is_modern;
 use crate::notifier::{ClientNotifier, Output};
+use crate::report::Recording;
 
 /// The name of the only field of an elicitation.
 const FIELD: &str = "value";
@@ -34,6 +35,8 @@ struct Shared {
     attached: Mutex<AttachedCall>,
     /// The way to ask for input, or the reason why input is unavailable.
     input: Result<InputChannel, InputError>,
+    /// Set if the caller wants a report.
+    recording: Option<Arc<Recording>>,
 }
 
 /// The call that currently receives a cell's output.
@@ -70,6 +73,7 @@ impl CellClient {
     pub(super) fn new(
         notifier: ClientNotifier,
         context: &RequestContext<RoleServer>,
+        recording: Option<Arc<Recording>>,
     ) -> (Self, Option<UnboundedReceiver<InputPrompt>>) {
         let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
         let mut prompts = None;
@@ -83,8 +87,13 @@ impl CellClient {
             }),
             _ => Err(InputError::Unsupported("the client does not support elicitation")),
         };
-        let shared = Shared { attached: Mutex::new(AttachedCall::new(notifier)), input };
+        let shared = Shared { attached: Mutex::new(AttachedCall::new(notifier)), input, recording };
         (Self { shared: Arc::new(shared) }, prompts)
+    }
+
+    /// Returns the recording for the report, if the caller wants one.
+    pub(super) fn recording(&self) -> Option<&Recording> {
+        self.shared.recording.as_deref()
     }
 
     pub(super) fn observer(&self) -> Arc<dyn CellObserver> {
@@ -125,7 +134,16 @@ impl CellObserver for Shared {
         notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
     }
 
+    fn on_value(&self, value: EncodedValue) {
+        if let Some(recording) = &self.recording {
+            recording.on_value(value);
+        }
+    }
+
     fn on_stream(&self, stream: Stream, bytes: &[u8]) {
+        if let Some(recording) = &self.recording {
+            recording.on_stream(stream, bytes);
+        }
         // The lock is released first, so that a client that reads slowly delays only its own cell.
         let output = self.attached().output.clone();
         output.on_stream(stream, bytes);

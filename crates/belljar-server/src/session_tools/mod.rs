@@ -18,9 +18,10 @@ mod tools;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_core::kernel::CellRequest;
+use belljar_core::{Report, Statistics};
 use belljar_sessions::{CellReport, Owner, SessionError, SessionId, Sessions};
 use parking_lot::Mutex;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProtocolVersion, Tool};
@@ -34,6 +35,7 @@ use crate::description::SandboxDescription;
 use crate::handler::tool_error;
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
+use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
 use input_rounds::{PendingInputs, RunningCell};
@@ -155,8 +157,13 @@ impl SessionTools {
         let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context), turn: turn_of(context) };
         let answer = match &*name {
             tools::EXECUTE => {
-                let (cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
-                let (client, prompts) = CellClient::new(notifier, context);
+                let (mut cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
+                let wanted = report::requested(context)?;
+                let recording = wanted.is_some().then(Arc::<Recording>::default);
+                if let Some(wanted) = wanted {
+                    cell.exchange = report::exchange(wanted, self.sessions.supports_exchange())?;
+                }
+                let (client, prompts) = CellClient::new(notifier, context, recording);
                 let (this, caller, cell_client) = (self.clone(), caller.clone(), client.clone());
                 let work = async move { this.execute(cell, session, cell_client, caller).await };
                 match prompts {
@@ -251,6 +258,7 @@ impl SessionTools {
         caller: Caller,
     ) -> ToolAnswer {
         let is_new = session.is_none();
+        let (limits, begin) = (self.sessions.limits().with_timeout(cell.timeout), Instant::now());
         let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
             let id = match session {
                 Some(name) => self.find(&name)?,
@@ -274,7 +282,19 @@ impl SessionTools {
                 let changed: Vec<&str> = report.files.iter().map(|change| change.file.path.as_str()).collect();
                 self.notify(&id, report.list_changed, &changed, &caller).await;
                 let status = CallStatus::from(&report.status);
-                ToolAnswer { response: self.answer(&id, is_new, report).into(), status }
+                let whole = client.recording().map(|recording| {
+                    let statistics = Statistics { run: begin.elapsed(), ..Statistics::default() };
+                    let (status, outputs) = (report.status.clone(), report.outputs.clone());
+                    let mut whole = Report::of_cell(status, outputs, &limits, &statistics);
+                    recording.complete(&mut whole);
+                    whole
+                });
+                let result = self.answer(&id, is_new, report);
+                let result = match whole {
+                    Some(whole) => report::attach(result, whole),
+                    None => result,
+                };
+                ToolAnswer { response: result.into(), status }
             }
             Err(error) => {
                 // Remove a new session that failed to start.

@@ -1,0 +1,136 @@
+"""The parts that sandboxes and sessions for sync and async code share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from . import _native
+from ._errors import ArgumentTypeError, SandboxError, from_native
+from ._options import Options, request
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from typing_extensions import Self
+
+    from ._calls import Callbacks, Write
+    from ._limits import Limits
+    from ._tools import Tool
+
+
+SessionType = TypeVar("SessionType", bound="BaseSession")
+
+
+class BaseSandbox(Generic[SessionType]):
+    """The settings of a sandbox and its sessions."""
+
+    _session_type: type[SessionType]
+
+    def __init__(
+        self,
+        packages: Iterable[str] = (),
+        *,
+        limits: Limits | None = None,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        install: bool = True,
+        index_url: str | None = None,
+        find_links: Iterable[str | os.PathLike[str]] = (),
+        offline: bool = False,
+        cache: str | os.PathLike[str] | None = None,
+        network: object = None,
+    ) -> None:
+        """Creates a sandbox.
+
+        Args:
+            packages: Requirements of packages for all code, such as ``numpy`` or ``pandas>=2,<3``.
+            limits: The limits of each piece of code.
+            tools: Functions of this process that the code can call: ``await weather(city="Berlin")``.
+            install: If false, no packages are installed, neither those that the code imports nor with pip.
+            index_url: A package index, instead of the default one.
+            find_links: Directories of wheels.
+            offline: If true, nothing is downloaded.
+            cache: The directory of downloads and compiled packages, instead of the platform's.
+            network: Reserved: code has no access to a network.
+        """
+        options = Options.local(packages, limits, tools, install, index_url, find_links, offline, cache, network)
+        self._set_options(options)
+
+    @classmethod
+    def _with_options(cls, options: Options) -> Self:
+        sandbox = cls.__new__(cls)
+        sandbox._set_options(options)
+        return sandbox
+
+    def _set_options(self, options: Options) -> None:
+        self._options = options
+        self._sessions: list[SessionType] = []
+        self._is_closed = False
+
+    def session(self) -> SessionType:
+        """Creates a session: an IPython that keeps its variables and files. Its first call starts it."""
+        self._check_open()
+        return self._add(self._options.runtime.session())
+
+    def load(self, dump: bytes) -> SessionType:
+        """Creates a session that continues from the bytes of a dump, which may be of another process."""
+        self._check_open()
+        if not isinstance(dump, (bytes, bytearray, memoryview)):
+            raise ArgumentTypeError(f"dump: bytes are needed, not {type(dump).__name__}")
+        try:
+            native = self._options.runtime.load(bytes(dump))
+        except _native.NativeError as error:
+            raise from_native(error) from None
+        return self._add(native)
+
+    def _callbacks(
+        self, loop: asyncio.AbstractEventLoop | None, on_stdout: Write | None, on_stderr: Write | None
+    ) -> Callbacks | None:
+        options = self._options
+        if not options.tools and on_stdout is None and on_stderr is None:
+            return None
+        from ._calls import Callbacks
+
+        return Callbacks(options.tools, loop, on_stdout, on_stderr, options.max_calls)
+
+    def _add(self, native: _native.Session) -> SessionType:
+        session = self._session_type(self, native)
+        self._sessions.append(session)
+        return session
+
+    def _take_sessions(self) -> list[SessionType]:
+        """Closes the sandbox for further calls, and returns the sessions that have to be closed."""
+        self._is_closed = True
+        sessions, self._sessions = self._sessions, []
+        return sessions
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SandboxError("the sandbox is closed")
+
+
+class BaseSession:
+    """A session of a sandbox."""
+
+    def __init__(self, sandbox: BaseSandbox[Any], native: _native.Session) -> None:
+        self._sandbox: Any = sandbox
+        self._native = native
+        self._modules: set[str] = set()
+
+    def _requests(
+        self, code: str, variables: Mapping[str, Any] | None, timeout: float | None
+    ) -> tuple[str, list[bytes], list[tuple[str, str]]]:
+        """Returns the request of a cell, its buffers, and modules with the requests of the cells that import them.
+
+        The variables need these modules before the cell runs, which installs what the cell itself imports.
+        """
+        text, buffers, needed = request(code, variables, timeout, (), self._sandbox._options.tools)
+        if not needed:
+            return text, buffers, []
+        modules = sorted(needed - self._modules)
+        return text, buffers, [(name, request(f"import {name} as _", None, None, (), {})[0]) for name in modules]
+
+    def _remove(self) -> None:
+        if self in self._sandbox._sessions:
+            self._sandbox._sessions.remove(self)

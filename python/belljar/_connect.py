@@ -1,0 +1,91 @@
+"""Sandboxes on a Belljar server: the same surface as in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError, from_native
+from ._options import Options
+from ._sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from ._asyncio import AsyncSandbox
+    from ._tools import Tool
+
+_READ_TIMEOUT = 3600.0
+
+
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 10,
+    read_timeout: float = _READ_TIMEOUT,
+    tools: Iterable[Tool | Callable[..., Any]] = (),
+) -> Sandbox:
+    """Connects to a Belljar server that `belljar streamable-http --toolset all` has started.
+
+    The result is a `Sandbox` whose code runs on the server, with the limits and packages of the server. `Sandbox.load`
+    and `Session.dump` raise `UnsupportedError`.
+
+    Args:
+        url: The address, such as ``https://belljar.example.org/mcp``.
+        token: The token of the server, which is sent as ``Authorization: Bearer``.
+        headers: Further headers of HTTP.
+        timeout: The seconds within which the server must accept the connection.
+        read_timeout: The seconds that a call waits for a server that sends nothing.
+        tools: Not supported: functions of this process cannot be called from a server.
+    """
+    sandbox = Sandbox._with_options(_options(url, token, headers, timeout, read_timeout, tools))
+    sandbox.prepare()
+    return sandbox
+
+
+def connect_async(
+    url: str,
+    *,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 10,
+    read_timeout: float = _READ_TIMEOUT,
+    tools: Iterable[Tool | Callable[..., Any]] = (),
+) -> AsyncSandbox:
+    """Returns an `AsyncSandbox` on a Belljar server. ``async with``, or the first call, connects to it.
+
+    The arguments are those of `connect`.
+    """
+    from ._asyncio import AsyncSandbox
+
+    return AsyncSandbox._with_options(_options(url, token, headers, timeout, read_timeout, tools))
+
+
+def _options(
+    url: str,
+    token: str | None,
+    headers: Mapping[str, str] | None,
+    timeout: float,
+    read_timeout: float,
+    tools: Iterable[Tool | Callable[..., Any]],
+) -> Options:
+    if not isinstance(url, str):
+        raise ArgumentTypeError(f"url: a text is needed, not {type(url).__name__}")
+    if list(tools):
+        raise UnsupportedError("tools: a server cannot call functions of this process; a Sandbox in this process can")
+    for name, value in (("timeout", timeout), ("read_timeout", read_timeout)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise ArgumentError(f"{name}: {value!r} is not a positive number of seconds")
+    settings = {
+        "url": url,
+        "token": token,
+        "headers": {str(name): str(value) for name, value in (headers or {}).items()},
+        "timeout": timeout,
+        "read_timeout": read_timeout,
+    }
+    try:
+        return Options.remote(_native.RemoteRuntime(json.dumps(settings)))
+    except _native.NativeError as error:
+        raise from_native(error) from None

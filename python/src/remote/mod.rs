@@ -1,0 +1,192 @@
+//! Sandboxes on a Belljar server: the calls of `runtime` and `session`, over streamable HTTP.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `connection` | connections to a server, and calls of its tools with their output |
+//! | `session` | sessions on a server, and their files |
+
+mod connection;
+mod session;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use belljar_core::Report;
+use belljar_core::kernel::InterruptHandle;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::client::Client;
+use crate::error::{Error, ErrorKind};
+use crate::job::{Job, check_process};
+use crate::results;
+use crate::runtime::Request;
+use connection::{CodeCall, Server};
+pub(crate) use session::RemoteSession;
+
+/// The settings of a connection.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    url: String,
+    token: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// The seconds within which the server must accept a connection.
+    timeout: f64,
+    /// The seconds that a call waits for a server that sends nothing.
+    read_timeout: f64,
+}
+
+/// A sandbox on a server.
+#[pyclass(frozen, module = "belljar._native")]
+pub(crate) struct RemoteRuntime {
+    server: Arc<Server>,
+}
+
+#[pymethods]
+impl RemoteRuntime {
+    /// Creates a sandbox with these settings, a JSON object. Connects with the first call.
+    #[new]
+    fn new(settings: &str) -> PyResult<Self> {
+        check_process()?;
+        let settings: Settings = serde_json::from_str(settings).map_err(|error| argument(error.to_string()))?;
+        Ok(Self { server: Arc::new(Server::new(&settings)?) })
+    }
+
+    /// Runs code in an interpreter of its own.
+    #[pyo3(signature = (request, buffers, callbacks, streams, on_end))]
+    fn run(
+        &self,
+        request: &str,
+        buffers: Vec<Bound<'_, PyBytes>>,
+        callbacks: Option<Py<PyAny>>,
+        streams: bool,
+        on_end: Option<Py<PyAny>>,
+    ) -> PyResult<Job> {
+        let mut request = Request::parse(request)?;
+        let report = request.report_request(&buffers);
+        let Request { code, packages, timeout, .. } = request;
+        let arguments = json!({ "python_code": code, "dependencies": packages, "timeout": timeout });
+        let client = streams.then(|| Client::new(callbacks, true));
+        let (server, call) = (self.server.clone(), CodeCall { tool: "run_python_code", arguments, report, client });
+        start_code(on_end, async move { server.run_code(call).await })
+    }
+
+    /// Creates a session, which starts with its first call.
+    fn session(&self) -> RemoteSession {
+        RemoteSession::new(self.server.clone())
+    }
+
+    /// Fails: a server accepts no dumps.
+    fn load(&self, dump: &[u8]) -> PyResult<RemoteSession> {
+        let _ = dump;
+        Err(unsupported("load").into())
+    }
+
+    /// Connects.
+    #[pyo3(signature = (sessions, callbacks, on_end))]
+    fn prepare(&self, sessions: bool, callbacks: Option<Py<PyAny>>, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
+        let _ = (sessions, callbacks);
+        let server = self.server.clone();
+        start(on_end, async move { server.connect().await }, |py, ()| Ok(py.None()))
+    }
+
+    /// Closes the connections.
+    #[pyo3(signature = (on_end))]
+    fn close(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
+        let server = self.server.clone();
+        start(on_end, async move { server.close().await }, |py, ()| Ok(py.None()))
+    }
+}
+
+fn argument(message: String) -> Error {
+    Error::new(ErrorKind::Argument, message)
+}
+
+/// Returns the error of an operation that servers do not offer.
+fn unsupported(operation: &str) -> Error {
+    let message = format!("{operation}: a server does not support this; a Sandbox in this process does");
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// Returns the executor of all connections, which has a thread of its own.
+fn executor() -> Result<&'static tokio::runtime::Handle, Error> {
+    static EXECUTOR: OnceLock<Result<tokio::runtime::Handle, String>> = OnceLock::new();
+    let started = EXECUTOR.get_or_init(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let handle = runtime.handle().clone();
+        let run = move || runtime.block_on(std::future::pending::<()>());
+        std::thread::Builder::new().name("belljar-remote".into()).spawn(run).map_err(|error| error.to_string())?;
+        Ok(handle)
+    });
+    let failed = |error: &String| Error::new(ErrorKind::Failed, format!("failed to start a thread: {error}"));
+    started.as_ref().map_err(failed)
+}
+
+/// Stops a call when its job is cancelled.
+struct StopCall(Arc<Notify>);
+
+impl InterruptHandle for StopCall {
+    fn interrupt(&self) {
+        self.0.notify_one();
+    }
+
+    fn kill(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Starts a call. If its job is cancelled, the future is dropped, which cancels the request on the server.
+fn start<T: Send + 'static>(
+    on_end: Option<Py<PyAny>>,
+    call: impl Future<Output = Result<T, Error>> + Send + 'static,
+    to_python: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+) -> PyResult<Job> {
+    check_process()?;
+    let executor = executor()?;
+    let (job, end) = Job::new(on_end, None);
+    let cancellation = job.cancellation();
+    executor.spawn(async move {
+        let stopped = Arc::new(Notify::new());
+        let result = if cancellation.begin_running(Arc::new(StopCall(stopped.clone()))) {
+            tokio::select! {
+                result = call => result,
+                () = stopped.notified() => Err(cancelled()),
+            }
+        } else {
+            Err(cancelled())
+        };
+        cancellation.finish();
+        end.finish(Box::new(move |py| to_python(py, result?)));
+    });
+    Ok(job)
+}
+
+fn start_code(
+    on_end: Option<Py<PyAny>>,
+    call: impl Future<Output = Result<Report, Error>> + Send + 'static,
+) -> PyResult<Job> {
+    start(on_end, call, results::to_python)
+}
+
+fn cancelled() -> Error {
+    Error::new(ErrorKind::Cancelled, "the call was cancelled")
+}
+
+fn seconds(value: f64, name: &str) -> Result<Duration, Error> {
+    let duration = Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| argument(format!("{name}: {value} is not a positive number of seconds")))
+}
+
+/// Returns a text of a result of the server, or an error that names its path.
+fn text_at<'a>(value: &'a Value, path: &str) -> Result<&'a str, Error> {
+    let missing =
+        || Error::new(ErrorKind::Server, format!("the server's answer lacks {path}: is it a Belljar server?"));
+    value.pointer(path).and_then(Value::as_str).ok_or_else(missing)
+}
