@@ -8,9 +8,10 @@ use belljar_core::progress::{NoProgress, ProgressStep, StepProgress};
 use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, Progress, Stream};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList};
+use pyo3::types::PyBytes;
 use serde_json::value::RawValue;
 
+use crate::results::byte_arrays;
 use crate::runtime::shared;
 
 /// The receiver of what one run or cell does. `callbacks` is a `belljar._calls.Callbacks`.
@@ -95,7 +96,7 @@ impl CellObserver for Client {
         Python::attach(|py| {
             let reply = Reply { id, sender: Mutex::new(Some(replies.clone())) };
             let called = (|| {
-                let buffers = PyList::new(py, arguments.buffers.iter().map(|bytes| PyByteArray::new(py, bytes)))?;
+                let buffers = byte_arrays(py, &arguments.buffers)?;
                 let reply = Py::new(py, reply)?;
                 callbacks.call_method1(py, "on_call", (id, name, arguments.json.get(), buffers, reply))
             })();

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_core::mime::MimeBundle;
-use belljar_core::{Bytes, Report, ReportError, ReportValue};
+use belljar_core::{Buffer, Report, ReportError, ReportValue};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 
@@ -44,6 +44,12 @@ fn to_json(bundle: &MimeBundle) -> String {
 }
 
 /// Returns the buffers of a value: byte arrays, so that arrays that use them can be changed.
-fn byte_arrays<'py>(py: Python<'py>, buffers: &[Bytes]) -> PyResult<Bound<'py, PyList>> {
-    PyList::new(py, buffers.iter().map(|bytes| PyByteArray::new(py, bytes)))
+pub(crate) fn byte_arrays<'py>(py: Python<'py>, buffers: &[Buffer]) -> PyResult<Bound<'py, PyList>> {
+    let array = |buffer: &Buffer| {
+        PyByteArray::new_with(py, buffer.len(), |bytes| {
+            buffer.copy_to(bytes);
+            Ok(())
+        })
+    };
+    PyList::new(py, buffers.iter().map(array).collect::<PyResult<Vec<_>>>()?)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{Backend as _, KernelError, OneShotRequest};
-use belljar_core::{Bytes, Exchange, HostFunction, Report, ReportRequest};
+use belljar_core::{Buffer, Bytes, Exchange, HostFunction, Report, ReportRequest};
 use belljar_python::{RuntimeLoader, WasmBackend};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -63,8 +63,8 @@ impl Request {
 }
 
 /// Returns the contents of `bytes` objects, which are kept and not copied.
-pub(crate) fn shared(buffers: &[Bound<'_, PyBytes>]) -> Vec<Bytes> {
-    buffers.iter().map(|buffer| Bytes::from_owner(PyBackedBytes::from(buffer.clone()))).collect()
+pub(crate) fn shared(buffers: &[Bound<'_, PyBytes>]) -> Vec<Buffer> {
+    buffers.iter().map(|buffer| Bytes::from_owner(PyBackedBytes::from(buffer.clone())).into()).collect()
 }
 
 /// A sandbox: settings, and CPython when it is first used.

@@ -131,6 +131,25 @@ def test_short_command_leaves_optimization_to_another_process(tmp_path: Path) ->
     assert len(list((cache / "entries").glob("library-*"))) == 1
 
 
+def test_command_runs_code_in_native_sandboxes(tmp_path: Path) -> None:
+    # The fork server of the sandboxes is a Python process that loads the extension module.
+    environment = {**os.environ, "BELLJAR_NATIVE": str(tmp_path), "BELLJAR_CACHE": str(tmp_path / "cache")}
+
+    def belljar_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(COMMAND), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    setup = belljar_command("native", "setup", "--venv", sys.prefix)
+    assert setup.returncode == 0, setup.stderr
+    server = f"{COMMAND} stdio --sandbox native"
+    code = "import os, sys; open('f', 'w').write('x'); [os.getpid() < 1000, os.listdir('.'), sys.prefix]"
+    called = belljar_command("call", server, "run_python_code", json.dumps({"python_code": code}))
+    if "(--sandbox native)" in belljar_command("native", "status").stdout:
+        assert json.loads(called.stdout)["return_value"] == [True, ["f"], sys.prefix], called.stderr
+    else:
+        assert called.returncode != 0 and "sandbox" in called.stderr
+
+
 def test_licences_are_part_of_the_package() -> None:
     files = [str(file) for file in importlib.metadata.files("belljar") or []]
     for name in ("LICENSE-MIT", "LICENSE-APACHE", "NOTICE.md"):

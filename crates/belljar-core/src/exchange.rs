@@ -15,7 +15,7 @@ pub struct Exchange {
     pub variables: Option<Box<RawValue>>,
     /// The buffers of the variables.
     #[serde(skip)]
-    pub buffers: Vec<Bytes>,
+    pub buffers: Vec<Buffer>,
     /// The functions of the host that the code can call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<HostFunction>,
@@ -27,8 +27,67 @@ pub struct EncodedValue {
     /// The encoded value.
     pub json: Box<RawValue>,
     /// The buffers that it refers to.
-    pub buffers: Vec<Bytes>,
+    pub buffers: Vec<Buffer>,
 }
+
+/// The contents of a large value, in parts, which clones share.
+#[derive(Debug, Clone, Default)]
+pub struct Buffer(Vec<Bytes>);
+
+impl Buffer {
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// Returns whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the bytes as one part, which are copied only if there are several.
+    pub fn contiguous(&self) -> Bytes {
+        match self.0.as_slice() {
+            [only] => only.clone(),
+            parts => parts.concat().into(),
+        }
+    }
+
+    /// Copies the bytes to `target`, which has their length.
+    pub fn copy_to(&self, mut target: &mut [u8]) {
+        for part in &self.0 {
+            let Some((start, rest)) = target.split_at_mut_checked(part.len()) else { return };
+            start.copy_from_slice(part);
+            target = rest;
+        }
+    }
+}
+
+impl From<Bytes> for Buffer {
+    fn from(bytes: Bytes) -> Self {
+        Self(vec![bytes])
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(vec![bytes.into()])
+    }
+}
+
+impl From<Vec<Vec<u8>>> for Buffer {
+    fn from(parts: Vec<Vec<u8>>) -> Self {
+        Self(parts.into_iter().map(Into::into).collect())
+    }
+}
+
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Self) -> bool {
+        self.contiguous() == other.contiguous()
+    }
+}
+
+impl Eq for Buffer {}
 
 /// A function of the host, as code sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

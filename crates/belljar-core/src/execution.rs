@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::exchange::Buffer;
 use crate::exit_reason::ExitReason;
 use crate::kernel::CellError;
 use crate::limits::Limits;
@@ -50,7 +50,7 @@ pub struct RunReport {
     /// The time and memory that the code took; zero if the backend does not measure them.
     pub statistics: Statistics,
     /// The buffers of the value, if the request had an [`Exchange`](crate::Exchange).
-    pub buffers: Vec<Bytes>,
+    pub buffers: Vec<Buffer>,
 }
 
 impl RunReport {

@@ -40,7 +40,9 @@ pub mod truncation;
 /// Bytes that clones share, the type of buffers.
 pub use bytes::Bytes;
 pub use cancellation::{CallCancellation, CancelOnDrop};
-pub use exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HostFunction, Parameter};
+pub use exchange::{
+    Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HostFunction, Parameter,
+};
 pub use execution::{
     CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
 };

@@ -1,10 +1,9 @@
 //! The result of a run or of a cell in one type, for callers that are programs: the Python package, in the process or
 //! connected to a server.
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::EncodedValue;
+use crate::exchange::{Buffer, EncodedValue};
 use crate::execution::{CellStatus, MissingDependency, Obstacle, Outcome, RunReport, Statistics};
 use crate::exit_reason::{ExitReason, LimitKind};
 use crate::kernel::CellError;
@@ -98,7 +97,7 @@ pub struct ReportValue {
     pub strict_json: Option<String>,
     /// The buffers that the value refers to.
     #[serde(with = "base64_list", skip_serializing_if = "Vec::is_empty", default)]
-    pub buffers: Vec<Bytes>,
+    pub buffers: Vec<Buffer>,
 }
 
 impl From<EncodedValue> for ReportValue {
@@ -232,15 +231,16 @@ fn hint(MissingDependency { module, package, obstacle }: &MissingDependency) -> 
 mod base64_list {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
-    use bytes::Bytes;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(buffers: &[Bytes], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(buffers.iter().map(|bytes| STANDARD.encode(bytes)))
+    use crate::exchange::Buffer;
+
+    pub(super) fn serialize<S: Serializer>(buffers: &[Buffer], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(buffers.iter().map(|buffer| STANDARD.encode(buffer.contiguous())))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Bytes>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Buffer>, D::Error> {
         let texts = Vec::<String>::deserialize(deserializer)?;
         texts.iter().map(|text| Ok(STANDARD.decode(text).map_err(D::Error::custom)?.into())).collect()
     }
@@ -255,7 +255,7 @@ pub struct ReportRequest {
     pub variables: Option<String>,
     /// The buffers of the variables.
     #[serde(with = "base64_list", skip_serializing_if = "Vec::is_empty")]
-    pub buffers: Vec<Bytes>,
+    pub buffers: Vec<Buffer>,
 }
 
 /// The key of a [`ReportRequest`] in the `_meta` of a call, and of the [`Report`] in the `_meta` of its result.

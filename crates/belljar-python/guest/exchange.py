@@ -11,6 +11,7 @@ import asyncio
 import builtins
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from json import JSONDecoder, dumps, loads
 from typing import Any
@@ -22,6 +23,8 @@ _loads = JSONDecoder().decode
 _DIRECTORY = "/var/lib/belljar"
 _MAX_CALL_BYTES = 256 * 1024 * 1024
 """The maximum size of the arguments of a call."""
+_MIN_NUMPY = 1 << 20
+"""The size in bytes of a buffer that is read into memory of numpy, if it is loaded."""
 _MAX_PLAIN = 1 << 63
 """The integers below this are written without looking at their length."""
 
@@ -237,7 +240,7 @@ class _InputBuffers:
     def __len__(self) -> int:
         return len(os.listdir(_DIRECTORY)) if os.path.isdir(_DIRECTORY) else 0
 
-    def __getitem__(self, at: int) -> bytearray:
+    def __getitem__(self, at: int) -> Any:
         return _read([f"in-{at}"], remove=False)[0]
 
 
@@ -247,11 +250,18 @@ def _remove_buffers() -> None:
             os.unlink(f"{_DIRECTORY}/{name}")
 
 
-def _read(names: Any, *, remove: bool = True) -> list[bytearray]:
+def _memory(size: int) -> Any:
+    """Returns memory of this size. That of numpy is not filled with zeros first, as that of byte arrays is."""
+    if size < _MIN_NUMPY or (numpy := sys.modules.get("numpy")) is None:
+        return bytearray(size)
+    return memoryview(numpy.empty(size, "u1"))
+
+
+def _read(names: Any, *, remove: bool = True) -> list[Any]:
     contents = []
     for name in names:
         path = f"{_DIRECTORY}/{name}"
-        data = bytearray(os.stat(path).st_size)
+        data = _memory(os.stat(path).st_size)
         with open(path, "rb", buffering=0) as file:
             view, at = memoryview(data), 0
             while at < len(data) and (count := file.readinto(view[at:])):

@@ -294,8 +294,8 @@ class _Decoder:
 
     def _array(self, contents: Any) -> Any:
         dtype, shape, where = contents
-        data = self._contents(where)
         numpy = _imported("numpy")
+        data = self._contents(where)
         if numpy is None:
             view: Any = memoryview(data).cast("B")
             item = _format(dtype)

@@ -66,6 +66,21 @@ impl FileContent {
         self.chunks.iter().map(|(&index, chunk)| (index, chunk))
     }
 
+    /// Returns the contents as parts, without copying them if they were written in order and no copy of the filesystem
+    /// shares them.
+    pub(super) fn into_parts(self) -> Vec<Vec<u8>> {
+        let is_contiguous = self.lower.is_none()
+            && self.chunks.len() as u64 == self.size.div_ceil(CHUNK as u64)
+            && self.chunks.values().map(|chunk| chunk.len() as u64).sum::<u64>() == self.size;
+        if is_contiguous {
+            let chunks = Arc::unwrap_or_clone(self.chunks);
+            return chunks.into_values().map(Arc::unwrap_or_clone).collect();
+        }
+        let mut bytes = vec![0; usize::try_from(self.size).unwrap_or(0)];
+        self.read_at(0, &mut bytes);
+        vec![bytes]
+    }
+
     /// Creates contents from saved parts; `None` if the parts are inconsistent.
     pub(super) fn from_parts(
         size: u64,
@@ -316,6 +331,20 @@ mod tests {
         first.write_at(0, b"changed", u64::MAX).unwrap();
         assert_eq!(read(&second), vec![1; 2 * CHUNK]);
         assert!(Arc::ptr_eq(&first.chunks[&1], &second.chunks[&1]));
+    }
+
+    #[test]
+    fn contents_are_taken_in_parts() {
+        let bytes: Vec<u8> = (0..2 * CHUNK + 10).map(|at| at as u8).collect();
+        let mut content = FileContent::default();
+        content.write_at(0, &bytes, u64::MAX).unwrap();
+        let parts = content.clone().into_parts();
+        assert_eq!((parts.len(), parts.concat()), (3, bytes.clone()));
+        let mut hole = FileContent::default();
+        hole.truncate(3 * CHUNK as u64).unwrap();
+        hole.write_at(5, b"x", u64::MAX).unwrap();
+        assert_eq!(hole.clone().into_parts().concat(), read(&hole));
+        assert_eq!(layered(&bytes).into_parts().concat(), bytes);
     }
 
     #[test]

@@ -131,6 +131,22 @@ impl Filesystem {
         })
     }
 
+    /// Removes a regular file of at most `limit` bytes and returns its contents, in parts, which are not copied if
+    /// possible. Fails with [`Errno::EFBIG`] for a longer file.
+    pub fn take_file(&mut self, path: &str, limit: u64) -> Result<Vec<Vec<u8>>, FileError> {
+        let content = self.on_path(path, |files| match files.resolve(AT_FDCWD, path, false)? {
+            PathTarget::Node(id) => match &mut files.nodes.get_mut(id)?.kind {
+                NodeKind::File(content) if content.size() > limit => Err(Errno::EFBIG),
+                // The removal counts what is stored in the file.
+                NodeKind::File(content) => Ok(content.clone()),
+                _ => Err(Errno::EINVAL),
+            },
+            PathTarget::Host { .. } => Err(Errno::EINVAL),
+        })?;
+        self.remove(path)?;
+        Ok(content.into_parts())
+    }
+
     /// Reads up to `length` bytes of a regular file from `offset` on.
     pub fn read_part(&mut self, path: &str, offset: u64, length: u64) -> Result<Vec<u8>, FileError> {
         self.on_path(path, |files| match files.resolve(AT_FDCWD, path, true)? {

@@ -73,6 +73,9 @@ fn safepoint_length() -> usize {
     page_size().max(SAFEPOINT_LENGTH as usize)
 }
 
+/// The growth in bytes from which huge pages are requested.
+const MIN_HUGE_GROWTH: usize = 16 << 20;
+
 /// The memory creator that every engine uses.
 pub(crate) struct ImageMemory;
 
@@ -105,6 +108,8 @@ struct Mapping {
     size: usize,
     capacity: usize,
     with_safepoints: bool,
+    /// True if a part of the memory is in huge pages.
+    has_huge_pages: bool,
     /// The initial contents.
     image: Option<MemoryImage>,
 }
@@ -126,8 +131,15 @@ impl Mapping {
         let reservation = reused.map_or_else(|| Reservation::new(total), Ok)?;
         let base = reservation.base;
         // The image is set only once it is mapped: a mapping that fails below is unmapped and not kept.
-        let mut mapping =
-            Self { reservation: Some(reservation), base, size: 0, capacity, with_safepoints, image: None };
+        let mut mapping = Self {
+            reservation: Some(reservation),
+            base,
+            size: 0,
+            capacity,
+            with_safepoints,
+            has_huge_pages: false,
+            image: None,
+        };
         if let Some(image) = image {
             if is_reused {
                 IS_REUSED.set(true);
@@ -185,10 +197,29 @@ impl Mapping {
             if result != 0 {
                 return Err(std::io::Error::last_os_error());
             }
+            if size - self.size >= MIN_HUGE_GROWTH {
+                self.request_huge_pages(size);
+            }
             self.size = size;
         }
         Ok(())
     }
+
+    /// Requests huge pages for the bytes from the present size up to `size`: a program that asks for that much at once
+    /// will write to it, and a fault for each small page would take longer than the program.
+    #[cfg(target_os = "linux")]
+    fn request_huge_pages(&mut self, size: usize) {
+        // SAFETY: the range lies in this mapping's own reservation; the advice does not change its contents.
+        let result = unsafe {
+            let start = self.base.add(self.size);
+            libc::madvise(start.cast(), size - self.size, libc::MADV_HUGEPAGE)
+        };
+        // The kernel may have been built without them.
+        self.has_huge_pages |= result == 0;
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn request_huge_pages(&mut self, _: usize) {}
 }
 
 // SAFETY: `as_ptr` is the base of a mapping with `byte_size` accessible bytes that grows in place only.
@@ -214,6 +245,10 @@ impl Mapping {
     /// Resets the memory to its initial state: `image`, followed by no accessible bytes. Fails if that costs more than
     /// it saves, or is impossible; the contents are then undefined.
     fn reset(&mut self, image: &MemoryImage) -> std::io::Result<()> {
+        if self.has_huge_pages {
+            // Small instances would take huge pages, too.
+            return Err(std::io::ErrorKind::QuotaExceeded.into());
+        }
         if self.size > image.length {
             // SAFETY: the range lies in this mapping's own reservation, and wasmtime no longer uses it.
             let result = unsafe {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
-use belljar_core::{Bytes, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
+use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
 use belljar_emscripten::fs::Filesystem;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub(super) fn begin(
     let Some(exchange) = exchange else { return Ok(()) };
     let files = interpreter.files();
     for (at, buffer) in exchange.buffers.iter().enumerate() {
-        write_buffer(files, &format!("in-{at}"), buffer).map_err(|error| {
+        write_buffer(files, &format!("in-{at}"), &buffer.contiguous()).map_err(|error| {
             KernelError::Failed(format!("the variables do not fit into the code's file system: {error}").into())
         })?;
     }
@@ -64,16 +64,14 @@ pub(super) fn end(interpreter: &mut Interpreter, handler: &Arc<dyn HostCall>) {
 }
 
 /// Reads and removes the buffers of a value, at most `limit` bytes.
-pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Bytes> {
+pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Buffer> {
     let (mut buffers, mut left) = (Vec::new(), limit);
     while buffers.len() < MAX_BUFFERS {
         let path = format!("{DIRECTORY}/out-{}", buffers.len());
-        let Ok(bytes) = files.read_file(&path, left) else { break };
-        if let Err(error) = files.remove(&path) {
-            tracing::debug!(%error, "failed to remove a buffer of a value");
-        }
-        left -= bytes.len() as u64;
-        buffers.push(bytes.into());
+        let Ok(parts) = files.take_file(&path, left) else { break };
+        let buffer = Buffer::from(parts);
+        left -= buffer.len() as u64;
+        buffers.push(buffer);
     }
     buffers
 }
@@ -130,7 +128,7 @@ impl GuestReply {
                 for buffer in buffers {
                     state.buffers += 1;
                     let name = format!("reply-{}", state.buffers);
-                    if let Err(error) = write_buffer(files, &name, &buffer) {
+                    if let Err(error) = write_buffer(files, &name, &buffer.contiguous()) {
                         let message = format!("the result does not fit into the code's file system: {error}");
                         let error = Some(FunctionError { name: "MemoryError".into(), message });
                         return Self { id, value: None, buffers: Vec::new(), error };
@@ -213,7 +211,7 @@ impl HostCall for CallFunction {
 }
 
 /// Reads the buffers of the arguments of a call, which the guest removes.
-fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Bytes>, CallError> {
+fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Buffer>, CallError> {
     let mut left = MAX_ARGUMENTS;
     if names.len() > MAX_BUFFERS {
         return Err(CallError::Refused(format!("a call has at most {MAX_BUFFERS} large arguments")));

@@ -60,11 +60,7 @@ fn optimize_locked(cache: &Cache, progress: &dyn Progress) -> Result<usize, Open
     Ok(optimized)
 }
 
-fn optimize_for(
-    libraries: &CompiledLibraries,
-    cache: &Cache,
-    progress: &dyn Progress,
-) -> Result<usize, OpenError> {
+fn optimize_for(libraries: &CompiledLibraries, cache: &Cache, progress: &dyn Progress) -> Result<usize, OpenError> {
     let mut optimized = 0;
     // Runs that end in the meantime leave more work.
     loop {
