@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ._limits import Limits
     from ._tools import Tool
 
+
+atexit.register(_native.shutdown)
 
 SessionType = TypeVar("SessionType", bound="BaseSession")
 

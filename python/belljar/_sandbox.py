@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ._calls import Write
-
-atexit.register(_native.shutdown)
 
 
 class SessionFiles:

@@ -22,8 +22,10 @@ const MAX_RUNNING: usize = 512;
 /// Makes the result of a job, with the GIL.
 pub(crate) type MakeResult = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// The jobs that have not ended, by their numbers.
-static ACTIVE: Mutex<Option<HashMap<u64, Arc<Shared>>>> = Mutex::new(None);
+/// The jobs whose threads may still use Python, by their numbers, and other threads that do.
+static ACTIVE: Mutex<Option<HashMap<u64, Option<Arc<Shared>>>>> = Mutex::new(None);
+/// Notified when there is one job less.
+static LEFT: Condvar = Condvar::new();
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// The process that started threads, or 0. They do not exist in its forks.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -83,7 +85,7 @@ impl Job {
         let state = Mutex::new(State { on_end, ..State::default() });
         let cancellation = CallCancellation::default();
         let shared = Arc::new(Shared { number, state, ended: Condvar::new(), cancellation });
-        ACTIVE.lock().get_or_insert_default().insert(number, shared.clone());
+        ACTIVE.lock().get_or_insert_default().insert(number, Some(shared.clone()));
         (Self { shared: shared.clone(), grace }, JobEnd(Some(shared)))
     }
 
@@ -117,9 +119,31 @@ impl JobEnd {
                 drop(on_end);
             });
         }
-        if let Some(active) = ACTIVE.lock().as_mut() {
-            active.remove(&shared.number);
-        }
+        remove(shared.number);
+    }
+}
+
+fn remove(number: u64) {
+    if let Some(active) = ACTIVE.lock().as_mut() {
+        active.remove(&number);
+    }
+    LEFT.notify_all();
+}
+
+/// A thread that uses Python and belongs to no job. The interpreter does not end before this is dropped.
+pub(crate) struct PythonUser(u64);
+
+impl PythonUser {
+    pub(crate) fn new() -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        ACTIVE.lock().get_or_insert_default().insert(number, None);
+        Self(number)
+    }
+}
+
+impl Drop for PythonUser {
+    fn drop(&mut self) {
+        remove(self.0);
     }
 }
 
@@ -180,14 +204,18 @@ pub(crate) fn shutdown(py: Python<'_>) {
     if check_process().is_err() {
         return;
     }
-    let active: Vec<Arc<Shared>> = ACTIVE.lock().iter().flat_map(HashMap::values).cloned().collect();
+    let active: Vec<Arc<Shared>> = ACTIVE.lock().iter().flat_map(HashMap::values).flatten().cloned().collect();
     for job in &active {
         drop(job.cancellation.kill_on_drop());
     }
     let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
+    // A job has ended before it notifies the loop that waits for it, which needs an interpreter that is not finalizing.
     py.detach(|| {
-        for job in &active {
-            while Instant::now() < deadline && !job.wait_for_end(SIGNAL_INTERVAL) {}
+        let mut left = ACTIVE.lock();
+        while left.as_ref().is_some_and(|left| !left.is_empty()) {
+            if LEFT.wait_until(&mut left, deadline).timed_out() {
+                return;
+            }
         }
     });
 }

@@ -141,7 +141,8 @@ def test_command_runs_code_in_native_sandboxes(tmp_path: Path) -> None:
 
     setup = belljar_command("native", "setup", "--venv", sys.prefix)
     assert setup.returncode == 0, setup.stderr
-    server = f"{COMMAND} stdio --sandbox native"
+    # The server gets few variables of its client.
+    server = f"env BELLJAR_NATIVE={tmp_path} {COMMAND} stdio --sandbox native"
     code = "import os, sys; open('f', 'w').write('x'); [os.getpid() < 1000, os.listdir('.'), sys.prefix]"
     called = belljar_command("call", server, "run_python_code", json.dumps({"python_code": code}))
     if "(--sandbox native)" in belljar_command("native", "status").stdout:

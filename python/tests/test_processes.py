@@ -19,6 +19,20 @@ def python(code: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
+def test_interpreter_ends_while_a_loop_is_notified() -> None:
+    program = """
+import asyncio, belljar
+async def main():
+    async with belljar.AsyncSandbox(install=False) as box:
+        await asyncio.gather(*(box.run("1") for _ in range(4)))
+asyncio.run(main())
+"""
+    ended = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(8)]
+    for process in ended:
+        _, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, "")
+
+
 def square(number: int) -> int:
     value: int = Sandbox(install=False).run(f"{number} ** 2").value
     return value

@@ -75,7 +75,11 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     pytest.args(["-m", "pytest", "-q", "."]).current_dir(sources.join("tests")).env("BELLJAR_CACHE", &cache);
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
     let packages = target.join("wheel-test-packages");
-    run(Command::new(&python).args(["-m", "pip", "download"]).args(SANDBOX_PLATFORM).arg(&packages).arg(SANDBOX_PACKAGE))?;
+    run(Command::new(&python)
+        .args(["-m", "pip", "download"])
+        .args(SANDBOX_PLATFORM)
+        .arg(&packages)
+        .arg(SANDBOX_PACKAGE))?;
     pytest.env("BELLJAR_TEST_PACKAGES", &packages);
     println!("{}", run(&mut pytest)?);
     Ok(true)
@@ -89,8 +93,7 @@ fn build_sdist(tools: &Path, target: &Path, sources: &Path, wheels: &Path) -> Re
     run(&mut build)?;
     let (archive, unpacked) = (only_file(wheels, "gz")?, target.join("wheel-sdist"));
     remove(&unpacked)?;
-    std::fs::create_dir_all(&unpacked)
-        .map_err(|error| format!("failed to create {}: {error}", unpacked.display()))?;
+    std::fs::create_dir_all(&unpacked).map_err(|error| format!("failed to create {}: {error}", unpacked.display()))?;
     run(Command::new("tar").arg("-xzf").arg(&archive).args(["--strip-components", "1", "-C"]).arg(&unpacked))?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut metadata = Command::new(cargo);

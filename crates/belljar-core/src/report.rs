@@ -23,7 +23,7 @@ pub struct Report {
     pub exit_code: Option<i32>,
     /// The [name](LimitKind::name) of the limit that the code reached.
     pub limit: Option<String>,
-    /// What to do about an error.
+    /// The remedy for an error.
     pub hint: Option<String>,
     /// The value of the code, if it has one.
     pub value: Option<ReportValue>,

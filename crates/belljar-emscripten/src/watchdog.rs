@@ -274,6 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn earlier_deadline_wakes_the_thread() {
+        let limits = |wall| TimeLimits { wall: Some(wall), ..TimeLimits::default() };
+        let slow = Arc::new(StopHandle::default());
+        let later = DeadlineGuard::start(&slow, limits(Duration::from_secs(600)));
+        for _ in 0..20 {
+            let fast = Arc::new(StopHandle::default());
+            let _earlier = DeadlineGuard::start(&fast, limits(Duration::from_millis(2)));
+            assert!(fast.sleep(Duration::from_secs(60)).is_err());
+        }
+        drop(later);
+        // The thread still waits for the time of the removed timer.
+        let paused = Arc::new(StopHandle::default());
+        let _watch = DeadlineGuard::start(&paused, limits(Duration::from_millis(20)));
+        drop(Pause::start(&paused));
+        assert!(paused.sleep(Duration::from_secs(60)).is_err());
+        assert_eq!((slow.reason(), paused.reason()), (None, Some(StopReason::WallTime)));
+    }
+
+    #[test]
     fn grace_sends_a_signal_before_the_stop() {
         let stop = Arc::new(StopHandle::default());
         let grace = Duration::from_millis(5);

@@ -112,7 +112,7 @@ impl Python {
             cache.root().display()
         );
         tracing::warn!("{notice}");
-        // The program is compiled from Pyodide's files in the bundle. Unless they are damaged, too, nothing is downloaded.
+        // The program is compiled from Pyodide's files in the bundle, so that nothing is downloaded.
         let engine = engine()?;
         match Self::open_with(release, options, bundled, &engine, Some(notice.clone()), progress) {
             Ok(python) => Ok(python),

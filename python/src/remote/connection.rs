@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::{Settings, argument, seconds};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
+use crate::job::PythonUser;
 
 /// The number of idle connections for calls with output that are kept.
 const MAX_IDLE: usize = 8;
@@ -134,12 +135,14 @@ impl Server {
         let connection = self.output_connection().await?;
         let (sender, output) = channel::<(Stream, String)>();
         *connection.receiver.lock() = Some(sender);
-        // The caller's functions may block, and may use this sandbox.
+        // The caller's functions may block, and may use this sandbox. They run on if the call is cancelled meanwhile.
+        let user = PythonUser::new();
         let delivery = tokio::task::spawn_blocking(move || {
             for (stream, line) in output {
                 client.on_stream(stream, line.as_bytes());
             }
             client.release();
+            drop(user);
         });
         let result = connection.server.call_tool_raw(tool, arguments, options).await;
         // Messages of a call arrive before its result.
