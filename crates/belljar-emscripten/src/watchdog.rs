@@ -171,14 +171,19 @@ impl Watchdog {
     fn resume(&self, waiting: Vec<(u64, Duration, Timer)>) {
         let now = Instant::now();
         let mut queue = self.queue.lock();
+        let mut is_first = false;
         for (number, left, timer) in waiting {
             // The deadline was within the clock's range before, and still is unless the host was suspended for
             // centuries.
             if let Some(at) = now.checked_add(left) {
                 queue.timers.insert((at, number), timer);
+                is_first |= queue.wakes_after(at);
             }
         }
-        self.changed.notify_one();
+        drop(queue);
+        if is_first {
+            self.changed.notify_one();
+        }
     }
 
     fn run(&self) {
