@@ -58,8 +58,8 @@ class Callbacks:
                 self._context.copy().run(write, text)
         except BaseException as error:
             self.error = error
-            if self.job is not None:
-                self.job.cancel()
+            if (job := self.job) is not None:
+                job.cancel()
 
     def on_progress(self, name: str) -> None:
         """Receives the name of a step of long work."""
@@ -115,6 +115,8 @@ class Callbacks:
         """Cancels the calls that still run when the code has ended."""
         for number in list(self._tasks):
             self.on_cancel(number)
+        # A job whose result nothing takes, since its caller was cancelled, refers to this receiver.
+        self.job = None
 
     def _cancel_task(self, number: int) -> None:
         task = self._tasks.get(number)

@@ -60,6 +60,10 @@ class RunFailedError(BelljarError):
         super().__init__(message)
         self.run = run
 
+    def __reduce__(self) -> tuple[type[RunFailedError], tuple[str, Run]]:
+        # Exceptions are pickled with `args` otherwise, which lacks the run: pools of processes would wait forever.
+        return type(self), (str(self), self.run)
+
 
 class CodeError(RunFailedError):
     """Code raised an exception."""

@@ -1,15 +1,49 @@
-"""Fixtures. The tests run against the installed package: `cargo xtask wheel` installs it."""
+"""Fixtures, and the requirements of tests. The tests run against the installed package: `cargo xtask wheel` does it."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from belljar import Sandbox, Session
 
-CRATES = Path(__file__).resolve().parents[2] / "crates"
+ROOT = Path(__file__).resolve().parents[2]
+CRATES = ROOT / "crates"
+EXAMPLES = ROOT / "python/examples"
+COMMAND = Path(sys.executable).with_name("belljar")
+
+
+def is_required(capability: str) -> bool:
+    """Returns whether `BELLJAR_REQUIRE`, a list such as `all,-pyodide-cdn`, names a capability."""
+    required = False
+    for name in os.environ.get("BELLJAR_REQUIRE", "").split(","):
+        if name.strip() in ("all", capability):
+            required = True
+        elif name.strip() == f"-{capability}":
+            required = False
+    return required
+
+
+def missing(capability: str, reason: str) -> None:
+    """Ends a test that needs what this machine lacks: skipped, or failed if `BELLJAR_REQUIRE` names the capability."""
+    if is_required(capability):
+        pytest.fail(f"{reason}, and BELLJAR_REQUIRE names {capability}")
+    pytest.skip(reason)
+
+
+def need(module: str) -> ModuleType:
+    """Imports a module that a test needs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        missing("python-packages", f"{module} is not installed ({error})")
+        raise
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +56,13 @@ def box() -> Iterator[Sandbox]:
 def session(box: Sandbox) -> Iterator[Session]:
     with box.session() as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def numpy_box() -> Iterator[Sandbox]:
+    """A sandbox with numpy, from the directory of wheels that `BELLJAR_NUMPY_WHEELS` names."""
+    wheels = os.environ.get("BELLJAR_NUMPY_WHEELS")
+    if not wheels:
+        missing("pyodide-cdn", "BELLJAR_NUMPY_WHEELS does not name a directory with a wheel of numpy for WebAssembly")
+    with Sandbox(["numpy"], find_links=[str(wheels)], offline=True) as sandbox:
+        yield sandbox

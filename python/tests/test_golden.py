@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
+import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CRATES
+from conftest import COMMAND, CRATES
 
 from belljar import AsyncSandbox, Sandbox
 from belljar._compat import CodeSandbox
@@ -20,7 +21,6 @@ SERVE = CRATES / "belljar/tests/serve"
 CASES: dict[str, Any] = json.loads((SERVE / "mcp_run_python.json").read_text())
 DIFFERENCES: dict[str, Any] = json.loads((SERVE / "differences.json").read_text())
 VALUES: dict[str, Any] = json.loads((CRATES / "belljar/tests/return_values.json").read_text())
-COMMAND = Path(sys.executable).with_name("belljar")
 
 
 def is_like(text: str, wanted: str) -> bool:
@@ -67,26 +67,58 @@ def is_like_json(got: Any, wanted: str) -> bool:
         return False
 
 
-def test_library_and_command_agree(box: Sandbox, tmp_path: Path) -> None:
-    codes = [case["arguments"]["python_code"] for case in CASES.values() if "python_code" in case["arguments"]]
-    codes = [code for code in codes if isinstance(code, str)]
+def golden_codes() -> list[str]:
+    """Returns the code of all recorded cases, of the recorded values, and of the first cells of the cells' tests."""
+    cases = [case["arguments"] for case in CASES.values()]
+    codes = [case["python_code"] for case in cases if isinstance(case.get("python_code"), str)]
+    # The command has no variables of the host: they become code.
+    for case in cases:
+        variables = case.get("global_variables")
+        if isinstance(variables, dict) and isinstance(case.get("python_code"), str):
+            lines = [f"{name} = {value!r}" for name, value in variables.items()]
+            codes.append("\n".join([*lines, case["python_code"]]))
+    codes += [value["expr"] for value in VALUES["values"].values()]
+    for file in sorted((CRATES / "belljar/tests/cells").glob("*.py")):
+        codes.append(file.read_text().split("\n# %%")[0])
+    return codes
+
+
+def settled(text: str) -> str:
+    """Replaces what differs between two runs: addresses."""
+    return re.sub(r"0x[0-9a-f]+", "0x…", text)
+
+
+def test_a_run_equals_the_run_of_the_command(box: Sandbox, tmp_path: Path) -> None:
+    def run_command(code: str) -> dict[str, Any]:
+        command = [COMMAND, "run", "--json", "--no-install", "-c", code]
+        printed = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        report: dict[str, Any] = json.loads(printed.stdout)
+        return report
+
+    async def evaluate(codes: list[str]) -> list[Any]:
+        async with AsyncSandbox(install=False) as sandbox:
+            return [await CodeSandbox(sandbox, None).eval(code) for code in codes]
+
+    codes = golden_codes()
+    assert len(codes) > 100
     # Each start of the command takes a tenth of a second.
-    for code in codes[::3]:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        reports = list(pool.map(run_command, codes))
+    for code, report, evaluated in zip(codes, reports, asyncio.run(evaluate(codes))):
         run = box.run(code)
-        printed = subprocess.run(
-            [COMMAND, "run", "--json", "--no-install", "-c", code],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
-        report = json.loads(printed.stdout)
-        assert report["status"] == run.status, code
-        if "0x" not in report["output"] and "time" not in code:
-            assert report["output"] == run.output, code
+        assert run.status == report["status"], code
+        for stream in ("output", "stdout", "stderr"):
+            assert settled(getattr(run, stream)) == settled(report[stream]), code
+        assert (run.exit_code, run.limit) == (report.get("exit_code"), report.get("limit")), code
         if run.status == "error":
             assert run.error is not None
-            assert (report["error"]["type"], report["error"]["message"]) == (run.error.name, run.error.message), code
+            error = report["error"]
+            assert run.error.name == error["type"], code
+            assert settled(run.error.message) == settled(error["message"]), code
+            assert settled(run.error.traceback) == settled(error["traceback"]), code
+        if run.ok and run.status == "success":
+            value = json.dumps(report.get("value")), json.dumps(evaluated["return_value"])
+            assert settled(value[0]) == settled(value[1]), code
 
 
 @pytest.mark.parametrize("name", sorted(VALUES["values"]))

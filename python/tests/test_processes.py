@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 
+import pytest
 
 import belljar
 from belljar import Sandbox
@@ -38,9 +41,62 @@ def square(number: int) -> int:
     return value
 
 
-def test_spawned_processes_work() -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+def divide(number: int) -> belljar.Run:
+    return Sandbox(install=False).run(f"print('dividing')\n1 / {number}").check()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_spawned_processes_work(method: str) -> None:
+    with multiprocessing.get_context(method).Pool(2) as pool:
         assert pool.map(square, range(4)) == [0, 1, 4, 9]
+
+
+def test_runs_and_errors_cross_between_processes() -> None:
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        run = pool.submit(divide, 4).result()
+        assert (run.value, run.output) == (0.25, "dividing\n")
+        with pytest.raises(belljar.CodeError, match="division by zero") as raised:
+            pool.submit(divide, 0).result()
+        assert raised.value.name == "ZeroDivisionError" and raised.value.run.output == "dividing\n"
+
+
+def test_runs_of_all_kinds_can_be_pickled(box: Sandbox) -> None:
+    run = box.run("b'x' * 5000, 10 ** 30, {1: 2}")
+    copies = [pickle.loads(pickle.dumps(run)) for _ in range(2)]
+    assert copies[0].value == run.value == pickle.loads(pickle.dumps(run)).value == copies[1].value
+    for code in ("1 / 0", "import sys; sys.exit(3)", "while True: pass"):
+        with pytest.raises(belljar.RunFailedError) as raised:
+            box.run(code, timeout=0.3).check()
+        copy = pickle.loads(pickle.dumps(raised.value))
+        assert type(copy) is type(raised.value) and str(copy) == str(raised.value)
+        assert copy.run.status == raised.value.run.status
+    with pytest.raises(belljar.FileMissingError) as missing:
+        box.session().files.read("none.txt")
+    assert str(pickle.loads(pickle.dumps(missing.value))) == str(missing.value)
+
+
+def test_pool_of_forked_processes_works_before_the_first_use_and_is_refused_after_it() -> None:
+    code = """
+import multiprocessing
+import belljar
+
+def square(number):
+    return belljar.Sandbox(install=False).run(f"{number} ** 2").value
+
+fork = multiprocessing.get_context("fork")
+with fork.Pool(2) as pool:
+    print(pool.map(square, range(4)))
+print(square(5))
+with fork.Pool(2) as pool:
+    try:
+        pool.map(square, range(4))
+    except belljar.ForkError as error:
+        print("spawn" in str(error))
+print(square(6))
+"""
+    result = python(code)
+    assert result.stdout == "[0, 1, 4, 9]\n25\nTrue\n36\n", result.stderr
 
 
 def test_fork_before_the_first_use_works() -> None:
@@ -117,16 +173,15 @@ def test_sessions_and_tools_may_be_left_open_at_the_end() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "1\n", "")
 
 
-def test_memory_stays_within_bounds(box: Sandbox) -> None:
-    def resident() -> int:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    def work(count: int) -> None:
-        for number in range(count):
-            assert box.run("x", globals={"x": number}).value == number
-
-    work(300)
-    before = resident()
-    work(1000)
-    assert resident() - before < 16 << 20
+@pytest.mark.xfail(strict=True, reason="the handler of page faults, which stops code, is replaced by faulthandler's")
+def test_time_limits_hold_after_faulthandler_was_enabled() -> None:
+    result = python(
+        "import belljar, faulthandler\n"
+        "box = belljar.Sandbox(install=False)\n"
+        "box.run('1')\n"
+        "faulthandler.enable()\n"
+        "print(box.run('while True: pass', timeout=0.3).limit)\n"
+        "faulthandler.disable()\n"
+        "print(box.run('while True: pass', timeout=0.3).limit)\n"
+    )
+    assert (result.returncode, result.stdout) == (0, "time\ntime\n"), result.stderr

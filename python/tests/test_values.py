@@ -15,6 +15,7 @@ import zoneinfo
 from typing import Any
 
 import pytest
+from conftest import missing, need
 
 import belljar
 from belljar import Sandbox, _values
@@ -78,18 +79,33 @@ def test_time_zones_cross(box: Sandbox) -> None:
     try:
         berlin = datetime.datetime(2024, 10, 27, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"), fold=1)
     except zoneinfo.ZoneInfoNotFoundError:
-        pytest.skip("this machine has no time zones")
+        missing("python-packages", "this machine has no time zones, and tzdata is not installed")
     # Without the package tzdata, the sandbox knows the offset only.
     assert box.run("x.isoformat()", globals={"x": berlin}).value == "2024-10-27T02:30:00+01:00"
 
 
-def test_arrays_cross_as_buffers(box: Sandbox) -> None:
+def test_arrays_cross_as_buffers(numpy_box: Sandbox) -> None:
     numbers = array.array("d", range(100_000))
-    run = box.run("x[10], x.format, memoryview(x)", globals={"x": memoryview(numbers)}, packages=[])
-    tenth, item, back = (None, None, None) if run.error else run.value
-    if run.error is not None and "numpy" in str(run.error):
-        pytest.skip("arrays need numpy in the sandbox, which is not installed here")
-    assert (tenth, item) == (10.0, "d") and memoryview(back).tobytes() == numbers.tobytes()
+    run = numpy_box.run("x[10], x.dtype.str, x", globals={"x": memoryview(numbers)})
+    tenth, item, back = run.check().value
+    assert (float(tenth), item) == (10.0, "<f8") and memoryview(back).tobytes() == numbers.tobytes()
+
+
+def test_arrays_of_numpy_cross_both_ways(numpy_box: Sandbox) -> None:
+    numpy = need("numpy")
+    for dtype in ("f8", "i2", "?", "c16", "M8[s]"):
+        original = numpy.arange(3000).astype(dtype).reshape(30, 100)
+        back = numpy_box.run("(x, x.T)", globals={"x": original}).check().value
+        for received, sent in zip(back, (original, original.T)):
+            assert received.dtype == sent.dtype and (received == sent).all(), dtype
+    session = numpy_box.session()
+    session.run("y = x + 1", globals={"x": numpy.ones(10)}).check()
+    assert session.run("y.sum()").check().value == 20
+
+
+def test_array_without_numpy_in_the_sandbox_is_an_error_that_names_numpy(box: Sandbox) -> None:
+    run = box.run("x", globals={"x": array.array("d", [1.0])})
+    assert run.error is not None and "numpy" in str(run.error)
 
 
 def test_large_bytes_cross_exactly(box: Sandbox) -> None:

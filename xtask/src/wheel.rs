@@ -9,12 +9,11 @@ use crate::workspace::{as_by_hand, build_belljar, target_directory, workspace};
 const USAGE: &str = "\
 Usage: cargo xtask wheel [--release] [--no-tests]
 
-Builds the sdist and the wheel in the build folder's `wheels`, installs the wheel and runs the tests in `python/tests`.";
+Builds the sdist and the wheel in the build folder's `wheels`, installs the wheel and runs the tests in `python/tests`:
+all of them with python3, and those that depend on the version of CPython with 3.10, 3.12 and 3.14 where these are
+installed.";
 
-const MATURIN: &str = "maturin==1.16.0";
-/// The packages that the tests need.
-const TEST_PACKAGES: [&str; 6] =
-    ["pytest==9.2.0", "mypy==2.4.1", "typing_extensions", "numpy==2.4.6", "pandas==3.1.1", "uvloop==0.23.0"];
+const TOOLS: [&str; 2] = ["maturin==1.16.0", "uv==0.13.9"];
 /// A package with an extension module for the sandbox, which the tests install from a directory.
 const SANDBOX_PACKAGE: &str = "jiter==0.19.0";
 /// The options of pip for wheels of the sandbox.
@@ -27,6 +26,17 @@ const SANDBOX_PLATFORM: [&str; 7] = [
     "--quiet",
     "--dest",
 ];
+/// The versions of CPython with which the package is tested where they are installed.
+const VERSIONS: [&str; 3] = ["3.10", "3.12", "3.14"];
+/// The tests that do not depend on the version of CPython.
+const ONCE: [&str; 4] = ["test_examples.py", "test_golden.py", "test_leaks.py", "test_package.py"];
+/// A program of Python that enables the loopback interface of its network namespace and then becomes another program.
+const LOOPBACK: &str = "\
+import fcntl, os, socket, struct, sys
+UP, SIOCSIFFLAGS = 0x49, 0x8914
+with socket.socket() as any_socket:
+    fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack('16sh22x', b'lo', UP))
+os.execv(sys.argv[1], sys.argv[1:])";
 /// The maximum size of a released wheel, in bytes.
 const MAX_SIZE: u64 = 45 << 20;
 
@@ -45,10 +55,11 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
         }
     }
     let (target, sources) = (target_directory()?, workspace()?.join("python"));
-    let (wheels, tools, trial) = (target.join("wheels"), target.join("wheel-tools"), target.join("wheel-trial"));
+    let (wheels, tools) = (target.join("wheels"), target.join("wheel-tools"));
     remove(&wheels)?;
     write_bundle(&target, &sources.join("belljar/_bundle"))?;
-    environment(&tools, &[MATURIN])?;
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&tools))?;
+    run(Command::new(tools.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))?;
     let mut build = Command::new(tools.join("bin/maturin"));
     build.arg("build").args(["--profile", if release { "release" } else { "dev" }]).arg("--out").arg(&wheels);
     build.args(["--locked", "--target-dir"]).arg(&target).current_dir(&sources);
@@ -61,28 +72,79 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
         return Err(format!("the wheel is larger than {} MB", MAX_SIZE >> 20));
     }
     build_sdist(&tools, &target, &sources, &wheels)?;
-    environment(&trial, &TEST_PACKAGES)?;
-    let python = trial.join("bin/python");
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]).arg(&wheel))?;
+    let trial = Trial { uv: tools.join("bin/uv"), sources, wheel, target };
+    let requirements = ["tests/requirements.txt", "examples/requirements.txt"];
+    let python = trial.install("wheel-trial", Path::new("python3"), if tests { &requirements } else { &[] })?;
     if !tests {
         return Ok(true);
     }
-    // Without a cache, and without a network if the machine can create a namespace for that.
-    let cache = target.join("wheel-cache-of-tests");
-    remove(&cache)?;
-    let mut pytest = without_network(&python);
-    // Not in the directory of the sources: the tests are those of the installed package.
-    pytest.args(["-m", "pytest", "-q", "."]).current_dir(sources.join("tests")).env("BELLJAR_CACHE", &cache);
-    pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
-    let packages = target.join("wheel-test-packages");
-    run(Command::new(&python)
-        .args(["-m", "pip", "download"])
-        .args(SANDBOX_PLATFORM)
-        .arg(&packages)
-        .arg(SANDBOX_PACKAGE))?;
-    pytest.env("BELLJAR_TEST_PACKAGES", &packages);
-    println!("{}", run(&mut pytest)?);
+    trial.download_sandbox_package(&python)?;
+    println!("{}", trial.test(&python, &[])?);
+    for version in VERSIONS {
+        let Some(found) = interpreter(version) else {
+            println!("CPython {version} is not installed and was not tested");
+            continue;
+        };
+        let python = trial.install(&format!("wheel-trial-{version}"), &found, &requirements[..1])?;
+        println!("CPython {version}: {}", trial.test(&python, &ONCE.map(|file| format!("--ignore={file}")))?);
+    }
     Ok(true)
+}
+
+/// The installation of a wheel in new environments, and its tests there.
+struct Trial {
+    uv: PathBuf,
+    sources: PathBuf,
+    wheel: PathBuf,
+    target: PathBuf,
+}
+
+impl Trial {
+    /// Creates an environment with the packages of these files and the wheel, which is installed without an index.
+    fn install(&self, name: &str, python: &Path, requirements: &[&str]) -> Result<PathBuf, String> {
+        let directory = self.target.join(name);
+        let mut create = Command::new(&self.uv);
+        create.args(["venv", "--quiet", "--seed", "--clear", "--no-project", "--python"]).arg(python).arg(&directory);
+        run(&mut create)?;
+        let python = directory.join("bin/python");
+        if !requirements.is_empty() {
+            let mut install = Command::new(&self.uv);
+            install.args(["pip", "install", "--quiet", "--python"]).arg(&python);
+            for file in requirements {
+                install.arg("--requirements").arg(self.sources.join(file));
+            }
+            run(&mut install)?;
+        }
+        let options = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"];
+        run(Command::new(&python).args(options).arg(&self.wheel))?;
+        Ok(python)
+    }
+
+    /// Downloads the package that the tests install into the sandbox.
+    fn download_sandbox_package(&self, python: &Path) -> Result<(), String> {
+        let mut download = Command::new(python);
+        download.args(["-m", "pip", "download"]).args(SANDBOX_PLATFORM).arg(self.sandbox_packages());
+        run(download.arg(SANDBOX_PACKAGE)).map(drop)
+    }
+
+    fn sandbox_packages(&self) -> PathBuf {
+        self.target.join("wheel-test-packages")
+    }
+
+    /// Runs the tests without a cache, and without a network if the machine can create a namespace for that.
+    fn test(&self, python: &Path, options: &[String]) -> Result<String, String> {
+        let cache = self.target.join("wheel-cache-of-tests");
+        remove(&cache)?;
+        let mut pytest = without_network(python);
+        // Not in the directory of the sources: the tests are those of the installed package.
+        pytest.args(["-m", "pytest", "-q", "."]).args(options).current_dir(self.sources.join("tests"));
+        // The packages that the tests need are installed, so that none may be skipped for lack of one.
+        let required = std::env::var("BELLJAR_REQUIRE").unwrap_or_default();
+        pytest.env("BELLJAR_CACHE", &cache).env("BELLJAR_REQUIRE", format!("{required},python-packages"));
+        pytest.env("BELLJAR_TEST_PACKAGES", self.sandbox_packages());
+        pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+        run(&mut pytest)
+    }
 }
 
 /// Builds the sdist, and checks that it contains all of the sources: Cargo finds every crate, as locked.
@@ -122,15 +184,28 @@ fn remove(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns a command that starts `program` without a network, if that is possible here.
-fn without_network(program: &Path) -> Command {
+/// Returns a command that starts `python` with no network but the loopback interface, if that is possible here.
+fn without_network(python: &Path) -> Command {
     let is_possible = Command::new("unshare").args(["-rn", "true"]).output().is_ok_and(|tried| tried.status.success());
     if !is_possible {
-        return Command::new(program);
+        return Command::new(python);
     }
     let mut command = Command::new("unshare");
-    command.arg("-rn").arg(program);
+    command.arg("-rn").arg(python).args(["-c", LOOPBACK]).arg(python);
     command
+}
+
+/// Returns an interpreter of this version of CPython, on the path or among those of pyenv.
+fn interpreter(version: &str) -> Option<PathBuf> {
+    let name = format!("python{version}");
+    let home = |name| std::env::var_os(name).map(PathBuf::from);
+    let pyenv = home("PYENV_ROOT").or_else(|| Some(home("HOME")?.join(".pyenv")));
+    let installed = pyenv.and_then(|pyenv| pyenv.join("versions").read_dir().ok()).into_iter().flatten();
+    let installed = installed.filter_map(|entry| Some(entry.ok()?.path().join("bin").join(&name)));
+    // The programs that pyenv has on the path fail for versions that are not selected.
+    let starts =
+        |program: &PathBuf| Command::new(program).arg("--version").output().is_ok_and(|tried| tried.status.success());
+    std::iter::once(PathBuf::from(&name)).chain(installed).find(starts)
 }
 
 /// Returns the file with this extension that maturin has written.
@@ -139,12 +214,6 @@ fn only_file(directory: &Path, extension: &str) -> Result<PathBuf, String> {
     let mut files = listed.filter_map(|entry| Some(entry.ok()?.path()));
     let file = files.find(|path| path.extension().is_some_and(|found| found == extension));
     file.ok_or_else(|| format!("maturin left no file with the extension {extension} in {}", directory.display()))
-}
-
-/// Creates a virtual environment with these packages.
-fn environment(directory: &Path, packages: &[&str]) -> Result<(), String> {
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(directory))?;
-    run(Command::new(directory.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(packages)).map(drop)
 }
 
 /// Runs a program, which must succeed, and returns its standard output.
