@@ -1,0 +1,205 @@
+"""The examples of `python/examples`, with scripted models, and the pages that show them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import COMMAND, EXAMPLES, ROOT, need
+from scripted import Script, server
+
+PAGES = sorted((ROOT / "docs/python").glob("*.md"))
+SHOWN = re.compile(r"<!-- (python/examples/\w+\.py) -->\n```python\n(.*?)```\n", re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def examples_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("PATH", f"{COMMAND.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_pages_show_the_programs_that_the_tests_run() -> None:
+    shown = {name: text for page in PAGES for name, text in SHOWN.findall(page.read_text())}
+    assert set(shown) == {f"python/examples/{file.name}" for file in EXAMPLES.glob("*.py")}
+    for name, text in shown.items():
+        assert text == (ROOT / name).read_text(), f"copy {name} into the page that shows it"
+
+
+def test_every_page_shows_a_program_and_is_linked() -> None:
+    links = (ROOT / "docs/python.md").read_text() + (ROOT / "README.md").read_text()
+    for page in PAGES:
+        text = page.read_text()
+        assert SHOWN.search(text) and text.count("```python") == len(SHOWN.findall(text)), page
+        assert links.count(f"python/{page.name})") == 2, f"{page} is not linked in docs/python.md and README.md"
+
+
+def pydantic_ai_model(script: Script, tool: str, argument: str) -> Any:
+    """Returns a model of pydantic-ai that follows a script."""
+    messages = need("pydantic_ai.messages")
+
+    def respond(history: list[Any], info: Any) -> Any:
+        assert [each.name for each in info.function_tools] == [tool]
+        returned = [part for part in history[-1].parts if part.part_kind == "tool-return"]
+        kind, text = script.next(returned[-1].model_response_str() if returned else None)
+        if kind == "code":
+            return messages.ModelResponse([messages.ToolCallPart(tool, {argument: text})])
+        return messages.ModelResponse([messages.TextPart(text)])
+
+    return need("pydantic_ai.models.function").FunctionModel(respond)
+
+
+WARMER = "rome, oslo = await weather('Rome'), await weather('Oslo')"
+
+
+def test_pydantic_ai_tool() -> None:
+    need("pydantic_ai")
+    import pydantic_ai_tool
+
+    script = Script(WARMER, "print('computing')\nrome['high'] - oslo['high']", "nothing", "2 ** 20_000 > 0")
+    model = pydantic_ai_model(script, "run_python", "code")
+    assert asyncio.run(pydantic_ai_tool.answer("How much warmer is it?", model)) == "It is True."
+    assert script.results[:2] == ["(no output)", "computing\n16.5"]
+    assert "NameError: name 'nothing' is not defined" in script.results[2]
+
+
+def test_pydantic_ai_mcp() -> None:
+    need("fastmcp")
+    import pydantic_ai_mcp
+
+    script = Script("sum(range(10))")
+    model = pydantic_ai_model(script, "run_python_code", "python_code")
+    answer = asyncio.run(pydantic_ai_mcp.answer("What is the sum?", model))
+    assert "45" in answer and "success" in script.results[0]
+
+
+def test_langchain_agent() -> None:
+    need("langchain")
+    fake = need("langchain_core.language_models.fake_chat_models")
+    messages = need("langchain_core.messages")
+    import langchain_agent
+
+    script = Script(
+        "import csv\nrows = list(csv.DictReader(open('orders.csv')))", "sum(float(row['price']) for row in rows)"
+    )
+
+    class Model(fake.GenericFakeChatModel):  # type: ignore[misc, name-defined]
+        """A chat model of LangChain that follows the script."""
+
+        tools: list[str] = []
+
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            self.tools = [tool.name for tool in tools]
+            return self
+
+        def _generate(self, history: Any, *arguments: Any, **options: Any) -> Any:
+            assert self.tools == ["run_python"]
+            kind, text = script.next(history[-1].text if history[-1].type == "tool" else None)
+            calls = [{"name": "run_python", "args": {"code": text}, "id": f"call_{len(history)}"}]
+            message = messages.AIMessage("", tool_calls=calls) if kind == "code" else messages.AIMessage(text)
+            return need("langchain_core.outputs").ChatResult(
+                generations=[need("langchain_core.outputs").ChatGeneration(message=message)]
+            )
+
+    orders = b"item,price\napple,1.5\npear,2.25\n"
+    answer = langchain_agent.answer("What do all orders cost?", Model(messages=iter([])), orders)
+    assert (answer, script.results) == ("It is 3.75.", ["(no output)", "3.75"])
+
+
+def test_smolagents_executor() -> None:
+    smolagents = need("smolagents")
+    import smolagents_executor
+
+    codes = [
+        "import sqlite3, zoneinfo\nprint('real CPython')\nrome = weather('Rome')",
+        "rome['high'] - nothing",
+        "difference = rome['high'] - weather(city='Oslo')['high']\ndifference",
+        "final_answer(difference)\nprint('not reached')",
+    ]
+    seen: list[str] = []
+
+    class Model(smolagents.Model):  # type: ignore[misc, name-defined]
+        """A model of smolagents that follows the script."""
+
+        def generate(self, messages: Any, **options: Any) -> Any:
+            seen.append(str(messages[-1].content))
+            text = f"Thought: I compute.\n<code>\n{codes[len(seen) - 1]}\n</code>"
+            return smolagents.ChatMessage(role="assistant", content=text)
+
+    assert smolagents_executor.answer("How much warmer is it?", Model()) == 16.5
+    assert len(seen) == 4
+    assert "real CPython" in seen[1] and "name 'nothing' is not defined" in seen[2] and "16.5" in seen[3]
+
+
+def test_smolagents_executor_keeps_variables_between_tasks_and_takes_the_arguments_of_the_agent() -> None:
+    need("smolagents")
+    from smolagents_executor import BelljarExecutor, weather
+
+    executor = BelljarExecutor(install=False)
+    executor.send_variables({"start": [1, 2]})
+    executor.send_tools({})
+    executor("total = sum(start)")
+    executor.send_tools({"weather": weather})
+    assert executor("total + weather('Oslo')['high']").output == "7.5"
+    with pytest.raises(RuntimeError, match="(?s)before\n.*ZeroDivisionError"):
+        executor("print('before')\n1 / 0")
+    executor.cleanup()
+
+
+def test_openai_agents_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+    agents, openai = need("agents"), need("openai")
+    import openai_agents_tool
+
+    script = Script("import datetime\nday = datetime.date(2000, 2, 29)", "day.strftime('%A')")
+    with server(script) as address:
+        client = openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none")
+        model = agents.OpenAIResponsesModel("gpt-6.2-sol", client)
+        assert asyncio.run(openai_agents_tool.answer("Which weekday was it?", model)) == "It is 'Tuesday'."
+    assert script.results[0] == "(no output)"
+    assert script.requests[0]["tools"][0]["parameters"]["required"] == ["code"]
+
+
+def test_openai_loop() -> None:
+    openai = need("openai")
+    import openai_loop
+
+    script = Script("n = 6", "print('n is', n)\nn * 7", "n / 0", "n")
+    with server(script) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
+        assert openai_loop.answer("What is it?", client, "gpt-6.2-sol") == "It is 6."
+    assert script.results[:2] == ["(no output)", "n is 6\n42"]
+    assert "ZeroDivisionError: division by zero" in script.results[2]
+    assert script.requests[0]["tools"][0]["name"] == "run_python"
+
+
+def test_anthropic_loop() -> None:
+    anthropic = need("anthropic")
+    import anthropic_loop
+
+    script = Script("n = 6", "n / 0", "n * 7")
+    with server(script) as address:
+        client = anthropic.Anthropic(base_url=address, api_key="none")
+        assert anthropic_loop.answer("What is it?", client, "claude-sonnet-5-5") == "It is 42."
+    blocks = [request["messages"][-1]["content"][0] for request in script.requests[1:]]
+    assert [block["is_error"] for block in blocks] == [False, True, False]
+
+
+def test_loops_end_with_a_model_that_does_not() -> None:
+    openai = need("openai")
+    import openai_loop
+
+    script = Script(*["1"] * 20)
+    with server(script) as address, pytest.raises(RuntimeError, match="ten rounds"):
+        openai_loop.answer("What is it?", openai.OpenAI(base_url=f"{address}/v1", api_key="none"), "gpt-6.2-sol")
+
+
+def test_report_is_bounded(box: Any) -> None:
+    need("openai")
+    import openai_loop
+
+    assert len(openai_loop.report(box.run("print('x' * 100_000)"))) == 20_000
+    assert Path(openai_loop.__file__).parent == EXAMPLES
