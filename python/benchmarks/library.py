@@ -15,6 +15,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -83,17 +84,20 @@ def start(options: argparse.Namespace) -> None:
         if contestant.program:
             programs[contestant.name] = contestant.program
     samples: dict[str, list[float]] = {name: [] for name in programs}
+    processor: dict[str, list[float]] = {name: [] for name in programs}
     failed: dict[str, str] = {}
     for _ in range(max(5, options.rounds // 8)):
         for name, program in programs.items():
             if name not in failed:
                 command = [sys.executable, "-c", program]
-                begin = time.perf_counter()
+                before, begin = processor_time_of_children(), time.perf_counter()
                 result = subprocess.run(command, capture_output=True, text=True, check=False)
                 samples[name].append(time.perf_counter() - begin)
+                processor[name].append(processor_time_of_children() - before)
                 if result.returncode != 0:
                     failed[name] = last_error(result.stderr)
     base = statistics.median(samples[PLAIN])
+    processor_base = statistics.median(processor[PLAIN])
 
     def row(contestant: Contestant) -> Row:
         if contestant.name in failed:
@@ -101,10 +105,11 @@ def start(options: argparse.Namespace) -> None:
         if contestant.name not in programs:
             raise Unsupported("it has no process of its own")
         more = statistics.median(samples[contestant.name]) - base
-        return [*milliseconds(samples[contestant.name]), f"{more * 1000:.1f}"]
+        work = statistics.median(processor[contestant.name])
+        return [*milliseconds(samples[contestant.name]), f"{more * 1000:.1f}", f"{work * 1000:.1f}"]
 
-    heads = ["median ms", "min ms", "p95 ms", "more than `python -c pass`"]
-    note = f"`python -c pass`: {base * 1000:.1f} ms in the median."
+    heads = ["median ms", "min ms", "p95 ms", "more than `python -c pass`", "processor time, ms"]
+    note = f"`python -c pass`: {base * 1000:.1f} ms in the median, processor time {processor_base * 1000:.1f} ms."
     table("From the start of a process to the first result", heads, row, note)
 
 
@@ -216,6 +221,12 @@ def repl(options: argparse.Namespace) -> None:
         "so far for each command, as Monty's script does."
     )
     table("Ten commands of a REPL", ["first ms", "then median ms", "min ms", "p95 ms"], row, note)
+
+
+def processor_time_of_children() -> float:
+    """Returns the processor time of the processes that have ended, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def private_memory() -> int:

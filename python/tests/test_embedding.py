@@ -33,7 +33,7 @@ def test_session():
 def test_pytest_xdist_runs_tests_in_several_processes(tmp_path: Path) -> None:
     need("xdist")
     (tmp_path / "test_distributed.py").write_text(DISTRIBUTED)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "3", "-p", "no:cacheprovider", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert result.returncode == 0 and "41 passed" in result.stdout, result.stdout + result.stderr
