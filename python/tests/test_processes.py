@@ -173,7 +173,6 @@ def test_sessions_and_tools_may_be_left_open_at_the_end() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "1\n", "")
 
 
-@pytest.mark.xfail(strict=True, reason="the handler of page faults, which stops code, is replaced by faulthandler's")
 def test_time_limits_hold_after_faulthandler_was_enabled() -> None:
     result = python(
         "import belljar, faulthandler\n"

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 use wasmtime::{Config, Module, OptLevel, RegallocAlgorithm};
 
+use crate::fault_handlers;
 use crate::memory::ImageMemory;
 use crate::versions::{SNAPSHOT_VERSION, TRANSLATION_VERSION};
 
@@ -93,6 +94,7 @@ impl Engine {
             return Err(wasmtime::Error::msg("the processor has no SSE4.2"));
         }
         let inner = wasmtime::Engine::new(&config(interrupt_mode, processor)?)?;
+        fault_handlers::record();
         Ok(Self { inner, interrupt_mode, processor, quick: Arc::default() })
     }
 

@@ -13,6 +13,7 @@ pub mod dylink;
 pub mod engine;
 mod errno;
 mod exports;
+mod fault_handlers;
 mod ffi;
 pub mod fs;
 pub mod guest_caller;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::fault_handlers;
 use crate::termination::Termination;
 
 /// A handle that interrupts and stops one instance from any thread.
@@ -106,6 +107,7 @@ impl StopHandle {
     /// Sets the mechanism that makes running wasm notice a stop, and triggers it at once if a stop was already
     /// requested.
     pub(crate) fn arm(&self, new: StopMechanism) {
+        fault_handlers::restore();
         let mut mechanism = self.mechanism.lock();
         if self.stopped() {
             new.trigger();
@@ -130,7 +132,10 @@ pub(crate) enum StopMechanism {
 impl StopMechanism {
     fn trigger(&self) {
         match self {
-            Self::Page(page) => page.protect(),
+            Self::Page(page) => {
+                fault_handlers::restore();
+                page.protect();
+            }
             Self::Epoch(engine) => engine.increment_epoch(),
         }
     }
