@@ -399,8 +399,8 @@ pub(crate) fn example(global: &GlobalOptions, arguments: &ServeArguments) -> Exi
     })
 }
 
-/// Creates a runtime for one client, whose tasks all run on the calling thread. Code runs on guest threads. With several
-/// threads, each message would wake another one to look for more work.
+/// Creates a runtime for one client, whose tasks all run on the calling thread. Code runs on guest threads. With
+/// several threads, each message would wake another one to look for more work.
 fn single_thread() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

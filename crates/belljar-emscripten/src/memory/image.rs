@@ -11,7 +11,8 @@ use super::WASM_PAGE;
 /// The number of memories of one image that are kept for each processor.
 const MAX_KEPT_PER_PROCESSOR: usize = 4;
 
-/// Returns the maximum number of memories of one image that are kept: as many as instances that start before others end.
+/// Returns the maximum number of memories of one image that are kept: as many as instances that start before others
+/// end.
 pub(super) fn kept_per_image() -> usize {
     /// The number of processors. Determining it reads files of control groups, which takes as long as resetting a few
     /// dozen pages.
