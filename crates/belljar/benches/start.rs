@@ -15,7 +15,7 @@ fn main() -> Finding<()> {
     let mut contestants = [
         (
             "`belljar run -c 'print(1)'`",
-            vec![&belljar, "run".as_ref(), "-c".as_ref(), "print(1)".as_ref()],
+            vec![belljar.as_os_str(), "run".as_ref(), "-c".as_ref(), "print(1)".as_ref()],
             Sample::default(),
         ),
         (

@@ -83,8 +83,8 @@ impl LazyFunctions {
 
     /// Compiles the exported functions for whose names `is_needed` returns true.
     pub(super) fn compile_exports(&self, is_needed: impl Fn(&str) -> bool) -> Result<(), LibraryError> {
-        let needed = self.module.exported_functions().filter(|(name, _)| is_needed(name));
-        needed.map(|(_, slot)| self.fragment(slot).map(drop)).collect()
+        let mut needed = self.module.exported_functions().filter(|(name, _)| is_needed(name));
+        needed.try_for_each(|(_, slot)| self.fragment(slot).map(drop))
     }
 
     /// Returns the fragment with the function in `slot`, after compiling it if necessary.
