@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace::{as_by_hand, build_belljar, target_directory, workspace};
+use crate::workspace::{Profile, as_by_hand, build_belljar, target_directory, workspace};
 
 const USAGE: &str = "\
 Usage: cargo xtask wheel [--release] [--no-tests]
@@ -57,7 +57,8 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let (target, sources) = (target_directory()?, workspace()?.join("python"));
     let (wheels, tools) = (target.join("wheels"), target.join("wheel-tools"));
     remove(&wheels)?;
-    write_bundle(&target, &sources.join("belljar/_bundle"))?;
+    let profile = if release { Profile::Release } else { Profile::Dev };
+    write_bundle(profile, &target, &sources.join("belljar/_bundle"))?;
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&tools))?;
     run(Command::new(tools.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))?;
     let mut build = Command::new(tools.join("bin/maturin"));
@@ -167,9 +168,9 @@ fn build_sdist(tools: &Path, target: &Path, sources: &Path, wheels: &Path) -> Re
     Ok(())
 }
 
-/// Writes the files that the wheel contains. They are built with the program of the tests: the parts are the same.
-fn write_bundle(target: &Path, bundle: &Path) -> Result<(), String> {
-    let belljar = build_belljar()?;
+/// Writes the files that the wheel contains, with the program of the same profile.
+fn write_bundle(profile: Profile, target: &Path, bundle: &Path) -> Result<(), String> {
+    let belljar = build_belljar(profile)?;
     remove(bundle)?;
     let cache = target.join("wheel-cache");
     run(Command::new(belljar).arg("--quiet").arg("--cache").arg(cache).arg("bundle").arg(bundle)).map(drop)

@@ -26,18 +26,31 @@ pub(crate) fn as_by_hand(command: &mut Command) {
     }
 }
 
-/// Builds belljar as `cargo test` does, and returns its path.
-pub(crate) fn build_belljar() -> Result<PathBuf, String> {
+/// The profile of a build of belljar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// That of `cargo test`.
+    Dev,
+    Release,
+}
+
+/// Builds belljar, in the developer profile as `cargo test` does, and returns its path.
+pub(crate) fn build_belljar(profile: Profile) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     as_by_hand(&mut command);
+    let (options, directory): (&[&str], _) = match profile {
+        Profile::Dev => (&[], "debug"),
+        Profile::Release => (&["--release"], "release"),
+    };
     let status = command
         .args(["build", "--workspace", "--bins"])
+        .args(options)
         .current_dir(workspace()?)
         .status()
         .map_err(|error| format!("failed to start cargo: {error}"))?;
     if !status.success() {
         return Err("belljar does not build".into());
     }
-    Ok(target_directory()?.join("debug").join(format!("belljar{}", std::env::consts::EXE_SUFFIX)))
+    Ok(target_directory()?.join(directory).join(format!("belljar{}", std::env::consts::EXE_SUFFIX)))
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::workspace::{build_belljar, target_directory, workspace};
+use crate::workspace::{Profile, build_belljar, target_directory, workspace};
 
 use expected::Expected;
 use report::Report;
@@ -60,7 +60,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     };
     let belljar = match options.belljar {
         Some(path) => path,
-        None => build_belljar()?,
+        None => build_belljar(Profile::Dev)?,
     };
     let modules = if options.modules.is_empty() { all_modules } else { options.modules };
 

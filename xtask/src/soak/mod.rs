@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clients::{Action, Tally};
 use server::Server;
 
-use crate::workspace::build_belljar;
+use crate::workspace::{Profile, build_belljar};
 
 const USAGE: &str = "\
 Usage: cargo xtask soak [OPTIONS]
@@ -44,7 +44,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     };
     let belljar = match options.belljar {
         Some(path) => path,
-        None => build_belljar()?,
+        None => build_belljar(Profile::Dev)?,
     };
     let server = Server::start(&belljar)?;
     println!("{} for {} minutes, {} clients", server.address, options.minutes, options.clients);

@@ -174,7 +174,7 @@ fn long_output_is_truncated_and_kept_in_a_file() {
     let answer = session.run("for n in range(100_000): print('line', n)\n'x' * 200_000");
     let output = super::joined(&answer["output"]);
     assert!(output.len() < 12_800 && output.starts_with("line 0\n"), "{}", output.len());
-    assert!(output.contains("1076602 of 1088890 bytes are left out"), "{output}");
+    assert!(output.contains("1078741 of 1088890 bytes are left out"), "{output}");
     assert!(output.contains("line 99999\n"), "the end is missing");
     let uri = format!("kernel://{}/output_2.txt", session.id);
     assert!(output.contains(&uri), "no note");
@@ -198,7 +198,7 @@ fn length_of_answers_can_be_set() {
     let mut session = Session::start(["--max-answer", "1KB"]);
     let answer = session.run("print('x' * 5000)");
     let output = super::joined(&answer["output"]);
-    assert!(output.contains("3977 of 5001 bytes are left out") && output.len() < 1400, "{output}");
+    assert!(output.contains("3979 of 5001 bytes are left out") && output.len() < 1400, "{output}");
     assert_eq!(session.value("len(open('output_2.txt').read())"), "5001");
     let mut session = Session::start(["--max-answer", "1MB"]);
     assert_eq!(session.output("print('x' * 500_000)").len(), 500_001);
