@@ -32,8 +32,10 @@ fn every_python_test_file_is_collected() {
     let tests = workspace().join("python/tests");
     let mut found = 0;
     for file in files(&tests).into_iter().filter(|file| has_extension(file, "py")) {
-        assert!(is_collected(&file) || file.ends_with("conftest.py"), "pytest does not collect {}", file.display());
-        found += 1;
+        // Other modules help the tests.
+        let has_tests = std::fs::read_to_string(&file).unwrap().contains("def test_");
+        assert!(is_collected(&file) || !has_tests, "pytest does not collect {}", file.display());
+        found += usize::from(is_collected(&file));
     }
     assert!(found >= 5, "{} has {found} files", tests.display());
 }
