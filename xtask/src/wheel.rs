@@ -37,8 +37,8 @@ UP, SIOCSIFFLAGS = 0x49, 0x8914
 with socket.socket() as any_socket:
     fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack('16sh22x', b'lo', UP))
 os.execv(sys.argv[1], sys.argv[1:])";
-/// The maximum size of a released wheel, in bytes.
-const MAX_SIZE: u64 = 45 << 20;
+/// The size that a released wheel should not exceed, in bytes.
+const TARGET_SIZE: u64 = 45 << 20;
 
 /// Runs the chore. Returns whether the installed package works.
 pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, String> {
@@ -69,8 +69,8 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let wheel = only_file(&wheels, "whl")?;
     let size = wheel.metadata().map_err(|error| format!("failed to read {}: {error}", wheel.display()))?.len();
     println!("{} ({:.1} MB)", wheel.display(), size as f64 / f64::from(1 << 20));
-    if release && size > MAX_SIZE {
-        return Err(format!("the wheel is larger than {} MB", MAX_SIZE >> 20));
+    if release && size > TARGET_SIZE {
+        eprintln!("warning: the wheel is larger than a released one should be, {} MB", TARGET_SIZE >> 20);
     }
     build_sdist(&tools, &target, &sources, &wheels)?;
     let trial = Trial { uv: tools.join("bin/uv"), sources, wheel, target };
