@@ -65,7 +65,8 @@ def test_memory_after_large_values(box: Sandbox) -> None:
     work(10)
     before = resident()
     work(60)
-    assert resident() - before < 64 << 20
+    # The allocator keeps some of them; a leak keeps all.
+    assert resident() - before < 30 * len(data)
 
 
 def use_everything(box: Sandbox) -> None:
