@@ -31,7 +31,7 @@ class ErrorInfo:
     message: str
     """The exception's text."""
     traceback: str
-    """The traceback as Python prints it; empty if there is none."""
+    """The traceback as Python prints it, or an empty text."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}" if self.message else self.name
