@@ -275,7 +275,7 @@ impl SandboxPaths {
         let bin = python.parent().map(text).unwrap_or_default();
         let environment = python.parent().and_then(Path::parent).map(text).unwrap_or_default();
         let code = text(&config.code);
-        let variables = [
+        let mut variables = vec![
             ("PATH", format!("{code}/bin:{bin}:/usr/local/bin:/usr/bin:/bin")),
             ("LANG", "C.UTF-8".into()),
             ("HOME", self.session.clone()),
@@ -292,8 +292,12 @@ impl SandboxPaths {
             ("BELLJAR_SITE", text(&self.site)),
             ("BELLJAR_BROKER", text(&self.broker_socket)),
         ];
+        if config.policy != Policy::Unsandboxed {
+            // There is no sound card. SDL (pygame) would look for one, and ALSA would write a page of errors.
+            variables.push(("SDL_AUDIODRIVER", "dummy".into()));
+        }
         KernelLaunchConfig {
-            environment: variables.map(|(name, value)| (name.to_owned(), value)).into(),
+            environment: variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             directory: self.session.clone(),
             code,
             site: text(&self.site),
