@@ -126,7 +126,7 @@ impl Python {
     /// Opens CPython from a bundle. It was compiled for all processors of the platform.
     ///
     /// # Errors
-    /// When the bundle does not fit this machine or this program.
+    /// Fails if the bundle does not fit this machine or this program.
     fn open_bundled(
         release: &'static Release,
         options: &Options,

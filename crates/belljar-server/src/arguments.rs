@@ -208,7 +208,7 @@ fn session_or_new<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<S
 /// Reads the arguments of a call. Unknown ones are ignored.
 ///
 /// # Errors
-/// When an argument is wrong or missing.
+/// Fails if an argument is wrong or missing.
 pub(crate) fn parse<T: DeserializeOwned>(arguments: Option<JsonObject>) -> Result<T, ArgumentError> {
     serde_path_to_error::deserialize(Value::Object(arguments.unwrap_or_default())).map_err(|error| {
         // The path of the whole is a dot.

@@ -23,7 +23,7 @@ const MAX_CUT_OUTPUT: usize = 2 << 20;
 /// Returns the request for a report, if the call contains one.
 ///
 /// # Errors
-/// When it has an unexpected form.
+/// Fails if it has an unexpected form.
 pub(crate) fn requested(context: &RequestContext<RoleServer>) -> Result<Option<ReportRequest>, ArgumentError> {
     let Some(request) = context.meta.0.0.get(REPORT_KEY) else { return Ok(None) };
     ReportRequest::deserialize(request).map(Some).map_err(ArgumentError::ReportRequest)

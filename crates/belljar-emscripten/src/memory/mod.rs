@@ -36,7 +36,7 @@ thread_local! {
     /// pass arguments, so the image to use is stored here. wasmtime also requests another memory (the heap for
     /// exceptions) in between, which is distinguished by its size.
     static PENDING: RefCell<Option<PendingImage>> = const { RefCell::new(None) };
-    /// Whether the memory that the last request was met with had been used before.
+    /// Set if an earlier instance used the memory that the last request returned.
     static IS_REUSED: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -76,7 +76,7 @@ impl PendingInputs {
     /// Returns the result of a repeated call, which contains the answer to a prompt.
     ///
     /// # Errors
-    /// When no cell waits for it, or the arguments are not those of the first call.
+    /// Fails if no cell waits for it, or the arguments are not those of the first call.
     pub(super) async fn resume(
         &self,
         state: &str,

@@ -141,7 +141,7 @@ impl SessionTools {
     /// Calls a tool.
     ///
     /// # Errors
-    /// When an argument is invalid.
+    /// Fails if an argument is invalid.
     pub(crate) async fn call(
         &self,
         request: CallToolRequestParams,

@@ -233,7 +233,7 @@ impl Reencode for Writer<'_> {
         Ok(self.tags.position(tag))
     }
 
-    // There is no skeleton of modules that refer to segments from code.
+    // Modules that refer to segments from code are compiled as a whole.
     fn element_index(&mut self, _: u32) -> Indexed {
         Err(reencode::Error::InvalidConstExpr)
     }
