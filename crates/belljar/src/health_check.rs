@@ -2,6 +2,7 @@
 //! need no other HTTP client for that.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -22,10 +23,14 @@ pub(crate) struct HealthCheckArguments {
 pub(crate) fn health_check(arguments: &HealthCheckArguments) -> ExitCode {
     // The certificate names the address by which clients know the server, and not this machine. Proxies are for other
     // machines.
+    let tls = TlsConfig::builder()
+        .disable_verification(true)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .build();
     let config = ureq::Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
         .proxy(None)
-        .tls_config(TlsConfig::builder().disable_verification(true).build())
+        .tls_config(tls)
         .build();
     let url = format!("{}/healthz", arguments.url.trim_end_matches('/'));
     match ureq::Agent::from(config).get(&url).call() {

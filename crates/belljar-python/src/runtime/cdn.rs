@@ -1,11 +1,13 @@
 //! Downloads of runtime files over HTTP, from Pyodide's CDN or a mirror of it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_cache::NewEntry;
 use belljar_core::Progress;
 use belljar_core::progress::ProgressStep;
+use rustls::crypto::aws_lc_rs::default_provider;
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 
@@ -59,10 +61,11 @@ fn agent(base: &str, stall_timeout: Duration) -> Result<Agent, SourceError> {
         })?),
         None => platform_certificates(),
     };
+    let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(default_provider()));
     if let Some(roots) = roots {
-        config = config.tls_config(TlsConfig::builder().root_certs(roots).build());
+        tls = tls.root_certs(roots);
     }
-    Ok(config.build().new_agent())
+    Ok(config.tls_config(tls.build()).build().new_agent())
 }
 
 fn platform_certificates() -> Option<RootCerts> {
