@@ -11,7 +11,7 @@
 //! Looking up an entry takes no lock. That is safe because an entry's directory is complete when it is renamed into
 //! place, and its files are not written to afterwards. The [manifest] detects any other change. Compiled code is loaded
 //! from here into the process, so a file that differs from its recorded content is never returned: the entry is deleted
-//! and created again.
+//! and created again. Entries are synced to disk in the background (`background_sync.rs`).
 //!
 //! A *bundle* is a directory of entries that were installed together with this program, such as those in a Python
 //! wheel. It is read-only and searched first. Its files are as trustworthy as the program itself, which was installed
@@ -21,6 +21,7 @@
 //! be evicted, *pin* the entry first ([`Cache::get_pinned`]). Once its files are open or mapped, deleting them is
 //! harmless.
 
+mod background_sync;
 mod bundle;
 mod error;
 mod evict;
@@ -45,6 +46,7 @@ pub use key::EntryKey;
 pub use new_entry::NewEntry;
 pub use usage::EntryUsage;
 
+use background_sync::BackgroundSync;
 use lock::{EntryLock, create_private_directory};
 use manifest::{DamagedFile, IntegrityCheck, MANIFEST, Manifest};
 use statistics::UseCounts;
@@ -60,6 +62,7 @@ pub struct Cache {
     uses: UseCounts,
     bundle: Option<PathBuf>,
     recorder: Option<bundle::Recorder>,
+    sync: BackgroundSync,
 }
 
 /// An entry whose files passed the integrity check.
@@ -84,7 +87,7 @@ impl Cache {
                 directories::ProjectDirs::from("", "", "belljar").map(|project| project.cache_dir().to_path_buf())
             })
             .ok_or(CacheError::NoDirectory)?;
-        Ok(Cache { root, uses: UseCounts::default(), bundle: None, recorder: None })
+        Ok(Cache { root, uses: UseCounts::default(), bundle: None, recorder: None, sync: BackgroundSync::default() })
     }
 
     /// Returns the cache's directory.
@@ -211,10 +214,19 @@ impl Cache {
         self.uses.count_build(key);
         let directory = self.entries().join(&name);
         match new.publish(&directory) {
-            Ok(()) => Ok(Entry { directory, manifest, _pin: None }),
+            Ok(()) => {
+                self.sync.add(&directory, manifest.clone());
+                Ok(Entry { directory, manifest, _pin: None })
+            }
             // Without locks, another process may have created the entry first. That entry is just as good.
             Err(error) => self.verify(&name, None).ok_or_else(|| error.into()),
         }
+    }
+
+    /// Waits until the entries that this process has created are on disk. Other processes trust them without reading
+    /// them from then on. Dropping the last clone of the handle waits, too.
+    pub fn wait_for_sync(&self) {
+        self.sync.wait();
     }
 
     /// Returns the lock of a task that one process at a time performs on the cache. Returns `None` while another
@@ -256,6 +268,11 @@ impl Cache {
     /// Looks an entry up with one small read and one `stat` per file.
     fn lookup(&self, name: &str) -> Result<LookupResult, CacheError> {
         let directory = self.entries().join(name);
+        if let Some(manifest) = self.sync.manifest(&directory)
+            && manifest.check_integrity(&directory) == IntegrityCheck::Unchanged
+        {
+            return Ok(LookupResult::Intact(Entry { directory, manifest, _pin: None }));
+        }
         let path = directory.join(MANIFEST);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -288,8 +305,12 @@ impl Cache {
                 match File::open(directory.join(MANIFEST)).and_then(|file| Manifest::read(&file)) {
                     Ok(Some(manifest)) => match manifest.with_current_stamps(&directory) {
                         Ok(manifest) => {
+                            let write = || {
+                                manifest.sync_files(&directory)?;
+                                new_entry::write_manifest(&directory, &manifest)
+                            };
                             if lock.is_some()
-                                && let Err(error) = new_entry::write_manifest(&directory, &manifest)
+                                && let Err(error) = write()
                             {
                                 tracing::debug!(%error, "failed to update the manifest");
                             }

@@ -165,7 +165,12 @@ impl Manifest {
         })
     }
 
-    /// Returns the manifest without stamps, which are those of one machine.
+    /// Syncs the recorded files to disk.
+    pub(crate) fn sync_files(&self, directory: &Path) -> io::Result<()> {
+        self.files.keys().try_for_each(|name| File::open(directory.join(name))?.sync_all())
+    }
+
+    /// Returns the manifest without stamps: those of one machine, or of files that may not be on disk.
     pub(crate) fn without_stamps(&self) -> Self {
         let stamp = Stamp { mtime_ns: 0, ctime_ns: 0, inode: 0, device: 0 };
         let record = |record: &Record| Record { stamp: stamp.clone(), ..record.clone() };

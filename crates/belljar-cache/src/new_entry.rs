@@ -1,6 +1,6 @@
 //! Creation of an entry: a directory under a temporary name, moved into place by one rename.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -39,18 +39,12 @@ impl NewEntry {
         fs::write(&path, bytes).map_err(|error| CacheError::writing(&path, Some(bytes.len() as u64), error))
     }
 
-    /// Syncs every file to disk and writes the manifest.
+    /// Writes a manifest without stamps, since the files may not be on disk yet. Returns the manifest with stamps.
     pub(crate) fn finalize(&self) -> Result<Manifest, CacheError> {
         let directory = self.path();
         let failed = |error| CacheError::writing(&directory.join(MANIFEST), None, error);
-        for entry in directory.read_dir().map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            File::open(&path)
-                .and_then(|file| file.sync_all())
-                .map_err(|error| CacheError::writing(&path, None, error))?;
-        }
         let manifest = Manifest::from_directory(directory).map_err(failed)?;
-        write_manifest(directory, &manifest).map_err(failed)?;
+        write_manifest(directory, &manifest.without_stamps()).map_err(failed)?;
         Ok(manifest)
     }
 
@@ -60,22 +54,17 @@ impl NewEntry {
         fs::rename(self.path(), target).map_err(failed)?;
         // The temporary directory has been moved and must not be deleted.
         let _ = self.directory.keep();
-        target.parent().map_or(Ok(()), sync_directory).map_err(failed)
+        Ok(())
     }
 }
 
-/// Writes a manifest atomically.
+/// Writes a manifest atomically. It is not synced: a manifest that is lost or incomplete after a loss of power costs
+/// its entry, and one with stamps is only written after the entry's files have been synced.
 pub(crate) fn write_manifest(directory: &Path, manifest: &Manifest) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".manifest-").tempfile_in(directory)?;
     file.write_all(&manifest.to_bytes()?)?;
-    file.as_file().sync_all()?;
     file.persist(directory.join(MANIFEST)).map_err(|error| error.error)?;
-    sync_directory(directory)
-}
-
-/// Syncs a directory to disk. A rename is durable only after its directory has been synced.
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+    Ok(())
 }
 
 /// Returns the name of the entry that a temporary directory (`.new-NAME-RANDOM`, `.old-NAME-RANDOM`) belongs to.

@@ -14,7 +14,7 @@ use belljar_core::{CacheStatistics, CacheUses, NoProgress, Progress};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::manifest::{MANIFEST, Manifest};
+use super::manifest::{IntegrityCheck, MANIFEST, Manifest};
 use super::{Cache, CacheError, Entry, EntryKey};
 
 const CODE: &[u8] = b"pretend that this is native code";
@@ -39,7 +39,9 @@ impl Fixture {
             new.write("code", CODE)?;
             new.write("names.json", b"{}")
         };
-        self.cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap()
+        let entry = self.cache.get_or_create::<CacheError>(&key(), &NoProgress, create).unwrap();
+        self.cache.wait_for_sync();
+        entry
     }
 
     fn created(&self) -> usize {
@@ -241,6 +243,37 @@ fn unchanged_file_with_a_new_mtime_keeps_its_entry() {
     fs::remove_dir_all(fixture.cache.root().join("locks")).unwrap();
     fixture.get_or_create();
     assert!(!fixture.cache.root().join("locks").exists(), "the new stamps were not trusted");
+}
+
+#[test]
+fn entry_is_used_before_and_after_it_has_been_synced() {
+    let fixture = Fixture::new();
+    // Another handle does not know that this one has created the entry: it reads the files, or finds their stamps.
+    fixture.cache.get_or_create::<CacheError>(&key(), &NoProgress, |new| new.write("code", CODE)).unwrap();
+    let other = Cache::open(Some(fixture.cache.root().to_owned())).unwrap();
+    for cache in [&fixture.cache, &other] {
+        let entry = cache.get(&key()).unwrap().unwrap();
+        assert_eq!(fs::read(entry.file("code").unwrap()).unwrap(), CODE);
+    }
+    fixture.cache.wait_for_sync();
+    let manifest = Manifest::read(&File::open(fixture.entry_directory().join(MANIFEST)).unwrap()).unwrap().unwrap();
+    assert_eq!(manifest.check_integrity(&fixture.entry_directory()), IntegrityCheck::Unchanged, "it has no stamps");
+}
+
+#[test]
+fn entry_whose_process_ended_before_it_was_synced_is_compared_with_its_hashes() {
+    let unsynced = |damage: &dyn Fn(&Path)| {
+        let fixture = Fixture::new();
+        let path = fixture.get_or_create().file("code").unwrap();
+        let manifest = fixture.entry_directory().join(MANIFEST);
+        let stamped = Manifest::read(&File::open(&manifest).unwrap()).unwrap().unwrap();
+        fs::write(&manifest, stamped.without_stamps().to_bytes().unwrap()).unwrap();
+        damage(&path);
+        let entry = Cache::open(Some(fixture.cache.root().to_owned())).unwrap().get(&key()).unwrap();
+        entry.is_some()
+    };
+    assert!(unsynced(&|_| ()));
+    assert!(!unsynced(&|code| fs::write(code, vec![0; CODE.len()]).unwrap()), "damage was not noticed");
 }
 
 #[test]
@@ -469,6 +502,7 @@ fn populated_cache(numbers: &[u8]) -> Fixture {
     for (age, number) in numbers.iter().rev().enumerate() {
         let create = |new: &super::NewEntry| new.write("bytes", &[*number; 100]);
         let entry = fixture.cache.get_or_create::<CacheError>(&image(*number), &NoProgress, create).unwrap();
+        fixture.cache.wait_for_sync();
         set_last_use(entry.directory(), 1 + age as u64);
     }
     fixture

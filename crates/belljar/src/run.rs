@@ -126,6 +126,8 @@ fn run_program(
     }
     let status = status(&execution.outcome);
     compile_imported(&context);
+    // The next run trusts the entries of the cache without reading them.
+    python.cache().wait_for_sync();
     background::optimize_libraries(&python, global);
     // The process is about to end, and the kernel frees its memory faster than unmapping it piece by piece would.
     std::mem::forget((running, context));
