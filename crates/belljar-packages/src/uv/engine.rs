@@ -41,6 +41,7 @@ pub(crate) struct Engine {
     pub(super) markers: MarkerEnvironment,
     pub(super) tags: Tags,
     pub(super) python: PythonRequirement,
+    pub(super) requires_python: RequiresPython,
     pub(super) exclude_newer: ExcludeNewer,
     pub(super) lock: Option<Arc<PyodideLock>>,
     /// A page of links to the lock's wheels.
@@ -74,13 +75,12 @@ impl Engine {
         };
         let base = base_client(settings)?;
         let python = uv_pep440::Version::new([u64::from(platform.python.0), u64::from(platform.python.1)]);
+        let requires_python = RequiresPython::greater_than_equal_version(&python);
         Ok(Engine {
             client: client(base.clone().connect_timeout(CONNECT_TIMEOUT))?,
             pyodide_client: client(base.connect_timeout(PYODIDE_CONNECT_TIMEOUT).retries(1))?,
-            python: PythonRequirement::from_marker_environment(
-                &markers,
-                RequiresPython::greater_than_equal_version(&python),
-            ),
+            python: PythonRequirement::from_marker_environment(&markers, requires_python.clone()),
+            requires_python,
             tags: platform.tags()?,
             exclude_newer: exclude_newer(settings)?,
             downloads: Arc::new(Semaphore::new(MAX_CONCURRENT_DOWNLOADS)),

@@ -5,6 +5,7 @@ mod download;
 mod engine;
 mod explain;
 mod indexes;
+mod provider;
 mod python_only;
 mod release_age;
 mod resolve;

@@ -30,6 +30,11 @@ const LINUX_TAG_PREFIX: &str = "manylinux";
 /// The maximum number of versions, the newest ones, that are offered to uv.
 const MAX_VERSIONS: usize = 30;
 
+/// Returns whether a package may be used without its compiled files.
+pub(super) fn is_reviewed(name: &PackageName) -> bool {
+    REVIEWED.contains(&name.as_ref())
+}
+
 /// The placeholder wheels of one package.
 pub(super) struct PlaceholderWheels {
     name: PackageName,
@@ -90,24 +95,36 @@ impl Engine {
     }
 
     async fn linux_wheels_of_index(&self, name: &PackageName) -> Vec<(WheelFilename, PinnedFile)> {
-        let found = self.client.simple_detail(name, None, &IndexCapabilities::default(), &self.downloads).await;
         let mut linux_wheels = Vec::new();
+        for (wheel, file) in self.wheels_of_index(name).await {
+            if self.is_manylinux_wheel_for_this_python(&wheel) && !self.is_too_new(&file) && file.yanked.is_none() {
+                let pinned = pinned_file(&wheel, &file);
+                linux_wheels.extend(pinned.map(|pinned| (wheel, pinned)));
+            }
+        }
+        linux_wheels
+    }
+
+    /// Returns whether the index has a wheel of any version of a package for this platform.
+    pub(super) async fn index_has_usable_wheels(&self, name: &PackageName) -> bool {
+        let wheels = self.wheels_of_index(name).await;
+        wheels.iter().any(|(wheel, _)| wheel.is_compatible(&self.tags))
+    }
+
+    async fn wheels_of_index(&self, name: &PackageName) -> Vec<(WheelFilename, File)> {
+        let found = self.client.simple_detail(name, None, &IndexCapabilities::default(), &self.downloads).await;
+        let mut wheels = Vec::new();
         for (_, metadata) in found.unwrap_or_default() {
             let MetadataFormat::Simple(archive) = metadata else { continue };
             for datum in OwnedArchive::deserialize(&archive) {
                 for (filename, file) in datum.files.all(name) {
-                    let DistFilename::WheelFilename(wheel) = filename else { continue };
-                    if self.is_manylinux_wheel_for_this_python(&wheel)
-                        && !self.is_too_new(&file)
-                        && file.yanked.is_none()
-                    {
-                        let pinned = pinned_file(&wheel, &file);
-                        linux_wheels.extend(pinned.map(|pinned| (wheel, pinned)));
+                    if let DistFilename::WheelFilename(wheel) = filename {
+                        wheels.push((wheel, file));
                     }
                 }
             }
         }
-        linux_wheels
+        wheels
     }
 
     fn linux_wheels_in_directories(

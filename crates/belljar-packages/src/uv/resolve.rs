@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use url::Url;
 use uv_client::FlatIndexClient;
 use uv_configuration::Constraints;
-use uv_distribution::DistributionDatabase;
+use uv_distribution_filename::WheelFilename;
 use uv_distribution_types::{
     BuiltDist, DependencyMetadata, Dist, Index, Name, RegistryBuiltWheel, Requirement as UvRequirement,
     Resolution as UvResolution, ResolvedDist, StaticMetadata,
@@ -18,14 +17,15 @@ use uv_normalize::PackageName;
 use uv_pypi_types::{Conflicts, HashAlgorithm, ResolverMarkerEnvironment};
 use uv_requirements_txt::{RequirementEntry, RequirementsTxtRequirement};
 use uv_resolver::{
-    FlatIndex, InMemoryIndex, Manifest, OptionsBuilder, Preference, Preferences, ResolveError, Resolver,
+    AllowedYanks, DependencyMode, FlatIndex, Manifest, OptionsBuilder, Preference, Preferences, ResolveError, Resolver,
     ResolverEnvironment, ResolverOutput,
 };
-use uv_types::{EmptyInstalledPackages, HashStrategy};
+use uv_types::{BuildContext as _, EmptyInstalledPackages, HashStrategy};
 
 use super::build_context::{WheelOnlyBuildContext, build_options};
 use super::engine::{Engine, error_chain};
 use super::explain;
+use super::provider::{Provider, SharedIndex};
 use super::python_only::PlaceholderWheels;
 use crate::error::{GeneralHint, InstallError};
 use crate::pyodide::{EntryKind, PyodideLock};
@@ -85,7 +85,7 @@ impl Engine {
         request: &ResolveRequest,
         required: &[Requirement],
     ) -> Result<Resolution, InstallError> {
-        let index = InMemoryIndex::default();
+        let index = SharedIndex::default();
         if request.optional.is_empty() {
             return self.attempt(request, required, &index).await;
         }
@@ -98,7 +98,7 @@ impl Engine {
         let mut best = self.attempt(request, &accepted, &index).await?;
         for optional in &request.optional {
             accepted.push(optional.clone());
-            match self.attempt(request, &accepted, &InMemoryIndex::default()).await {
+            match self.attempt(request, &accepted, &SharedIndex::default()).await {
                 Ok(resolution) => best = resolution,
                 Err(error) => {
                     tracing::debug!(requirement = %optional, %error, "an optional requirement is left out");
@@ -115,7 +115,7 @@ impl Engine {
         &self,
         request: &ResolveRequest,
         requirements: &[Requirement],
-        index: &InMemoryIndex,
+        index: &SharedIndex,
     ) -> Result<Resolution, InstallError> {
         let mut resolution = self.attempt_any_age(request, requirements, index).await?;
         let mut request = request.clone();
@@ -135,12 +135,13 @@ impl Engine {
         &self,
         request: &ResolveRequest,
         requirements: &[Requirement],
-        index: &InMemoryIndex,
+        index: &SharedIndex,
     ) -> Result<Resolution, InstallError> {
-        let mut index = index.clone();
+        let mut without_placeholders;
+        let mut index = index;
         let mut placeholders: Vec<PlaceholderWheels> = Vec::new();
         let output = loop {
-            let error = match self.solve(request, requirements, &index, &placeholders).await {
+            let error = match self.solve(request, requirements, index, &placeholders).await {
                 Ok(output) => break output,
                 Err(SolveError::Other(error)) => return Err(error),
                 Err(SolveError::Resolver(error)) => explain::install_error(self, request, requirements, *error).await,
@@ -155,12 +156,13 @@ impl Engine {
             let Some(more) = self.placeholder_wheels(name).await? else { return Err(error) };
             placeholders.push(more);
             // The old in-memory index remembers that the package has no compatible wheel.
-            index = InMemoryIndex::default();
+            without_placeholders = SharedIndex::default();
+            index = &without_placeholders;
         };
         let resolution = UvResolution::from(output);
         let mut pinned = Vec::new();
         for dist in resolution.distributions() {
-            pinned.push(self.pin(dist, &placeholders)?);
+            pinned.push(self.pin(dist, index, &placeholders)?);
         }
         for file in &pinned {
             check_hash(file, requirements.iter().chain(&request.constraints))?;
@@ -179,7 +181,7 @@ impl Engine {
         &self,
         request: &ResolveRequest,
         requirements: &[Requirement],
-        index: &InMemoryIndex,
+        index: &SharedIndex,
         placeholders: &[PlaceholderWheels],
     ) -> Result<ResolverOutput, SolveError> {
         let env = ResolverEnvironment::specific(ResolverMarkerEnvironment::from(self.markers.clone()));
@@ -215,36 +217,58 @@ impl Engine {
         );
         let options =
             OptionsBuilder::new().exclude_newer(self.exclude_newer.clone()).build_options(build_options()).build();
-        Resolver::new(
+        let yanks = AllowedYanks::from_manifest(&manifest, &env, DependencyMode::Transitive);
+        let lock = self.lock.as_deref().filter(|_| !request.without_pyodide);
+        let provider = Provider {
+            engine: self,
+            default: self.provider(&context, &links, yanks.clone(), &hasher),
+            shared: index,
+            yanks,
+            hasher: &hasher,
+            is_linked: Box::new(|name| {
+                let is_named = |wheels: &PlaceholderWheels| wheels.is_for(name.as_ref());
+                self.has_wheels_beside_the_index(lock, name) || placeholders.iter().any(is_named)
+            }),
+        };
+        Resolver::new_custom_io(
             manifest,
             options,
-            &self.python,
+            &hasher,
             env,
             &self.markers,
+            Some(self.tags.clone()),
+            &self.python,
             Conflicts::empty(),
-            Some(&self.tags),
-            &links,
-            index,
-            &hasher,
-            &context,
+            &index.index,
+            context.git(),
+            context.capabilities(),
+            context.locations(),
+            provider,
             EmptyInstalledPackages,
-            DistributionDatabase::new(&self.client, &context, Arc::clone(&self.downloads)),
         )
-        .map_err(|error| SolveError::Resolver(Box::new(error)))?
         .resolve()
         .await
         .map_err(|error| SolveError::Resolver(Box::new(error)))
     }
 
     /// Returns the pinned file of a resolved package.
-    fn pin(&self, dist: &ResolvedDist, placeholders: &[PlaceholderWheels]) -> Result<PinnedFile, InstallError> {
+    fn pin(
+        &self,
+        dist: &ResolvedDist,
+        index: &SharedIndex,
+        placeholders: &[PlaceholderWheels],
+    ) -> Result<PinnedFile, InstallError> {
         let unexpected = || InstallError::Internal { reason: format!("`{}` was not resolved to a wheel", dist.name()) };
         let ResolvedDist::Installable { dist, .. } = dist else { return Err(unexpected()) };
         let Dist::Built(BuiltDist::Registry(built)) = dist.as_ref() else { return Err(unexpected()) };
         let wheel = built.best_wheel();
-        let placeholders = placeholders.iter().find(|placeholders| placeholders.is_for(wheel.filename.name.as_ref()));
-        if let Some(real_wheel) = placeholders.and_then(|placeholders| placeholders.real_wheel(&wheel.file.filename)) {
-            return Ok(real_wheel.clone());
+        let name = &wheel.filename.name;
+        let real_wheel = |placeholders: &PlaceholderWheels| placeholders.real_wheel(&wheel.file.filename).cloned();
+        let placeholders = placeholders.iter().find(|placeholders| placeholders.is_for(name.as_ref()));
+        if let Some(real_wheel) =
+            placeholders.and_then(real_wheel).or_else(|| index.with_placeholders(name, real_wheel).flatten())
+        {
+            return Ok(real_wheel);
         }
         let url = wheel.file.url.to_url().map_err(|error| InstallError::Internal { reason: error.to_string() })?;
         let mut url = Url::from(url);
@@ -270,6 +294,12 @@ impl Engine {
         })
     }
 
+    /// Returns whether Pyodide's lock or a directory of the settings may have a wheel of a package.
+    fn has_wheels_beside_the_index(&self, lock: Option<&PyodideLock>, name: &PackageName) -> bool {
+        let has_entry = lock.is_some_and(|lock| lock.wheels().any(|(package, _)| package == name.as_ref()));
+        has_entry || self.settings.find_links.iter().any(|location| may_have_wheels(Path::new(location), name))
+    }
+
     fn source_of(&self, wheel: &RegistryBuiltWheel) -> FileSource {
         if self.lock_page.as_ref().is_some_and(|page| *page.url() == wheel.index) {
             FileSource::Pyodide
@@ -290,6 +320,15 @@ impl From<InstallError> for SolveError {
     fn from(error: InstallError) -> Self {
         SolveError::Other(error)
     }
+}
+
+/// Returns whether a directory has a wheel of a package. A location that is not a directory may have one.
+fn may_have_wheels(directory: &Path, name: &PackageName) -> bool {
+    let Ok(files) = std::fs::read_dir(directory) else { return true };
+    files.flatten().any(|file| {
+        let wheel = WheelFilename::from_str(&file.file_name().to_string_lossy());
+        wheel.is_ok_and(|wheel| wheel.name == *name)
+    })
 }
 
 fn to_uv(requirement: &Requirement) -> UvRequirement {

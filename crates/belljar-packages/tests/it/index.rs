@@ -196,3 +196,18 @@ fn python_only_packages_are_installed_without_libraries() {
         assert!(!unpacked.files.iter().any(|file| file.path.ends_with(".so")), "{name}");
     }
 }
+
+#[test]
+fn packages_that_need_a_python_only_one_are_not_searched_for_old_releases() {
+    let fixture = Fixture::new();
+    let resolution = fixture.resolve(&["flask"]).unwrap();
+    assert_eq!(resolution.get("markupsafe").unwrap().kind, FileKind::PythonOnly);
+    // uv keeps the metadata of each release that the resolver has considered.
+    let considered = |directory: std::fs::DirEntry| {
+        let releases = directory.path().join("pypi/flask").read_dir().ok()?;
+        Some(releases.map(|release| release.unwrap().file_name()).collect::<Vec<_>>())
+    };
+    let buckets = fixture.cache.path().join("uv").read_dir().unwrap().map(Result::unwrap);
+    let releases: Vec<_> = buckets.filter_map(considered).flatten().collect();
+    assert_eq!(releases.len(), 1, "{releases:?}");
+}
