@@ -4,7 +4,8 @@ The host calls the functions below. Each takes one JSON text and returns one JSO
 
     preload              imports modules, while an image with packages is built
     preload_attributes   looks up the attributes of a module that imports its contents on first use
-    prepare              completes an image: patches, warm-up code, the shell of sessions
+    prepare              begins to complete an image: modules, patches, the shell of sessions
+    arrange              completes an image: moves code, and runs warm-up code
     run                  runs a cell, or input of the prompt, and returns its outcome
     execute              runs a cell of a session in IPython's shell
     ask                  answers a frontend's request about a cell that is being written
@@ -25,6 +26,8 @@ from typing import Any
 from . import (
     after_restore,
     cell,
+    gc_freeze,
+    hot_code,
     import_readings,
     interrupts,
     memory_reserve,
@@ -55,11 +58,19 @@ def prepare(request: str) -> str:
 
     Request: ``shell``, true if cells will run in IPython's shell.
 
-    Outcome on success: ``immortals``, the addresses of the objects that the host makes immortal, and
-    ``standard_library``, the names of the standard library's modules; ``readers``, what the shell's modules have read
-    that should differ in each copy.
+    Outcome on success: ``standard_library``, the names of the standard library's modules, and ``readers``, what the
+    shell's modules have read that should differ in each copy.
     """
     return _answer(lambda: _prepare(loads(request)))
+
+
+def arrange(request: str) -> str:
+    """Completes the image that `prepare` has begun, after the host has filled the holes of the heap.
+
+    Request: as for `prepare`. Outcome on success: ``immortals``, the addresses of the objects that the host makes
+    immortal.
+    """
+    return _answer(lambda: _arrange(loads(request)))
 
 
 def preload(request: str) -> str:
@@ -152,22 +163,30 @@ def finish(request: str) -> str:
 def _prepare(request: Request) -> Outcome:
     snapshot.prepare()
     readers: list[str] = []
-    # Code that first cells run, so that lazily created state is part of the image. It runs often enough for the
-    # interpreter to specialize its bytecode, which is not written to later.
-    for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * _WARM_UPS:
-        run(dumps({"code": code, "renewal": "all"}))
-    repl.status("1")
     if request.get("shell"):
         with import_readings.observed() as readings:
             _shell_module().install()
         readers = readings.readers
-        _shell_module().warm_up(_WARM_UPS)
-    return {
-        "kind": "value",
-        "immortals": snapshot.finalize(),
-        "standard_library": sorted(sys.stdlib_module_names),
-        "readers": readers,
-    }
+    hot_code.record(lambda: _warm_up(request, 1), after_restore, gc_freeze, shutdown)
+    return {"kind": "value", "standard_library": sorted(sys.stdlib_module_names), "readers": readers}
+
+
+def _arrange(request: Request) -> Outcome:
+    hot_code.move()
+    _warm_up(request, _WARM_UPS)
+    return {"kind": "value", "immortals": snapshot.finalize()}
+
+
+def _warm_up(request: Request, times: int) -> None:
+    """Runs code that first cells run, so that lazily created state is part of the image.
+
+    It runs often enough for the interpreter to specialize its bytecode, which is not written to later.
+    """
+    for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * times:
+        run(dumps({"code": code, "renewal": "all"}))
+    repl.status("1")
+    if request.get("shell"):
+        _shell_module().warm_up(times)
 
 
 def _preload(request: Request) -> Outcome:

@@ -10,6 +10,9 @@ collection, which small programs do not reach.
 import gc
 from contextlib import suppress
 
+_armed = False
+"""Whether the image's objects are frozen and no collection has started since."""
+
 
 def pause() -> None:
     """Disables collections until `freeze`: imports leave little garbage, and one collection at the end is enough."""
@@ -18,17 +21,24 @@ def pause() -> None:
 
 def freeze() -> None:
     """Excludes all existing objects from collections, until a program is large enough for a collection."""
+    global _armed
     _disarm()
     gc.collect()
     gc.freeze()
     gc.enable()
     gc.callbacks.append(_thaw)
+    _armed = True
 
 
 def collect_at_end() -> None:
-    """Collects the program's garbage."""
+    """Collects the program's garbage.
+
+    Before the first collection all objects of the program are in the young generation. Collecting that one alone
+    leaves the free lists as they are: a full collection returns them to the heap, which writes to many pages.
+    """
+    generation = 0 if _armed else 2
     _disarm()
-    gc.collect()
+    gc.collect(generation)
 
 
 def _thaw(phase: str, info: dict[str, int]) -> None:
@@ -39,6 +49,8 @@ def _thaw(phase: str, info: dict[str, int]) -> None:
 
 
 def _disarm() -> None:
+    global _armed
+    _armed = False
     # User code may have changed the list.
     with suppress(Exception):
         gc.callbacks.remove(_thaw)

@@ -23,6 +23,7 @@ const MODULES: &[(&str, &str)] = &[
     ("hashing.py", include_str!("../guest/hashing.py")),
     ("host.py", include_str!("../guest/host.py")),
     ("http_clients.py", include_str!("../guest/http_clients.py")),
+    ("hot_code.py", include_str!("../guest/hot_code.py")),
     ("immortals.py", include_str!("../guest/immortals.py")),
     ("import_patches.py", include_str!("../guest/import_patches.py")),
     ("import_readings.py", include_str!("../guest/import_readings.py")),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use belljar_cache::CacheError;
 use belljar_emscripten::fs::Layer;
 use belljar_emscripten::{Instance, InstanceError, Program, Readings, Snapshot};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -79,12 +80,17 @@ impl HostCall for ReadingsCall {
     }
 }
 
-/// The guest's reply to `prepare`.
+/// The guest's reply to `arrange`.
 #[derive(Deserialize)]
-struct PrepareReply {
+struct ArrangeReply {
     /// Addresses of objects that exist as long as the interpreter. Counting references to them would make each copy
     /// write to their pages, and so own private copies of the pages.
     immortals: Vec<u32>,
+}
+
+/// The guest's reply to `prepare`.
+#[derive(Deserialize)]
+struct PrepareReply {
     /// The modules of `sys.stdlib_module_names`.
     standard_library: Vec<String>,
     /// Random numbers and times that are part of the image: see `guest/import_readings.py`.
@@ -193,22 +199,29 @@ pub(crate) enum ImageKind {
     Shell,
 }
 
-/// Prepares a booted interpreter for being copied: imports modules, runs warm-up code and makes objects immortal.
-/// Returns the names of the standard library's modules.
+/// Prepares a booted interpreter for being copied: imports modules, moves the code of first cells together, runs
+/// warm-up code and makes objects immortal. Returns the names of the standard library's modules.
 pub(crate) fn prepare(instance: &mut Instance, kind: ImageKind) -> Result<Vec<String>, CApiError> {
-    let prepare = c_api::import(instance, "_belljar", "prepare")?;
     let request = serde_json::json!({ "shell": kind == ImageKind::Shell }).to_string();
-    let answer = c_api::call(instance, prepare, "prepare", &request)?;
-    let prepared: PrepareReply =
-        serde_json::from_str(&answer).map_err(|_| CApiError::Exception(format!("prepare: {answer}")))?;
+    let prepared: PrepareReply = ask(instance, "prepare", &request)?;
     if !prepared.readers.is_empty() {
         // A release of IPython that this build does not know. Without it, there would be no sessions.
         tracing::warn!(readers = ?prepared.readers, "the image of sessions contains what should differ in each copy");
     }
-    for object in prepared.immortals {
+    // The moved code then lies at the end of the heap, and not in holes between other objects.
+    heap::fill_holes(instance)?;
+    let arranged: ArrangeReply = ask(instance, "arrange", &request)?;
+    for object in arranged.immortals {
         instance.memory().write_u32(object, IMMORTAL_REFCOUNT)?;
     }
     Ok(prepared.standard_library)
+}
+
+/// Calls a function of the guest package that returns JSON.
+fn ask<T: DeserializeOwned>(instance: &mut Instance, name: &str, request: &str) -> Result<T, CApiError> {
+    let function = c_api::import(instance, "_belljar", name)?;
+    let answer = c_api::call(instance, function, name, request)?;
+    serde_json::from_str(&answer).map_err(|_| CApiError::Exception(format!("{name}: {answer}")))
 }
 
 /// Writes an interpreter that [`prepare`] made ready into `file`. A copy of the interpreter runs `code` first, which

@@ -27,11 +27,7 @@ pub(crate) fn health_check(arguments: &HealthCheckArguments) -> ExitCode {
         .disable_verification(true)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .build();
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(TIMEOUT))
-        .proxy(None)
-        .tls_config(tls)
-        .build();
+    let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).proxy(None).tls_config(tls).build();
     let url = format!("{}/healthz", arguments.url.trim_end_matches('/'));
     match ureq::Agent::from(config).get(&url).call() {
         Ok(_) => ExitCode::SUCCESS,

@@ -433,3 +433,19 @@ fn new_objects_share_pages() {
         assert!(pages.parse::<u32>().unwrap() <= 20, "500 objects are on {pages} pages");
     });
 }
+
+#[test]
+fn code_of_first_cells_shares_pages() {
+    guest(|| {
+        let mut session = Session::new();
+        let span = session.value(
+            "import json, linecache\n\
+             from _belljar import cell, event_loop, tracebacks\n\
+             ran = cell.run, cell.execute, cell.Compiler.parse, event_loop.run, tracebacks.outcome, json.loads\n\
+             addresses = [id(function.__code__) for function in (*ran, linecache.getline)]\n\
+             max(addresses) - min(addresses)",
+        );
+        // The functions come from five modules, which lie up to nine megabytes apart in the heap.
+        assert!(span.parse::<u32>().unwrap() <= 512 << 10, "the code is spread over {span} bytes");
+    });
+}
