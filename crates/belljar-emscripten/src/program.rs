@@ -38,7 +38,7 @@ const MACHINE_EXPORTS: [&str; 6] =
 /// Exporting such a host function gives it a slot.
 #[derive(Clone)]
 pub struct HelperModule {
-    /// The module in text or binary form.
+    /// The module in binary form.
     pub module: Vec<u8>,
     /// The exported functions to put into slots, in order.
     pub exports: Vec<String>,
@@ -153,9 +153,8 @@ impl Program {
         let memory_pages = memory_pages(engine, &code)?;
         write(directory, CODE, &code)?;
         for (number, helper) in source.helpers.iter().enumerate() {
-            let module = wat::parse_bytes(&helper.module).map_err(wasmtime::Error::from)?;
-            identity.update(&module);
-            write(directory, &helper_file(number), &engine.compile(CompileTier::Optimized, &module)?)?;
+            identity.update(&helper.module);
+            write(directory, &helper_file(number), &engine.compile(CompileTier::Optimized, &helper.module)?)?;
         }
         write_memory(directory, &translated.segments, memory_pages)?;
         write(directory, SYMBOLS, &encode(&translated.symbols)?)?;

@@ -287,9 +287,11 @@ fn helper_modules_have_slots_in_every_instance_and_copy() {
       (table (export "__indirect_function_table") 1 funcref)
       (func (export "through") (param i32) (result i32) (call_indirect (type $answer) (local.get 0))))"#;
     let helper = HelperModule {
-        module: br#"(module (import "env" "memory" (memory 1))
-          (func (export "answer") (result i32) (i32.load (i32.const 8))))"#
-            .to_vec(),
+        module: wat::parse_str(
+            r#"(module (import "env" "memory" (memory 1))
+              (func (export "answer") (result i32) (i32.load (i32.const 8))))"#,
+        )
+        .unwrap(),
         exports: vec!["answer".into()],
     };
     let engine = Engine::new(InterruptMode::Safepoint).unwrap();

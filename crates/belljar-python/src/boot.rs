@@ -67,7 +67,7 @@ pub(crate) const EXPORTS: &[&str] = &[
 /// the guest's calls.
 pub(crate) fn helper_module() -> HelperModule {
     let exports = ["trampoline_call", "host_call"].map(String::from).to_vec();
-    HelperModule { module: include_bytes!("helpers.wat").to_vec(), exports }
+    HelperModule { module: include_bytes!(concat!(env!("OUT_DIR"), "/helpers.wasm")).to_vec(), exports }
 }
 
 /// Indexes into [`helper_module`]'s exports.
