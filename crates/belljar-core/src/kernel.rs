@@ -129,6 +129,9 @@ pub struct OneShotRequest {
     pub timeout: Option<Duration>,
     /// Variables and functions of the caller. If set, the value is returned encoded.
     pub exchange: Option<Exchange>,
+    /// True if the code can import the module `tools`: [`CellObserver::call_function`] receives its calls. Only for
+    /// backends with [`Backend::supports_exchange`].
+    pub tools: bool,
 }
 
 /// A run that has ended.
@@ -238,6 +241,11 @@ pub trait CellObserver: Progress + Send + Sync {
         let _ = message;
     }
 
+    /// Receives a line about a call of a tool that begins or has ended.
+    fn on_tool_call(&self, line: &str) {
+        let _ = line;
+    }
+
     /// Requests a line of input from the client. The reply arrives at the returned receiver.
     ///
     /// # Errors
@@ -338,6 +346,9 @@ pub struct CellRequest {
     /// Variables and functions of the caller. If set, the observer receives the cell's value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
+    /// The same as [`OneShotRequest::tools`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tools: bool,
 }
 
 impl Default for CellRequest {
@@ -349,6 +360,7 @@ impl Default for CellRequest {
             store_history: true,
             collect_payloads: false,
             exchange: None,
+            tools: false,
         }
     }
 }

@@ -41,6 +41,9 @@ pub struct RunRequest {
     /// Variables and functions of the caller. If set, the value is returned encoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
+    /// True if the code can import the module `tools`, whose calls the observer of the run receives.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tools: bool,
 }
 
 impl Default for RunRequest {
@@ -54,6 +57,7 @@ impl Default for RunRequest {
             argv: None,
             env: BTreeMap::new(),
             exchange: None,
+            tools: false,
         }
     }
 }

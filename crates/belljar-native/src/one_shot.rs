@@ -33,7 +33,10 @@ pub(crate) fn run(
     observer: Arc<dyn CellObserver>,
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
-    let OneShotRequest { code, globals, dependencies, timeout, exchange } = request;
+    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools } = request;
+    if tools {
+        return Err(KernelError::Unsupported("native kernels cannot call tools"));
+    }
     if exchange.is_some() {
         return Err(KernelError::Unsupported("native kernels exchange no Python values with their callers"));
     }

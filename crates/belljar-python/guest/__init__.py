@@ -94,6 +94,7 @@ def run(request: str) -> str:
     value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
     ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides);
     ``exchange`` (``variables`` and ``functions`` of the host, see the module `exchange`);
+    ``tools``, true if the code can import the module `tools`;
     ``renewal`` (see `after_restore.renew`); ``installed``, true if the host has installed packages;
     ``max_value_bytes``.
 
@@ -113,8 +114,8 @@ def execute(request: str) -> str:
     """Runs one cell of a session. Its displayed output, including its value, is passed to the host call ``show``.
 
     Request: ``code``; ``installed``, true if the host has installed packages; ``silent``, ``store_history``
-    and ``collect_payloads``, as in the host's `CellRequest`; ``exchange`` and ``max_value_bytes``, as for `run`;
-    ``renewal``, as for `run`, and with "all" ``color``, true for tracebacks with colours.
+    and ``collect_payloads``, as in the host's `CellRequest`; ``exchange``, ``tools`` and ``max_value_bytes``, as for
+    `run`; ``renewal``, as for `run`, and with "all" ``color``, true for tracebacks with colours.
 
     Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
     ``message``, the list ``traceback`` and ``missing_module`` as for `run`; with ``exchange`` and a value, ``value``,

@@ -8,7 +8,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-from . import display, event_loop, exchange, magics, source_cache, value_json
+from . import display, event_loop, exchange, magics, source_cache, tools, value_json
 
 FILENAME = "main.py"
 MAX_VALUE_BYTES = 16 * 1024 * 1024
@@ -59,6 +59,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     set_globals(request.get("globals"))
     if (exchanged := request.get("exchange")) is not None:
         main.__dict__.update(exchange.receive(exchanged))
+    if request.get("tools"):
+        tools.install()
     tree = compiler.parse(source, filename, code)
     last = _take_last_expression(tree, source)
     parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
@@ -66,8 +68,11 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         parts.append(compiler.compile(ast.Expression(last), filename, "eval"))
     try:
         held = [execute(parts)]
+        if last is not None:
+            tools.check_value(held[0])
     finally:
         is_captured = magics.end_capture()
+        tools.report_never_awaited()
     magics.end()
     if is_captured:
         return {"kind": "value", "value": None, "text": None}

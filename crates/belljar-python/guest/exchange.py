@@ -29,6 +29,8 @@ _MAX_PLAIN = 1 << 63
 """The integers below this are written without looking at their length."""
 
 _pending: dict[int, asyncio.Future[Any]] = {}
+exceptions: dict[str, type[Exception]] = {}
+"""The classes of exceptions that are not builtin, by the names that the host uses."""
 _written = 0
 """The number of buffers that this interpreter has written."""
 
@@ -97,22 +99,27 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
     else:
 
         async def function(*args: Any, **kwargs: Any) -> Any:
-            reply = _start(quoted, args, kwargs, wait=False)
-            if "value" in reply or "error" in reply:
-                return _result(reply)
-            future = asyncio.get_running_loop().create_future()
-            _pending[reply["id"]] = future
-            try:
-                return await future
-            finally:
-                if _pending.pop(reply["id"], None) is not None:
-                    host.call("cancel_function", id=reply["id"])
+            return await call(quoted, args, kwargs)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "__main__"
     function.__doc__ = description["doc"]
     function.__signature__ = _signature(description)  # type: ignore[attr-defined]
     return function
+
+
+async def call(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls the function with this name, in quotes, and waits for its result on the event loop."""
+    reply = _start(quoted, args, kwargs, wait=False)
+    if "value" in reply or "error" in reply:
+        return _result(reply)
+    future = asyncio.get_running_loop().create_future()
+    _pending[reply["id"]] = future
+    try:
+        return await future
+    finally:
+        if _pending.pop(reply["id"], None) is not None:
+            host.call("cancel_function", id=reply["id"])
 
 
 class _Source:
@@ -196,7 +203,9 @@ def _result(reply: dict[str, Any]) -> Any:
 
 
 def _exception(name: str, message: str) -> Exception:
-    """Returns an exception of the builtin class of this name, or of a class of this name."""
+    """Returns an exception of the known or builtin class of this name, or of a class of this name."""
+    if (known := exceptions.get(name)) is not None:
+        return known(message)
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:

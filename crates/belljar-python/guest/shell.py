@@ -41,6 +41,7 @@ from . import (
     pip,
     scheduler,
     shell_commands,
+    tools,
     tracebacks,
     value_json,
 )
@@ -249,6 +250,8 @@ def execute(request: dict[str, Any]) -> dict[str, Any]:
     after_restore.renew(request.get("renewal"))
     if request.get("renewal") == "all":
         _current_shell().colors = "neutral" if request.get("color", True) else "nocolor"
+    if request.get("tools"):
+        tools.install()
     if (exchanged := request.get("exchange")) is not None:
         try:
             _current_shell().push(exchange.receive(exchanged))
@@ -260,6 +263,7 @@ def execute(request: dict[str, Any]) -> dict[str, Any]:
         return _execute(request)
     finally:
         exchange.abandon()
+        tools.report_never_awaited()
 
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:

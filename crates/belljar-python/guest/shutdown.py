@@ -3,7 +3,7 @@
 import atexit
 import sys
 
-from . import cell, event_loop, gc_freeze, scheduler
+from . import cell, event_loop, gc_freeze, scheduler, tools
 
 
 def finish() -> None:
@@ -23,4 +23,5 @@ def finish() -> None:
             is_private = name.startswith("_") and not name.startswith("__")
             if is_private is private and name not in ("__builtins__", "__name__"):
                 names[name] = None
+    tools.report_never_awaited()
     gc_freeze.collect_at_end()

@@ -46,6 +46,7 @@ const MODULES: &[(&str, &str)] = &[
     ("subprocess_shim.py", include_str!("../guest/subprocess_shim.py")),
     ("threads.py", include_str!("../guest/threads.py")),
     ("time_zones.py", include_str!("../guest/time_zones.py")),
+    ("tools.py", include_str!("../guest/tools.py")),
     ("tracebacks.py", include_str!("../guest/tracebacks.py")),
     ("unsupported.py", include_str!("../guest/unsupported.py")),
     ("value_json.py", VALUE_JSON),

@@ -38,7 +38,7 @@ mod python;
 pub mod runtime;
 mod session;
 
-pub use backend::{GuestMount, PythonRuntime, RuntimeLoader, WasmBackend};
+pub use backend::{GuestMount, PythonRuntime, RuntimeLoader, TOOLS_MODULE, WasmBackend, register_calls};
 pub use error::OpenError;
 pub use guest::VALUE_JSON;
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};

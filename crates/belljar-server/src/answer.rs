@@ -8,10 +8,14 @@ use belljar_core::truncation::{allot, cut_middle, json_length};
 use belljar_core::{
     ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Value, format_size,
 };
+use belljar_tools::CallLog;
 use regex::{Captures, Regex};
 use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::value::RawValue;
+
+/// The maximum size of the calls of tools in a result, in bytes.
+pub(crate) const MAX_CALL_LOG: usize = 8 << 10;
 
 /// The format of the text that the model reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +34,8 @@ pub(crate) struct RunAnswer {
     pub(crate) report: RunReport,
     /// Standard output and standard error, in the order in which they were written.
     pub(crate) output: Vec<u8>,
+    /// The calls of tools, if code can call any.
+    pub(crate) calls: Option<CallLog>,
 }
 
 /// The fields of the result.
@@ -41,6 +47,8 @@ struct Fields {
     output: Vec<String>,
     #[serde(flatten)]
     end: End,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    calls: Option<CallLog>,
 }
 
 #[derive(Debug, Serialize)]
@@ -143,7 +151,8 @@ impl RunAnswer {
             text if text.is_empty() => Vec::new(),
             text => text.strip_suffix('\n').unwrap_or(&text).split('\n').map(str::to_owned).collect(),
         };
-        Fields { status: self.status(), dependencies: self.report.dependencies.clone(), output, end }
+        let calls = self.calls.clone().map(|log| log.within(MAX_CALL_LOG));
+        Fields { status: self.status(), dependencies: self.report.dependencies.clone(), output, end, calls }
     }
 
     fn output_text(&self) -> String {
@@ -160,6 +169,11 @@ impl RunAnswer {
         if !output.is_empty() {
             let output = output.strip_suffix('\n').unwrap_or(&output);
             text.push_str(&format!("\n<output>\n{}\n</output>", escaped(output, &OUTPUT)));
+        }
+        let failed = self.calls.as_ref().map(CallLog::failures).unwrap_or_default();
+        if !failed.is_empty() {
+            let failed = failed.join("\n");
+            text.push_str(&format!("\n<failed_calls>\n{}\n</failed_calls>", escaped(&failed, &FAILED_CALLS)));
         }
         if let Some(error) = self.error() {
             text.push_str(&format!("\n<error>\n{}\n</error>", escaped(&error, &ERROR)));
@@ -234,6 +248,7 @@ fn describe_limit(kind: LimitKind, limits: &Limits) -> String {
 
 static DEPENDENCIES: LazyLock<Option<Regex>> = LazyLock::new(|| tag("dependencies"));
 static OUTPUT: LazyLock<Option<Regex>> = LazyLock::new(|| tag("output"));
+static FAILED_CALLS: LazyLock<Option<Regex>> = LazyLock::new(|| tag("failed_calls"));
 static ERROR: LazyLock<Option<Regex>> = LazyLock::new(|| tag("error"));
 static RETURN_VALUE: LazyLock<Option<Regex>> = LazyLock::new(|| tag("return_value"));
 
@@ -259,7 +274,11 @@ mod tests {
     use super::*;
 
     fn answer(outcome: Outcome, output: &str) -> RunAnswer {
-        RunAnswer { report: RunReport { outcome, ..RunReport::new(Limits::default()) }, output: output.into() }
+        RunAnswer {
+            report: RunReport { outcome, ..RunReport::new(Limits::default()) },
+            output: output.into(),
+            calls: None,
+        }
     }
 
     #[test]

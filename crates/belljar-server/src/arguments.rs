@@ -92,6 +92,7 @@ impl RunPythonCode {
             dependencies,
             timeout: self.timeout.map(|seconds| seconds.0),
             exchange: None,
+            tools: false,
         })
     }
 }

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use crate::answer::ReturnMode;
 use crate::arguments::{self, ArgumentError, RunPythonCode};
 use crate::arrival::turn_of;
+use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
 use crate::metrics::{CallStatus, Refusals};
 use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
@@ -48,6 +49,8 @@ pub struct Server {
     tools: Arc<[Tool]>,
     /// The session tools, if they are offered.
     session_tools: Option<SessionTools>,
+    /// The tools of MCP servers that the client's code can call.
+    client_tools: Option<ClientTools>,
     /// The level from `logging/setLevel`, as a number.
     level: Arc<AtomicU8>,
     calls: Arc<AtomicUsize>,
@@ -62,23 +65,30 @@ pub struct ServerOptions {
     pub html: bool,
     /// The settings that the descriptions of the tools state.
     pub sandbox: SandboxDescription,
+    /// The tools of MCP servers that code can call. Only for backends that support exchanges.
+    pub tools: Option<CodeTools>,
 }
 
 impl Server {
     /// Creates a server whose tool runs code with `runner`.
     pub fn new(runner: Runner, options: ServerOptions) -> Self {
         let level = Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8));
-        let tools = [tool::tool(options.sandbox.run_python_code())].into();
+        let mut tools = vec![tool::tool(options.sandbox.run_python_code())];
+        if options.tools.is_some() {
+            tools.extend(CodeTools::search_tools());
+        }
+        let tools = tools.into();
+        let client_tools = options.tools.clone().map(ClientTools::new);
         let options = Arc::new(options);
-        Self { runner, options, python: true, tools, session_tools: None, level, calls: Arc::default() }
+        Self { runner, options, python: true, tools, session_tools: None, client_tools, level, calls: Arc::default() }
     }
 
     /// Adds the session tools; with `alone`, they replace `run_python_code`.
     #[must_use]
     pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
         self.runner.metrics().add_sessions(&sessions);
-        let session_tools = SessionTools::new(sessions, self.options.html);
-        let own = self.tools.iter().filter(|_| !alone).cloned();
+        let session_tools = SessionTools::new(sessions, self.options.html).with_code_tools(self.client_tools.clone());
+        let own = self.tools.iter().filter(|own| !alone || own.name != tool::NAME).cloned();
         let tools = own.chain(session_tools.tools(&self.options.sandbox)).collect();
         Self { python: !alone, tools, session_tools: Some(session_tools), ..self }
     }
@@ -101,15 +111,18 @@ impl Server {
     /// `owner` identifies the client, and it can use no session of another one.
     #[must_use]
     pub fn for_client(&self, owner: Option<Owner>) -> Self {
+        let client_tools = self.options.tools.clone().map(ClientTools::new);
         let session_tools = self.session_tools.as_ref().map(|tools| tools.for_new_client(owner));
-        Self { level: Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8)), session_tools, ..self.clone() }
+        let session_tools = session_tools.map(|tools| tools.with_code_tools(client_tools.clone()));
+        let level = Arc::new(AtomicU8::new(LoggingLevel::Emergency as u8));
+        Self { level, session_tools, client_tools, ..self.clone() }
     }
 
     /// Runs `code` and returns the tool's answer as text.
     pub async fn answer(&self, code: &str) -> String {
         let request = OneShotRequest { code: code.to_owned(), ..OneShotRequest::default() };
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
-        match self.runner.run(request, notifier, None).await {
+        match self.runner.run(request, notifier, None, None).await {
             Ok(mut answer) => {
                 answer.truncate(self.options.sandbox.max_answer);
                 answer.text(self.options.mode)
@@ -141,7 +154,8 @@ impl Server {
     ) -> Result<ToolAnswer, RunError> {
         let is_encoded = request.exchange.is_some();
         let recording = wants_report.then(Arc::<Recording>::default);
-        let run = |notifier| self.runner.run(request, notifier, recording.clone());
+        let tools = self.client_tools.as_ref().map(|tools| tools.for_run(context));
+        let run = |notifier| self.runner.run(request, notifier, recording.clone(), tools);
         let mut answer = self.with_notifications(context, run).await?;
         let status = CallStatus::from(&answer.report.outcome);
         let whole =
@@ -301,7 +315,18 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools.to_vec()))
+        let mut tools = self.tools.to_vec();
+        if let Some(client_tools) = &self.client_tools {
+            let (text, must_search) = client_tools.code_tools.description().await;
+            if !must_search {
+                tools.retain(|tool| tool.name != code_tools::SEARCH && tool.name != code_tools::DESCRIBE);
+            }
+            for tool in tools.iter_mut().filter(|tool| session_tools::runs_code(&tool.name)) {
+                let description = tool.description.take().unwrap_or_default();
+                tool.description = Some(format!("{description}{text}").into());
+            }
+        }
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
@@ -320,6 +345,14 @@ impl ServerHandler for Server {
         };
         let _in_flight = InFlight::new(&self.calls);
         let mut record = self.runner.metrics().begin_call(named.name.clone());
+        if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&named.name)) {
+            let answer = match tools.code_tools.call_search(&named.name, request.arguments).await {
+                Ok(answer) => ToolAnswer::from_text(answer),
+                Err(error) => ToolAnswer::invalid(error),
+            };
+            record.status = answer.status;
+            return Ok(answer.response);
+        }
         if let Some(tools) = self.session_tools.as_ref().filter(|_| named.name != tool::NAME) {
             let call = self.with_notifications(&context, |notifier| tools.call(request, notifier, &context));
             // When the future of `call` is dropped, the cell is interrupted.

@@ -11,6 +11,7 @@
 //! | `handler` | the answers to each request of the protocol |
 //! | `tool`, `arguments`, `answer` | `run_python_code`: its definition, its arguments, its result |
 //! | `description` | the descriptions of the tools, from the server's settings |
+//! | `code_tools` | tools of MCP servers that code can call |
 //! | `runner` | the code of `run_python_code` on guest threads, in a fresh interpreter for each call |
 //! | `session_tools` | tools that run cells in sessions, and files of sessions as resources |
 //! | `notifier`, `lines` | notifications to a client while code runs |
@@ -30,6 +31,7 @@ mod answer;
 mod arguments;
 mod arrival;
 mod bodies;
+mod code_tools;
 mod connections;
 mod cors;
 mod description;
@@ -54,6 +56,7 @@ mod tls;
 mod tool;
 
 pub use answer::ReturnMode;
+pub use code_tools::CodeTools;
 pub use description::{MountDescription, PackageRules, SandboxDescription, SandboxKind};
 pub use guard::{AccessPolicy, Tokens};
 pub use handler::{Server, ServerOptions};

@@ -12,6 +12,7 @@ use rmcp::model::LoggingLevel;
 use tokio::sync::oneshot;
 
 use crate::answer::RunAnswer;
+use crate::code_tools::{CancelOnDrop, PreparedCalls};
 use crate::metrics::{CallStatus, Metrics, Refusal};
 use crate::notifier::{ClientNotifier, Output};
 use crate::report::Recording;
@@ -76,11 +77,12 @@ impl Runner {
         request: OneShotRequest,
         notifier: ClientNotifier,
         recording: Option<Arc<Recording>>,
+        tools: Option<PreparedCalls>,
     ) -> Result<RunAnswer, RunError> {
         let cancellation = CallCancellation::default();
         let (sender, receiver) = oneshot::channel();
         let (shared, cancelled) = (self.shared.clone(), cancellation.clone());
-        let job = RunJob { shared, request, notifier, recording, cancellation: cancelled };
+        let job = RunJob { shared, request, notifier, recording, tools, cancellation: cancelled };
         let arrival = Instant::now();
         let submitted = self.shared.pool.submit(move |permit| {
             job.shared.pool.record_wait(arrival.elapsed());
@@ -100,6 +102,7 @@ struct RunJob {
     request: OneShotRequest,
     notifier: ClientNotifier,
     recording: Option<Arc<Recording>>,
+    tools: Option<PreparedCalls>,
     cancellation: CallCancellation,
 }
 
@@ -108,13 +111,26 @@ impl RunJob {
         if self.cancellation.is_cancelled() {
             return;
         }
-        let Self { shared, request, notifier, recording, cancellation } = self;
+        let Self { shared, mut request, notifier, recording, tools, cancellation } = self;
         let live = LiveInterpreterGuard::new(shared.metrics.live.clone());
         let output = Output::new(&notifier);
-        let client = Arc::new(OneShotClient { notifier: notifier.clone(), output: output.clone(), recording });
+        let client: Arc<dyn CellObserver> =
+            Arc::new(OneShotClient { notifier: notifier.clone(), output: output.clone(), recording });
+        request.tools = tools.is_some();
+        let (tool_run, client) = match tools {
+            Some(tools) => {
+                let (run, observer) = tools.start(client);
+                (Some(CancelOnDrop(run)), observer)
+            }
+            None => (None, client),
+        };
         let (result, interpreter) = match shared.backend.run_once(request, client, &cancellation) {
             Ok(completed) => {
-                let answer = RunAnswer { report: completed.report, output: output.take() };
+                let answer = RunAnswer {
+                    report: completed.report,
+                    output: output.take(),
+                    calls: tool_run.map(|run| run.0.log()),
+                };
                 log_error(&answer, &notifier);
                 (Ok(answer), Some(completed.interpreter))
             }
@@ -185,6 +201,11 @@ impl CellObserver for OneShotClient {
 
     fn on_installed(&self, packages: &str) {
         self.notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+    }
+
+    fn on_tool_call(&self, line: &str) {
+        self.notifier.log(LoggingLevel::Info, "tools", line.to_owned());
+        self.notifier.step(line);
     }
 
     fn on_debug(&self, message: &str) {

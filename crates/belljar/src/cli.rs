@@ -17,6 +17,7 @@ use crate::packages::{PackageOptions, PackagesCommand};
 use crate::run_arguments::{RunArguments, end_options_after_module, move_notebook_to_end};
 use crate::serve::{HttpArguments, ServeArguments};
 use crate::session_commands::{SessionsCommand, escape_ids};
+use crate::tools::ToolsCommand;
 
 use crate::global_options::GlobalOptions;
 
@@ -130,6 +131,9 @@ pub(crate) enum Command {
     /// Set up and inspect the Python environment of native kernels.
     #[command(subcommand)]
     Native(NativeCommand),
+    /// Print the tools of MCP servers as code sees them.
+    #[command(subcommand)]
+    Tools(ToolsCommand),
     /// List the tools of any MCP server, or call one.
     Call(CallArguments),
     /// Check that a server over HTTP on this machine answers, for containers and service managers.

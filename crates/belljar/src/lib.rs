@@ -39,6 +39,7 @@ mod session_options;
 mod shutdown;
 mod siblings;
 mod terminal_filter;
+mod tools;
 mod untrusted_text;
 mod value_parsers;
 mod warmup;
@@ -99,6 +100,7 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
         Command::Sessions(ref command) => session_commands::sessions(command),
         Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
         Command::Native(ref command) => native::native(&cli.global, command),
+        Command::Tools(ref command) => tools::tools(command),
         Command::Call(ref arguments) => call::call(&cli.global, arguments),
         Command::Healthcheck(ref arguments) => health_check::health_check(arguments),
         Command::Cache(ref arguments) => cache::cache(&cli.global, arguments),
@@ -114,7 +116,7 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
 }
 
 /// The crates to which `-v` applies.
-const LOGGED_CRATES: [&str; 10] = [
+const LOGGED_CRATES: [&str; 11] = [
     "belljar",
     "belljar_client",
     "belljar_emscripten",
@@ -125,6 +127,7 @@ const LOGGED_CRATES: [&str; 10] = [
     "belljar_sandbox",
     "belljar_server",
     "belljar_sessions",
+    "belljar_tools",
 ];
 
 /// Starts logging to standard error; standard output is reserved for the code that is run.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use belljar_core::{Execution, ExitReason, LimitKind, MissingDependency, Obstacle, Outcome, PythonError, Value};
 use belljar_emscripten::console::{OutputChunk, Stream};
 use belljar_python::install::InstalledPackages;
+use belljar_tools::CallLog;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -87,6 +88,9 @@ pub(crate) struct Report<'a> {
     /// The remedy for an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// The calls of tools, if there are servers.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    calls: Option<CallLog>,
     /// The text of both streams in the order in which it was written.
     output: String,
     stdout: String,
@@ -124,6 +128,7 @@ impl<'a> Report<'a> {
             reason: None,
             installed: None,
             hint: None,
+            calls: None,
             output: text(None),
             stdout: text(Some(Stream::Stdout)),
             stderr: text(Some(Stream::Stderr)),
@@ -159,6 +164,12 @@ impl<'a> Report<'a> {
     /// Adds the remedy for an error.
     pub(crate) fn with_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint;
+        self
+    }
+
+    /// Adds the calls of tools.
+    pub(crate) fn with_calls(mut self, calls: Option<CallLog>) -> Self {
+        self.calls = calls;
         self
     }
 }

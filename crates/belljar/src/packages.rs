@@ -15,7 +15,7 @@ use belljar_packages::{
 use belljar_python::install::{
     FailedRun, ImageForRepetition, InstalledPackages, InstallerSource, PrepareError, PrepareOptions, RuntimeInstaller,
 };
-use belljar_python::{Image, Interpreter, Python, PythonRuntime};
+use belljar_python::{Image, Interpreter, Python, PythonRuntime, TOOLS_MODULE};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -292,6 +292,12 @@ impl Packages {
     pub(crate) fn with_siblings(mut self, siblings: &Siblings) -> Self {
         self.given.sources.extend(siblings.sources());
         self.given.modules.extend(siblings.modules());
+        self
+    }
+
+    /// Adds the module that the guest provides to code that can call tools.
+    pub(crate) fn with_tools(mut self) -> Self {
+        self.given.modules.push(TOOLS_MODULE.into());
         self
     }
 

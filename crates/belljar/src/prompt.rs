@@ -101,8 +101,14 @@ fn run_line(
 ) -> Option<ExitCode> {
     let imported = install_imports(context, running, interrupts, &code);
     let env = context.arguments.env.iter().cloned().collect();
-    let request =
-        RunRequest { code, mode: SourceMode::Interactive, filename: "<stdin>".into(), env, ..RunRequest::default() };
+    let request = RunRequest {
+        code,
+        mode: SourceMode::Interactive,
+        filename: "<stdin>".into(),
+        env,
+        tools: context.tools.is_some(),
+        ..RunRequest::default()
+    };
     let execution = running.run(&request, interrupts);
     context.terminal.report(&explain(&execution.outcome));
     if matches!(execution.outcome, Outcome::Exited(ExitReason::Exit(_))) {

@@ -10,6 +10,7 @@ use belljar_emscripten::console::{Capture, OutputSink};
 use belljar_packages::shorten_message;
 use belljar_python::install::PrepareError;
 use belljar_python::{Python, SESSION_DIRECTORY, Streams};
+use belljar_tools::ToolRun;
 
 use crate::command_error::CommandError;
 use crate::console::{Terminal, print_note};
@@ -22,6 +23,7 @@ use crate::program_run::ProgramRun;
 use crate::run_arguments::RunArguments;
 use crate::run_context::RunContext;
 use crate::siblings::Siblings;
+use crate::tools::{self, ToolHost};
 use crate::{background, lost_files, progress, prompt, run_notebook};
 
 /// A program to run.
@@ -46,7 +48,10 @@ fn run_program(
     arguments: &RunArguments,
     interrupts: &Interrupts,
 ) -> Result<ExitCode, CommandError> {
-    let program = program(arguments)?;
+    let mut program = program(arguments)?;
+    if let Some(program) = &mut program {
+        program.request.tools = !arguments.tools.servers.is_empty();
+    }
     let siblings = match (&program, &arguments.module) {
         (Some(Program { request: RunRequest { file: Some(file), code, .. }, .. }), _) => {
             siblings_of(file, code, arguments)?
@@ -60,7 +65,13 @@ fn run_program(
     siblings.warn_of_refused();
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
     let python = Python::open(&global.options()?, &*progress)?;
-    let packages = Packages::new(&python, &arguments.packages, global.offline(), progress)?.with_siblings(&siblings);
+    let mut packages =
+        Packages::new(&python, &arguments.packages, global.offline(), progress)?.with_siblings(&siblings);
+    let mut tool_host = arguments.tools.host()?;
+    let tool_run = tool_host.as_ref().map(ToolHost::run);
+    if tool_run.is_some() {
+        packages = packages.with_tools();
+    }
     let code = program.as_ref().map_or("", |program| program.request.code.as_str());
     let terminal = Terminal::new(arguments.raw);
     let (image, installed) = match packages.image(code, !arguments.env.is_empty()) {
@@ -75,6 +86,7 @@ fn run_program(
         arguments,
         siblings: &siblings,
         terminal: terminal.clone(),
+        tools: tool_run.clone(),
         shows_notes: !global.quiet && !arguments.json,
     };
     if !installed.is_empty() && context.shows_notes {
@@ -93,20 +105,27 @@ fn run_program(
     };
     let Some(Program { request, .. }) = &program else {
         let running = context.start(arguments.limits.for_run(), streams())?;
-        return Ok(prompt::prompt(&context, running, interrupts));
+        let status = prompt::prompt(&context, running, interrupts);
+        tools::close(tool_host, tool_run.as_ref());
+        return Ok(status);
     };
     let mut run = ProgramRun::new(&mut context, request, installed, streams, interrupts)?;
     if !arguments.interactive {
         run.finish(interrupts);
     }
     let ProgramRun { mut running, execution, installed, missing } = run;
+    let calls = tool_run.as_ref().map(ToolRun::log);
+    if let (false, host) = (arguments.interactive, &mut tool_host) {
+        tools::close(host.take(), tool_run.as_ref());
+    }
     let hint = missing.as_ref().map(hint_about);
     terminal.end();
     if arguments.stats {
         report_statistics(&execution);
     }
     if let Some(capture) = capture {
-        let report = Report::new(&execution, &capture.take()).with_installed(&installed).with_hint(hint);
+        let report =
+            Report::new(&execution, &capture.take()).with_installed(&installed).with_hint(hint).with_calls(calls);
         let status = print_json(&report, &execution.outcome, &terminal);
         compile_imported(&context);
         return Ok(status);
@@ -116,7 +135,9 @@ fn run_program(
         eprintln!("hint: {hint}");
     }
     if arguments.interactive {
-        return Ok(prompt::prompt(&context, running, interrupts));
+        let status = prompt::prompt(&context, running, interrupts);
+        tools::close(tool_host, tool_run.as_ref());
+        return Ok(status);
     }
     if let (true, Outcome::Success(Some(value))) = (arguments.print, &execution.outcome) {
         terminal.print_line(&value.text);

@@ -11,6 +11,7 @@ use crate::limits::LimitOptions;
 use crate::mount::Mount;
 use crate::packages::PackageOptions;
 use crate::run_notebook;
+use crate::tools::ToolOptions;
 use crate::value_parsers::variable;
 
 /// The options of `belljar run`.
@@ -84,6 +85,8 @@ pub(crate) struct RunArguments {
     pub(crate) limits: LimitOptions,
     #[command(flatten)]
     pub(crate) packages: PackageOptions,
+    #[command(flatten)]
+    pub(crate) tools: ToolOptions,
 }
 
 impl RunArguments {

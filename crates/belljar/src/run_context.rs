@@ -5,7 +5,8 @@ use std::sync::Arc;
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::{Execution, Limits, RunRequest};
 use belljar_python::install::RuntimeInstaller;
-use belljar_python::{Image, Interpreter, Python, Streams};
+use belljar_python::{Image, Interpreter, Python, Streams, register_calls};
+use belljar_tools::ToolRun;
 
 use crate::command_error::CommandError;
 use crate::console::Terminal;
@@ -13,6 +14,7 @@ use crate::interrupt::Interrupts;
 use crate::packages::Packages;
 use crate::run_arguments::RunArguments;
 use crate::siblings::Siblings;
+use crate::tools::observer_of;
 
 /// The parts from which interpreters are created.
 pub(crate) struct RunContext<'a> {
@@ -23,6 +25,8 @@ pub(crate) struct RunContext<'a> {
     /// The modules that the program imports from its own folder.
     pub(crate) siblings: &'a Siblings,
     pub(crate) terminal: Terminal,
+    /// The calls of tools, if there are servers.
+    pub(crate) tools: Option<ToolRun>,
     /// True if notes about the run, such as the installed packages, are written to standard error.
     pub(crate) shows_notes: bool,
 }
@@ -40,6 +44,9 @@ impl RunContext<'_> {
         let Self { arguments, image, .. } = self;
         let mut interpreter = self.python.interpreter_with(image, limits, streams)?;
         let installer = self.packages.serve(&mut interpreter, image);
+        if let Some(tools) = &self.tools {
+            register_calls(&mut interpreter, observer_of(tools.clone()));
+        }
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;
         for mount in &arguments.mount {

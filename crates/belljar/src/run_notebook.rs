@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use belljar_core::Progress;
-use belljar_core::kernel::{Backend, CellRequest, NullObserver};
+use belljar_core::kernel::{Backend, CellObserver, CellRequest, NullObserver};
 use belljar_python::{Python, RuntimeLoader, WasmBackend};
 use belljar_sessions::notebook::Notebook;
 
@@ -18,6 +18,7 @@ use crate::outcome::fail;
 use crate::packages::Packages;
 use crate::run_arguments::{RunArguments, similar_option};
 use crate::siblings::Siblings;
+use crate::tools::{self, ToolHost, observer_of};
 use crate::{background, progress};
 
 /// Returns whether the file name is that of a notebook.
@@ -84,7 +85,11 @@ fn execute(
     let progress: Arc<dyn Progress> = Arc::from(progress::reporter(global.quiet));
     let python = Python::open(&global.options()?, &*progress)?;
     let packages = Packages::new(&python, &arguments.packages, global.offline(), progress.clone())?;
-    let packages = packages.with_siblings(&siblings);
+    let mut packages = packages.with_siblings(&siblings);
+    let tool_host = arguments.tools.host()?;
+    if tool_host.is_some() {
+        packages = packages.with_tools();
+    }
     let runtime = RuntimeLoader::from(packages.into_runtime(python.clone()));
     let backend = WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true);
     let mut kernel = backend.start(None, &*progress)?;
@@ -98,12 +103,17 @@ fn execute(
             continue;
         }
         let interrupt = kernel.interrupt_handle();
-        let cell = CellRequest { code, ..CellRequest::default() };
-        let result =
-            interrupts.with_handler(move || interrupt.interrupt(), || kernel.execute(&cell, Arc::new(NullObserver)));
+        let cell = CellRequest { code, tools: tool_host.is_some(), ..CellRequest::default() };
+        let tool_run = tool_host.as_ref().map(ToolHost::run);
+        let observer = tool_run.clone().map_or_else(|| Arc::new(NullObserver) as Arc<dyn CellObserver>, observer_of);
+        let result = interrupts.with_handler(move || interrupt.interrupt(), || kernel.execute(&cell, observer));
+        if let Some(run) = tool_run {
+            run.cancel_all();
+        }
         notebook.set_result(index, &result, backend.limits());
         error = result.status.error(backend.limits()).map(|error| format!("cell {}: {error}", index + 1));
     }
+    tools::close(tool_host, None);
     background::optimize_libraries(&python, global);
     Ok((notebook, error))
 }

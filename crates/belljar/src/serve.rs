@@ -10,8 +10,8 @@ use belljar_core::kernel::Backend;
 use belljar_core::{NoProgress, parse_size};
 use belljar_python::{GuestMount, Python, RuntimeLoader, WasmBackend};
 use belljar_server::{
-    HttpOptions, HttpTransport, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription, SandboxKind,
-    Server, ServerOptions,
+    CodeTools, HttpOptions, HttpTransport, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription,
+    SandboxKind, Server, ServerOptions,
 };
 use belljar_sessions::{GuestThreadPool, PoolLimits};
 use clap::{Args, ValueEnum};
@@ -28,6 +28,7 @@ use crate::packages::{PackageOptions, Packages};
 use crate::sandbox_options::{NativeKernels, NativeSettings, SandboxOptions};
 use crate::session_options::SessionOptions;
 use crate::shutdown::BackendTracker;
+use crate::tools::ToolOptions;
 use crate::value_parsers::seconds;
 
 /// The time that the runtime waits for blocked threads at the end.
@@ -69,6 +70,18 @@ pub(crate) struct ServeArguments {
     sessions: SessionOptions,
     #[command(flatten)]
     packages: PackageOptions,
+    #[command(flatten)]
+    tools: ToolOptions,
+    /// Maximum length of the tools' Python stubs in the descriptions of the server's own tools, in characters. With
+    /// longer ones, the server offers tools to search for them.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 12_000,
+        hide_short_help = true,
+        help_heading = "Tools of MCP servers"
+    )]
+    tools_in_description: usize,
 }
 
 /// A set of tools.
@@ -128,7 +141,13 @@ impl ServeArguments {
         let mounts = mounts.into_iter().map(|mount| MountDescription { path: mount.guest, writable: mount.writable });
         let mounts = mounts.collect();
         let sandbox = SandboxDescription { python, kind, packages, mounts, calls, cells, max_answer };
-        let options = ServerOptions { mode, html: self.sessions.html, sandbox };
+        let tools = self.tools.tools()?;
+        if tools.is_some() && is_native {
+            return Err(CommandError::new("native kernels cannot call the tools of MCP servers")
+                .with_hint("leave out --server and --servers, or --sandbox"));
+        }
+        let tools = tools.map(|tools| CodeTools::new(tools, self.tools_in_description));
+        let options = ServerOptions { mode, html: self.sessions.html, sandbox, tools };
         let server = Server::new(Runner::new(runs, pool.clone()), options);
         if self.toolset == Toolset::Python {
             return Ok(server);

@@ -30,16 +30,23 @@ const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The names of the host calls.
 const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
 
+/// The maximum size of the replies that the guest receives at once, in bytes. One reply may be larger.
+const MAX_BATCH: usize = 16 << 20;
+
 /// Prepares an interpreter for a request with an exchange: writes the buffers of the variables, and registers the host
-/// calls for the functions.
+/// calls for the functions, and for those of the module `tools`.
 ///
 /// # Errors
 /// Returns an error if the buffers do not fit into the code's file system.
 pub(super) fn begin(
     interpreter: &mut Interpreter,
     exchange: Option<&Exchange>,
+    tools: bool,
     observer: &Arc<dyn CellObserver>,
 ) -> Result<(), KernelError> {
+    if tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty()) {
+        register_calls(interpreter, observer.clone());
+    }
     let Some(exchange) = exchange else { return Ok(()) };
     let files = interpreter.files();
     for (at, buffer) in exchange.buffers.iter().enumerate() {
@@ -47,13 +54,15 @@ pub(super) fn begin(
             KernelError::Failed(format!("the variables do not fit into the code's file system: {error}").into())
         })?;
     }
-    if !exchange.functions.is_empty() {
-        let calls = Arc::new(Calls::new(observer.clone()));
-        interpreter.register_host_call(NAMES[0], Arc::new(CallFunction(calls.clone())));
-        interpreter.register_host_call(NAMES[1], Arc::new(AwaitFunctions(calls.clone())));
-        interpreter.register_host_call(NAMES[2], Arc::new(CancelFunction(calls)));
-    }
     Ok(())
+}
+
+/// Registers the host calls with which code calls functions of the host: `observer` receives them.
+pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) {
+    let calls = Arc::new(Calls::new(observer));
+    interpreter.register_host_call(NAMES[0], Arc::new(CallFunction(calls.clone())));
+    interpreter.register_host_call(NAMES[1], Arc::new(AwaitFunctions(calls.clone())));
+    interpreter.register_host_call(NAMES[2], Arc::new(CancelFunction(calls)));
 }
 
 /// Registers `handler` for the host calls of functions, after the cell that could make them.
@@ -96,6 +105,26 @@ struct State {
     early: VecDeque<FunctionReply>,
     /// The number of buffers that were written for replies.
     buffers: u64,
+}
+
+impl State {
+    /// Receives the replies that have arrived.
+    fn collect(&mut self) {
+        self.early.extend(self.arrived.try_iter());
+    }
+
+    /// Takes the first replies, up to a size.
+    fn take_batch(&mut self) -> Vec<FunctionReply> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(reply) = self.early.front() {
+            bytes += reply.result.as_ref().map_or(0, |value| value.json.get().len());
+            if !batch.is_empty() && bytes > MAX_BATCH {
+                break;
+            }
+            batch.extend(self.early.pop_front());
+        }
+        batch
+    }
 }
 
 impl Calls {
@@ -227,7 +256,7 @@ fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Buffer
     Ok(buffers)
 }
 
-/// The host call `await_functions`: waits for at least one reply, and returns all that have arrived.
+/// The host call `await_functions`: waits for at least one reply, and returns those that have arrived, up to a size.
 struct AwaitFunctions(Arc<Calls>);
 
 impl HostCall for AwaitFunctions {
@@ -240,15 +269,17 @@ impl HostCall for AwaitFunctions {
         let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
         let timeout = timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let mut state = self.0.state.lock();
-        let mut arrived: Vec<FunctionReply> = state.early.drain(..).collect();
-        arrived.extend(state.arrived.try_iter());
-        if arrived.is_empty()
+        if state.early.is_empty() {
+            state.collect();
+        }
+        if state.early.is_empty()
             && !timeout.is_zero()
             && let Ok(reply) = context.wait(&state.arrived, timeout)?
         {
-            arrived.push(reply);
-            arrived.extend(state.arrived.try_iter());
+            state.early.push_back(reply);
+            state.collect();
         }
+        let arrived = state.take_batch();
         let replies: Vec<GuestReply> =
             arrived.into_iter().map(|reply| GuestReply::new(reply, &mut state, context.files())).collect();
         to_answer(&replies)

@@ -37,12 +37,16 @@ use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use session_kernel::WasmKernel;
 
+pub use exchange::register_calls;
 pub use mounts::GuestMount;
 pub use runtime::{PythonRuntime, RuntimeLoader};
 
 /// The shortest time between the interrupt of a session's cell at its time limit, which the cell can handle and which
 /// keeps its variables, and the end of its interpreter.
 const MIN_SESSION_GRACE: Duration = Duration::from_secs(3);
+
+/// The module that the guest provides to code that can call tools.
+pub const TOOLS_MODULE: &str = "tools";
 
 /// A backend that runs CPython in WebAssembly. Cheap to clone.
 #[derive(Clone)]

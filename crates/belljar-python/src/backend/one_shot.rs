@@ -14,7 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::exchange;
 use super::mounts::mount_all;
 use super::runtime::PythonRuntime;
-use super::{Shared, core_stream};
+use super::{Shared, TOOLS_MODULE, core_stream};
 use crate::host_calls::{CallError, HostCall, HostCallContext};
 use crate::image::Image;
 use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, RuntimeInstaller};
@@ -32,10 +32,14 @@ pub(super) fn run(
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
     let PythonRuntime { python, installer, .. } = runtime;
-    let OneShotRequest { code, globals, dependencies, timeout, exchange } = request;
+    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools } = request;
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
     let mut options = runtime.options.clone();
+    if tools {
+        // The guest provides it.
+        options.modules.push(TOOLS_MODULE.into());
+    }
     for dependency in &dependencies {
         let requirement = Requirement::parse(dependency)
             .map_err(|error| KernelError::InvalidDependency(error.with_general_hint().into()))?;
@@ -59,7 +63,7 @@ pub(super) fn run(
         }
         Err(error) => return Err(KernelError::Start(error.into())),
     };
-    let request = RunRequest { code, globals, exchange, ..RunRequest::default() };
+    let request = RunRequest { code, globals, exchange, tools, ..RunRequest::default() };
     let mut ran = Attempt::run(runtime, backend, &image, limits, &request, &observer, cancellation)?;
     // The time of all attempts together is limited as that of one.
     let mut left = limits;
@@ -135,7 +139,7 @@ impl Attempt {
         let images = ImageCollector::default();
         interpreter.register_host_call("takes_images", Arc::new(TakesImages));
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
-        exchange::begin(&mut interpreter, request.exchange.as_ref(), observer)?;
+        exchange::begin(&mut interpreter, request.exchange.as_ref(), request.tools, observer)?;
         let installer = RuntimeInstaller::new(python, image, installer.clone(), observer.clone());
         interpreter.register_host_call("install", Arc::new(installer));
         if !cancellation.begin_running(Arc::new(interpreter.interrupt_handle())) {

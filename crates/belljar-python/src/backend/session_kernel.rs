@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use super::exchange;
 use super::mounts::mount_all;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
-use super::{PythonRuntime, SessionRuntime, WasmBackend};
+use super::{PythonRuntime, SessionRuntime, TOOLS_MODULE, WasmBackend};
 use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
 use crate::install::{CellPackages, RuntimeInstaller};
@@ -154,13 +154,16 @@ impl WasmKernel {
     fn install_imports(
         &mut self,
         installer: &RuntimeInstaller,
-        code: &str,
+        cell: &CellRequest,
         observer: &dyn CellObserver,
         outputs: &OutputCollector,
     ) -> Vec<String> {
         let runtime = &self.session_runtime.runtime;
-        let modules = self.interpreter.local_modules();
-        let needs = runtime.python.needs_of_cell(code, &self.packages, &modules, &*runtime.installer);
+        let mut modules = self.interpreter.local_modules();
+        if cell.tools {
+            modules.push(TOOLS_MODULE.into());
+        }
+        let needs = runtime.python.needs_of_cell(&cell.code, &self.packages, &modules, &*runtime.installer);
         let mut names = Vec::new();
         let installed = needs.and_then(|needs| {
             if needs.is_empty() {
@@ -251,8 +254,8 @@ impl Kernel for WasmKernel {
             progress,
         );
         let installer = Arc::new(installer);
-        let tried = self.install_imports(&installer, &cell.code, &*observer, &outputs);
-        if let Err(error) = exchange::begin(&mut self.interpreter, cell.exchange.as_ref(), &observer) {
+        let tried = self.install_imports(&installer, cell, &*observer, &outputs);
+        if let Err(error) = exchange::begin(&mut self.interpreter, cell.exchange.as_ref(), cell.tools, &observer) {
             let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
             let status = CellStatus::Error(error);
             return CellResult { execution_count: self.execution_count, status, outputs: outputs.take() };
@@ -273,7 +276,7 @@ impl Kernel for WasmKernel {
         for name in ["install", "show", "input"] {
             self.interpreter.register_host_call(name, refusal.clone());
         }
-        if cell.exchange.as_ref().is_some_and(|exchange| !exchange.functions.is_empty()) {
+        if cell.tools || cell.exchange.as_ref().is_some_and(|exchange| !exchange.functions.is_empty()) {
             exchange::end(&mut self.interpreter, &refusal);
         }
         if let Ok(ShellCell { value: Some(value), .. }) = &result {

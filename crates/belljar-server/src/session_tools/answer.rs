@@ -6,11 +6,13 @@ use belljar_core::files::{FileError, FileInfo};
 use belljar_core::mime::{Image, MimeBundle, text_plain};
 use belljar_core::{CellStatus, Limits, Output};
 use belljar_sessions::{CellReport, FileAddress, SessionError, SessionId, mime_of};
+use belljar_tools::CallLog;
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ToolAnswer;
+use crate::answer::MAX_CALL_LOG;
 use crate::description::time;
 
 /// The maximum number of bytes of HTML in one result.
@@ -38,6 +40,9 @@ struct Fields {
     /// The HTML representations of outputs that have no text, or with `--html` of all outputs that have one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     html: Vec<String>,
+    /// The calls of tools, if code can call any.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    calls: Option<CallLog>,
 }
 
 /// The fields of the text, which lacks most of those that say nothing: it takes room in a model's context.
@@ -57,13 +62,17 @@ struct TextFields<'a> {
     session_info: &'a Option<SessionInfo>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     html: &'a [String],
+    /// The calls that failed, also if the code caught their errors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed_calls: Vec<String>,
 }
 
 impl Fields {
     fn text(&self) -> TextFields<'_> {
-        let Self { success, output, result, error, traceback, files, session_info, html } = self;
+        let Self { success, output, result, error, traceback, files, session_info, html, calls } = self;
+        let failed_calls = calls.as_ref().map(CallLog::failures).unwrap_or_default();
         let traceback = error.is_some().then_some(traceback.as_slice());
-        TextFields { success: *success, output, result, error, traceback, files, session_info, html }
+        TextFields { success: *success, output, result, error, traceback, files, session_info, html, failed_calls }
     }
 }
 
@@ -154,7 +163,7 @@ impl ExecuteCodeResult {
             Some(error) => (Some(error.to_string()), error.traceback),
         };
         let success = error.is_none();
-        let fields = Fields { success, output, result, error, traceback, files, session_info, html };
+        let fields = Fields { success, output, result, error, traceback, files, session_info, html, calls: None };
         Self { fields, images: report.images }
     }
 
@@ -169,8 +178,15 @@ impl ExecuteCodeResult {
             files: Vec::new(),
             session_info: None,
             html: Vec::new(),
+            calls: None,
         };
         Self { fields, images: Vec::new() }
+    }
+
+    /// Adds the calls of tools.
+    pub(super) fn with_calls(mut self, calls: Option<CallLog>) -> Self {
+        self.fields.calls = calls.map(|log| log.within(MAX_CALL_LOG));
+        self
     }
 
     /// Returns the tool's result. Text and structured content contain the same fields, except that the text lacks

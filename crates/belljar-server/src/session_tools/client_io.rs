@@ -134,6 +134,12 @@ impl CellObserver for Shared {
         notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
     }
 
+    fn on_tool_call(&self, line: &str) {
+        let notifier = self.attached().notifier.clone();
+        notifier.log(LoggingLevel::Info, "tools", line.to_owned());
+        notifier.step(line);
+    }
+
     fn on_value(&self, value: EncodedValue) {
         if let Some(recording) = &self.recording {
             recording.on_value(value);
@@ -172,7 +178,8 @@ impl CellObserver for Shared {
     }
 }
 
-async fn elicit(peer: &Peer<RoleServer>, message: String) -> InputReply {
+/// Asks a client for a line during a call.
+pub(crate) async fn elicit(peer: &Peer<RoleServer>, message: String) -> InputReply {
     let result = peer.create_elicitation(elicit_line(message)).await;
     parse_elicit_result(result.map_err(|error| InputError::NoAnswer(error.to_string()))?)
 }

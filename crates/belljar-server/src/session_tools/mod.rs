@@ -23,14 +23,16 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::CellRequest;
 use belljar_core::{Report, Statistics};
 use belljar_sessions::{CellReport, Owner, SessionError, SessionId, Sessions};
+use belljar_tools::CallLog;
 use parking_lot::Mutex;
-use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ProtocolVersion, Tool};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ProtocolVersion, Tool};
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::arguments::{self, ArgumentError, ExecuteCode, SessionOnly, UploadFile};
 use crate::arrival::{SessionTurn, in_turn, turn_of, wait_briefly};
+use crate::code_tools::{CancelOnDrop, ClientTools};
 use crate::description::SandboxDescription;
 use crate::handler::tool_error;
 use crate::metrics::CallStatus;
@@ -38,6 +40,7 @@ use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
+pub(crate) use client_io::elicit;
 use input_rounds::{PendingInputs, RunningCell};
 use subscriptions::Subscribers;
 pub(crate) use tools::INTERRUPT;
@@ -62,6 +65,8 @@ pub(crate) struct SessionTools {
     subscribed: Arc<Mutex<BTreeSet<String>>>,
     /// Cells that wait for input, of all clients.
     pending_inputs: PendingInputs,
+    /// The tools of MCP servers that cells of this client can call.
+    tools: Option<ClientTools>,
 }
 
 /// The answer to a call, and its status for the metrics.
@@ -73,6 +78,14 @@ pub(crate) struct ToolAnswer {
 impl ToolAnswer {
     fn success(result: CallToolResult) -> Self {
         Self { response: result.into(), status: CallStatus::Success }
+    }
+
+    /// Creates an answer of text, or of an error for the model.
+    pub(crate) fn from_text(text: Result<String, String>) -> Self {
+        match text {
+            Ok(text) => Self::success(CallToolResult::success(vec![ContentBlock::text(text)])),
+            Err(error) => Self { response: tool_error(error).into(), status: CallStatus::Invalid },
+        }
     }
 
     /// Creates the answer to a call with an invalid argument.
@@ -89,8 +102,13 @@ struct Caller {
     turn: Option<SessionTurn>,
 }
 
+/// Returns whether a tool runs code.
+pub(crate) fn runs_code(name: &str) -> bool {
+    name == tools::EXECUTE || name == crate::tool::NAME
+}
+
 /// Returns whether a request belongs to the protocol's modern era.
-fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+pub(crate) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
@@ -103,6 +121,7 @@ impl SessionTools {
             subscribers: Arc::default(),
             subscribed: Arc::default(),
             pending_inputs: PendingInputs::default(),
+            tools: None,
         }
     }
 
@@ -110,6 +129,12 @@ impl SessionTools {
     pub(crate) fn for_new_client(&self, owner: Option<Owner>) -> Self {
         let sessions = self.sessions.for_owner(owner);
         Self { sessions, visible_sessions: Arc::default(), subscribed: Arc::default(), ..self.clone() }
+    }
+
+    /// Lets cells call the tools of MCP servers.
+    #[must_use]
+    pub(crate) fn with_code_tools(self, tools: Option<ClientTools>) -> Self {
+        Self { tools, ..self }
     }
 
     /// Starts a task that evicts expired and idle sessions periodically, for as long as the runtime exists.
@@ -252,19 +277,27 @@ impl SessionTools {
 
     async fn execute(
         &self,
-        cell: CellRequest,
+        mut cell: CellRequest,
         session: Option<String>,
         client: CellClient,
         caller: Caller,
     ) -> ToolAnswer {
         let is_new = session.is_none();
         let (limits, begin) = (self.sessions.limits().with_timeout(cell.timeout), Instant::now());
+        cell.tools = self.tools.is_some();
+        let (tool_run, observer) = match &self.tools {
+            Some(tools) => {
+                let (run, observer) = tools.for_cell(client.observer());
+                (Some(CancelOnDrop(run)), observer)
+            }
+            None => (None, client.observer()),
+        };
         let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
             let id = match session {
                 Some(name) => self.find(&name)?,
                 None => self.sessions.create()?,
             };
-            let report = self.sessions.execute(&id, cell, client.observer());
+            let report = self.sessions.execute(&id, cell, observer);
             Ok((id, report))
         });
         let (id, report) = match queued.await {
@@ -289,7 +322,8 @@ impl SessionTools {
                     recording.complete(&mut whole);
                     whole
                 });
-                let result = self.answer(&id, is_new, report);
+                let calls = tool_run.map(|run| run.0.log());
+                let result = self.answer(&id, is_new, report, calls);
                 let result = match whole {
                     Some(whole) => report::attach(result, whole),
                     None => result,
@@ -306,9 +340,10 @@ impl SessionTools {
         }
     }
 
-    fn answer(&self, id: &SessionId, is_new: bool, report: CellReport) -> CallToolResult {
+    fn answer(&self, id: &SessionId, is_new: bool, report: CellReport, calls: Option<CallLog>) -> CallToolResult {
         let info = is_new.then(|| answer::SessionInfo::new(id, self.sessions.options().timeout));
-        ExecuteCodeResult::new(id, info, report, self.sessions.limits(), self.html).result()
+        let result = ExecuteCodeResult::new(id, info, report, self.sessions.limits(), self.html);
+        result.with_calls(calls).result()
     }
 
     fn find(&self, name: &str) -> Result<SessionId, SessionError> {

@@ -14,4 +14,5 @@ mod siblings;
 mod statuses;
 mod streams;
 mod terminal;
+mod tools;
 mod variables;

@@ -1,0 +1,185 @@
+//! Approval of calls by the user: the question, its answers, and the grants that answers leave.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use belljar_core::kernel::{CellObserver, InputError};
+use parking_lot::Mutex;
+
+use crate::python_text::visible;
+
+/// The identity of a tool's definition: a digest of its name, schemas, description and effects.
+pub type Fingerprint = [u8; 32];
+
+/// A call that needs approval.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ApprovalRequest {
+    /// The server's name.
+    pub server: String,
+    /// The tool's name, as the server has it.
+    pub tool: String,
+    /// The arguments as JSON, shortened.
+    pub arguments: String,
+    /// The line of code that makes the call, as the code itself reports it; may be empty. It is untrusted.
+    pub line: String,
+    /// True if the tool was approved before and has changed since.
+    pub has_changed: bool,
+}
+
+impl ApprovalRequest {
+    pub(crate) fn new(server: &str, tool: &str, arguments: String, line: String, has_changed: bool) -> Self {
+        Self { server: server.into(), tool: tool.into(), arguments, line, has_changed }
+    }
+
+    /// Returns the question as text, for clients that answer with a line: see [`Approval::from_answer`].
+    pub fn question(&self) -> String {
+        let Self { server, tool, arguments, line, has_changed } = self;
+        let changed = if *has_changed { "The server has changed this tool since it was approved.\n" } else { "" };
+        visible(&format!(
+            "The code calls the tool {tool} of the MCP server {server}.\n{changed}Arguments: {arguments}\nLine: {line}\n\
+             Allow it? Answer yes (this call), run (this tool in this run), session (this tool in this session) or no."
+        ))
+    }
+}
+
+/// The answer to an [`ApprovalRequest`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approval {
+    /// This call.
+    Once,
+    /// All calls of this tool in this run.
+    ToolForRun,
+    /// All calls of this tool in this session.
+    ToolForSession,
+    /// Not this call.
+    Denied,
+}
+
+impl Approval {
+    /// Returns the answer in a line of text. A line that is not one of the answers denies the call.
+    pub fn from_answer(line: &str) -> Self {
+        match line.trim().to_lowercase().as_str() {
+            "y" | "yes" | "once" => Self::Once,
+            "run" => Self::ToolForRun,
+            "session" => Self::ToolForSession,
+            _ => Self::Denied,
+        }
+    }
+}
+
+/// Asks the user whether a call may be made.
+#[async_trait]
+pub trait Approver: Send + Sync {
+    /// Returns the user's answer.
+    ///
+    /// # Errors
+    /// Returns the reason why the user could not be asked. The code that made the call receives it.
+    async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String>;
+}
+
+/// An [`Approver`] for when there is no way to ask: refuses with a fixed reason.
+#[derive(Debug, Clone)]
+pub struct NoApprover {
+    /// The reason, with the option that would change it.
+    pub reason: String,
+}
+
+#[async_trait]
+impl Approver for NoApprover {
+    async fn approve(&self, _: ApprovalRequest) -> Result<Approval, String> {
+        Err(self.reason.clone())
+    }
+}
+
+/// Asks for a line of input as the code itself does with `input()`.
+pub struct ObserverApprover {
+    observer: Arc<dyn CellObserver>,
+    /// The reason for the code if the client cannot be asked.
+    refusal: &'static str,
+}
+
+impl ObserverApprover {
+    /// Creates an approver that asks the client of `observer`. The code receives `refusal` if that cannot be asked.
+    pub fn new(observer: Arc<dyn CellObserver>, refusal: &'static str) -> Self {
+        Self { observer, refusal }
+    }
+}
+
+#[async_trait]
+impl Approver for ObserverApprover {
+    async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
+        let answer = match self.observer.request_input(&request.question(), false) {
+            Ok(answer) => answer,
+            Err(InputError::Unavailable | InputError::Unsupported(_)) => return Err(self.refusal.into()),
+            Err(error) => return Err(error.to_string()),
+        };
+        match tokio::task::spawn_blocking(move || answer.recv()).await {
+            Ok(Ok(Ok(line))) => Ok(Approval::from_answer(&line)),
+            Ok(Ok(Err(InputError::Declined))) => Ok(Approval::Denied),
+            Ok(Ok(Err(error))) => Err(error.to_string()),
+            Ok(Err(_)) | Err(_) => Err("the client has gone".into()),
+        }
+    }
+}
+
+/// The tools that are approved for a session. A tool that has changed since is not.
+#[derive(Debug, Default)]
+pub struct SessionGrants(Mutex<HashMap<(String, String), Fingerprint>>);
+
+/// The state of a tool's approval in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GrantState {
+    Granted,
+    Changed,
+    Absent,
+}
+
+impl SessionGrants {
+    /// Creates grants for no tool.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn state(&self, server: &str, tool: &str, fingerprint: &Fingerprint) -> GrantState {
+        match self.0.lock().get(&(server.to_owned(), tool.to_owned())) {
+            Some(granted) if granted == fingerprint => GrantState::Granted,
+            Some(_) => GrantState::Changed,
+            None => GrantState::Absent,
+        }
+    }
+
+    pub(crate) fn grant(&self, server: &str, tool: &str, fingerprint: Fingerprint) {
+        self.0.lock().insert((server.to_owned(), tool.to_owned()), fingerprint);
+    }
+}
+
+/// The tools that are approved for a run.
+#[derive(Debug, Default)]
+pub(crate) struct RunGrants(Mutex<HashSet<Fingerprint>>);
+
+impl RunGrants {
+    pub(crate) fn contains(&self, fingerprint: &Fingerprint) -> bool {
+        self.0.lock().contains(fingerprint)
+    }
+
+    pub(crate) fn grant(&self, fingerprint: Fingerprint) {
+        self.0.lock().insert(fingerprint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_tool_is_not_granted() {
+        let grants = SessionGrants::new();
+        assert_eq!(grants.state("fs", "write", &[1; 32]), GrantState::Absent);
+        grants.grant("fs", "write", [1; 32]);
+        assert_eq!(grants.state("fs", "write", &[1; 32]), GrantState::Granted);
+        assert_eq!(grants.state("fs", "write", &[2; 32]), GrantState::Changed);
+        assert_eq!(grants.state("fs2", "write", &[1; 32]), GrantState::Absent);
+    }
+}

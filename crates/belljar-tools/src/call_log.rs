@@ -1,0 +1,218 @@
+//! The log of a run's tool calls.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::error::ToolFailure;
+use crate::python_text::{first_line, shorten};
+
+/// The maximum number of calls that are recorded.
+const MAX_RECORDS: usize = 200;
+/// The maximum length of recorded arguments and errors, in characters.
+const MAX_ARGUMENTS: usize = 200;
+const MAX_ERROR: usize = 300;
+/// The maximum number of lines of [`CallLog::failures`], and the maximum length of the arguments in one.
+const MAX_FAILURES: usize = 10;
+const MAX_SHOWN_ARGUMENTS: usize = 80;
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum CallStatus {
+    /// The call has not ended.
+    Running,
+    /// The tool returned a result.
+    Ok,
+    /// The tool failed, or the arguments are not valid.
+    Error,
+    /// The policy or the user denied the call.
+    Denied,
+    /// The tool did not respond in time.
+    Timeout,
+    /// The server could not be reached.
+    Unavailable,
+    /// A limit was exceeded.
+    Limit,
+    /// The code ended or gave up before the call did.
+    Cancelled,
+}
+
+impl From<&ToolFailure> for CallStatus {
+    fn from(failure: &ToolFailure) -> Self {
+        match failure {
+            ToolFailure::Failed(_) => Self::Error,
+            ToolFailure::Denied(_) => Self::Denied,
+            ToolFailure::TimedOut { .. } => Self::Timeout,
+            ToolFailure::Unavailable(_) => Self::Unavailable,
+            ToolFailure::Limit(_) => Self::Limit,
+        }
+    }
+}
+
+/// A tool call of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct CallRecord {
+    /// The server's name.
+    pub server: String,
+    /// The tool's name, as the code wrote it.
+    pub tool: String,
+    /// The arguments as JSON, shortened.
+    pub arguments: String,
+    /// How the call ended.
+    pub status: CallStatus,
+    /// The time from the call to its result, in milliseconds.
+    pub duration_ms: f64,
+    /// The size of the result, in bytes.
+    pub result_bytes: u64,
+    /// The error that the code received, shortened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The calls of a run that were recorded.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct CallLog {
+    /// The first calls, in the order in which they began.
+    pub calls: Vec<CallRecord>,
+    /// The number of calls that were not recorded.
+    #[serde(rename = "omitted_calls", skip_serializing_if = "is_zero")]
+    pub omitted: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl CallLog {
+    /// Returns a line for each call that failed, for the model: also if the code caught its error. At most
+    /// [`MAX_FAILURES`].
+    pub fn failures(&self) -> Vec<String> {
+        let failed = self.calls.iter().filter_map(|call| Some((call, call.error.as_ref()?)));
+        let line = |(call, error): (&CallRecord, &String)| {
+            let error = first_line(error, MAX_ERROR);
+            format!("{}.{}({}): {error}", call.server, call.tool, first_line(&call.arguments, MAX_SHOWN_ARGUMENTS))
+        };
+        failed.take(MAX_FAILURES).map(line).collect()
+    }
+
+    /// Returns the log within a size of JSON in bytes: failed calls first, then the others.
+    #[must_use]
+    pub fn within(mut self, max_bytes: usize) -> Self {
+        let is_ok = |call: &CallRecord| call.status == CallStatus::Ok;
+        let mut order: Vec<usize> = (0..self.calls.len()).collect();
+        order.sort_by_key(|at| self.calls.get(*at).is_none_or(is_ok));
+        let (mut kept, mut bytes) = (vec![false; self.calls.len()], 0);
+        for at in order {
+            let Some(call) = self.calls.get(at) else { continue };
+            bytes += serde_json::to_string(call).map_or(0, |text| text.len());
+            if bytes > max_bytes {
+                break;
+            }
+            if let Some(slot) = kept.get_mut(at) {
+                *slot = true;
+            }
+        }
+        let mut kept = kept.into_iter();
+        let all = self.calls.len();
+        self.calls.retain(|_| kept.next() == Some(true));
+        self.omitted += (all - self.calls.len()) as u64;
+        self
+    }
+}
+
+/// Receives the beginning and the end of each call.
+pub trait ToolEvents: Send + Sync {
+    /// Receives a call that begins, with the status [`CallStatus::Running`], or one that has ended.
+    fn on_call(&self, call: &CallRecord);
+}
+
+/// A [`ToolEvents`] that ignores all events.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoToolEvents;
+
+impl ToolEvents for NoToolEvents {
+    fn on_call(&self, _: &CallRecord) {}
+}
+
+/// The recorder of a run.
+pub(crate) struct Recorder {
+    log: Mutex<CallLog>,
+    events: Arc<dyn ToolEvents>,
+}
+
+impl Recorder {
+    pub(crate) fn new(events: Arc<dyn ToolEvents>) -> Arc<Self> {
+        Arc::new(Self { log: Mutex::default(), events })
+    }
+
+    /// Records a call that begins.
+    pub(crate) fn begin(self: &Arc<Self>, server: &str, tool: &str, arguments: &str) -> CallInProgress {
+        let record = CallRecord {
+            server: shorten(server, 80),
+            tool: shorten(tool, 128),
+            arguments: shorten(arguments, MAX_ARGUMENTS),
+            status: CallStatus::Running,
+            duration_ms: 0.0,
+            result_bytes: 0,
+            error: None,
+        };
+        self.events.on_call(&record);
+        let mut log = self.log.lock();
+        let at = (log.calls.len() < MAX_RECORDS).then_some(log.calls.len());
+        match at {
+            Some(_) => log.calls.push(record.clone()),
+            None => log.omitted += 1,
+        }
+        drop(log);
+        CallInProgress { recorder: self.clone(), at, record, start: Instant::now() }
+    }
+
+    pub(crate) fn log(&self) -> CallLog {
+        self.log.lock().clone()
+    }
+}
+
+/// A call that has begun. Dropping it records that it was cancelled.
+pub(crate) struct CallInProgress {
+    recorder: Arc<Recorder>,
+    at: Option<usize>,
+    record: CallRecord,
+    start: Instant,
+}
+
+impl CallInProgress {
+    /// Records the end of the call: the size of its result, or its failure.
+    pub(crate) fn end(mut self, result: Result<u64, &ToolFailure>) {
+        match result {
+            Ok(bytes) => {
+                self.record.status = CallStatus::Ok;
+                self.record.result_bytes = bytes;
+            }
+            Err(failure) => {
+                self.record.status = CallStatus::from(failure);
+                self.record.error = Some(shorten(&failure.to_string(), MAX_ERROR));
+            }
+        }
+    }
+}
+
+impl Drop for CallInProgress {
+    fn drop(&mut self) {
+        if self.record.status == CallStatus::Running {
+            self.record.status = CallStatus::Cancelled;
+        }
+        self.record.duration_ms = (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e3;
+        if let Some(at) = self.at
+            && let Some(slot) = self.recorder.log.lock().calls.get_mut(at)
+        {
+            slot.clone_from(&self.record);
+        }
+        self.recorder.events.on_call(&self.record);
+    }
+}

@@ -1,0 +1,256 @@
+//! The connection to one MCP server: the only file that knows `belljar-client`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_client::protocol::{CallToolResult, ContentBlock, Resource, ResourceContents, Tool as WireTool};
+use belljar_client::{CallOptions, ConnectionGuard, McpError, McpServer};
+use serde_json::{Map, Value};
+
+use crate::error::ToolFailure;
+use crate::policy::Effects;
+use crate::values::{Link, Part, ToolValue, binary, parse_text};
+
+/// The time for which a failure to connect is remembered, so that many calls at once make one attempt.
+const FAILURE_MEMORY: Duration = Duration::from_secs(3);
+/// The time for which a list of tools is used without asking the client, which caches it and knows of changes.
+const LIST_AGE: Duration = Duration::from_secs(1);
+/// The maximum number of a server's resources that code can list.
+const MAX_RESOURCES: usize = 10_000;
+
+/// The definition of a tool, as its server lists it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Definition {
+    pub(crate) name: String,
+    pub(crate) title: Option<String>,
+    pub(crate) description: String,
+    pub(crate) input: Arc<Map<String, Value>>,
+    pub(crate) output: Option<Arc<Map<String, Value>>>,
+    pub(crate) effects: Effects,
+}
+
+impl From<&WireTool> for Definition {
+    fn from(tool: &WireTool) -> Self {
+        let annotations = tool.annotations.as_ref();
+        Self {
+            name: tool.name.to_string(),
+            title: tool.title.clone(),
+            description: tool.description.as_deref().unwrap_or_default().to_owned(),
+            input: tool.input_schema.clone(),
+            output: tool.output_schema.clone(),
+            effects: Effects {
+                read_only: annotations.and_then(|hints| hints.read_only_hint) == Some(true),
+                destructive: annotations.and_then(|hints| hints.destructive_hint) != Some(false),
+            },
+        }
+    }
+}
+
+/// A server, connected when it is first needed, and kept connected.
+pub(crate) struct Connection {
+    server: McpServer,
+    state: tokio::sync::Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    guard: Option<ConnectionGuard>,
+    failure: Option<(Instant, ToolFailure)>,
+    listed: Option<(Instant, Arc<Vec<Definition>>)>,
+}
+
+impl Connection {
+    pub(crate) fn new(server: McpServer) -> Self {
+        Self { server, state: tokio::sync::Mutex::default() }
+    }
+
+    /// Returns the server's name: its ID in a configuration file.
+    pub(crate) fn name(&self) -> String {
+        self.server.label()
+    }
+
+    /// Connects, unless the server is connected or has failed to connect just now.
+    async fn connect(&self, state: &mut State) -> Result<(), ToolFailure> {
+        if state.guard.is_some() {
+            return Ok(());
+        }
+        if let Some((when, failure)) = &state.failure
+            && when.elapsed() < FAILURE_MEMORY
+        {
+            return Err(failure.clone());
+        }
+        match self.server.connect().await {
+            Ok(guard) => {
+                state.guard = Some(guard);
+                state.failure = None;
+                Ok(())
+            }
+            Err(error) => {
+                let failure = unavailable(&error);
+                state.failure = Some((Instant::now(), failure.clone()));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Returns the tools that the server lists. The same list is the same `Arc`.
+    pub(crate) async fn tools(&self) -> Result<Arc<Vec<Definition>>, ToolFailure> {
+        let mut state = self.state.lock().await;
+        if let Some((when, listed)) = &state.listed
+            && when.elapsed() < LIST_AGE
+        {
+            return Ok(listed.clone());
+        }
+        self.connect(&mut state).await?;
+        let tools = self.server.list_tools().await.map_err(|error| unavailable(&error))?;
+        let is_same = |listed: &Arc<Vec<Definition>>| {
+            listed.len() == tools.len() && listed.iter().zip(&tools).all(|(one, other)| is_unchanged(one, other))
+        };
+        let listed = match state.listed.take() {
+            Some((_, listed)) if is_same(&listed) => listed,
+            _ => Arc::new(tools.iter().map(Definition::from).collect()),
+        };
+        state.listed = Some((Instant::now(), listed.clone()));
+        Ok(listed)
+    }
+
+    /// Closes the connection.
+    pub(crate) async fn close(&self) {
+        let State { guard, .. } = std::mem::take(&mut *self.state.lock().await);
+        if let Some(guard) = guard
+            && let Err(error) = guard.close().await
+        {
+            tracing::debug!(%error, "failed to close the connection to a server");
+        }
+    }
+
+    /// Calls a tool.
+    pub(crate) async fn call(&self, tool: &str, arguments: Value, timeout: Duration) -> Result<ToolValue, CallFailure> {
+        self.connect(&mut *self.state.lock().await).await?;
+        let options = CallOptions::new().timeout(timeout);
+        let result = self.server.call_tool_raw(tool, arguments, options).await?;
+        Ok(value_of(result)?)
+    }
+
+    /// Lists the server's resources.
+    pub(crate) async fn resources(&self) -> Result<Vec<Link>, CallFailure> {
+        self.connect(&mut *self.state.lock().await).await?;
+        let resources = self.server.list_resources().await?;
+        Ok(resources.into_iter().take(MAX_RESOURCES).map(Link::from).collect())
+    }
+
+    /// Reads a resource.
+    pub(crate) async fn read(&self, uri: &str) -> Result<ToolValue, CallFailure> {
+        self.connect(&mut *self.state.lock().await).await?;
+        let contents = self.server.read_resource_raw(uri).await?;
+        let parts = contents.into_iter().map(part_of_resource).collect::<Result<Vec<_>, _>>()?;
+        Ok(ToolValue::from(parts))
+    }
+}
+
+/// The failure of a call, which may be the end of its time.
+pub(crate) enum CallFailure {
+    Failed(ToolFailure),
+    TimedOut,
+}
+
+impl From<ToolFailure> for CallFailure {
+    fn from(failure: ToolFailure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<McpError> for CallFailure {
+    fn from(error: McpError) -> Self {
+        match error {
+            McpError::Timeout { .. } => Self::TimedOut,
+            McpError::Protocol { message, .. } => Self::Failed(ToolFailure::Failed(message)),
+            McpError::InvalidResponse { .. } => Self::Failed(ToolFailure::Failed(error.to_string())),
+            error => Self::Failed(unavailable(&error)),
+        }
+    }
+}
+
+/// Returns the failure of a server that cannot be reached. Its text is the client's, which contains no credentials.
+fn unavailable(error: &McpError) -> ToolFailure {
+    ToolFailure::Unavailable(error.to_string())
+}
+
+/// Returns whether the server lists a tool as it did. The client keeps the schemas of a list that has not changed.
+fn is_unchanged(known: &Definition, listed: &WireTool) -> bool {
+    known.name == listed.name
+        && Arc::ptr_eq(&known.input, &listed.input_schema)
+        && known.description == listed.description.as_deref().unwrap_or_default()
+}
+
+/// Converts a result as `belljar-client` does, except that links to resources stay links.
+///
+/// # Errors
+/// Returns the message of a tool that failed, or an error if contents are not base64.
+fn value_of(result: CallToolResult) -> Result<ToolValue, ToolFailure> {
+    if result.is_error == Some(true) {
+        let texts: Vec<&str> =
+            result.content.iter().filter_map(|part| part.as_text()).map(|part| part.text.as_str()).collect();
+        let message = texts.join("\n");
+        let message = if message.is_empty() { "the tool failed without a message".into() } else { message };
+        return Err(ToolFailure::Failed(message));
+    }
+    let is_text = |part: &ContentBlock| matches!(part, ContentBlock::Text(_));
+    if let Some(structured) = result.structured_content
+        && is_truthy(&structured)
+        && result.content.iter().all(is_text)
+    {
+        return Ok(ToolValue::Single(Part::Json(unwrap_lone_result(structured))));
+    }
+    let parts = result.content.into_iter().map(part_of_content).collect::<Result<Vec<_>, _>>()?;
+    Ok(ToolValue::from(parts))
+}
+
+fn part_of_content(part: ContentBlock) -> Result<Part, ToolFailure> {
+    Ok(match part {
+        ContentBlock::Text(text) => parse_text(text.text),
+        ContentBlock::Image(image) => binary(&image.data, image.mime_type)?,
+        ContentBlock::Audio(audio) => binary(&audio.data, audio.mime_type)?,
+        ContentBlock::Resource(embedded) => part_of_resource(embedded.resource)?,
+        ContentBlock::ResourceLink(link) => Part::Link(link.into()),
+        _ => Part::Json(Value::String(String::new())),
+    })
+}
+
+fn part_of_resource(contents: ResourceContents) -> Result<Part, ToolFailure> {
+    Ok(match contents {
+        ResourceContents::TextResourceContents { text, .. } => Part::Json(Value::String(text)),
+        ResourceContents::BlobResourceContents { blob, mime_type, .. } => {
+            binary(&blob, mime_type.unwrap_or_else(|| "application/octet-stream".into()))?
+        }
+        _ => Part::Json(Value::String(String::new())),
+    })
+}
+
+impl From<Resource> for Link {
+    fn from(resource: Resource) -> Self {
+        let Resource { uri, name, title, description, mime_type, size, .. } = resource;
+        Self { uri, name, title, description, mime_type, size }
+    }
+}
+
+fn unwrap_lone_result(structured: Value) -> Value {
+    match structured {
+        Value::Object(mut fields) if fields.len() == 1 && fields.contains_key("result") => {
+            fields.remove("result").unwrap_or(Value::Null)
+        }
+        other => other,
+    }
+}
+
+/// Returns whether a value is true in Python: the client uses structured content only then.
+fn is_truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}

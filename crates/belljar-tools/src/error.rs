@@ -1,0 +1,71 @@
+//! The reasons why a call of a tool has no result. The code receives each as an exception.
+
+use std::time::Duration;
+
+use belljar_core::FunctionError;
+
+/// An exceeded limit of [`ToolLimits`](crate::ToolLimits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ExceededLimit {
+    /// The number of calls.
+    #[error("the run has made {0} tool calls, the maximum")]
+    Calls(u32),
+    /// The size of one result.
+    #[error("the result has {size} bytes, and the maximum is {limit}")]
+    ResultBytes {
+        /// The size of the result, in bytes.
+        size: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// The size of all results.
+    #[error("the results of the run's tool calls exceed {0} bytes")]
+    TotalBytes(u64),
+    /// The time of waiting for calls.
+    #[error("the run has waited {} s for tools, the maximum", .0.as_secs_f64())]
+    Wait(Duration),
+}
+
+/// The reason why a call has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolFailure {
+    /// The tool failed, or its arguments are not valid: `ToolError`.
+    #[error("{0}")]
+    Failed(String),
+    /// The policy or the user denied the call: `ToolDenied`.
+    #[error("{0}")]
+    Denied(String),
+    /// The tool did not respond in time: `ToolTimeout`.
+    #[error("{tool} did not respond within {} s", .timeout.as_secs_f64())]
+    TimedOut {
+        /// The names of the server and of the tool.
+        tool: String,
+        /// The time waited.
+        timeout: Duration,
+    },
+    /// The server could not be reached: `ToolUnavailable`.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A limit was exceeded: `ToolLimitExceeded`.
+    #[error(transparent)]
+    Limit(#[from] ExceededLimit),
+}
+
+impl ToolFailure {
+    /// Returns the name of the exception's class in the module `tools`.
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => "ToolError",
+            Self::Denied(_) => "ToolDenied",
+            Self::TimedOut { .. } => "ToolTimeout",
+            Self::Unavailable(_) => "ToolUnavailable",
+            Self::Limit(_) => "ToolLimitExceeded",
+        }
+    }
+}
+
+impl From<ToolFailure> for FunctionError {
+    fn from(failure: ToolFailure) -> Self {
+        Self { name: format!("tools.{}", failure.class()), message: failure.to_string() }
+    }
+}

@@ -1,0 +1,54 @@
+//! Tools of MCP servers for code in Belljar's sandboxes.
+//!
+//! ```text
+//!  code ── await github.search_issues(query="…") ──▶ guest module `tools`
+//!                                                         │ host operation `tools:call`
+//!  ToolObserver ─▶ ToolRun: count, arguments, approval, permits, time, size, log
+//!                     │                        │
+//!                  Tools: names, policy     Approver: the user
+//!                     │
+//!                  belljar-client ─▶ MCP servers
+//! ```
+//!
+//! The guest sees names, signatures and results. Commands, addresses, variables and credentials of servers stay in
+//! `belljar-client`.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `run`, `observer` | the operations of code, and the limits of a run |
+//! | `catalogue`, `connection` | servers and tools; `belljar-client` is used in `connection` and in signatures |
+//! | `function`, `schema_types`, `names`, `python_text` | a tool as a Python function |
+//! | `description`, `search` | texts about tools for models |
+//! | `policy`, `approval` | the calls that are allowed, and those that the user has to approve |
+//! | `values` | results as values for code |
+//! | `call_log`, `limits`, `wait_clock`, `error` | what is recorded, limited and refused |
+//!
+//! The library uses no terminal, no environment variables and no configuration of the user.
+
+mod approval;
+mod call_log;
+mod catalogue;
+mod connection;
+mod description;
+mod error;
+mod function;
+mod limits;
+mod names;
+mod observer;
+mod policy;
+mod python_text;
+mod run;
+mod schema_types;
+mod search;
+mod values;
+mod wait_clock;
+
+pub use approval::{Approval, ApprovalRequest, Approver, Fingerprint, NoApprover, ObserverApprover, SessionGrants};
+pub use call_log::{CallLog, CallRecord, CallStatus, NoToolEvents, ToolEvents};
+pub use catalogue::Tools;
+pub use description::Detail;
+pub use error::{ExceededLimit, ToolFailure};
+pub use limits::ToolLimits;
+pub use observer::ToolObserver;
+pub use policy::{ApprovalMode, Effects, PatternError, ToolPolicy};
+pub use run::{OPERATION_PREFIX, ToolRun, ToolRunContext};

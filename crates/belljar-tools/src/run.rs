@@ -1,0 +1,374 @@
+//! The tool calls of one run or cell: the executor of the host operations `tools:…`.
+//!
+//! | operation | arguments | reply |
+//! | --- | --- | --- |
+//! | `tools:servers` | | the names of the servers, in Python and originally |
+//! | `tools:names` | server | the names of its tools |
+//! | `tools:function` | server, name | the tool's function |
+//! | `tools:call` | server, tool, arguments as JSON, line of code, whether the name is the original one | its result |
+//! | `tools:search` | query, limit, detail | found tools |
+//! | `tools:describe` | names | stubs |
+//! | `tools:resources` | server | its resources |
+//! | `tools:read` | server, URI | the contents of a resource |
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use crate::approval::{Approval, ApprovalRequest, Approver, GrantState, RunGrants, SessionGrants};
+use crate::call_log::{CallLog, Recorder, ToolEvents};
+use crate::catalogue::{Missing, Server, Tool, Tools};
+use crate::connection::CallFailure;
+use crate::description::Detail;
+use crate::error::{ExceededLimit, ToolFailure};
+use crate::policy::Effects;
+use crate::python_text::{first_line, shorten};
+use crate::values::{encode, encode_plain, size};
+use crate::wait_clock::WaitClock;
+
+/// The beginning of the names of the operations. No function of a host has such a name, which is not an identifier.
+pub const OPERATION_PREFIX: &str = "tools:";
+/// The maximum length of the arguments and of the line of code in a request for approval, in characters.
+const MAX_SHOWN_ARGUMENTS: usize = 2_000;
+const MAX_SHOWN_LINE: usize = 200;
+/// The name of a server's resources in patterns of the policy.
+const RESOURCES: &str = "resources";
+
+/// The tool calls of one run or cell. Cheap to clone.
+#[derive(Clone)]
+pub struct ToolRun {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tools: Arc<Tools>,
+    runtime: Handle,
+    approver: Arc<dyn Approver>,
+    session_grants: Arc<SessionGrants>,
+    run_grants: RunGrants,
+    /// Held while the user is asked, so that calls of the same tool ask once.
+    asking: tokio::sync::Mutex<()>,
+    recorder: Arc<Recorder>,
+    permits: Semaphore,
+    clock: Arc<WaitClock>,
+    calls: AtomicU32,
+    bytes: AtomicU64,
+    /// The operations in progress, by the numbers of their calls.
+    operations: Mutex<HashMap<u64, AbortHandle>>,
+}
+
+/// The parts of a [`ToolRun`] that its caller provides.
+pub struct ToolRunContext {
+    /// The runtime that operations run on.
+    pub runtime: Handle,
+    /// Asks the user.
+    pub approver: Arc<dyn Approver>,
+    /// The grants of the session that the run belongs to.
+    pub grants: Arc<SessionGrants>,
+    /// Receives the calls.
+    pub events: Arc<dyn ToolEvents>,
+}
+
+impl ToolRun {
+    /// Creates the calls of a new run.
+    pub fn new(tools: Arc<Tools>, context: ToolRunContext) -> Self {
+        let ToolRunContext { runtime, approver, grants, events } = context;
+        let permits = Semaphore::new(usize::from(tools.limits.concurrency.max(1)));
+        let clock = WaitClock::new(tools.limits.wait);
+        let shared = Shared {
+            tools,
+            runtime,
+            approver,
+            session_grants: grants,
+            run_grants: RunGrants::default(),
+            asking: tokio::sync::Mutex::default(),
+            recorder: Recorder::new(events),
+            permits,
+            clock,
+            calls: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            operations: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Returns whether a call of a host function is an operation of tools.
+    pub fn handles(call: &FunctionCall) -> bool {
+        call.name.starts_with(OPERATION_PREFIX)
+    }
+
+    /// Starts an operation. Its reply is sent to `replies`.
+    pub fn start(&self, call: FunctionCall, replies: &Sender<FunctionReply>) {
+        let FunctionCall { id, name, arguments } = call;
+        let (shared, replies) = (self.shared.clone(), replies.clone());
+        let operation = async move {
+            let (guard, left) = shared.clock.begin();
+            let work = shared.operate(&name, &arguments);
+            let result = match tokio::time::timeout(left, work).await {
+                Ok(result) => result,
+                Err(_) => Err(ToolFailure::from(ExceededLimit::Wait(shared.tools.limits.wait)).into()),
+            };
+            drop(guard);
+            shared.operations.lock().remove(&id);
+            // Ignore send errors: the code may have ended.
+            let _ = replies.send(FunctionReply { id, result });
+        };
+        // The operation waits for the lock before it removes its entry.
+        let mut operations = self.shared.operations.lock();
+        let task = self.shared.runtime.spawn(operation);
+        operations.insert(id, task.abort_handle());
+    }
+
+    /// Cancels an operation: the code does not wait for its reply any more.
+    pub fn cancel(&self, id: u64) {
+        if let Some(task) = self.shared.operations.lock().remove(&id) {
+            task.abort();
+        }
+    }
+
+    /// Cancels the operations that are still in progress: the code has ended.
+    pub fn cancel_all(&self) {
+        for (_, task) in self.shared.operations.lock().drain() {
+            task.abort();
+        }
+    }
+
+    /// Returns the calls so far.
+    pub fn log(&self) -> CallLog {
+        self.shared.recorder.log()
+    }
+}
+
+/// Returns the positional arguments of an operation.
+fn arguments<T: DeserializeOwned>(encoded: &EncodedValue) -> Result<T, FunctionError> {
+    let parsed: Result<(T, Map<String, Value>), _> = serde_json::from_str(encoded.json.get());
+    parsed.map(|(positional, _)| positional).map_err(|_| FunctionError {
+        name: "TypeError".into(),
+        message: "the operation of tools has unexpected arguments".into(),
+    })
+}
+
+impl Shared {
+    async fn operate(&self, name: &str, encoded: &EncodedValue) -> Result<EncodedValue, FunctionError> {
+        match name.strip_prefix(OPERATION_PREFIX).unwrap_or_default() {
+            "servers" => {
+                let names: Vec<_> = self.tools.servers.iter().map(|server| (&server.name, &server.original)).collect();
+                Ok(encode_plain(&names)?)
+            }
+            "names" => {
+                let (server,): (String,) = arguments(encoded)?;
+                let listing = self.tools.listing(self.tools.server(&server)?).await?;
+                Ok(encode_plain(&listing.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>())?)
+            }
+            "function" => {
+                let (server, name): (String, String) = arguments(encoded)?;
+                self.function(&server, &name).await
+            }
+            "call" => {
+                let (server, tool, arguments, line, is_original) = arguments(encoded)?;
+                Ok(self.call(Call { server, tool, arguments, line, is_original }).await?)
+            }
+            "search" => {
+                let (query, limit, detail): (String, usize, String) = arguments(encoded)?;
+                let detail = detail.parse::<Detail>();
+                let detail = detail.map_err(|message| FunctionError { name: "ValueError".into(), message })?;
+                Ok(encode_plain(&self.tools.search_text(&query, limit, detail).await)?)
+            }
+            "describe" => {
+                let (names,): (Vec<String>,) = arguments(encoded)?;
+                Ok(encode_plain(&self.tools.describe(&names).await?)?)
+            }
+            "resources" => {
+                let (server,): (String,) = arguments(encoded)?;
+                Ok(self.resources(&server).await?)
+            }
+            "read" => {
+                let (server, uri, line): (String, String, String) = arguments(encoded)?;
+                Ok(self.read(&server, &uri, &line).await?)
+            }
+            _ => {
+                let message = format!("there is no operation `{}`", shorten(name, 80));
+                Err(FunctionError { name: "NameError".into(), message })
+            }
+        }
+    }
+
+    async fn function(&self, server: &str, name: &str) -> Result<EncodedValue, FunctionError> {
+        let server = self.tools.server(server)?;
+        match self.tools.listing(server).await?.find(&server.name, name, false) {
+            Ok(tool) => Ok(encode_plain(&tool.function().for_guest())?),
+            // Python reports a missing name in a module as this class.
+            Err(Missing::Unknown(message)) => Err(FunctionError { name: "AttributeError".into(), message }),
+            Err(denied) => Err(ToolFailure::from(denied).into()),
+        }
+    }
+
+    /// Counts a call, and records it with its result.
+    async fn recorded<F>(&self, call: &Call, work: F) -> Result<EncodedValue, ToolFailure>
+    where
+        F: Future<Output = Result<EncodedValue, ToolFailure>>,
+    {
+        let record = self.recorder.begin(&call.server, &call.tool, &call.arguments);
+        let limit = self.tools.limits.calls;
+        let result = match self.calls.fetch_add(1, Ordering::Relaxed) {
+            count if count < limit => work.await.and_then(|value| self.within_size(value)),
+            _ => {
+                // The counter must not wrap around.
+                self.calls.fetch_sub(1, Ordering::Relaxed);
+                Err(ExceededLimit::Calls(limit).into())
+            }
+        };
+        record.end(result.as_ref().map(size));
+        result
+    }
+
+    /// Counts the size of a result.
+    fn within_size(&self, value: EncodedValue) -> Result<EncodedValue, ToolFailure> {
+        let (size, limits) = (size(&value), &self.tools.limits);
+        if size > limits.result_bytes {
+            return Err(ExceededLimit::ResultBytes { size, limit: limits.result_bytes }.into());
+        }
+        let total = self.bytes.fetch_add(size, Ordering::Relaxed).saturating_add(size);
+        if total > limits.total_bytes {
+            self.bytes.fetch_sub(size, Ordering::Relaxed);
+            return Err(ExceededLimit::TotalBytes(limits.total_bytes).into());
+        }
+        Ok(value)
+    }
+
+    async fn call(&self, call: Call) -> Result<EncodedValue, ToolFailure> {
+        let work = async {
+            let server = self.tools.server(&call.server)?;
+            let listing = self.tools.listing(server).await?;
+            let tool = listing.find(&server.name, &call.tool, call.is_original)?;
+            let given = serde_json::from_str(&call.arguments);
+            let given = given.map_err(|error| ToolFailure::Failed(format!("the arguments are not JSON: {error}")))?;
+            let checked = if call.is_original { tool.check_schema(given)? } else { tool.check(given)? };
+            self.authorize(&tool, &call).await?;
+            let timeout = self.tools.limits.timeout;
+            let _permit = self.permits.acquire().await;
+            let sent = server.connection.call(&tool.definition.name, checked, timeout);
+            encode(in_time(&tool.path(), timeout, sent).await?)
+        };
+        self.recorded(&call, work).await
+    }
+
+    async fn resources(&self, server: &str) -> Result<EncodedValue, ToolFailure> {
+        let server = self.tools.server(server)?;
+        self.allow_resources(server)?;
+        let listed = server.connection.resources();
+        let links = in_time(&format!("{}.{RESOURCES}", server.name), self.tools.limits.timeout, listed).await?;
+        self.within_size(encode_plain(&links)?)
+    }
+
+    async fn read(&self, server: &str, uri: &str, line: &str) -> Result<EncodedValue, ToolFailure> {
+        let call = Call {
+            server: server.to_owned(),
+            tool: RESOURCES.into(),
+            arguments: serde_json::json!({ "uri": uri }).to_string(),
+            line: line.to_owned(),
+            is_original: false,
+        };
+        let work = async {
+            let server = self.tools.server(server)?;
+            self.allow_resources(server)?;
+            let effects = Effects { read_only: true, destructive: false };
+            if self.tools.policy.approval.requires_approval(effects) {
+                // A grant is for one server's resources, not for one URI: its identity has no schema.
+                let fingerprint = resources_fingerprint(&server.original);
+                self.ask(&call, &server.name, RESOURCES, fingerprint).await?;
+            }
+            let timeout = self.tools.limits.timeout;
+            let _permit = self.permits.acquire().await;
+            encode(in_time(&format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
+        };
+        self.recorded(&call, work).await
+    }
+
+    fn allow_resources(&self, server: &Server) -> Result<(), ToolFailure> {
+        let names = [&server.name, &server.original].map(|name| format!("{name}.{RESOURCES}"));
+        if self.tools.policy.allows(&names) {
+            return Ok(());
+        }
+        Err(ToolFailure::Denied(format!("the policy denies `{}.{RESOURCES}`", server.name)))
+    }
+
+    /// Checks the grant of a call, and asks the user if there is none.
+    async fn authorize(&self, tool: &Tool, call: &Call) -> Result<(), ToolFailure> {
+        if !self.tools.policy.approval.requires_approval(tool.definition.effects) {
+            return Ok(());
+        }
+        self.ask(call, &tool.server, &tool.definition.name, tool.fingerprint()).await
+    }
+
+    async fn ask(
+        &self,
+        call: &Call,
+        server: &str,
+        tool: &str,
+        fingerprint: crate::approval::Fingerprint,
+    ) -> Result<(), ToolFailure> {
+        let state = || self.session_grants.state(server, tool, &fingerprint);
+        let is_granted = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
+        if is_granted() {
+            return Ok(());
+        }
+        let _asking = self.asking.lock().await;
+        if is_granted() {
+            return Ok(());
+        }
+        let has_changed = state() == GrantState::Changed;
+        let arguments = shorten(&call.arguments, MAX_SHOWN_ARGUMENTS);
+        let line = first_line(&call.line, MAX_SHOWN_LINE);
+        let request = ApprovalRequest::new(server, tool, arguments, line, has_changed);
+        match self.approver.approve(request).await {
+            Ok(Approval::Once) => {}
+            Ok(Approval::ToolForRun) => self.run_grants.grant(fingerprint),
+            Ok(Approval::ToolForSession) => self.session_grants.grant(server, tool, fingerprint),
+            Ok(Approval::Denied) => {
+                return Err(ToolFailure::Denied(format!("the user denied the call of `{server}.{tool}`")));
+            }
+            Err(reason) => {
+                return Err(ToolFailure::Denied(format!("the call of `{server}.{tool}` needs approval: {reason}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A call by code.
+struct Call {
+    server: String,
+    tool: String,
+    /// JSON.
+    arguments: String,
+    line: String,
+    is_original: bool,
+}
+
+/// Waits for a request for at most `timeout`.
+async fn in_time<T>(
+    tool: &str,
+    timeout: std::time::Duration,
+    request: impl Future<Output = Result<T, CallFailure>>,
+) -> Result<T, ToolFailure> {
+    match tokio::time::timeout(timeout, request).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(CallFailure::Failed(failure))) => Err(failure),
+        Ok(Err(CallFailure::TimedOut)) | Err(_) => Err(ToolFailure::TimedOut { tool: tool.to_owned(), timeout }),
+    }
+}
+
+fn resources_fingerprint(server: &str) -> crate::approval::Fingerprint {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(format!("resources\0{server}")).into()
+}

@@ -1,0 +1,189 @@
+//! Tools of MCP servers in `belljar run`, and `belljar tools`.
+
+use std::path::Path;
+
+use crate::harness::{Belljar, Run};
+
+/// Returns the option `--server` for the test server with the tools of `mode`.
+pub(crate) fn server(name: &str, mode: &str) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../belljar-tools/tests/it/python/tool_server.py");
+    format!("--server={name}=python3 -u '{}' {mode}", script.display())
+}
+
+fn run_with(options: &[&str], code: &str) -> Run {
+    let server = server("t", "plain");
+    Belljar::run_with([&[server.as_str()], options, &["-c", code]].concat())
+}
+
+/// Runs code that needs no approval, and returns its output.
+fn output(code: &str) -> String {
+    let run = run_with(&["--approve", "none"], code);
+    assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{code}");
+    run.stdout
+}
+
+#[test]
+fn tools_are_functions() {
+    assert_eq!(output("from tools import t\nprint(await t.add(a=2, b=3))"), "5\n");
+    assert_eq!(output("from tools.t import add\nimport tools\nprint(add(a=2).result(), tools.servers())"), "3 ['t']\n");
+    assert_eq!(
+        output("import tools\nprint(await tools.call('t', 'from-to', {'from': 'x', 'to-place': 'y'}))"),
+        "['from-to', {'from': 'x', 'to-place': 'y'}]\n"
+    );
+    assert_eq!(
+        output("from tools import t\nprint(await t.from_to(from_='x', to_place='y'))"),
+        "['from-to', {'from': 'x', 'to-place': 'y'}]\n"
+    );
+    assert_eq!(
+        output("from tools import t\nprint(await t.echo(value={'$int': [1, None, 'é']}))"),
+        "{'value': {'$int': [1, None, 'é']}}\n"
+    );
+}
+
+#[test]
+fn calls_run_side_by_side() {
+    // The server responds once all have arrived.
+    let gather =
+        "import asyncio\nfrom tools import t\nprint(await asyncio.gather(*(t.meet(count=5) for _ in range(5))))";
+    assert_eq!(output(gather), "['met', 'met', 'met', 'met', 'met']\n");
+    let group = "import asyncio\nfrom tools import t\nasync with asyncio.TaskGroup() as group:\n    \
+                 tasks = [group.create_task(t.meet(count=2)) for _ in range(2)]\nprint([task.result() for task in tasks])";
+    assert_eq!(output(group), "['met', 'met']\n");
+}
+
+#[test]
+fn binary_results_and_resources_are_objects() {
+    let code = "from tools import t\nparts = await t.picture()\nprint(parts, parts[1][:4], parts[1].mime_type)\n\
+                link = await t.link()\nprint(link, await link.read())\n\
+                print([r.uri for r in await t.resources.list()], await t.resources.read('test://note'))";
+    let expected = "['a picture', <File of 24 bytes, image/png>] b'\\x89PNG' image/png\n\
+                    <Resource 'test://note' of t> contents of test://note\n\
+                    ['test://note'] contents of test://note\n";
+    assert_eq!(output(code), expected);
+}
+
+#[test]
+fn help_shows_signature_and_description() {
+    let help = output("from tools import t\nhelp(t.add)");
+    assert!(help.contains("async add(*, a: int, b: int = 1) -> int\n    Adds.\n"), "{help}");
+    let names = output("from tools import t\nprint('add' in dir(t), hasattr(t, 'nothing'))");
+    assert_eq!(names, "True False\n");
+    let found = output("import tools\nprint(tools.search('adds', 1), await tools.describe('t.add'))");
+    assert!(
+        found.starts_with("t.add(*, a: int, b: int = 1) -> int  # Adds.\n # from tools import t\nasync def add("),
+        "{found}"
+    );
+}
+
+#[test]
+fn failures_are_exceptions() {
+    let code = "import tools\nfrom tools import t, ToolError\ntry:\n    await t.fail(message='no such city')\n\
+                except ToolError as error:\n    print(error, error.server, error.tool, isinstance(error, tools.ToolException))\n\
+                try:\n    t.add(a='x').result()\nexcept ToolError as error:\n    print(error)\n\
+                try:\n    await t.add(1)\nexcept TypeError as error:\n    print(error)\n\
+                try:\n    await t.echo(value=object())\nexcept ToolError as error:\n    print(error)";
+    let expected = "no such city t fail True\n\
+                    invalid arguments of t.add: a: \"x\" is not of type \"integer\"\nadd(*, a: int, b: int = 1) -> int\n\
+                    t.add() takes keyword arguments only: add(*, a: int, b: int = 1) -> int\n\
+                    the arguments of t.echo cannot be sent: object is not a type of JSON\n";
+    assert_eq!(output(code), expected);
+    let run = run_with(&[], "from tools import t\n\nawait t.fail(message='boom')");
+    assert_eq!(run.status, Some(1));
+    let expected = "Traceback (most recent call last):\n  File \"main.py\", line 3, in <module>\n    \
+                    await t.fail(message='boom')\ntools.ToolError: boom\n";
+    assert_eq!(run.stderr, expected);
+}
+
+#[test]
+fn value_of_a_call_that_is_not_awaited_is_an_error_there() {
+    let message = "the call of t.add has no value yet: write `await t.add(...)`";
+    for (line, code) in [(2, "print(t.add(a=1))"), (3, "call = t.add(a=1)\nprint(call + 1)"), (2, "t.add(a=1)['x']")] {
+        let run = run_with(&[], &format!("from tools import t\n{code}"));
+        assert_eq!(run.status, Some(1), "{code}");
+        assert!(run.stderr.contains(&format!("line {line}, in <module>")), "{}", run.stderr);
+        assert!(run.stderr.contains(&format!("NotAwaitedError: {message}")), "{}", run.stderr);
+    }
+    let value = run_with(&[], "from tools import t\nt.add(a=1)");
+    assert!(value.stderr.contains(message), "{}", value.stderr);
+}
+
+#[test]
+fn call_that_is_never_awaited_is_reported() {
+    let run = run_with(&[], "from tools import t\nfor _ in range(2):\n    t.add(a=1)\nkept = t.add(a=2)\nprint('end')");
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "end\n"));
+    let warning = |line| format!("main.py:{line}: RuntimeWarning: the call of t.add was never awaited\n");
+    assert_eq!(run.stderr, [warning(3), warning(3), warning(4)].concat());
+}
+
+#[test]
+fn call_that_needs_approval_is_denied_without_a_terminal() {
+    let run = run_with(
+        &[],
+        "from tools import t, ToolDenied\ntry:\n    await t.note(text='x')\nexcept ToolDenied as e:\n    print(e)",
+    );
+    assert!(run.stdout.starts_with("the call of `t.note` needs approval: there is no terminal to ask on."), "{run:?}");
+    assert!(run.stdout.contains("`--approve none`"), "{run:?}");
+}
+
+#[test]
+fn time_limit_does_not_run_while_code_waits() {
+    let code =
+        "from tools import t, ToolTimeout\ntry:\n    await t.hang()\nexcept ToolTimeout as error:\n    print(error)";
+    let run = run_with(&["--timeout", "2", "--tool-timeout", "3"], code);
+    assert_eq!((run.status, run.stdout.as_str()), (Some(0), "t.hang did not respond within 3 s\n"), "{run:?}");
+}
+
+#[test]
+fn json_outcome_lists_the_calls() {
+    let run = run_with(&["--json"], "from tools import t\nawait t.add(a=2)");
+    let outcome: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(outcome["value"], 3);
+    let call = &outcome["calls"][0];
+    assert_eq!((call["tool"].as_str(), call["status"].as_str()), (Some("add"), Some("ok")), "{outcome}");
+    let plain: serde_json::Value = serde_json::from_str(&Belljar::run_with(["--json", "-c", "1"]).stdout).unwrap();
+    assert!(plain.get("calls").is_none(), "{plain}");
+}
+
+#[test]
+fn module_does_not_exist_without_servers() {
+    let run = Belljar::run_with(["--no-install", "-c", "import tools"]);
+    assert!(run.stderr.contains("ModuleNotFoundError: No module named 'tools'"), "{}", run.stderr);
+    let server = server("t", "plain");
+    let run = Belljar::run_with([&server, "-c", "from tools import u"]);
+    assert!(run.stderr.contains("ImportError: cannot import name 'u' from 'tools'"), "{}", run.stderr);
+}
+
+#[test]
+fn notebook_calls_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    let cell = |source: &str| {
+        serde_json::json!({"cell_type": "code", "source": source, "metadata": {}, "outputs": [],
+            "execution_count": null})
+    };
+    let cells = [cell("from tools import t"), cell("await t.add(a=1)")];
+    let notebook = serde_json::json!({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5});
+    std::fs::write(folder.path().join("n.ipynb"), notebook.to_string()).unwrap();
+    let server = server("t", "plain");
+    let run = Belljar::new().args(["run", &server, "n.ipynb"]).directory(folder.path()).run();
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    let done: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(done["cells"][1]["outputs"][0]["data"]["text/plain"][0], "2", "{done}");
+}
+
+#[test]
+fn stubs_are_printed() {
+    let run = Belljar::without_cache().args(["tools", "stubs", &server("t", "plain")]).run();
+    assert!(
+        run.stdout
+            .contains("# from tools import t\n\nasync def add(*, a: int, b: int = 1) -> int:\n    \"\"\"Adds.\"\"\"\n"),
+        "{run:?}"
+    );
+    let run = Belljar::without_cache().args(["tools", "search", &server("t", "plain"), "adds"]).run();
+    assert_eq!(run.stdout, "t.add(*, a: int, b: int = 1) -> int  # Adds.\n");
+    let run = Belljar::without_cache().args(["tools", "stubs"]).run();
+    assert_eq!(run.stderr, "belljar: no servers are given\nhint: use --servers FILE or --server NAME=COMMAND|URL\n");
+    let twice = Belljar::without_cache().args(["tools", "stubs", &server("t", "plain"), &server("t", "many")]).run();
+    assert!(twice.stderr.starts_with("belljar: two servers are named t\n"), "{}", twice.stderr);
+    let pattern = Belljar::without_cache().args(["tools", "stubs", &server("t", "plain"), "--allow-tool", "a["]).run();
+    assert!(pattern.stderr.starts_with("belljar: invalid pattern `a[`: "), "{}", pattern.stderr);
+}
