@@ -158,7 +158,7 @@ class Call:
 
 
 for _name in (
-    *("str", "format", "bool", "len", "iter", "next", "contains", "getitem", "setitem", "delitem", "call", "int"),
+    *("str", "format", "bool", "len", "iter", "contains", "getitem", "setitem", "delitem", "call", "int"),
     *("float", "index", "eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "truediv"),
     *("rtruediv", "floordiv", "mod", "rmod", "or", "ror", "and", "rand", "neg", "enter", "exit", "fspath"),
 ):
@@ -190,7 +190,7 @@ class File(bytes):
 
     mime_type: str
 
-    def __new__(cls, data: bytes, mime_type: str) -> "File":
+    def __new__(cls, data: bytes, mime_type: str) -> File:
         file = super().__new__(cls, data)
         file.mime_type = mime_type
         return file

@@ -55,6 +55,8 @@ pub(crate) struct Connection {
 #[derive(Default)]
 struct State {
     guard: Option<ConnectionGuard>,
+    /// The number of connections so far.
+    generation: u64,
     failure: Option<(Instant, ToolFailure)>,
     listed: Option<(Instant, Arc<Vec<Definition>>)>,
 }
@@ -69,10 +71,11 @@ impl Connection {
         self.server.label()
     }
 
-    /// Connects, unless the server is connected or has failed to connect just now.
-    async fn connect(&self, state: &mut State) -> Result<(), ToolFailure> {
+    /// Connects, unless the server is connected or has failed to connect just now. Returns the number of the
+    /// connection.
+    async fn connect(&self, state: &mut State) -> Result<u64, ToolFailure> {
         if state.guard.is_some() {
-            return Ok(());
+            return Ok(state.generation);
         }
         if let Some((when, failure)) = &state.failure
             && when.elapsed() < FAILURE_MEMORY
@@ -83,10 +86,11 @@ impl Connection {
             Ok(guard) => {
                 state.guard = Some(guard);
                 state.failure = None;
-                Ok(())
+                state.generation += 1;
+                Ok(state.generation)
             }
             Err(error) => {
-                let failure = unavailable(&error);
+                let failure = self.unavailable(&error);
                 state.failure = Some((Instant::now(), failure.clone()));
                 Err(failure)
             }
@@ -102,7 +106,15 @@ impl Connection {
             return Ok(listed.clone());
         }
         self.connect(&mut state).await?;
-        let tools = self.server.list_tools().await.map_err(|error| unavailable(&error))?;
+        let tools = match self.server.list_tools().await {
+            Ok(tools) => tools,
+            Err(error) => {
+                if is_lost(&error) {
+                    state.guard = None;
+                }
+                return Err(self.unavailable(&error));
+            }
+        };
         let is_same = |listed: &Arc<Vec<Definition>>| {
             listed.len() == tools.len() && listed.iter().zip(&tools).all(|(one, other)| is_unchanged(one, other))
         };
@@ -124,25 +136,60 @@ impl Connection {
         }
     }
 
+    /// Sends a request on a connection. If that is lost, the next request connects again.
+    async fn request<T>(&self, request: impl Future<Output = Result<T, McpError>>) -> Result<T, CallFailure> {
+        let generation = self.connect(&mut *self.state.lock().await).await?;
+        let error = match request.await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if is_lost(&error) {
+            let mut state = self.state.lock().await;
+            if state.generation == generation {
+                state.guard = None;
+                state.listed = None;
+            }
+        }
+        Err(match error {
+            McpError::Timeout { .. } => CallFailure::TimedOut,
+            McpError::Protocol { message, .. } => CallFailure::Failed(ToolFailure::Failed(message)),
+            error => CallFailure::Failed(self.unavailable(&error)),
+        })
+    }
+
+    /// Returns the failure of a server that cannot be reached. The code gets no details: they contain commands,
+    /// addresses, and what the server wrote to standard error.
+    fn unavailable(&self, error: &McpError) -> ToolFailure {
+        let name = self.name();
+        tracing::warn!(server = name, %error, "a server is unavailable");
+        let reason = match error {
+            McpError::Spawn { source, .. } => format!("its program failed to start: {}", source.kind()),
+            McpError::Closed { .. } => "the connection was closed".into(),
+            McpError::Unreachable { .. } => "a request failed".into(),
+            McpError::Timeout { .. } => "it did not respond in time".into(),
+            McpError::InvalidResponse { .. } => "its response is not valid".into(),
+            McpError::Unauthorized { .. } => "it requires authorization".into(),
+            _ => "the connection failed".into(),
+        };
+        ToolFailure::Unavailable(format!("server `{name}` is unavailable: {reason}"))
+    }
+
     /// Calls a tool.
     pub(crate) async fn call(&self, tool: &str, arguments: Value, timeout: Duration) -> Result<ToolValue, CallFailure> {
-        self.connect(&mut *self.state.lock().await).await?;
         let options = CallOptions::new().timeout(timeout);
-        let result = self.server.call_tool_raw(tool, arguments, options).await?;
+        let result = self.request(self.server.call_tool_raw(tool, arguments, options)).await?;
         Ok(value_of(result)?)
     }
 
     /// Lists the server's resources.
     pub(crate) async fn resources(&self) -> Result<Vec<Link>, CallFailure> {
-        self.connect(&mut *self.state.lock().await).await?;
-        let resources = self.server.list_resources().await?;
+        let resources = self.request(self.server.list_resources()).await?;
         Ok(resources.into_iter().take(MAX_RESOURCES).map(Link::from).collect())
     }
 
     /// Reads a resource.
     pub(crate) async fn read(&self, uri: &str) -> Result<ToolValue, CallFailure> {
-        self.connect(&mut *self.state.lock().await).await?;
-        let contents = self.server.read_resource_raw(uri).await?;
+        let contents = self.request(self.server.read_resource_raw(uri)).await?;
         let parts = contents.into_iter().map(part_of_resource).collect::<Result<Vec<_>, _>>()?;
         Ok(ToolValue::from(parts))
     }
@@ -160,20 +207,9 @@ impl From<ToolFailure> for CallFailure {
     }
 }
 
-impl From<McpError> for CallFailure {
-    fn from(error: McpError) -> Self {
-        match error {
-            McpError::Timeout { .. } => Self::TimedOut,
-            McpError::Protocol { message, .. } => Self::Failed(ToolFailure::Failed(message)),
-            McpError::InvalidResponse { .. } => Self::Failed(ToolFailure::Failed(error.to_string())),
-            error => Self::Failed(unavailable(&error)),
-        }
-    }
-}
-
-/// Returns the failure of a server that cannot be reached. Its text is the client's, which contains no credentials.
-fn unavailable(error: &McpError) -> ToolFailure {
-    ToolFailure::Unavailable(error.to_string())
+/// Returns whether an error means that the connection is of no use any more.
+fn is_lost(error: &McpError) -> bool {
+    matches!(error, McpError::Closed { .. } | McpError::Unreachable { .. })
 }
 
 /// Returns whether the server lists a tool as it did. The client keeps the schemas of a list that has not changed.

@@ -80,7 +80,7 @@ impl Default for ToolPolicy {
 }
 
 impl ToolPolicy {
-    /// Creates a policy from patterns of `server.tool`, in which `*` stands for any characters. Without patterns in
+    /// Creates a policy from patterns of `server.tool`, in which `*` matches any characters. Without patterns in
     /// `allow`, all tools are allowed that `deny` does not match.
     ///
     /// # Errors

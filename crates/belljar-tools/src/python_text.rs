@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// Returns whether a character can stand in source text as it is. Control characters and those that change the
+/// Returns whether a character can be part of source text as it is. Control characters and those that change the
 /// direction or the look of their neighbours cannot.
 fn is_plain(c: char) -> bool {
     if c.is_ascii() {

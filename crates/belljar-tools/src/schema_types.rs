@@ -208,9 +208,6 @@ impl<'a> TypeWriter<'a> {
             name = format!("{base}{number}");
             number += 1;
         }
-        // Its position is before the classes that it refers to, so that its fields are read first.
-        let at = self.classes.len();
-        self.classes.push(TypedDict { name: name.clone(), fields: Vec::new() });
         let mut fields: Vec<Field> = Vec::new();
         for (properties, required) in parts {
             let required: BTreeSet<&str> = strings(*required).collect();
@@ -222,9 +219,7 @@ impl<'a> TypeWriter<'a> {
                 fields.push(Field { name: property.clone(), kind, is_required, comment });
             }
         }
-        if let Some(class) = self.classes.get_mut(at) {
-            class.fields = fields;
-        }
+        self.classes.push(TypedDict { name: name.clone(), fields });
         name
     }
 
@@ -394,8 +389,8 @@ mod tests {
         assert_eq!(kind, "T");
         assert_eq!(
             classes,
-            "class T(TypedDict):\n    n: int  # How many.\n    inner: NotRequired[TInner]\n\
-             TInner = TypedDict(\"TInner\", {\n    \"x-y\": NotRequired[str],\n})\n"
+            "TInner = TypedDict(\"TInner\", {\n    \"x-y\": NotRequired[str],\n})\n\
+             class T(TypedDict):\n    n: int  # How many.\n    inner: NotRequired[TInner]\n"
         );
     }
 

@@ -36,7 +36,7 @@ fn answer_holds_for_a_call_a_run_or_a_session() {
 }
 
 #[test]
-fn denial_names_the_reason_why_nobody_was_asked() {
+fn denial_contains_the_reason_why_the_user_was_not_asked() {
     let session = session("plain", ApprovalMode::All, &[]);
     let run = session.run();
     let (class, message) = error(run.call("add", json!({"a": 1})));

@@ -56,7 +56,7 @@ impl Approver for Answers {
 pub(crate) struct Session {
     pub(crate) tools: Arc<Tools>,
     pub(crate) approver: Arc<Answers>,
-    grants: Arc<SessionGrants>,
+    pub(crate) grants: Arc<SessionGrants>,
 }
 
 impl Session {

@@ -26,8 +26,8 @@ fn stubs_have_types_and_descriptions() {
     let stubs = runtime().block_on(session().tools.stubs());
     for part in [
         "# from tools import time\n",
-        "async def get_current_time(*, timezone: str) -> Any:\n    \"\"\"Get current time in a specific timezone",
-        "async def convert_time(*, source_timezone: str, time: str, target_timezone: str) -> Any:\n",
+        "async def get_current_time(*, timezone: str) -> GetCurrentTimeResult:\n    \"\"\"Get current time in a specific timezone",
+        "async def convert_time(*, source_timezone: str, time: str, target_timezone: str) -> ConvertTimeResult:\n",
         "# from tools import git\n",
         "async def git_log(*, repo_path: str, max_count: int = 10, ",
     ] {
@@ -41,9 +41,14 @@ fn search_finds_the_tool_of_a_task() {
     let run = session.run();
     let search = |query: &str| run.operate("search", json!([query, 1, "names"])).unwrap();
     assert!(search("convert between time zones").as_str().unwrap().starts_with("time.convert_time\n"));
-    assert!(search("show the commit history").as_str().unwrap().starts_with("git.git_log\n"));
+    assert!(search("commit logs").as_str().unwrap().starts_with("git.git_log\n"));
     let described = run.operate("describe", json!([["time.convert_time"]])).unwrap();
-    assert!(described.as_str().unwrap().starts_with("# from tools import time\nasync def convert_time("));
+    assert!(
+        described
+            .as_str()
+            .unwrap()
+            .starts_with("# from tools import time\nclass TimeResult(TypedDict):\n    timezone: str\n")
+    );
 }
 
 #[test]

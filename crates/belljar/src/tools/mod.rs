@@ -34,10 +34,10 @@ pub(crate) struct ServerOptions {
     ///
     /// The formats of Claude, Cursor, VS Code, Codex and pydantic-ai are known.
     #[arg(long = "servers", value_name = "FILE")]
-    files: Vec<PathBuf>,
+    server_files: Vec<PathBuf>,
     /// MCP server whose tools the code can call, by its command line or URL.
     #[arg(long = "server", value_name = "NAME=COMMAND|URL", value_parser = named_target)]
-    named: Vec<(String, String)>,
+    named_servers: Vec<(String, String)>,
     /// Let code call only these tools: names or patterns, such as `github.get_*`.
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]
     allow_tool: Vec<String>,
@@ -73,16 +73,16 @@ pub(crate) struct ToolOptions {
 impl ServerOptions {
     /// Returns whether any server is given.
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.named.is_empty()
+        self.server_files.is_empty() && self.named_servers.is_empty()
     }
 
     /// Returns the servers, none of which is connected yet.
     fn open(&self) -> Result<Vec<McpServer>, CommandError> {
         let mut servers = Vec::new();
-        for file in &self.files {
+        for file in &self.server_files {
             servers.extend(load_mcp_servers(file)?);
         }
-        for (name, target) in &self.named {
+        for (name, target) in &self.named_servers {
             servers.push(server(name, target).map_err(|error| error.context(format!("--server {name}")))?);
         }
         let mut names: Vec<&str> = servers.iter().filter_map(McpServer::id).collect();
@@ -98,7 +98,7 @@ impl ServerOptions {
     fn tools(&self, approve: ApprovalMode, limits: ToolLimits) -> Result<Arc<Tools>, CommandError> {
         let policy = ToolPolicy::new(&self.allow_tool, &self.deny_tool, approve);
         let policy = policy.map_err(|error| {
-            CommandError::from_error(&error).with_hint("write SERVER.TOOL, in which * stands for any characters")
+            CommandError::from_error(&error).with_hint("write SERVER.TOOL, in which * matches any characters")
         })?;
         Ok(Arc::new(Tools::new(self.open()?, policy, limits)))
     }

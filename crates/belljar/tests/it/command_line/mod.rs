@@ -14,5 +14,5 @@ mod siblings;
 mod statuses;
 mod streams;
 mod terminal;
-mod tools;
+pub(crate) mod tools;
 mod variables;

@@ -23,3 +23,4 @@ mod resuming;
 mod service;
 mod stdio;
 mod tls;
+mod tools;
