@@ -30,13 +30,14 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Tools of MCP servers")]
 pub(crate) struct ServerOptions {
-    /// Configuration file of MCP servers whose tools the code can call, as `from tools import NAME`.
+    /// File of MCP servers whose tools code can call.
     ///
-    /// The formats of Claude, Cursor, VS Code, Codex and pydantic-ai are known.
-    #[arg(long = "servers", value_name = "FILE")]
+    /// Code imports them with `from tools import NAME`. The formats of Claude, Cursor, VS Code, Codex and pydantic-ai
+    /// are known.
+    #[arg(long = "servers", value_name = "FILE", hide_short_help = true)]
     server_files: Vec<PathBuf>,
-    /// MCP server whose tools the code can call, by its command line or URL.
-    #[arg(long = "server", value_name = "NAME=COMMAND|URL", value_parser = named_target)]
+    /// MCP server whose tools code can call.
+    #[arg(long = "server", value_name = "NAME=COMMAND|URL", value_parser = named_target, hide_short_help = true)]
     named_servers: Vec<(String, String)>,
     /// Let code call only these tools: names or patterns, such as `github.get_*`.
     #[arg(long, value_name = "PATTERN", hide_short_help = true)]

@@ -126,6 +126,25 @@ fn call_that_needs_approval_is_denied_without_a_terminal() {
 }
 
 #[test]
+fn terminal_is_asked_for_approval() {
+    let code = "from tools import t, ToolDenied\nfor text in 'abcd':\n    try:\n        print(await t.note(text=text))\n    \
+                except ToolDenied as error:\n        print(error)";
+    let mut command = Belljar::new().args(["run", "-q", &server("t", "plain"), "-c", code]).into_command();
+    command.env("TERM", "xterm");
+    let mut session = rexpect::session::spawn_command(command, Some(60_000)).unwrap();
+    for (answer, expected) in [("y", "noted a"), ("no", "the user denied the call of `t.note`"), ("a", "noted c")] {
+        session.exp_string("The code calls the tool note of the server t.").unwrap();
+        session.exp_string("main.py:4: print(await t.note(text=text))").unwrap();
+        session.exp_string("[n]o: ").unwrap();
+        session.send_line(answer).unwrap();
+        session.exp_string(expected).unwrap();
+    }
+    // All calls of this tool are allowed now.
+    session.exp_string("noted d").unwrap();
+    session.exp_eof().unwrap();
+}
+
+#[test]
 fn time_limit_does_not_run_while_code_waits() {
     let code =
         "from tools import t, ToolTimeout\ntry:\n    await t.hang()\nexcept ToolTimeout as error:\n    print(error)";
@@ -186,4 +205,69 @@ fn stubs_are_printed() {
     assert!(twice.stderr.starts_with("belljar: two servers are named t\n"), "{}", twice.stderr);
     let pattern = Belljar::without_cache().args(["tools", "stubs", &server("t", "plain"), "--allow-tool", "a["]).run();
     assert!(pattern.stderr.starts_with("belljar: invalid pattern `a[`: "), "{}", pattern.stderr);
+}
+
+/// Versions are pinned: the test expects the servers' exact tools.
+const PACKAGES: &[&str] = &["mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"];
+/// It does not run with version 2 of the SDK.
+const SQLITE: &[&str] = &["mcp-server-sqlite==2025.4.25", "mcp<2"];
+const NPM: &[&str] = &[
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
+];
+
+#[test]
+fn servers_of_the_registries_work_together() {
+    let root = Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/belljar-tool-servers"));
+    let python = belljar_testing::install::pip(root, "python", PACKAGES).join("python");
+    let sqlite = belljar_testing::install::pip(root, "sqlite", SQLITE).join("mcp-server-sqlite");
+    let modules = belljar_testing::install::npm(root, "npm", NPM);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("list.txt"), "UTC\nEurope/Warsaw\n").unwrap();
+    let npm = |name: &str, argument: &str| {
+        format!(
+            "node '{}' {argument}",
+            modules.join("@modelcontextprotocol").join(name).join("dist/index.js").display()
+        )
+    };
+    let pip = |module: &str, arguments: &str| format!("'{}' -m {module} {arguments}", python.display());
+    let database = folder.path().join("times.db");
+    let servers = [
+        format!("--server=everything={}", npm("server-everything", "stdio")),
+        format!("--server=files={}", npm("server-filesystem", &format!("'{}'", folder.path().display()))),
+        format!("--server=memory={}", npm("server-memory", "")),
+        format!("--server=time={}", pip("mcp_server_time", "")),
+        format!("--server=sqlite='{}' --db-path '{}'", sqlite.display(), database.display()),
+        format!("--server=git={}", pip("mcp_server_git", "")),
+        format!(
+            "--server=belljar='{}' stdio --cache '{}'",
+            crate::harness::program(),
+            crate::harness::cache().display()
+        ),
+    ];
+    let code = format!(
+        r#"
+import asyncio, tools
+from tools import belljar, everything, files, memory, sqlite, time
+
+text = await files.read_text_file(path={:?})
+zones = (text if isinstance(text, str) else text["content"]).split()
+await sqlite.create_table(query="create table t (zone text, hour text)")
+for now in await asyncio.gather(*(time.get_current_time(timezone=zone) for zone in zones)):
+    await sqlite.write_query(query=f"insert into t values ('{{now['timezone']}}', '{{now['datetime'][11:13]}}')")
+print(await sqlite.read_query(query="select zone from t order by zone"))
+print(await everything.get_sum(a=1, b=2), (await everything.get_tiny_image())[1].mime_type)
+graph = await memory.create_entities(entities=[{{"name": "a", "entityType": "b", "observations": ["c"]}}])
+print((await memory.read_graph())["entities"][0]["name"])
+print((await belljar.run_python_code(python_code="6 * 7"))["return_value"])
+print(tools.search("commit logs", 1, "names").split()[0])
+"#,
+        folder.path().join("list.txt").display().to_string()
+    );
+    let options: Vec<&str> = servers.iter().map(String::as_str).collect();
+    let run = Belljar::run_with([options.as_slice(), &["--approve", "none", "-c", &code]].concat());
+    let expected =
+        "[{'zone': 'Europe/Warsaw'}, {'zone': 'UTC'}]\nThe sum of 1 and 2 is 3. image/png\na\n42\ngit.git_log\n";
+    assert_eq!((run.stdout.as_str(), run.status), (expected, Some(0)), "{}", run.stderr);
 }
