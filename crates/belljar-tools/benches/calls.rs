@@ -55,7 +55,7 @@ fn main() {
         (median(times), start.elapsed())
     });
     let policy = ToolPolicy::new(&[], &[], ApprovalMode::None).unwrap();
-    let limits = ToolLimits { calls: u32::MAX, concurrency: 64, ..ToolLimits::default() };
+    let limits = ToolLimits { calls: u32::MAX, concurrency: 1_000, ..ToolLimits::default() };
     let context = ToolRunContext {
         runtime: runtime.handle().clone(),
         approver: Arc::new(NoApprover { reason: String::new() }),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use belljar_client::protocol::{CallToolResult, ContentBlock, Resource, ResourceContents, Tool as WireTool};
 use belljar_client::{CallOptions, ConnectionGuard, McpError, McpServer};
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use crate::error::ToolFailure;
@@ -50,6 +51,15 @@ impl From<&WireTool> for Definition {
 pub(crate) struct Connection {
     server: McpServer,
     state: tokio::sync::Mutex<State>,
+    known: Mutex<Known>,
+}
+
+/// The part of the state that calls need, so that they do not wait for one another.
+#[derive(Default)]
+struct Known {
+    /// The number of the connection, while there is one.
+    connected: Option<u64>,
+    listed: Option<(Instant, Arc<Vec<Definition>>)>,
 }
 
 #[derive(Default)]
@@ -58,12 +68,11 @@ struct State {
     /// The number of connections so far.
     generation: u64,
     failure: Option<(Instant, ToolFailure)>,
-    listed: Option<(Instant, Arc<Vec<Definition>>)>,
 }
 
 impl Connection {
     pub(crate) fn new(server: McpServer) -> Self {
-        Self { server, state: tokio::sync::Mutex::default() }
+        Self { server, state: tokio::sync::Mutex::default(), known: Mutex::default() }
     }
 
     /// Returns the server's name: its ID in a configuration file.
@@ -87,6 +96,7 @@ impl Connection {
                 state.guard = Some(guard);
                 state.failure = None;
                 state.generation += 1;
+                self.known.lock().connected = Some(state.generation);
                 Ok(state.generation)
             }
             Err(error) => {
@@ -99,18 +109,24 @@ impl Connection {
 
     /// Returns the tools that the server lists. The same list is the same `Arc`.
     pub(crate) async fn tools(&self) -> Result<Arc<Vec<Definition>>, ToolFailure> {
-        let mut state = self.state.lock().await;
-        if let Some((when, listed)) = &state.listed
-            && when.elapsed() < LIST_AGE
-        {
-            return Ok(listed.clone());
+        match self.fresh_list() {
+            Some(listed) => Ok(listed),
+            None => Box::pin(self.list()).await,
         }
-        self.connect(&mut state).await?;
+    }
+
+    async fn list(&self) -> Result<Arc<Vec<Definition>>, ToolFailure> {
+        let mut state = self.state.lock().await;
+        // Another call may have listed them meanwhile.
+        if let Some(listed) = self.fresh_list() {
+            return Ok(listed);
+        }
+        let generation = self.connect(&mut state).await?;
         let tools = match self.server.list_tools().await {
             Ok(tools) => tools,
             Err(error) => {
                 if is_lost(&error) {
-                    state.guard = None;
+                    self.forget(&mut state, generation);
                 }
                 return Err(self.unavailable(&error));
             }
@@ -118,17 +134,35 @@ impl Connection {
         let is_same = |listed: &Arc<Vec<Definition>>| {
             listed.len() == tools.len() && listed.iter().zip(&tools).all(|(one, other)| is_unchanged(one, other))
         };
-        let listed = match state.listed.take() {
+        let mut known = self.known.lock();
+        let listed = match known.listed.take() {
             Some((_, listed)) if is_same(&listed) => listed,
             _ => Arc::new(tools.iter().map(Definition::from).collect()),
         };
-        state.listed = Some((Instant::now(), listed.clone()));
+        known.listed = Some((Instant::now(), listed.clone()));
         Ok(listed)
+    }
+
+    /// Returns the list of tools if it is new enough to be used without asking the client.
+    fn fresh_list(&self) -> Option<Arc<Vec<Definition>>> {
+        let known = self.known.lock();
+        let (_, listed) = known.listed.as_ref().filter(|(when, _)| when.elapsed() < LIST_AGE)?;
+        Some(listed.clone())
+    }
+
+    /// Forgets a connection that is lost, unless there is a newer one.
+    fn forget(&self, state: &mut State, generation: u64) {
+        if state.generation == generation {
+            state.guard = None;
+            *self.known.lock() = Known::default();
+        }
     }
 
     /// Closes the connection.
     pub(crate) async fn close(&self) {
-        let State { guard, .. } = std::mem::take(&mut *self.state.lock().await);
+        let mut state = self.state.lock().await;
+        *self.known.lock() = Known::default();
+        let guard = state.guard.take();
         if let Some(guard) = guard
             && let Err(error) = guard.close().await
         {
@@ -137,18 +171,23 @@ impl Connection {
     }
 
     /// Sends a request on a connection. If that is lost, the next request connects again.
-    async fn request<T>(&self, request: impl Future<Output = Result<T, McpError>>) -> Result<T, CallFailure> {
-        let generation = self.connect(&mut *self.state.lock().await).await?;
+    ///
+    /// Futures of the client take kilobytes, which each future around them would move: they are boxed.
+    async fn request<F, T>(&self, request: std::pin::Pin<Box<F>>) -> Result<T, CallFailure>
+    where
+        F: Future<Output = Result<T, McpError>>,
+    {
+        let connected = self.known.lock().connected;
+        let generation = match connected {
+            Some(generation) => generation,
+            None => Box::pin(async { self.connect(&mut *self.state.lock().await).await }).await?,
+        };
         let error = match request.await {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
         if is_lost(&error) {
-            let mut state = self.state.lock().await;
-            if state.generation == generation {
-                state.guard = None;
-                state.listed = None;
-            }
+            self.forget(&mut *self.state.lock().await, generation);
         }
         Err(match error {
             McpError::Timeout { .. } => CallFailure::TimedOut,
@@ -177,19 +216,19 @@ impl Connection {
     /// Calls a tool.
     pub(crate) async fn call(&self, tool: &str, arguments: Value, timeout: Duration) -> Result<ToolValue, CallFailure> {
         let options = CallOptions::new().timeout(timeout);
-        let result = self.request(self.server.call_tool_raw(tool, arguments, options)).await?;
+        let result = self.request(Box::pin(self.server.call_tool_raw(tool, arguments, options))).await?;
         Ok(value_of(result)?)
     }
 
     /// Lists the server's resources.
     pub(crate) async fn resources(&self) -> Result<Vec<Link>, CallFailure> {
-        let resources = self.request(self.server.list_resources()).await?;
+        let resources = self.request(Box::pin(self.server.list_resources())).await?;
         Ok(resources.into_iter().take(MAX_RESOURCES).map(Link::from).collect())
     }
 
     /// Reads a resource.
     pub(crate) async fn read(&self, uri: &str) -> Result<ToolValue, CallFailure> {
-        let contents = self.request(self.server.read_resource_raw(uri)).await?;
+        let contents = self.request(Box::pin(self.server.read_resource_raw(uri))).await?;
         let parts = contents.into_iter().map(part_of_resource).collect::<Result<Vec<_>, _>>()?;
         Ok(ToolValue::from(parts))
     }

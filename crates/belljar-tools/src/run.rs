@@ -171,29 +171,29 @@ impl Shared {
             }
             "function" => {
                 let (server, name): (String, String) = arguments(encoded)?;
-                self.function(&server, &name).await
+                Box::pin(self.function(&server, &name)).await
             }
             "call" => {
                 let (server, tool, arguments, line, is_original) = arguments(encoded)?;
-                Ok(self.call(Call { server, tool, arguments, line, is_original }).await?)
+                Ok(Box::pin(self.call(Call { server, tool, arguments, line, is_original })).await?)
             }
             "search" => {
                 let (query, limit, detail): (String, usize, String) = arguments(encoded)?;
                 let detail = detail.parse::<Detail>();
                 let detail = detail.map_err(|message| FunctionError { name: "ValueError".into(), message })?;
-                Ok(encode_plain(&self.tools.search_text(&query, limit, detail).await)?)
+                Ok(encode_plain(&Box::pin(self.tools.search_text(&query, limit, detail)).await)?)
             }
             "describe" => {
                 let (names,): (Vec<String>,) = arguments(encoded)?;
-                Ok(encode_plain(&self.tools.describe(&names).await?)?)
+                Ok(encode_plain(&Box::pin(self.tools.describe(&names)).await?)?)
             }
             "resources" => {
                 let (server,): (String,) = arguments(encoded)?;
-                Ok(self.resources(&server).await?)
+                Ok(Box::pin(self.resources(&server)).await?)
             }
             "read" => {
                 let (server, uri, line): (String, String, String) = arguments(encoded)?;
-                Ok(self.read(&server, &uri, &line).await?)
+                Ok(Box::pin(self.read(&server, &uri, &line)).await?)
             }
             _ => {
                 let message = format!("there is no operation `{}`", shorten(name, 80));
