@@ -130,6 +130,70 @@ mod tests {
         assert_eq!(literal("a\"\\\n\u{200b}é"), "\"a\\\"\\\\\\n\\u200bé\"");
     }
 
+    /// Returns texts of pieces that matter to Python's tokenizer, to terminals and to editors.
+    fn hostile_texts() -> Vec<String> {
+        const PIECES: [&str; 24] = [
+            "\"",
+            "\"\"\"",
+            "'",
+            "'''",
+            "\\",
+            "\\\\",
+            "\n",
+            "\r",
+            "\r\n",
+            "\t",
+            "\0",
+            "\u{1b}[31m",
+            "\u{202e}",
+            "\u{2028}",
+            "\u{85}",
+            "\u{feff}",
+            "\u{e000}",
+            "x",
+            " ",
+            "{}",
+            "\\N{BEL}",
+            "\\u12",
+            "# x",
+            "\nimport os\n",
+        ];
+        let mut state = 1_u64;
+        let mut next = |limit: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % limit
+        };
+        (0..3_000).map(|_| (0..next(12)).map(|_| PIECES[next(PIECES.len())]).collect()).collect()
+    }
+
+    #[test]
+    fn python_reads_literals_as_they_were_and_docstrings_as_one_constant() {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+
+        const CHECK: &str = "
+import ast, json, sys
+for text, literal, doc in json.load(sys.stdin):
+    assert ast.literal_eval(literal) == text, literal
+    module = ast.parse('def f():\\n    ' + doc)
+    function, = module.body
+    statement, = function.body
+    assert isinstance(statement.value.value, str), doc
+    shown = literal + doc
+    assert not any(c < ' ' and c != '\\n' or c in '\\x7f\\x85\\u2028\\u202e\\ufeff' for c in shown), shown
+";
+        let cases: Vec<[String; 3]> = hostile_texts()
+            .into_iter()
+            .map(|text| {
+                let (literal, doc) = (literal(&text), docstring(&text, "    "));
+                [text, literal, doc]
+            })
+            .collect();
+        let mut child = Command::new("python3").args(["-c", CHECK]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(serde_json::to_string(&cases).unwrap().as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+
     #[test]
     fn first_line_is_short() {
         assert_eq!(first_line("  one\u{1b}[31m\r\ntwo", 100), "one\\x1b[31m");
