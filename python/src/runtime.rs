@@ -101,7 +101,7 @@ impl Runtime {
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
         let Request { code, packages, globals, .. } = request;
         let is_encoded = exchange.is_some();
-        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange };
+        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools: false };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
         let client = Client::new(callbacks, streams);
