@@ -39,12 +39,16 @@
     reason = "the modern era replaces logging, sampling, roots and subscriptions; both eras are supported"
 )]
 
-#[cfg(any(feature = "openai", feature = "rig"))]
 pub mod adapters;
+#[cfg(feature = "config")]
 mod config;
 mod error;
 mod handlers;
+#[cfg(feature = "oauth")]
 pub mod oauth;
+#[cfg(all(feature = "http", not(feature = "oauth")))]
+#[path = "oauth/disabled.rs"]
+mod oauth;
 mod output;
 mod run_context;
 mod schema;
@@ -55,6 +59,7 @@ pub mod transport;
 /// The protocol's own types, as defined by `rmcp`.
 pub use rmcp::model as protocol;
 
+#[cfg(feature = "config")]
 pub use config::{load_mcp_servers, parse_mcp_servers};
 pub use error::{BoxError, ConfigError, McpError};
 pub use handlers::{
@@ -64,13 +69,19 @@ pub use handlers::{
 };
 pub use output::{Binary, ToolOutput};
 pub use run_context::RunContext;
+#[cfg(feature = "sse")]
 #[expect(deprecated, reason = "the old name remains available")]
 pub use server::McpServerHttp;
+#[cfg(feature = "sse")]
+pub use server::McpServerSse;
+#[cfg(feature = "stdio")]
+pub use server::McpServerStdio;
 pub use server::{
-    CallOptions, CallTool, CompletionArgument, ConnectionGuard, CustomTransport, HttpServerBuilderExt, McpServer,
-    McpServerSse, McpServerStdio, McpServerStreamableHttp, ProcessToolCall, Prompt, PromptContent, PromptMessage,
-    ProtocolEra, ReconnectPolicy, ResourceUpdates, ServerBuilder, ToolErrorBehavior,
+    CallOptions, CallTool, CompletionArgument, ConnectionGuard, CustomTransport, McpServer, ProcessToolCall, Prompt,
+    PromptContent, PromptMessage, ProtocolEra, ReconnectPolicy, ResourceUpdates, ServerBuilder, ToolErrorBehavior,
 };
+#[cfg(feature = "http")]
+pub use server::{HttpServerBuilderExt, McpServerStreamableHttp};
 pub use toolset::{
     AppResult, Approval, ApprovalRequest, Approve, ApprovedToolset, CombinedToolset, FilteredToolset, PrefixedToolset,
     PreparedToolset, RenamedToolset, Retry, ToolDefinition, ToolOutcome, Toolset, ToolsetExt, ToolsetGuard,

@@ -71,7 +71,7 @@ impl RunContext {
     ///
     /// [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the protocol.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
-        let (name, value) = crate::transport::endpoint::header(name, value)?;
+        let (name, value) = crate::transport::headers::header(name, value)?;
         self.headers.insert(name, value);
         Ok(self)
     }

@@ -9,11 +9,29 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 /// The maximum number of problems in an error message; a large value can have any number.
+#[cfg(feature = "validate")]
 const MAX_PROBLEMS: usize = 5;
 
-/// A compiled schema. An invalid schema accepts every value: checking is then left to the server that wrote it.
+/// A compiled schema. An invalid schema accepts every value: checking is then left to the server that wrote it. Without
+/// the feature `validate` every schema accepts every value.
+#[cfg(feature = "validate")]
 pub(crate) struct Validator(Option<jsonschema::Validator>);
+#[cfg(not(feature = "validate"))]
+pub(crate) struct Validator;
 
+#[cfg(not(feature = "validate"))]
+impl Validator {
+    pub(crate) fn new(_: &Value) -> Self {
+        Self
+    }
+
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "the same signature as with the feature")]
+    pub(crate) fn validate(&self, _: &Value) -> Result<(), InvalidValue> {
+        Ok(())
+    }
+}
+
+#[cfg(feature = "validate")]
 impl Validator {
     pub(crate) fn new(schema: &Value) -> Self {
         let validator = jsonschema::options()
@@ -45,6 +63,7 @@ impl Validator {
 /// The problems of a value that does not match its schema.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
+#[cfg_attr(not(feature = "validate"), expect(dead_code, reason = "every value is valid"))]
 pub(crate) struct InvalidValue(Vec<String>);
 
 /// A cache of the validators of tools' arguments. Compiling a schema takes longer than validating a value, so a
@@ -70,7 +89,7 @@ impl ValidatorCache {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "validate"))]
 mod tests {
     use super::{InvalidValue, Validator, ValidatorCache};
     use serde_json::{Value, json};

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+pub(crate) use rmcp::transport::auth::AuthError;
 use rmcp::transport::auth::{
-    AuthError, AuthorizationManager, AuthorizationRequest, AuthorizationSession, ClientCredentialsConfig,
+    AuthorizationManager, AuthorizationRequest, AuthorizationSession, ClientCredentialsConfig,
 };
 use tokio::sync::Mutex;
 use url::Url;

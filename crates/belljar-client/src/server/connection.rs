@@ -13,6 +13,7 @@ use rmcp::service::{
     ServiceError,
 };
 use rmcp::transport::DynamicTransportError;
+#[cfg(feature = "http")]
 use rmcp::transport::streamable_http_client::{AuthRequiredError, InsufficientScopeError};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -24,7 +25,7 @@ use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
 use crate::handlers::{Handlers, LogLevel};
-use crate::transport::endpoint::RunHeadersExtension;
+use crate::transport::headers::RunHeadersExtension;
 use crate::transport::ordered::OrderedTransport;
 use crate::transport::{DisconnectReason, OpenTransport, error_chain, message};
 
@@ -323,13 +324,16 @@ async fn connect_error(
 /// Converts a transport's error and its causes; a rejected authorization becomes [`McpError::Unauthorized`].
 fn transport_error(label: &str, error: DynamicTransportError) -> McpError {
     let server = label.to_owned();
+    #[cfg(feature = "http")]
     for cause in error_chain::causes(&*error.error) {
+        #[cfg(feature = "oauth")]
+        if let Some(auth) = cause.downcast_ref::<rmcp::transport::AuthError>() {
+            return McpError::Unauthorized { server, reason: auth.to_string() };
+        }
         let challenge = if let Some(auth) = cause.downcast_ref::<AuthRequiredError>() {
             &auth.www_authenticate_header
         } else if let Some(scope) = cause.downcast_ref::<InsufficientScopeError>() {
             &scope.www_authenticate_header
-        } else if let Some(auth) = cause.downcast_ref::<rmcp::transport::AuthError>() {
-            return McpError::Unauthorized { server, reason: auth.to_string() };
         } else {
             continue;
         };

@@ -22,7 +22,13 @@ mod toolset;
 use std::fmt;
 use std::sync::Arc;
 
-pub use builder::{HttpServerBuilderExt, McpServerSse, McpServerStdio, McpServerStreamableHttp, ServerBuilder};
+#[cfg(feature = "sse")]
+pub use builder::McpServerSse;
+#[cfg(feature = "stdio")]
+pub use builder::McpServerStdio;
+pub use builder::ServerBuilder;
+#[cfg(feature = "http")]
+pub use builder::{HttpServerBuilderExt, McpServerStreamableHttp};
 pub use completion::CompletionArgument;
 pub use hook::{CallTool, ProcessToolCall};
 pub use options::CallOptions;
@@ -43,6 +49,7 @@ use crate::transport::Connector;
 /// #![allow(deprecated)]
 /// let server = belljar_client::McpServerHttp::new("http://localhost:8000/sse").unwrap();
 /// ```
+#[cfg(feature = "sse")]
 #[deprecated(note = "use `McpServerSse`, or `McpServerStreamableHttp` for the transport that replaced it")]
 pub type McpServerHttp = McpServerSse;
 

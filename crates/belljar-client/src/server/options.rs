@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::McpServer;
 use crate::handlers::{Progress, ProgressHandler};
 use crate::run_context::RunContext;
-use crate::transport::endpoint::RunHeaders;
+use crate::transport::headers::RunHeaders;
 
 /// The options of a single call.
 ///

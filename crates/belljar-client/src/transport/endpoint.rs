@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use rmcp::model::{ClientJsonRpcMessage, GetExtensions, JsonRpcMessage};
 use url::Url;
 
+use super::headers::check_name;
 use crate::error::{BoxError, ConfigError, McpError};
-use crate::oauth::{Authorizer, OAuth};
+use crate::oauth::Authorizer;
+#[cfg(feature = "oauth")]
+use crate::oauth::OAuth;
 
 /// The time within which a server must accept a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,6 +75,7 @@ pub struct HttpEndpoint {
     pub(crate) bearer: Option<String>,
     pub(crate) provider: Option<Arc<dyn HeaderProvider>>,
     pub(crate) client: Option<reqwest::Client>,
+    #[cfg(feature = "oauth")]
     pub(crate) oauth: Option<Arc<OAuth>>,
 }
 
@@ -89,15 +92,24 @@ impl HttpEndpoint {
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
             return Err(ConfigError::UrlScheme { url: url.to_owned() });
         }
-        Ok(Self { url: parsed, headers: HeaderMap::new(), bearer: None, provider: None, client: None, oauth: None })
+        Ok(Self {
+            url: parsed,
+            headers: HeaderMap::new(),
+            bearer: None,
+            provider: None,
+            client: None,
+            #[cfg(feature = "oauth")]
+            oauth: None,
+        })
     }
 
     /// Creates the source of tokens, if OAuth is configured.
     pub(crate) async fn authorizer(&self) -> Result<Option<Arc<Authorizer>>, McpError> {
-        match &self.oauth {
-            Some(oauth) => oauth.authorizer(&self.url).await.map(Some),
-            None => Ok(None),
+        #[cfg(feature = "oauth")]
+        if let Some(oauth) = &self.oauth {
+            return oauth.authorizer(&self.url).await.map(Some);
         }
+        Ok(None)
     }
 
     pub(crate) fn add_header(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), ConfigError> {
@@ -108,7 +120,11 @@ impl HttpEndpoint {
 
     /// Returns whether a user is being asked for consent.
     pub(crate) fn waits_for_user(&self) -> bool {
-        self.oauth.as_ref().is_some_and(|oauth| oauth.is_waiting_for_consent())
+        #[cfg(feature = "oauth")]
+        if let Some(oauth) = &self.oauth {
+            return oauth.is_waiting_for_consent();
+        }
+        false
     }
 
     /// Returns the configured client, or one that sends nothing to another origin.
@@ -184,30 +200,6 @@ fn replace(headers: &mut HeaderMap, others: &HeaderMap) {
     }
 }
 
-/// Parses a header. Values may be secret and are marked as sensitive, which keeps them out of logs.
-///
-/// # Errors
-///
-/// [`ConfigError`] if HTTP does not allow the name or value, or if the name is reserved for the protocol.
-pub(crate) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), ConfigError> {
-    let header =
-        HeaderName::from_bytes(name.as_bytes()).map_err(|_| ConfigError::HeaderName { name: name.to_owned() })?;
-    check_name(&header)?;
-    let mut value = HeaderValue::from_str(value).map_err(|_| ConfigError::HeaderValue { name: name.to_owned() })?;
-    value.set_sensitive(true);
-    Ok((header, value))
-}
-
-/// Rejects names that are reserved for the protocol.
-fn check_name(name: &HeaderName) -> Result<(), ConfigError> {
-    let own = name.as_str();
-    let reserved = ["accept", "content-type", "content-length", "host", "last-event-id"].contains(&own);
-    if reserved || own.starts_with("mcp-") {
-        return Err(ConfigError::ReservedHeader { name: own.to_owned() });
-    }
-    Ok(())
-}
-
 /// Follows redirects within the origin that keep method and body. Another origin would receive session and credentials.
 fn same_origin() -> reqwest::redirect::Policy {
     reqwest::redirect::Policy::custom(|attempt| {
@@ -221,22 +213,4 @@ fn same_origin() -> reqwest::redirect::Policy {
             attempt.follow()
         }
     })
-}
-
-/// The headers of one run.
-#[derive(Clone, Debug)]
-pub(crate) struct RunHeaders(pub(crate) HeaderMap);
-
-/// The headers of a run as an extension of a request, which `rmcp` passes through. They are not part of the message.
-#[derive(Clone, Debug)]
-pub(crate) struct RunHeadersExtension(pub(crate) Arc<RunHeaders>);
-
-/// Returns the headers of a message's run.
-pub(crate) fn run_headers(message: &ClientJsonRpcMessage) -> Option<Arc<RunHeaders>> {
-    match message {
-        JsonRpcMessage::Request(request) => {
-            request.request.extensions().get::<RunHeadersExtension>().map(|headers| headers.0.clone())
-        }
-        _ => None,
-    }
 }

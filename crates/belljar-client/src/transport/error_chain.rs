@@ -2,17 +2,19 @@
 
 use std::error::Error;
 
+#[cfg(feature = "http")]
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
 /// Returns an error and its causes.
 pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
-        match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
-            // This error displays its cause but does not return it from `source()`, which hides further causes such as
-            // "connection refused".
-            Some(StreamableHttpError::Client(cause)) => Some(cause),
-            _ => error.source(),
+        // This error displays its cause but does not return it from `source()`, which hides further causes such as
+        // "connection refused".
+        #[cfg(feature = "http")]
+        if let Some(StreamableHttpError::Client(cause)) = error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            return Some(cause);
         }
+        error.source()
     })
 }
 

@@ -17,7 +17,8 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Error as SseError, Sse as Event};
 
-use super::endpoint::{HttpEndpoint, NO_CHALLENGE, RunHeaders, redacted, run_headers};
+use super::endpoint::{HttpEndpoint, NO_CHALLENGE, redacted};
+use super::headers::{RunHeaders, run_headers};
 use super::message::unparsable;
 use super::{Connector, MAX_MESSAGE_BYTES, OpenTransport};
 use crate::error::McpError;

@@ -1,11 +1,16 @@
 //! Transports: those of the crate, and the trait for custom ones.
 
+#[cfg(feature = "http")]
 pub(crate) mod endpoint;
 pub(crate) mod error_chain;
+pub(crate) mod headers;
+#[cfg(feature = "http")]
 pub(crate) mod http;
 pub(crate) mod message;
 pub(crate) mod ordered;
+#[cfg(feature = "sse")]
 pub(crate) mod sse;
+#[cfg(feature = "stdio")]
 pub(crate) mod stdio;
 
 use std::fmt;
@@ -17,9 +22,13 @@ use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
 
+#[cfg(feature = "http")]
 pub use self::http::StreamableHttp;
+#[cfg(feature = "http")]
 pub use endpoint::HeaderProvider;
+#[cfg(feature = "sse")]
 pub use sse::Sse;
+#[cfg(feature = "stdio")]
 pub use stdio::ChildProcess;
 
 use crate::error::{BoxError, McpError};

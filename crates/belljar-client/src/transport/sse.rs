@@ -14,18 +14,18 @@ use futures::stream::BoxStream;
 use http::HeaderMap;
 use rmcp::RoleClient;
 use rmcp::transport::Transport;
-use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError};
 use sse_stream::{Sse as Event, SseStream};
 use url::Url;
 
-use super::endpoint::{HttpEndpoint, NO_CHALLENGE, RunHeaders, bearer, run_headers};
+use super::endpoint::{HttpEndpoint, NO_CHALLENGE, bearer};
+use super::headers::{RunHeaders, run_headers};
 use super::{
     BoxTransport, Connector, DisconnectReason, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, error_chain,
     message,
 };
 use crate::error::{BoxError, McpError};
-use crate::oauth::{Authorizer, RequestTokens};
+use crate::oauth::{AuthError, Authorizer, RequestTokens};
 
 /// The time within which a server must respond to a POST, which it does before it processes the message.
 const POST_TIMEOUT: Duration = Duration::from_secs(30);

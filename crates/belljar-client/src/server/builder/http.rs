@@ -6,9 +6,11 @@ use http::HeaderMap;
 
 use super::{ServerBuilder, Settings};
 use crate::error::McpError;
+#[cfg(feature = "oauth")]
 use crate::oauth::OAuth;
 use crate::transport::endpoint::{HeaderProvider, HttpEndpoint};
 use crate::transport::http::StreamableHttp;
+#[cfg(feature = "sse")]
 use crate::transport::sse::Sse;
 
 /// The builder of a server that uses streamable HTTP.
@@ -37,6 +39,7 @@ pub type McpServerStreamableHttp = ServerBuilder<StreamableHttp>;
 /// # Ok(())
 /// # }
 /// ```
+#[cfg(feature = "sse")]
 pub type McpServerSse = ServerBuilder<Sse>;
 
 /// The transports over HTTP: [`McpServerStreamableHttp`] and [`McpServerSse`].
@@ -64,6 +67,7 @@ impl HttpServerBuilderExt for StreamableHttp {
     }
 }
 
+#[cfg(feature = "sse")]
 impl HttpServerBuilderExt for Sse {
     fn endpoint(&mut self) -> &mut HttpEndpoint {
         &mut self.endpoint
@@ -91,6 +95,7 @@ impl ServerBuilder<StreamableHttp> {
     }
 }
 
+#[cfg(feature = "sse")]
 impl ServerBuilder<Sse> {
     /// Creates the builder of a server at this URL, whose path usually ends in `/sse`.
     ///
@@ -126,7 +131,7 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the protocol
     /// (`accept`, `mcp-session-id`, …).
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
-        let (name, value) = crate::transport::endpoint::header(name, value)?;
+        let (name, value) = crate::transport::headers::header(name, value)?;
         self.transport.endpoint().add_header(name, value)?;
         Ok(self)
     }
@@ -185,6 +190,7 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg(feature = "oauth")]
     pub fn oauth(mut self, oauth: OAuth) -> Self {
         self.transport.endpoint().oauth = Some(Arc::new(oauth));
         self

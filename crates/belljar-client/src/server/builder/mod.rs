@@ -1,6 +1,8 @@
 //! Builders of servers: the settings common to all transports. The submodules add those of each transport.
 
+#[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "stdio")]
 mod stdio;
 
 use std::sync::Arc;
@@ -8,7 +10,11 @@ use std::time::Duration;
 
 use rmcp::model::{Implementation, ServerNotification};
 
-pub use self::http::{HttpServerBuilderExt, McpServerSse, McpServerStreamableHttp};
+#[cfg(feature = "sse")]
+pub use self::http::McpServerSse;
+#[cfg(feature = "http")]
+pub use self::http::{HttpServerBuilderExt, McpServerStreamableHttp};
+#[cfg(feature = "stdio")]
 pub use stdio::McpServerStdio;
 
 use super::hook::ProcessToolCall;
@@ -16,8 +22,11 @@ use super::settings::{ProtocolEra, ReconnectPolicy, Settings, ToolErrorBehavior}
 use super::{CustomTransport, McpServer};
 use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root, RootsHandler};
 use crate::transport::Connector;
+#[cfg(feature = "http")]
 use crate::transport::http::StreamableHttp;
+#[cfg(feature = "sse")]
 use crate::transport::sse::Sse;
+#[cfg(feature = "stdio")]
 use crate::transport::stdio::ChildProcess;
 
 /// A builder of a server with the transport `T`. Its aliases are [`McpServerStdio`], [`McpServerStreamableHttp`] and
@@ -66,6 +75,7 @@ impl ServerBuilder<CustomTransport> {
     }
 }
 
+#[cfg(any(feature = "stdio", feature = "http"))]
 macro_rules! build {
     ($($transport:ty),*) => {$(
         impl ServerBuilder<$transport> {
@@ -82,7 +92,12 @@ macro_rules! build {
     )*};
 }
 
-build!(ChildProcess, StreamableHttp, Sse);
+#[cfg(feature = "stdio")]
+build!(ChildProcess);
+#[cfg(feature = "http")]
+build!(StreamableHttp);
+#[cfg(feature = "sse")]
+build!(Sse);
 
 impl<T> ServerBuilder<T> {
     /// Sets the ID of this server, for error messages and comparisons. Without [`tool_prefix`](Self::tool_prefix) it
@@ -273,6 +288,7 @@ impl<T> ServerBuilder<T> {
     /// # use belljar_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").validate_arguments(true);
     /// ```
+    #[cfg(feature = "validate")]
     pub fn validate_arguments(mut self, validate: bool) -> Self {
         self.settings.validate_arguments = validate;
         self
