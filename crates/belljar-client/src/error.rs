@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::toolset::{Retry, RetryReason, ToolOutcome};
+
 /// A boxed error of a handler, a hook or a transport.
 ///
 /// ```
@@ -113,12 +115,23 @@ pub enum McpError {
         message: String,
     },
     /// The toolset does not have a tool of this name.
-    #[error("unknown tool `{name}`; known tools: {}", names(.known))]
+    #[error("unknown tool `{name}`; known tools: {}", names(.name, .known))]
     UnknownTool {
         /// The requested name.
         name: String,
         /// The names of the existing tools.
         known: Vec<String>,
+    },
+    /// A model used up the retries of a tool and the runner was configured with
+    /// [`RetryLimitBehavior::Error`](crate::RetryLimitBehavior::Error).
+    #[error("tool `{tool}` failed {failures} times in a row: {message}")]
+    RetriesExhausted {
+        /// The name of the tool.
+        tool: String,
+        /// The number of failures.
+        failures: u32,
+        /// The message of the last failure.
+        message: String,
     },
     /// Two toolsets offer a tool of the same name.
     #[error("{first} and {second} both have a tool `{name}`")]
@@ -151,6 +164,62 @@ impl McpError {
     /// ```
     pub fn is_connection_loss(&self) -> bool {
         matches!(self, Self::Closed { .. } | Self::Unreachable { .. } | Self::Timeout { .. })
+    }
+
+    /// Returns whether a model can react to the error: the server cannot be reached, closed the connection, refused the
+    /// request for now (HTTP 429, 503), did not respond in time, sent an invalid response, or responded with an error.
+    /// A server's tools turn such an error of a call into a [`ToolOutcome::Retry`](crate::ToolOutcome::Retry). A missing
+    /// authorization, an invalid configuration, a program that cannot be started and a failed hook concern the program.
+    ///
+    /// ```
+    /// use belljar_client::McpError;
+    ///
+    /// let closed = McpError::Closed { server: "files".into(), reason: "the program exited".into() };
+    /// assert!(closed.is_for_model());
+    /// let unauthorized = McpError::Unauthorized { server: "files".into(), reason: "no token".into() };
+    /// assert!(!unauthorized.is_for_model());
+    /// ```
+    pub fn is_for_model(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect { .. }
+                | Self::Closed { .. }
+                | Self::Unreachable { .. }
+                | Self::Timeout { .. }
+                | Self::Protocol { .. }
+                | Self::InvalidResponse { .. }
+                | Self::UnknownTool { .. }
+        )
+    }
+
+    /// Returns the retry for the model if the error [is for it](Self::is_for_model), for use in toolsets.
+    ///
+    /// ```
+    /// use belljar_client::{McpError, McpServer, ToolOutcome};
+    ///
+    /// async fn version(server: &McpServer) -> Result<ToolOutcome, McpError> {
+    ///     match server.info().await {
+    ///         Ok(info) => Ok(ToolOutcome::text(info.protocol_version.as_str())),
+    ///         Err(error) => error.into_outcome(),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The error itself, if it is not for the model.
+    pub fn into_outcome(self) -> Result<ToolOutcome, Self> {
+        let reason = match &self {
+            error if !error.is_for_model() => return Err(self),
+            Self::Protocol { .. } => RetryReason::ToolFailed,
+            Self::UnknownTool { .. } => RetryReason::UnknownTool,
+            _ => RetryReason::Unavailable,
+        };
+        let message = match self {
+            Self::Protocol { message, .. } => message,
+            error => error.to_string(),
+        };
+        Ok(ToolOutcome::Retry(Retry::new(message).with_reason(reason)))
     }
 
     /// Returns a suggestion for resolving the error, if any. It is not part of the message.
@@ -304,6 +373,40 @@ pub enum ConfigError {
         /// The name of the tool.
         tool: String,
     },
+    /// A tool that should be renamed does not exist.
+    #[error("{toolset} does not have a tool `{old}` to rename to `{new}`; it has: {}", names(.old, .known))]
+    RenamedTool {
+        /// The label of the toolset.
+        toolset: String,
+        /// The name of the tool that does not exist.
+        old: String,
+        /// The name that it should get.
+        new: String,
+        /// The names of the existing tools.
+        known: Vec<String>,
+    },
+    /// Renaming gave two tools the same name.
+    #[error("renaming gives {toolset} two tools with the name `{name}`")]
+    RenameClash {
+        /// The label of the toolset.
+        toolset: String,
+        /// The name.
+        name: String,
+    },
+    /// Preparing the definitions added, renamed or repeated a tool.
+    #[error("preparing the tools of {toolset} added or repeated `{name}`; it may only change and remove tools")]
+    PreparedTool {
+        /// The label of the toolset.
+        toolset: String,
+        /// The name of the tool.
+        name: String,
+    },
+    /// An answer refers to a call that was not deferred.
+    #[error("the answer to the call `{id}` does not belong to a deferred call")]
+    UnknownCall {
+        /// The ID of the call.
+        id: String,
+    },
     /// A tool does not have a name.
     #[error("{toolset} has a tool without a name")]
     UnnamedTool {
@@ -319,6 +422,13 @@ impl ConfigError {
             Self::NoServers { .. } => {
                 Some("define `mcpServers` or `servers`, or `[mcp_servers.NAME]` in a TOML file".to_owned())
             }
+            Self::RenamedTool { known, old, new, .. } if known.contains(new) => {
+                Some(format!("pairs are the old name and the new one: write (\"{new}\", \"{old}\")"))
+            }
+            Self::RenamedTool { .. } | Self::RenameClash { .. } => {
+                Some("check the names given to `renamed`".to_owned())
+            }
+            Self::PreparedTool { .. } => Some("use `renamed` to rename tools".to_owned()),
             Self::UnsetVariable { name } => Some(format!("set it, or write ${{{name}:-default}}")),
             Self::UnsetInput { .. } => {
                 Some("only an editor asks for inputs: write ${VARIABLE} instead and set the variable".to_owned())
@@ -328,13 +438,23 @@ impl ConfigError {
     }
 }
 
-/// Formats names for an error message, at most `MAX_NAMES` of them.
-fn names(known: &[String]) -> String {
+/// Formats names for an error message, at most `MAX_NAMES` of them: first those that contain the wanted name or that it
+/// contains, such as the name with its prefix.
+fn names(wanted: &str, known: &[String]) -> String {
     const MAX_NAMES: usize = 20;
+    const MAX_NAME_CHARS: usize = 128;
     if known.is_empty() {
         return "none".to_owned();
     }
-    let mut text = known.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let is_similar = |name: &&String| !wanted.is_empty() && (name.contains(wanted) || wanted.contains(name.as_str()));
+    let similar = known.iter().filter(is_similar);
+    let others = known.iter().filter(|name| !is_similar(name));
+    let mut text = similar
+        .chain(others)
+        .take(MAX_NAMES)
+        .map(|name| format!("`{}`", name.chars().take(MAX_NAME_CHARS).collect::<String>()))
+        .collect::<Vec<_>>()
+        .join(", ");
     if known.len() > MAX_NAMES {
         text.push_str(&format!(" and {} more", known.len() - MAX_NAMES));
     }

@@ -14,7 +14,7 @@
 //! let running = server.connect().await?;
 //! let run = RunContext::new();
 //! for tool in server.tools(&run).await? {
-//!     println!("{}: {}", tool.name, tool.description.unwrap_or_default());
+//!     println!("{}: {}", tool.name, tool.description.as_deref().unwrap_or_default());
 //! }
 //! let outcome = server.direct_call_tool("echo", json!({"message": "hello"})).await?;
 //! println!("{}", outcome.to_text());
@@ -51,10 +51,14 @@ pub mod oauth;
 mod oauth;
 mod output;
 mod run_context;
+mod runner;
 mod schema;
 mod server;
 mod toolset;
 pub mod transport;
+
+/// The attribute of implementations of this crate's traits.
+pub use async_trait::async_trait;
 
 /// The protocol's own types, as defined by `rmcp`.
 pub use rmcp::model as protocol;
@@ -69,6 +73,10 @@ pub use handlers::{
 };
 pub use output::{Binary, ToolOutput};
 pub use run_context::RunContext;
+pub use runner::{
+    DeferredAnswer, DeferredAnswers, DeferredCall, DeferredCalls, RetryLimitBehavior, Step, ToolCall, ToolMessage,
+    ToolReturn, ToolRunner,
+};
 #[cfg(feature = "sse")]
 #[expect(deprecated, reason = "the old name remains available")]
 pub use server::McpServerHttp;
@@ -83,6 +91,8 @@ pub use server::{
 #[cfg(feature = "http")]
 pub use server::{HttpServerBuilderExt, McpServerStreamableHttp};
 pub use toolset::{
-    AppResult, Approval, ApprovalRequest, Approve, ApprovedToolset, CombinedToolset, FilteredToolset, PrefixedToolset,
-    PreparedToolset, RenamedToolset, Retry, ToolDefinition, ToolOutcome, Toolset, ToolsetExt, ToolsetGuard,
+    AppResult, Approval, ApprovalRequest, Approve, ApprovedToolset, AsyncFilteredToolset, AsyncPreparedToolset,
+    CombinedToolset, DeferApproval, Deferral, DeferralKind, ExternalToolset, Failure, FilteredToolset, FunctionToolset,
+    NeedsApproval, PrefixedToolset, PreparedToolset, RenamedToolset, Retry, RetryReason, ToolDefinition, ToolList,
+    ToolOutcome, ToolResult, Toolset, ToolsetExt, ToolsetGuard,
 };

@@ -180,14 +180,14 @@ pub(crate) fn failure_message(result: &CallToolResult) -> String {
 ///
 /// Structured content is used if all other parts are text (which then repeats it); a lone `{"result": x}` is a wrapper
 /// that SDKs put around `x`. Otherwise the parts are used.
-pub(crate) fn map_result(result: CallToolResult) -> Result<MappedResult, InvalidBase64> {
-    if let Some(structured) = result.structured_content
-        && is_truthy(&structured)
+pub(crate) fn map_result(result: &CallToolResult) -> Result<MappedResult, InvalidBase64> {
+    if let Some(structured) = &result.structured_content
+        && is_truthy(structured)
         && result.content.iter().all(|part| matches!(part, ContentBlock::Text(_)))
     {
-        return Ok(MappedResult::Done(from_json(unwrap_lone_result(structured))));
+        return Ok(MappedResult::Done(from_json(unwrap_lone_result(structured.clone()))));
     }
-    result.content.into_iter().map(map_part).collect::<Result<Vec<_>, _>>().map(MappedResult::Parts)
+    result.content.iter().map(map_part).collect::<Result<Vec<_>, _>>().map(MappedResult::Parts)
 }
 
 /// Returns the only output itself, or several outputs as a list.
@@ -214,29 +214,29 @@ pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, Inv
     })
 }
 
-fn map_part(part: ContentBlock) -> Result<Part, InvalidBase64> {
+fn map_part(part: &ContentBlock) -> Result<Part, InvalidBase64> {
     Ok(Part::Output(match part {
-        ContentBlock::Text(text) => parse_text(text.text),
+        ContentBlock::Text(text) => parse_text(&text.text),
         ContentBlock::Image(image) => {
-            ToolOutput::Binary(Binary { data: decode(&image.data)?, media_type: image.mime_type })
+            ToolOutput::Binary(Binary { data: decode(&image.data)?, media_type: image.mime_type.clone() })
         }
         ContentBlock::Audio(audio) => {
-            ToolOutput::Binary(Binary { data: decode(&audio.data)?, media_type: audio.mime_type })
+            ToolOutput::Binary(Binary { data: decode(&audio.data)?, media_type: audio.mime_type.clone() })
         }
-        ContentBlock::Resource(embedded) => map_resource(embedded.resource)?,
-        ContentBlock::ResourceLink(link) => return Ok(Part::Link(link.uri)),
+        ContentBlock::Resource(embedded) => map_resource(embedded.resource.clone())?,
+        ContentBlock::ResourceLink(link) => return Ok(Part::Link(link.uri.clone())),
         _ => ToolOutput::Text(String::new()),
     }))
 }
 
 /// Parses text that starts like a JSON object or array; other text stays text.
-fn parse_text(text: String) -> ToolOutput {
+fn parse_text(text: &str) -> ToolOutput {
     if text.starts_with(['[', '{'])
-        && let Ok(value) = serde_json::from_str(&text)
+        && let Ok(value) = serde_json::from_str(text)
     {
         return ToolOutput::Json(value);
     }
-    ToolOutput::Text(text)
+    ToolOutput::Text(text.to_owned())
 }
 
 /// Converts a JSON value; a string becomes text.
@@ -290,7 +290,7 @@ mod tests {
     use serde_json::json;
 
     fn mapped(result: Value) -> ToolOutput {
-        match map_result(serde_json::from_value(result).unwrap()).unwrap() {
+        match map_result(&serde_json::from_value(result).unwrap()).unwrap() {
             MappedResult::Done(output) => output,
             MappedResult::Parts(parts) => unwrap_single(
                 parts

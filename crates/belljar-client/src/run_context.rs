@@ -37,6 +37,7 @@ pub struct RunContext {
     pub(crate) progress: Option<ProgressHandler>,
     pub(crate) app: Option<AppHandler>,
     deps: Option<Arc<dyn Any + Send + Sync>>,
+    approved: bool,
     /// The number of previous failures of the tool that is being called.
     pub retry: u32,
     /// The ID of the call, as assigned by the model's provider.
@@ -125,6 +126,27 @@ impl RunContext {
     pub fn app_handler(mut self, handler: impl Fn(AppResult) + Send + Sync + 'static) -> Self {
         self.app = Some(Arc::new(handler));
         self
+    }
+
+    /// Marks the call as approved: toolsets that need approval do not ask again.
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// assert!(RunContext::new().approved(true).is_approved());
+    /// ```
+    pub fn approved(mut self, approved: bool) -> Self {
+        self.approved = approved;
+        self
+    }
+
+    /// Returns whether the call was approved.
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// assert!(!RunContext::new().is_approved());
+    /// ```
+    pub fn is_approved(&self) -> bool {
+        self.approved
     }
 
     /// Attaches a value of the program for use in its hooks.

@@ -48,7 +48,7 @@ use crate::toolset::{ToolOutcome, Toolset};
 pub async fn rig_tools(toolset: Arc<dyn Toolset>, run: RunContext) -> Result<Vec<DynamicTool>, McpError> {
     let tools = toolset.tools(&run).await?;
     tools
-        .into_iter()
+        .iter()
         .map(|tool| {
             let name = tool.name.clone();
             let rig_name =
@@ -60,8 +60,8 @@ pub async fn rig_tools(toolset: Arc<dyn Toolset>, run: RunContext) -> Result<Vec
             };
             Ok(DynamicTool::new(
                 rig_name,
-                tool.description.unwrap_or_default(),
-                Arc::unwrap_or_clone(tool.input_schema),
+                tool.description.clone().unwrap_or_default(),
+                (*tool.input_schema).clone(),
                 call,
             ))
         })
@@ -85,14 +85,16 @@ async fn call_tool(
         }
     };
     match toolset.call(run, name, arguments).await {
-        Ok(ToolOutcome::Output(output)) => output_for_rig(output),
+        Ok(ToolOutcome::Output(result)) => output_for_rig(result.output),
         Ok(ToolOutcome::Retry(retry)) => Err(ToolExecutionError::new(ToolErrorKind::Other, retry.message.clone())
             .with_retryable(true)
             .with_model_feedback(retry.message)),
-        Ok(ToolOutcome::Failed(message)) => {
-            Err(ToolExecutionError::new(ToolErrorKind::Other, message.clone()).with_model_feedback(message))
+        Ok(ToolOutcome::Failed(failure)) => {
+            Err(ToolExecutionError::new(ToolErrorKind::Other, failure.message.clone())
+                .with_model_feedback(failure.message))
         }
         Ok(ToolOutcome::Denied(reason)) => Err(ToolExecutionError::refused(reason)),
+        Ok(deferred @ ToolOutcome::Deferred(_)) => Err(ToolExecutionError::refused(deferred.to_text())),
         Err(error) => Err(ToolExecutionError::from_error(error)),
     }
 }

@@ -14,10 +14,10 @@ use super::session::Session;
 use super::settings::ToolErrorBehavior;
 use super::tasks::requires_task;
 use crate::error::{ConfigError, McpError};
-use crate::output::{self, MappedResult, Part};
+use crate::output::{self, MappedResult, Part, ToolOutput};
 use crate::run_context::RunContext;
 use crate::schema::InvalidValue;
-use crate::toolset::{Retry, ToolOutcome};
+use crate::toolset::{Failure, Retry, RetryReason, ToolOutcome, ToolResult};
 
 /// The code of the error that requires the user to visit URLs before a call, and the maximum number of such rounds per
 /// call, so that a server that is never satisfied cannot keep asking the user.
@@ -87,20 +87,20 @@ impl McpServer {
         if self.inner.settings.validate_arguments
             && let Some(problems) = self.problems(&session, name, &arguments).await?
         {
-            return Ok(ToolOutcome::retry(format!("the arguments of `{name}` do not match its schema: {problems}")));
+            let message = format!("the arguments of `{name}` do not match its schema: {problems}");
+            return Ok(ToolOutcome::Retry(Retry::new(message).with_reason(RetryReason::InvalidArguments)));
         }
         match self.call_in(&session, name, Some(arguments), &options).await {
-            Ok(result) => match last_result {
-                None => self.outcome(&session, name, result, &options).await,
-                Some(last_result) => {
-                    let outcome = self.outcome(&session, name, result.clone(), &options).await?;
+            Ok(result) => {
+                let result = Arc::new(result);
+                let outcome = self.outcome(&session, name, &result, &options).await?;
+                if let Some(last_result) = last_result {
                     *last_result.lock() = Some((result, outcome.clone()));
-                    Ok(outcome)
                 }
-            },
-            Err(McpError::Protocol { message, .. }) if self.failures_are_retries() => Ok(ToolOutcome::retry(message)),
-            Err(error @ McpError::Timeout { .. }) if self.failures_are_retries() => {
-                Ok(ToolOutcome::retry(error.to_string()))
+                Ok(outcome)
+            }
+            Err(error @ (McpError::Protocol { .. } | McpError::Timeout { .. })) if self.failures_are_retries() => {
+                error.into_outcome()
             }
             Err(error) => Err(error),
         }
@@ -137,26 +137,57 @@ impl McpServer {
         self.call_in(&session, name, arguments, &options).await
     }
 
-    /// Calls one of this server's tools in a run: by its prefixed name, through the hook.
+    /// Calls one of this server's tools in a run: by its prefixed name, through the hook. Errors that a model can react
+    /// to are retries, unless the server is configured otherwise.
     pub(crate) async fn call_in_run(
         &self,
         run: &RunContext,
         name: &str,
         arguments: Map<String, Value>,
     ) -> Result<ToolOutcome, McpError> {
-        let bare = self.tool_prefix().and_then(|prefix| name.strip_prefix(prefix)?.strip_prefix('_')).unwrap_or(name);
+        match self.try_call_in_run(run, name, arguments).await {
+            Err(error) if self.failures_are_retries() => error.into_outcome(),
+            outcome => outcome,
+        }
+    }
+
+    async fn try_call_in_run(
+        &self,
+        run: &RunContext,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<ToolOutcome, McpError> {
         // Keeps one session for all steps of the call, even without another guard.
         let session = self.session().await?;
-        if !self.is_callable(&session, bare) {
-            let known = self.definitions().await?.iter().map(|tool| tool.name.clone()).collect();
-            return Err(McpError::UnknownTool { name: name.to_owned(), known });
-        }
+        let bare = match self.tool_prefix() {
+            Some(prefix) => name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')),
+            None => Some(name),
+        };
+        let Some(bare) = bare.filter(|bare| self.is_callable(&session, bare)) else {
+            return Ok(ToolOutcome::unknown_tool(name, self.definitions().await?.names()));
+        };
         if run.app.is_some()
             && let Some(resource) = self.app_resource(bare).await?
         {
             return self.call_with_app(run, bare, arguments, resource).await;
         }
         self.call_through_hook(CallTool::new(self, run, None), bare, arguments).await
+    }
+
+    /// Names the tools to a model if the server rejected a call of a tool that is not in its list. The server decides
+    /// on such a call, because the list may be out of date.
+    pub(super) async fn with_known_tools(&self, name: &str, outcome: ToolOutcome) -> ToolOutcome {
+        if !matches!(outcome, ToolOutcome::Retry(_)) {
+            return outcome;
+        }
+        let prefixed = match self.tool_prefix() {
+            Some(prefix) => &format!("{prefix}_{name}"),
+            None => name,
+        };
+        match self.definitions().await {
+            Ok(tools) if tools.get(prefixed).is_none() => ToolOutcome::unknown_tool(prefixed, tools.names()),
+            _ => outcome,
+        }
     }
 
     fn failures_are_retries(&self) -> bool {
@@ -180,29 +211,50 @@ impl McpServer {
         &self,
         session: &Arc<Session>,
         name: &str,
-        result: CallToolResult,
+        result: &Arc<CallToolResult>,
         options: &CallOptions,
     ) -> Result<ToolOutcome, McpError> {
         if result.is_error == Some(true) {
-            let message = output::failure_message(&result);
+            let message = output::failure_message(result);
+            let raw = Some(result.clone());
             return match self.inner.settings.tool_error_behavior {
-                ToolErrorBehavior::Retry => Ok(ToolOutcome::Retry(Retry { message })),
-                ToolErrorBehavior::Failed => Ok(ToolOutcome::Failed(message)),
+                ToolErrorBehavior::Retry => Ok(ToolOutcome::Retry(Retry { raw, ..Retry::new(message) })),
+                ToolErrorBehavior::Failed => Ok(ToolOutcome::Failed(Failure { message, raw })),
                 ToolErrorBehavior::Error => Err(McpError::ToolFailed { tool: name.to_owned(), message }),
             };
         }
         let parts = match output::map_result(result).map_err(|error| self.invalid_response(&error))? {
-            MappedResult::Done(output) => return Ok(ToolOutcome::Output(output)),
+            MappedResult::Done(output) => {
+                return Ok(ToolOutcome::Output(ToolResult { output, raw: Some(result.clone()) }));
+            }
             MappedResult::Parts(parts) => parts,
         };
         let mut outputs = Vec::with_capacity(parts.len());
         for part in parts {
             outputs.push(match part {
                 Part::Output(output) => output,
-                Part::Link(uri) => self.read_in(session, &uri, options.request_options(self)).await?,
+                Part::Link(uri) => self.read_link(session, uri, options).await?,
             });
         }
-        Ok(ToolOutcome::Output(output::unwrap_single(outputs)))
+        let output = output::unwrap_single(outputs);
+        Ok(ToolOutcome::Output(ToolResult { output, raw: Some(result.clone()) }))
+    }
+
+    /// Reads the resource behind a link of a result. A link that the server cannot read, as one to a web page, stays a
+    /// link: the model may know another tool for it.
+    async fn read_link(
+        &self,
+        session: &Arc<Session>,
+        uri: String,
+        options: &CallOptions,
+    ) -> Result<ToolOutput, McpError> {
+        match self.read_in(session, &uri, options.request_options(self)).await {
+            Err(error) if error.is_for_model() => {
+                tracing::debug!(%error, uri, "a link of a result could not be read");
+                Ok(ToolOutput::Text(uri))
+            }
+            output => output,
+        }
     }
 
     pub(super) fn invalid_response(&self, error: &dyn std::error::Error) -> McpError {
@@ -305,6 +357,9 @@ fn as_object(arguments: Value) -> Result<Map<String, Value>, ToolOutcome> {
     match arguments {
         Value::Object(arguments) => Ok(arguments),
         Value::Null => Ok(Map::new()),
-        other => Err(ToolOutcome::retry(format!("the arguments of a tool must be a JSON object, not `{other}`"))),
+        other => {
+            let message = format!("the arguments of a tool must be a JSON object, not `{other}`");
+            Err(ToolOutcome::Retry(Retry::new(message).with_reason(RetryReason::InvalidArguments)))
+        }
     }
 }

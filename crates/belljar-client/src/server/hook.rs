@@ -1,5 +1,7 @@
 //! The program's hook around tool calls.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use async_trait::async_trait;
@@ -77,7 +79,7 @@ pub struct CallTool<'a> {
 }
 
 /// The last result of a tool in the protocol's types, with the outcome derived from it.
-pub(super) type LastResult = Mutex<Option<(CallToolResult, ToolOutcome)>>;
+pub(super) type LastResult = Mutex<Option<(Arc<CallToolResult>, ToolOutcome)>>;
 
 impl<'a> CallTool<'a> {
     pub(super) fn new(
@@ -131,7 +133,8 @@ impl CallTool<'_> {
         let mut options = CallOptions::from_run(self.run);
         options.metadata.extend(metadata);
         let last_result = self.last_result.filter(|(tool, _)| *tool == name).map(|(_, last_result)| last_result);
-        self.server.call_tool_recording(name, Value::Object(arguments), options, last_result).await
+        let outcome = self.server.call_tool_recording(name, Value::Object(arguments), options, last_result).await?;
+        Ok(self.server.with_known_tools(name, outcome).await)
     }
 }
 

@@ -14,8 +14,8 @@ use super::connection::Connection;
 use super::options::RequestOptions;
 use super::session::{Cache, ListKind, Session, ToolListing};
 use crate::error::McpError;
-use crate::toolset::ToolDefinition;
 use crate::toolset::definition::{Audience, is_visible_to};
+use crate::toolset::{ToolDefinition, ToolList};
 
 /// The maximum numbers of pages and entries of a list. A server that exceeds them is broken or malicious.
 const MAX_PAGES: usize = 1_000;
@@ -166,7 +166,7 @@ impl McpServer {
     }
 
     /// Returns the tools as presented to a model: with prefixed names, without those that are hidden from models.
-    pub(crate) async fn definitions(&self) -> Result<Arc<Vec<ToolDefinition>>, McpError> {
+    pub(crate) async fn definitions(&self) -> Result<ToolList, McpError> {
         let session = self.session().await?;
         let tools = self.tools_in(&session).await?;
         let listing = || session.caches.listing.lock();
@@ -174,7 +174,7 @@ impl McpServer {
             return Ok(listing.definitions.clone());
         }
         let for_model = tools.iter().filter(|tool| self.is_enabled(&tool.name) && is_for_model(tool));
-        let definitions: Arc<Vec<ToolDefinition>> = Arc::new(for_model.map(|tool| self.define(tool)).collect());
+        let definitions: ToolList = for_model.map(|tool| self.define(tool)).collect();
         *listing() = Some(ToolListing { tools, definitions: definitions.clone() });
         Ok(definitions)
     }

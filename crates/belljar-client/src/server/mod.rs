@@ -70,10 +70,9 @@ pub type McpServerHttp = McpServerSse;
 ///     println!("{}", tool.name);
 /// }
 /// match server.direct_call_tool("echo", json!({"message": "hi"})).await? {
-///     ToolOutcome::Output(output) => println!("{}", output.to_text()),
+///     ToolOutcome::Output(result) => println!("{}", result.to_text()),
 ///     ToolOutcome::Retry(retry) => println!("the model should try again: {}", retry.message),
-///     ToolOutcome::Failed(message) => println!("failed: {message}"),
-///     ToolOutcome::Denied(reason) => println!("denied: {reason}"),
+///     other => println!("no result: {}", other.to_text()),
 /// }
 /// running.close().await?;
 /// # Ok(())
@@ -167,13 +166,13 @@ impl McpServer {
         self.inner.label()
     }
 
-    /// Returns the number of times that a model may retry a failed tool.
+    /// Returns the number of times that a model may retry a failed tool, if configured.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
-    /// assert_eq!(McpServerStdio::new("server").build().max_retries(), 1);
+    /// assert_eq!(McpServerStdio::new("server").max_retries(2).build().max_retries(), Some(2));
     /// ```
-    pub fn max_retries(&self) -> u32 {
+    pub fn max_retries(&self) -> Option<u32> {
         self.inner.settings.max_retries
     }
 }

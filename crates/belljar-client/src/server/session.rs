@@ -15,7 +15,7 @@ use super::{Inner, McpServer};
 use crate::error::McpError;
 use crate::handlers::notifications::Changes;
 use crate::schema::ValidatorCache;
-use crate::toolset::ToolDefinition;
+use crate::toolset::ToolList;
 
 /// The number of resource updates that a slow subscriber may fall behind.
 const UPDATE_CHANNEL_CAPACITY: usize = 256;
@@ -68,7 +68,7 @@ impl Caches {
 /// The definitions last shown to models, and the list that they were derived from.
 pub(super) struct ToolListing {
     pub(super) tools: Arc<Vec<Tool>>,
-    pub(super) definitions: Arc<Vec<ToolDefinition>>,
+    pub(super) definitions: ToolList,
 }
 
 /// A cached list.

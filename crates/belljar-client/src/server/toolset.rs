@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{ConnectionGuard, McpServer};
 use crate::error::McpError;
 use crate::run_context::RunContext;
-use crate::toolset::{CloseGuard, ToolDefinition, ToolOutcome, Toolset, ToolsetGuard};
+use crate::toolset::{CloseGuard, ToolList, ToolOutcome, Toolset, ToolsetGuard};
 
 #[async_trait]
 impl Toolset for McpServer {
@@ -20,8 +20,8 @@ impl Toolset for McpServer {
         "set `tool_prefix` on one of the servers".to_owned()
     }
 
-    async fn tools(&self, _run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
-        Ok(self.definitions().await?.to_vec())
+    async fn tools(&self, _run: &RunContext) -> Result<ToolList, McpError> {
+        self.definitions().await
     }
 
     async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
-use super::compose::unknown;
-use super::{ToolDefinition, ToolOutcome, Toolset, ToolsetGuard};
+use super::{ToolList, ToolOutcome, Toolset, ToolsetGuard, unknown};
 use crate::error::McpError;
 use crate::run_context::RunContext;
 
@@ -20,9 +20,19 @@ use crate::run_context::RunContext;
 /// let files = McpServerStdio::new("server-filesystem").tool_prefix("files").build();
 /// let all = CombinedToolset::new().with(git).with(files);
 /// ```
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct CombinedToolset {
     toolsets: Vec<Arc<dyn Toolset>>,
+    /// The last list, until a list of one of the toolsets changes.
+    listing: Mutex<Option<Arc<Listing>>>,
+}
+
+/// A combined list and the lists that it consists of.
+struct Listing {
+    parts: Vec<ToolList>,
+    all: ToolList,
+    /// The position of the toolset that has the tool of this name.
+    owners: HashMap<String, usize>,
 }
 
 impl CombinedToolset {
@@ -49,25 +59,32 @@ impl CombinedToolset {
         self
     }
 
-    /// Returns every tool with the toolset that it belongs to.
-    async fn owned_tools(&self, run: &RunContext) -> Result<Vec<(Arc<dyn Toolset>, ToolDefinition)>, McpError> {
-        let lists = futures::future::try_join_all(self.toolsets.iter().map(|toolset| toolset.tools(run))).await?;
-        let mut owners: HashMap<String, &Arc<dyn Toolset>> = HashMap::new();
-        let mut all = Vec::new();
-        for (toolset, tools) in self.toolsets.iter().zip(lists) {
+    /// Lists every toolset at once.
+    async fn list(&self, run: &RunContext) -> Result<Arc<Listing>, McpError> {
+        let parts = futures::future::try_join_all(self.toolsets.iter().map(|toolset| toolset.tools(run))).await?;
+        if let Some(last) = self.listing.lock().as_ref()
+            && last.parts.iter().zip(&parts).all(|(last, part)| last.is_same(part))
+        {
+            return Ok(last.clone());
+        }
+        let mut owners = HashMap::new();
+        for (position, tools) in parts.iter().enumerate() {
             for tool in tools {
-                if let Some(first) = owners.insert(tool.name.clone(), toolset) {
+                if let Some(first) = owners.insert(tool.name.clone(), position) {
+                    let (first, second): (&Arc<dyn Toolset>, _) = (&self.toolsets[first], &self.toolsets[position]);
                     return Err(McpError::NameClash {
-                        name: tool.name,
+                        name: tool.name.clone(),
                         first: first.label(),
-                        second: toolset.label(),
-                        hint: toolset.name_clash_hint(),
+                        second: second.label(),
+                        hint: second.name_clash_hint(),
                     });
                 }
-                all.push((toolset.clone(), tool));
             }
         }
-        Ok(all)
+        let all = parts.iter().flatten().cloned().collect();
+        let listing = Arc::new(Listing { parts, all, owners });
+        *self.listing.lock() = Some(listing.clone());
+        Ok(listing)
     }
 }
 
@@ -89,15 +106,15 @@ impl Toolset for CombinedToolset {
         self.toolsets.iter().map(|toolset| toolset.label()).collect::<Vec<_>>().join(" + ")
     }
 
-    async fn tools(&self, run: &RunContext) -> Result<Vec<ToolDefinition>, McpError> {
-        Ok(self.owned_tools(run).await?.into_iter().map(|(_, tool)| tool).collect())
+    async fn tools(&self, run: &RunContext) -> Result<ToolList, McpError> {
+        Ok(self.list(run).await?.all.clone())
     }
 
     async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-        let owner = self.owned_tools(run).await?.into_iter().find(|(_, tool)| tool.name == name);
+        let owner = self.list(run).await?.owners.get(name).and_then(|owner| self.toolsets.get(*owner)).cloned();
         match owner {
-            Some((toolset, _)) => toolset.call(run, name, arguments).await,
-            None => Err(unknown(self, run, name).await),
+            Some(toolset) => toolset.call(run, name, arguments).await,
+            None => unknown(self, run, name).await,
         }
     }
 

@@ -35,8 +35,9 @@ pub struct ToolDefinition {
     pub icons: Vec<Icon>,
     /// Metadata from the server, for programs.
     pub metadata: Map<String, Value>,
-    /// The number of times that a model may retry the tool.
-    pub max_retries: u32,
+    /// The number of times that a model may retry the tool; `None` leaves it to the agent, see
+    /// [`ToolRunner::max_retries`](crate::ToolRunner::max_retries).
+    pub max_retries: Option<u32>,
     /// True to show the output schema to the model, false to hide it; `None` leaves the decision to the agent.
     pub include_return_schema: Option<bool>,
 }
@@ -49,7 +50,7 @@ impl ToolDefinition {
     /// use serde_json::json;
     ///
     /// let tool = ToolDefinition::new("now", json!({"type": "object"}));
-    /// assert_eq!(tool.max_retries, 1);
+    /// assert_eq!(tool.max_retries, None);
     /// ```
     pub fn new(name: impl Into<String>, input_schema: Value) -> Self {
         Self {
@@ -61,7 +62,7 @@ impl ToolDefinition {
             annotations: None,
             icons: Vec::new(),
             metadata: Map::new(),
-            max_retries: 1,
+            max_retries: None,
             include_return_schema: None,
         }
     }
@@ -76,6 +77,30 @@ impl ToolDefinition {
     pub fn with_description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
+    }
+
+    /// Returns whether the tool only reads, according to its annotations; false without them, as MCP defines.
+    ///
+    /// ```
+    /// # use belljar_client::ToolDefinition;
+    /// # use serde_json::json;
+    /// assert!(!ToolDefinition::new("now", json!({"type": "object"})).is_read_only());
+    /// ```
+    pub fn is_read_only(&self) -> bool {
+        self.annotations.as_ref().and_then(|annotations| annotations.read_only_hint) == Some(true)
+    }
+
+    /// Returns whether the tool may delete or overwrite something, according to its annotations; true without them, as
+    /// MCP defines.
+    ///
+    /// ```
+    /// # use belljar_client::ToolDefinition;
+    /// # use serde_json::json;
+    /// assert!(ToolDefinition::new("now", json!({"type": "object"})).may_destroy());
+    /// ```
+    pub fn may_destroy(&self) -> bool {
+        let hint = self.annotations.as_ref().and_then(|annotations| annotations.destructive_hint);
+        !self.is_read_only() && hint != Some(false)
     }
 
     /// Returns the page of the tool, if it has one ([MCP

@@ -1,5 +1,6 @@
 //! Guards that keep connections open.
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::error::McpError;
@@ -36,6 +37,64 @@ impl ToolsetGuard {
         Self { guards: Vec::new() }
     }
 
+    /// Creates a guard that owns a resource of the program's own toolset and drops it when it is closed or dropped.
+    /// Guards of other toolsets are combined with `collect`.
+    ///
+    /// ```
+    /// use belljar_client::ToolsetGuard;
+    /// use std::sync::Arc;
+    ///
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// let pool = Arc::new("connections");
+    /// let guard: ToolsetGuard = [ToolsetGuard::holding(pool.clone()), ToolsetGuard::noop()].into_iter().collect();
+    /// assert_eq!(Arc::strong_count(&pool), 2);
+    /// guard.close().await.unwrap();
+    /// assert_eq!(Arc::strong_count(&pool), 1);
+    /// # });
+    /// ```
+    pub fn holding(resource: impl Send + Sync + 'static) -> Self {
+        struct Held<R>(R);
+        impl<R: Send + Sync + 'static> CloseGuard for Held<R> {
+            fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), McpError>> {
+                drop(self.0);
+                std::future::ready(Ok(())).boxed()
+            }
+        }
+        Self::new(Held(resource))
+    }
+
+    /// Creates a guard that runs `close` when it is closed. When it is dropped instead, `close` is dropped without
+    /// having run.
+    ///
+    /// ```
+    /// use belljar_client::ToolsetGuard;
+    ///
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// let guard = ToolsetGuard::closing(async || {
+    ///     println!("closed");
+    ///     Ok(())
+    /// });
+    /// guard.close().await.unwrap();
+    /// # });
+    /// ```
+    pub fn closing<F, Closed>(close: F) -> Self
+    where
+        F: FnOnce() -> Closed + Send + Sync + 'static,
+        Closed: Future<Output = Result<(), McpError>> + Send + 'static,
+    {
+        struct Closing<F>(F);
+        impl<F, Closed> CloseGuard for Closing<F>
+        where
+            F: FnOnce() -> Closed + Send + Sync + 'static,
+            Closed: Future<Output = Result<(), McpError>> + Send + 'static,
+        {
+            fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), McpError>> {
+                (self.0)().boxed()
+            }
+        }
+        Self::new(Closing(close))
+    }
+
     pub(crate) fn new(guard: impl CloseGuard) -> Self {
         Self { guards: vec![Box::new(guard)] }
     }
@@ -54,7 +113,8 @@ impl ToolsetGuard {
     ///
     /// The same as [`ConnectionGuard::close`](crate::ConnectionGuard::close).
     pub async fn close(self) -> Result<(), McpError> {
-        futures::future::try_join_all(self.guards.into_iter().map(CloseGuard::close)).await.map(drop)
+        let closed = futures::future::join_all(self.guards.into_iter().map(CloseGuard::close)).await;
+        closed.into_iter().collect()
     }
 }
 

@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use belljar_client::transport::{Connector, OpenTransport};
-use belljar_client::{
-    CallTool, McpError, McpServer, ProcessToolCall, ProtocolEra, RunContext, ToolOutcome, ToolOutput, Toolset,
-};
+use belljar_client::{CallTool, McpError, McpServer, ProcessToolCall, ProtocolEra, RunContext, ToolOutcome, Toolset};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, MetaObject,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -78,7 +76,7 @@ impl Connector for Maps {
     }
 }
 
-fn names(tools: &[belljar_client::ToolDefinition]) -> Vec<&str> {
+fn names(tools: &belljar_client::ToolList) -> Vec<&str> {
     tools.iter().map(|tool| tool.name.as_str()).collect()
 }
 
@@ -129,7 +127,7 @@ impl ProcessToolCall for Keyed {
         let is_secret = arguments.contains_key("secret");
         arguments.insert("key".to_owned(), json!("k"));
         let outcome = call.call(name, arguments).await?;
-        Ok(if is_secret { ToolOutcome::Output(ToolOutput::Text("redacted".to_owned())) } else { outcome })
+        Ok(if is_secret { ToolOutcome::text("redacted") } else { outcome })
     }
 }
 

@@ -157,7 +157,7 @@ pub(crate) fn free_port() -> u16 {
 #[track_caller]
 pub(crate) fn output(outcome: ToolOutcome) -> ToolOutput {
     match outcome {
-        ToolOutcome::Output(output) => output,
+        ToolOutcome::Output(result) => result.output,
         other => panic!("no output: {other:?}"),
     }
 }

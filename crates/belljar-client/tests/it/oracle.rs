@@ -33,6 +33,12 @@ async fn results_equal_those_of_pydantic_ai() {
 
     assert!(expected.len() >= 75, "only {} outcomes", expected.len());
     for (name, outcome) in &expected {
+        if name == "link_missing" {
+            // The whole result is lost there; version 2 keeps the link, as the client does.
+            assert!(outcome.get("error").is_some(), "{outcome}");
+            assert_eq!(seen[name], json!({"output": "mem://missing"}));
+            continue;
+        }
         assert_eq!(seen.get(name), Some(outcome), "{name}");
     }
     assert_eq!(seen.len(), expected.len());

@@ -32,7 +32,7 @@ async fn filesystem_server_writes_and_reads_files() {
     let read_only = server.filtered(|_: &RunContext, tool| {
         tool.annotations.as_ref().is_some_and(|annotations| annotations.read_only_hint == Some(true))
     });
-    let names: Vec<String> = read_only.tools(&run).await.unwrap().into_iter().map(|tool| tool.name).collect();
+    let names: Vec<String> = read_only.tools(&run).await.unwrap().iter().map(|tool| tool.name.clone()).collect();
     assert!(
         names.contains(&"fs_read_text_file".to_owned()) && !names.contains(&"fs_write_file".to_owned()),
         "{names:?}"

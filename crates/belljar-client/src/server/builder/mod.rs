@@ -211,15 +211,15 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Sets the number of times that a model may retry a failed tool. Defaults to 1. The agent's loop counts the
-    /// retries, see [`ToolDefinition::max_retries`](crate::ToolDefinition::max_retries).
+    /// Sets the number of times that a model may retry a failed tool. By default the agent's own number applies:
+    /// [`ToolRunner::max_retries`](crate::ToolRunner::max_retries).
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").max_retries(3);
     /// ```
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.settings.max_retries = retries;
+        self.settings.max_retries = Some(retries);
         self
     }
 

@@ -7,6 +7,16 @@ import time
 
 FAULT = sys.argv[1]
 TOOLS = [{"name": "act", "inputSchema": {"type": "object"}}, {"name": "fine", "inputSchema": {"type": "object"}}]
+ANNOTATIONS = {
+    "read": {"readOnlyHint": True},
+    "append": {"destructiveHint": False},
+    "delete": {"destructiveHint": True},
+    "unannotated": {},
+}
+if FAULT == "annotated":
+    TOOLS = [{"name": name, "inputSchema": {"type": "object"}, "annotations": hints} for name, hints in ANNOTATIONS.items()]
+if FAULT == "lists_all":
+    TOOLS.append({"name": "received", "inputSchema": {"type": "object"}})
 
 
 def send(message: object) -> None:
