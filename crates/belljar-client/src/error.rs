@@ -1,6 +1,7 @@
 //! The errors between a program and an MCP server, in one enum.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -66,6 +67,10 @@ pub enum McpError {
         server: String,
         /// The transport's error message.
         reason: String,
+        /// The status of the HTTP response, if the server sent one.
+        status: Option<u16>,
+        /// The time after which the server asked to repeat the request (`Retry-After`).
+        retry_after: Option<Duration>,
     },
     /// The server did not respond in time.
     #[error("{server} did not respond to `{method}` within {seconds} s{diagnostics}")]

@@ -86,7 +86,8 @@ pub use server::McpServerSse;
 pub use server::McpServerStdio;
 pub use server::{
     CallOptions, CallTool, CompletionArgument, ConnectionGuard, CustomTransport, McpServer, ProcessToolCall, Prompt,
-    PromptContent, PromptMessage, ProtocolEra, ReconnectPolicy, ResourceUpdates, ServerBuilder, ToolErrorBehavior,
+    PromptContent, PromptMessage, ProtocolEra, ReconnectPolicy, ResourceUpdates, RestartPolicy, RetryPolicy,
+    ServerBuilder, ToolErrorBehavior,
 };
 #[cfg(feature = "http")]
 pub use server::{HttpServerBuilderExt, McpServerStreamableHttp};

@@ -1,6 +1,7 @@
-//! The context of one run of an agent: its credentials, its metadata and its handlers.
+//! The context of one run of an agent: its identity, its metadata and its handlers.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,11 +33,17 @@ pub(crate) type AppHandler = Arc<dyn Fn(AppResult) + Send + Sync>;
 /// ```
 #[derive(Clone, Default)]
 pub struct RunContext {
+    /// The headers that identify the run, and those of its requests only.
     pub(crate) headers: HeaderMap,
+    pub(crate) request_headers: HeaderMap,
+    pub(crate) identity: Option<Arc<str>>,
+    /// The entries of `_meta` that place the requests of this run in a trace.
+    pub(crate) trace: Map<String, Value>,
     pub(crate) metadata: Map<String, Value>,
     pub(crate) progress: Option<ProgressHandler>,
     pub(crate) app: Option<AppHandler>,
-    deps: Option<Arc<dyn Any + Send + Sync>>,
+    /// The values of the program, by type.
+    deps: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     approved: bool,
     /// The number of previous failures of the tool that is being called.
     pub retry: u32,
@@ -56,13 +63,15 @@ impl RunContext {
         Self::default()
     }
 
-    /// Adds a header to the HTTP requests of this run, replacing a header of the same name from the server's
-    /// configuration. Requests of one run do not get the headers of another, although they share a connection.
+    /// Adds a header that identifies this run to all its HTTP requests, replacing a header of the same name from the
+    /// server's configuration. Runs with different headers have different sessions: see
+    /// [`McpServer::for_run`](crate::McpServer::for_run). Use [`request_header`](Self::request_header) for headers that
+    /// differ between the runs of one user.
     ///
     /// ```
     /// # use belljar_client::RunContext;
     /// # fn main() -> Result<(), belljar_client::McpError> {
-    /// let run = RunContext::new().header("x-request-id", "42")?;
+    /// let run = RunContext::new().header("x-user", "ada")?;
     /// assert!(RunContext::new().header("mcp-session-id", "42").is_err());
     /// # Ok(())
     /// # }
@@ -75,6 +84,91 @@ impl RunContext {
         let (name, value) = crate::transport::headers::header(name, value)?;
         self.headers.insert(name, value);
         Ok(self)
+    }
+
+    /// Adds a header to the HTTP requests of this run that does not identify it, such as an ID for the logs. Runs that
+    /// differ only in such headers share a session; the header is not sent with `initialize`.
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// let run = RunContext::new().bearer_token("the user's token")?.request_header("x-request-id", "42")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same as [`header`](Self::header).
+    pub fn request_header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
+        let (name, value) = crate::transport::headers::header(name, value)?;
+        self.request_headers.insert(name, value);
+        Ok(self)
+    }
+
+    /// Names the identity of this run, for example with the ID of its user. Runs of the same name share a session, even
+    /// if their headers differ (a token may have been renewed: the session then uses the headers of the latest run);
+    /// runs of different names never do. Without a name the identity is derived from the headers.
+    ///
+    /// On transports without headers only the name separates runs: each name has a child process of its own.
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// let run = RunContext::new().identity("ada").bearer_token("a token that expires")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn identity(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.identity = Some(name.into());
+        self
+    }
+
+    /// Sends the [W3C trace context](https://www.w3.org/TR/trace-context/) `traceparent` in the `_meta` of the requests
+    /// of this run, so that the spans of the server belong to the trace of the program.
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// let run = RunContext::new().traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    /// ```
+    pub fn traceparent(mut self, value: impl Into<String>) -> Self {
+        self.trace.insert("traceparent".to_owned(), Value::String(value.into()));
+        self
+    }
+
+    /// Sends a `tracestate` along with the [`traceparent`](Self::traceparent).
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// let run = RunContext::new()
+    ///     .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    ///     .tracestate("vendor=value");
+    /// ```
+    pub fn tracestate(mut self, value: impl Into<String>) -> Self {
+        self.trace.insert("tracestate".to_owned(), Value::String(value.into()));
+        self
+    }
+
+    /// Sets the number of previous failures of the tool that is being called.
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// assert_eq!(RunContext::new().retry(2).retry, 2);
+    /// ```
+    pub fn retry(mut self, failures: u32) -> Self {
+        self.retry = failures;
+        self
+    }
+
+    /// Sets the ID of the call, as assigned by the model's provider.
+    ///
+    /// ```
+    /// # use belljar_client::RunContext;
+    /// assert_eq!(RunContext::new().tool_call_id("call_1").tool_call_id.as_deref(), Some("call_1"));
+    /// ```
+    pub fn tool_call_id(mut self, id: impl Into<String>) -> Self {
+        self.tool_call_id = Some(id.into());
+        self
     }
 
     /// Sends `Authorization: Bearer …` with the HTTP requests of this run.
@@ -149,28 +243,40 @@ impl RunContext {
         self.approved
     }
 
-    /// Attaches a value of the program for use in its hooks.
+    /// Attaches a value of the program for use in its hooks, one for each type: a second value of the same type replaces
+    /// the first.
     ///
     /// ```
     /// # use belljar_client::RunContext;
     /// struct User(&'static str);
+    /// struct Tenant(u32);
     ///
-    /// let run = RunContext::new().deps(User("Ada"));
+    /// let run = RunContext::new().deps(User("Ada")).deps(Tenant(7));
     /// assert_eq!(run.get_deps::<User>().unwrap().0, "Ada");
+    /// assert_eq!(run.get_deps::<Tenant>().unwrap().0, 7);
     /// ```
     pub fn deps<T: Any + Send + Sync>(mut self, deps: T) -> Self {
-        self.deps = Some(Arc::new(deps));
+        self.deps.insert(TypeId::of::<T>(), Arc::new(deps));
         self
     }
 
-    /// Returns the value that [`deps`](Self::deps) attached, if it is of type `T`.
+    /// Returns the value of type `T` that [`deps`](Self::deps) attached, if any.
     ///
     /// ```
     /// # use belljar_client::RunContext;
     /// assert_eq!(RunContext::new().deps(1_u8).get_deps::<u16>(), None);
     /// ```
     pub fn get_deps<T: Any>(&self) -> Option<&T> {
-        self.deps.as_ref()?.downcast_ref()
+        self.deps.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+}
+
+impl RunContext {
+    /// Returns the headers of the identity and of the requests.
+    pub(crate) fn all_headers(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        headers.extend(self.request_headers.clone());
+        headers
     }
 }
 
@@ -179,6 +285,7 @@ impl fmt::Debug for RunContext {
         formatter
             .debug_struct("RunContext")
             .field("headers", &self.headers)
+            .field("request_headers", &self.request_headers)
             .field("metadata", &self.metadata)
             .field("retry", &self.retry)
             .field("tool_call_id", &self.tool_call_id)

@@ -13,6 +13,7 @@ use rmcp::model::{
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::{LogHandler, MessageHandler, ProgressHandler};
 use crate::transport::Incoming;
@@ -182,6 +183,8 @@ pub(crate) struct Router {
     /// The URIs of updated resources.
     pub(crate) updates: broadcast::Sender<String>,
     calls: Mutex<Calls>,
+    /// Cancelled when the connection is closed.
+    pub(crate) closed: CancellationToken,
     /// The time of the last message that does not belong to a single call.
     last_activity: Mutex<Instant>,
 }
@@ -224,6 +227,7 @@ impl Router {
             changes,
             updates,
             calls: Mutex::default(),
+            closed: CancellationToken::new(),
             last_activity: Mutex::new(Instant::now()),
         }
     }
@@ -249,7 +253,7 @@ impl Router {
         notification: JsonRpcNotification<ServerNotification>,
     ) -> Option<JsonRpcNotification<ServerNotification>> {
         if let Some(handler) = &self.message {
-            handler(&notification.notification);
+            catch_panic("message", || handler(&notification.notification));
         }
         // `rmcp` counts the notifications of a subscription and ends one whose notifications are out of order.
         let subscribed = notification.notification.get_meta().subscription_id().is_some();
@@ -262,7 +266,8 @@ impl Router {
                 self.touch();
                 if let Some(handler) = &self.log {
                     let params = message.params;
-                    handler(LogMessage { level: params.level.into(), logger: params.logger, data: params.data });
+                    let (level, logger, data) = (params.level.into(), params.logger, params.data);
+                    catch_panic("log", || handler(LogMessage { level, logger, data }));
                 }
                 None
             }
@@ -302,7 +307,7 @@ impl Router {
             }
         };
         if let Some(handler) = handler {
-            handler(progress);
+            catch_panic("progress", || handler(progress));
         }
     }
 
@@ -318,9 +323,16 @@ impl Router {
             own.into_iter().map(|(_, step)| step).collect()
         };
         if let Some(handler) = handler.or_else(|| self.progress.clone()) {
-            early.into_iter().for_each(|step| handler(step));
+            early.into_iter().for_each(|step| catch_panic("progress", || handler(step)));
         }
         CallWatch { router: self.clone(), token }
+    }
+}
+
+/// Calls a handler. One that panics must not end the connection, which other calls use.
+pub(crate) fn catch_panic(kind: &str, call: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err() {
+        tracing::error!("the {kind} handler panicked");
     }
 }
 
@@ -346,7 +358,7 @@ impl CallWatch {
     pub(crate) fn step(&self, progress: Progress) {
         let handler = self.router.calls().watched.get(&self.token).and_then(|watch| watch.handler.clone());
         if let Some(handler) = handler.or_else(|| self.router.progress.clone()) {
-            handler(progress);
+            catch_panic("progress", || handler(progress));
         }
     }
 }

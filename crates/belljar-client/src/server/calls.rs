@@ -79,6 +79,7 @@ impl McpServer {
         options: CallOptions,
         last_result: Option<&LastResult>,
     ) -> Result<ToolOutcome, McpError> {
+        let options = options.started();
         let session = self.session().await?;
         let arguments = match as_object(arguments) {
             Ok(arguments) => arguments,
@@ -90,7 +91,8 @@ impl McpServer {
             let message = format!("the arguments of `{name}` do not match its schema: {problems}");
             return Ok(ToolOutcome::Retry(Retry::new(message).with_reason(RetryReason::InvalidArguments)));
         }
-        match self.call_in(&session, name, Some(arguments), &options).await {
+        let call = self.call_in(&session, name, Some(arguments), &options);
+        match options.bounded(self, "tools/call", call).await {
             Ok(result) => {
                 let result = Arc::new(result);
                 let outcome = self.outcome(&session, name, &result, &options).await?;
@@ -134,7 +136,8 @@ impl McpServer {
             Value::Null => None,
             _ => return Err(ConfigError::Arguments { tool: name.to_owned() }.into()),
         };
-        self.call_in(&session, name, arguments, &options).await
+        let options = options.started();
+        options.bounded(self, "tools/call", self.call_in(&session, name, arguments, &options)).await
     }
 
     /// Calls one of this server's tools in a run: by its prefixed name, through the hook. Errors that a model can react
@@ -269,17 +272,34 @@ impl McpServer {
         arguments: Option<Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
-        let connection = session.connection().await?;
+        let mut retries = session.retries(session.is_repeatable(name));
+        loop {
+            let connection = session.connection().await?;
+            match self.call_on(&connection, session, name, arguments.clone(), options).await {
+                Err(error) if retries.wait(&error).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn call_on(
+        &self,
+        connection: &Arc<Connection>,
+        session: &Arc<Session>,
+        name: &str,
+        arguments: Option<Map<String, Value>>,
+        options: &CallOptions,
+    ) -> Result<CallToolResult, McpError> {
         if connection.is_modern() {
-            return self.call_in_rounds(&connection, name, arguments, options).await;
+            return self.call_in_rounds(connection, name, arguments, options).await;
         }
         if session.requires_task(name) {
-            return self.call_as_task(&connection, call_params(name, arguments), options).await;
+            return self.call_as_task(connection, call_params(name, arguments), options).await;
         }
         // A second call happens only if the tool requires something first.
         let mut visits = 0;
         loop {
-            let outcome = self.call_once(&connection, name, arguments.clone(), options).await;
+            let outcome = self.call_once(connection, name, arguments.clone(), options).await;
             match outcome {
                 Err(McpError::Protocol { code, data: Some(ref data), .. })
                     if code == URL_ELICITATION_REQUIRED && visits < MAX_URL_ELICITATIONS =>
@@ -290,7 +310,7 @@ impl McpServer {
                     }
                 }
                 outcome if requires_task(&outcome) => {
-                    let result = self.call_as_task(&connection, call_params(name, arguments), options).await?;
+                    let result = self.call_as_task(connection, call_params(name, arguments), options).await?;
                     session.remember_task(name);
                     return Ok(result);
                 }

@@ -6,6 +6,7 @@ use rmcp::model::{
 };
 
 use super::McpServer;
+use super::options::CallOptions;
 use crate::error::McpError;
 
 /// An argument to complete.
@@ -79,16 +80,50 @@ impl McpServer {
     ///
     /// Errors of the connection, and [`McpError::Protocol`].
     pub async fn complete(&self, argument: CompletionArgument) -> Result<CompletionInfo, McpError> {
-        let connection = self.session().await?.connection().await?;
+        self.complete_with(argument, CallOptions::new()).await
+    }
+
+    /// Completes an argument as [`complete`](Self::complete) does, with options.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// use belljar_client::{CallOptions, CompletionArgument};
+    /// use std::time::Duration;
+    ///
+    /// let options = CallOptions::new().timeout(Duration::from_secs(1));
+    /// let cities = server.complete_with(CompletionArgument::for_prompt("weather", "city", "Par"), options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same as [`complete`](Self::complete), and [`McpError::Timeout`].
+    pub async fn complete_with(
+        &self,
+        argument: CompletionArgument,
+        options: CallOptions,
+    ) -> Result<CompletionInfo, McpError> {
         let info = ArgumentInfo::new(argument.name, argument.value);
         let mut params = CompleteRequestParams::new(argument.reference, info);
         if !argument.context.is_empty() {
             params.context = Some(CompletionContext::with_arguments(argument.context.into_iter().collect()));
         }
-        let request = ClientRequest::CompleteRequest(CompleteRequest::new(params));
-        match connection.request(request, self.plain_options()).await? {
-            ServerResult::CompleteResult(result) => Ok(result.completion),
-            _ => Err(connection.unexpected("completion/complete")),
-        }
+        let options = options.started();
+        let complete = async {
+            let session = self.session().await?;
+            let mut retries = session.retries(true);
+            loop {
+                let connection = session.connection().await?;
+                let request = ClientRequest::CompleteRequest(CompleteRequest::new(params.clone()));
+                match connection.request(request, options.request_options(self)).await {
+                    Ok(ServerResult::CompleteResult(result)) => return Ok(result.completion),
+                    Ok(_) => return Err(connection.unexpected("completion/complete")),
+                    Err(error) if retries.wait(&error).await => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        options.bounded(self, "completion/complete", complete).await
     }
 }

@@ -1,6 +1,7 @@
 //! One connection: its initialization, its requests and its end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -14,20 +15,23 @@ use rmcp::service::{
 };
 use rmcp::transport::DynamicTransportError;
 #[cfg(feature = "http")]
-use rmcp::transport::streamable_http_client::{AuthRequiredError, InsufficientScopeError};
+use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError, InsufficientScopeError};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, Span};
 
-use super::Inner;
 use super::options::RequestOptions;
 use super::settings::ProtocolEra;
+use super::{Core, span};
 use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
 use crate::handlers::{Handlers, LogLevel};
 use crate::transport::headers::RunHeadersExtension;
+use crate::transport::network::Network;
 use crate::transport::ordered::OrderedTransport;
-use crate::transport::{DisconnectReason, OpenTransport, error_chain, message};
+use crate::transport::{DisconnectReason, IdentityHeaders, OpenTransport, error_chain, message};
 
 /// The share of the timeout within which a server must start and respond to `server/discover`, before `initialize` is
 /// tried.
@@ -39,38 +43,54 @@ pub(super) struct Connection {
     responder: Arc<Responder>,
     router: Arc<Router>,
     disconnect_reason: Arc<dyn DisconnectReason>,
+    network: Network,
     info: Arc<ServerPeerInfo>,
     log_level: Option<LogLevel>,
     label: String,
 }
 
 impl Connection {
-    /// Connects and initializes.
+    /// Connects and initializes, in the era that is configured. A server of unknown era that turned out to be of the
+    /// legacy era is not asked again whether it supports the modern one.
     pub(super) async fn open(
-        inner: &Inner,
+        core: &Core,
+        headers: Option<&Arc<IdentityHeaders>>,
         changes: Arc<Changes>,
         updates: broadcast::Sender<String>,
     ) -> Result<Self, McpError> {
-        let era = inner.settings.era;
-        match Self::open_in(era, inner, changes.clone(), updates.clone()).await {
+        let open = |era| Self::open_in(era, core, headers, changes.clone(), updates.clone());
+        if core.settings.era != ProtocolEra::Auto {
+            return open(core.settings.era).await;
+        }
+        if core.is_legacy.load(Ordering::Relaxed) {
+            match open(ProtocolEra::Legacy).await {
+                // The server may have been replaced by one of the modern era.
+                Err(McpError::Protocol { .. }) => core.is_legacy.store(false, Ordering::Relaxed),
+                result => return result,
+            }
+        }
+        let result = match open(ProtocolEra::Auto).await {
             // The server supports the modern era after all but was slow to respond, and rejects the legacy one now.
-            Err(McpError::Protocol { code, .. })
-                if era == ProtocolEra::Auto && code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION.0 =>
-            {
-                Self::open_in(ProtocolEra::Modern, inner, changes, updates).await
+            Err(McpError::Protocol { code, .. }) if code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION.0 => {
+                open(ProtocolEra::Modern).await
             }
             result => result,
+        };
+        if result.as_ref().is_ok_and(|connection| !connection.is_modern()) {
+            core.is_legacy.store(true, Ordering::Relaxed);
         }
+        result
     }
 
     async fn open_in(
         era: ProtocolEra,
-        inner: &Inner,
+        core: &Core,
+        headers: Option<&Arc<IdentityHeaders>>,
         changes: Arc<Changes>,
         updates: broadcast::Sender<String>,
     ) -> Result<Self, McpError> {
-        let label = inner.label();
-        let settings = &inner.settings;
+        let label = core.label();
+        let settings = &core.settings;
         let mut handlers: Handlers = settings.handlers.clone();
         if !settings.allow_sampling {
             handlers.model = None;
@@ -84,22 +104,33 @@ impl Connection {
             seconds: settings.timeout.as_secs_f64(),
             diagnostics,
         };
-        let connecting = with_deadline(deadline, inner, inner.connector.connect());
-        let OpenTransport { transport, disconnect_reason } = connecting.await.ok_or_else(|| slow(String::new()))??;
+        let opening = async {
+            match headers {
+                Some(headers) => core.connector.connect_as(headers).await,
+                None => core.connector.connect().await,
+            }
+        };
+        let connecting = with_deadline(deadline, core, opening);
+        let OpenTransport { transport, disconnect_reason, network } =
+            connecting.await.ok_or_else(|| slow(String::new()))??;
         let probe_timeout = (era == ProtocolEra::Auto).then(|| settings.timeout.mul_f64(DISCOVER_SHARE));
         let transport = OrderedTransport::new(transport, router.clone(), probe_timeout);
+        let span = span::for_connect(&network);
         let starting = responder.clone().serve_with_lifecycle(transport, lifecycle_mode(era));
-        let service = match with_deadline(deadline, inner, starting).await {
-            Some(Ok(service)) => service,
-            Some(Err(error)) => return Err(connect_error(&label, error, &*disconnect_reason).await),
-            None => return Err(slow(diagnostics(disconnect_reason.timeout_diagnostics()))),
+        let started = match with_deadline(deadline, core, starting.instrument(span.clone())).await {
+            Some(Ok(service)) => Ok(service),
+            Some(Err(error)) => Err(connect_error(&label, error, &*disconnect_reason).await),
+            None => Err(slow(diagnostics(disconnect_reason.timeout_diagnostics()))),
         };
+        let service = started.inspect_err(|error| span::record_connected(&span, &network, Err(error)))?;
         let info = service.peer().peer_info().ok_or_else(|| McpError::InvalidResponse {
             server: label.clone(),
             reason: "it did not describe itself".to_owned(),
         })?;
-        let connection =
-            Self { service, responder, router, disconnect_reason, info, log_level: settings.log_level, label };
+        span::record_connected(&span, &network, Ok(info.protocol_version.as_str()));
+        drop(span);
+        let log_level = settings.log_level;
+        let connection = Self { service, responder, router, disconnect_reason, network, info, log_level, label };
         connection.set_level(settings.timeout).await?;
         Ok(connection)
     }
@@ -125,6 +156,11 @@ impl Connection {
 
     pub(super) fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
+    }
+
+    /// Returns a token that is cancelled when the connection is closed.
+    pub(super) fn when_closed(&self) -> CancellationToken {
+        self.router.closed.clone()
     }
 
     pub(super) fn responder(&self) -> &Arc<Responder> {
@@ -161,8 +197,20 @@ impl Connection {
     /// Sends a request as [`request`](Self::request) does, and keeps watching its progress until the watch is dropped.
     pub(super) async fn watched_request(
         &self,
+        request: ClientRequest,
+        options: RequestOptions,
+    ) -> Result<(ServerResult, CallWatch), McpError> {
+        let span = span::for_request(&self.network, self.info.protocol_version.as_str(), &request);
+        let result = self.send_and_wait(request, options, &span).instrument(span.clone()).await;
+        span::record_result(&span, result.as_ref().map(|(result, _)| result));
+        result
+    }
+
+    async fn send_and_wait(
+        &self,
         mut request: ClientRequest,
         options: RequestOptions,
+        span: &Span,
     ) -> Result<(ServerResult, CallWatch), McpError> {
         let method = request.method().to_owned();
         let mut meta = options.meta.unwrap_or_default();
@@ -180,10 +228,11 @@ impl Connection {
             Ok(handle) => handle,
             Err(error) => return Err(self.error(error).await),
         };
+        span::record_id(span, &handle.id);
         let watch = self.router.watch(&handle.progress_token, options.progress);
         let cancel = CancelOnDrop { peer: self.peer(), id: Some(handle.id.clone()) };
         let started = Instant::now();
-        let total = options.timeout.map(|total| started + total);
+        let total = options.deadline;
         loop {
             let quiet = started.max(watch.last_activity()) + options.idle_timeout;
             let deadline = total.map_or(quiet, |total| total.min(quiet));
@@ -266,12 +315,12 @@ impl Drop for CancelOnDrop<'_> {
 
 /// Waits for a step of the initialization until the deadline. The deadline is extended while a user is asked for
 /// consent, which has its own time limit.
-async fn with_deadline<T>(mut deadline: Instant, inner: &Inner, step: impl Future<Output = T>) -> Option<T> {
+async fn with_deadline<T>(mut deadline: Instant, core: &Core, step: impl Future<Output = T>) -> Option<T> {
     let mut step = std::pin::pin!(step);
     loop {
         match tokio::time::timeout_at(deadline, &mut step).await {
             Ok(done) => return Some(done),
-            Err(_) if inner.connector.waits_for_user() => deadline = Instant::now() + inner.settings.timeout,
+            Err(_) if core.connector.waits_for_user() => deadline = Instant::now() + core.settings.timeout,
             Err(_) => return None,
         }
     }
@@ -287,6 +336,23 @@ fn lifecycle_mode(era: ProtocolEra) -> ClientLifecycleMode {
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         },
     }
+}
+
+/// Returns the status of the response that caused an error, and the `Retry-After` of the response.
+fn http_status(error: &(dyn std::error::Error + 'static)) -> (Option<u16>, Option<Duration>) {
+    #[cfg(feature = "http")]
+    for cause in error_chain::causes(error) {
+        if let Some(error) = cause.downcast_ref::<HttpStatusError>() {
+            return (Some(error.status), error.retry_after.as_deref().and_then(crate::transport::retry_after::parse));
+        }
+        if let Some(status) = cause.downcast_ref::<reqwest::Error>().and_then(reqwest::Error::status) {
+            return (Some(status.as_u16()), None);
+        }
+    }
+    // `rmcp` reports other statuses in the text of an unexpected response.
+    let text = error.to_string();
+    let status = text.split_once("HTTP ").and_then(|(_, rest)| rest.get(..3)?.parse().ok());
+    (status.filter(|status| (400..600).contains(status)), None)
 }
 
 fn diagnostics(reason: Option<String>) -> String {
@@ -339,5 +405,6 @@ fn transport_error(label: &str, error: DynamicTransportError) -> McpError {
         };
         return McpError::Unauthorized { server, reason: challenge.clone() };
     }
-    McpError::Unreachable { server, reason: error_chain::text(&*error.error) }
+    let (status, retry_after) = http_status(&*error.error);
+    McpError::Unreachable { server, reason: error_chain::text(&*error.error), status, retry_after }
 }

@@ -96,7 +96,7 @@ impl McpServer {
         } else {
             ClientRequest::PingRequest(PingRequest::default())
         };
-        let options = RequestOptions { idle_timeout: self.inner.settings.timeout, ..Default::default() };
+        let options = RequestOptions { idle_timeout: self.inner.settings.timeout, ..self.plain_options() };
         let started = Instant::now();
         connection.request(request, options).await?;
         Ok(started.elapsed())

@@ -50,7 +50,7 @@ macro_rules! page {
 /// Requests every page of a list.
 async fn all_pages<T, R>(
     connection: &Connection,
-    idle_timeout: Duration,
+    options: &RequestOptions,
     page: impl Fn(Option<String>) -> (&'static str, ClientRequest, R),
 ) -> Result<Pages<T>, McpError>
 where
@@ -61,8 +61,7 @@ where
     let mut ttl = None;
     for _ in 0..MAX_PAGES {
         let (method, request, read) = page(cursor.take());
-        let options = RequestOptions { idle_timeout, ..Default::default() };
-        let Some(page) = read(connection.request(request, options).await?) else {
+        let Some(page) = read(connection.request(request, options.clone()).await?) else {
             return Err(connection.unexpected(method));
         };
         entries.extend(page.entries);
@@ -126,7 +125,6 @@ impl McpServer {
     where
         R: FnOnce(ServerResult) -> Option<Page<T>>,
     {
-        // Read before the request, so that a change during the request makes the list stale.
         let changes = session.changes(kind);
         let settings = &self.inner.settings;
         let is_cached = match kind {
@@ -137,6 +135,28 @@ impl McpServer {
         if let Some(list) = cache.get(changes).filter(|_| is_cached) {
             return Ok(list);
         }
+        let mut retries = session.retries(true);
+        loop {
+            match self.read_list(session, kind, cache, &page).await {
+                Err(error) if retries.wait(&error).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Reads every page of a list from the server.
+    async fn read_list<T, R>(
+        &self,
+        session: &Session,
+        kind: ListKind,
+        cache: &Cache<T>,
+        page: impl Fn(Option<String>) -> (&'static str, ClientRequest, R),
+    ) -> Result<Arc<Vec<T>>, McpError>
+    where
+        R: FnOnce(ServerResult) -> Option<Page<T>>,
+    {
+        // Read before the request, so that a change during the request makes the list stale.
+        let changes = session.changes(kind);
         let connection = session.connection().await?;
         let capabilities = &connection.info().capabilities;
         let (is_supported, announces_changes) = match kind {
@@ -156,7 +176,7 @@ impl McpServer {
         if !is_supported {
             return Ok(Arc::default());
         }
-        let (list, until) = all_pages(&connection, settings.read_timeout, page).await?;
+        let (list, until) = all_pages(&connection, &self.plain_options(), page).await?;
         // The list of a server that announces changes stays valid until a change. On the modern era other lists expire
         // after their time to live. On the legacy era a list stays valid, as in `pydantic_ai`.
         let until = until.filter(|_| connection.is_modern() && announces_changes != Some(true));

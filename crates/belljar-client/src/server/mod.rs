@@ -5,22 +5,29 @@ mod builder;
 mod calls;
 mod completion;
 mod connection;
+mod custom;
+mod failures;
 mod hook;
+mod identity;
 mod info;
 mod lists;
 mod options;
 mod prompts;
 mod resources;
+mod restart;
+mod retry;
 mod roots;
 mod rounds;
 mod session;
 mod settings;
+mod span;
 mod subscription;
 mod tasks;
 mod toolset;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 #[cfg(feature = "sse")]
 pub use builder::McpServerSse;
@@ -33,10 +40,13 @@ pub use completion::CompletionArgument;
 pub use hook::{CallTool, ProcessToolCall};
 pub use options::CallOptions;
 pub use prompts::{Prompt, PromptContent, PromptMessage};
+pub use restart::RestartPolicy;
+pub use retry::RetryPolicy;
 pub use session::ConnectionGuard;
 pub use settings::{ProtocolEra, ReconnectPolicy, ToolErrorBehavior};
 pub use subscription::ResourceUpdates;
 
+use identity::{RunBinding, SessionPool};
 use session::SessionSlot;
 use settings::Settings;
 
@@ -81,17 +91,38 @@ pub type McpServerHttp = McpServerSse;
 #[derive(Clone)]
 pub struct McpServer {
     inner: Arc<Inner>,
+    /// The run that this handle is bound to.
+    binding: Option<Arc<RunBinding>>,
 }
 
+/// A server with its sessions: one of the program, and those of the identities of runs.
 struct Inner {
+    core: Arc<Core>,
+    slot: SessionSlot,
+    pool: Arc<SessionPool>,
+}
+
+/// The properties of a server, which its sessions share.
+struct Core {
     connector: Arc<dyn Connector>,
     settings: Settings,
-    slot: SessionSlot,
+    /// Whether `server/discover` failed on a server of unknown era, which is then of the legacy era.
+    is_legacy: AtomicBool,
+}
+
+impl std::ops::Deref for Inner {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 impl McpServer {
     pub(crate) fn new(connector: Arc<dyn Connector>, settings: Settings) -> Self {
-        Self { inner: Arc::new(Inner { connector, settings, slot: SessionSlot::default() }) }
+        let pool = Arc::new(SessionPool::new(settings.identities));
+        let core = Arc::new(Core { connector, settings, is_legacy: AtomicBool::new(false) });
+        Self { inner: Arc::new(Inner { core, slot: SessionSlot::default(), pool }), binding: None }
     }
 
     /// Creates the builder of a server with a custom transport.
@@ -126,14 +157,15 @@ impl McpServer {
         Ok(ConnectionGuard::new(self.clone(), self.session().await?))
     }
 
-    /// Returns whether a guard keeps a connection open.
+    /// Returns whether a connection of this handle's identity is open: a guard keeps it, or a call is in progress, or it
+    /// is kept for the next use by [the same identity](Self::for_run).
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
     /// assert!(!McpServerStdio::new("server").build().is_running());
     /// ```
     pub fn is_running(&self) -> bool {
-        self.inner.slot.is_occupied()
+        self.has_session()
     }
 
     /// Returns the configured ID, or else the prefix.
@@ -199,7 +231,8 @@ impl fmt::Debug for McpServer {
     }
 }
 
-/// Servers are equal if their ID, prefix, transport, and command or URL are equal.
+/// Servers are equal if their ID, prefix, transport, and command or URL are equal, and the identities that the handles
+/// are bound to.
 ///
 /// ```
 /// use belljar_client::McpServerStdio;
@@ -209,10 +242,11 @@ impl fmt::Debug for McpServer {
 /// ```
 impl PartialEq for McpServer {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-            || (self.id() == other.id()
-                && self.tool_prefix() == other.tool_prefix()
-                && self.inner.connector.identity() == other.inner.connector.identity())
+        RunBinding::has_same_identity(self.binding.as_ref(), other.binding.as_ref())
+            && (Arc::ptr_eq(&self.inner, &other.inner)
+                || (self.id() == other.id()
+                    && self.tool_prefix() == other.tool_prefix()
+                    && self.inner.connector.identity() == other.inner.connector.identity()))
     }
 }
 

@@ -7,6 +7,8 @@ use rmcp::model::{
 use serde_json::{Map, Value};
 
 use super::McpServer;
+use super::connection::Connection;
+use super::options::{CallOptions, RequestOptions};
 use super::rounds::Rounds;
 use crate::error::McpError;
 use crate::handlers::SamplingRole;
@@ -114,8 +116,59 @@ impl McpServer {
         N: Into<String>,
         V: Into<String>,
     {
-        let session = self.session().await?;
-        let connection = session.connection().await?;
+        self.get_prompt_with(name, arguments, CallOptions::new()).await
+    }
+
+    /// Gets a prompt as [`get_prompt`](Self::get_prompt) does, with options.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// use belljar_client::CallOptions;
+    /// use std::time::Duration;
+    ///
+    /// let options = CallOptions::new().timeout(Duration::from_secs(10));
+    /// let prompt = server.get_prompt_with("review", [("language", "rust")], options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same as [`get_prompt`](Self::get_prompt), and [`McpError::Timeout`].
+    pub async fn get_prompt_with<N, V>(
+        &self,
+        name: &str,
+        arguments: impl IntoIterator<Item = (N, V)>,
+        options: CallOptions,
+    ) -> Result<Prompt, McpError>
+    where
+        N: Into<String>,
+        V: Into<String>,
+    {
+        let arguments: Map<String, Value> =
+            arguments.into_iter().map(|(name, value)| (name.into(), Value::String(value.into()))).collect();
+        let options = options.started();
+        let get = async {
+            let session = self.session().await?;
+            let mut retries = session.retries(true);
+            loop {
+                let connection = session.connection().await?;
+                match self.prompt_on(&connection, name, arguments.clone(), options.request_options(self)).await {
+                    Err(error) if retries.wait(&error).await => {}
+                    result => return result,
+                }
+            }
+        };
+        options.bounded(self, "prompts/get", get).await
+    }
+
+    async fn prompt_on(
+        &self,
+        connection: &Connection,
+        name: &str,
+        arguments: Map<String, Value>,
+        options: RequestOptions,
+    ) -> Result<Prompt, McpError> {
         if connection.info().capabilities.prompts.is_none() {
             return Err(McpError::Protocol {
                 code: rmcp::model::ErrorCode::METHOD_NOT_FOUND.0,
@@ -123,14 +176,12 @@ impl McpServer {
                 data: None,
             });
         }
-        let arguments: Map<String, Value> =
-            arguments.into_iter().map(|(name, value)| (name.into(), Value::String(value.into()))).collect();
         let mut params = GetPromptRequestParams::new(name);
         params.arguments = (!arguments.is_empty()).then_some(arguments);
         let mut rounds = Rounds::default();
         loop {
             let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params.clone()));
-            match connection.request(request, self.plain_options()).await? {
+            match connection.request(request, options.clone()).await? {
                 ServerResult::GetPromptResult(result) => {
                     let messages: Result<_, _> = result.messages.into_iter().map(prompt_message).collect();
                     return Ok(Prompt {
@@ -141,7 +192,7 @@ impl McpServer {
                 }
                 ServerResult::InputRequiredResult(required) => {
                     (params.input_responses, params.request_state) =
-                        rounds.answer(&connection, required, "prompts/get").await?;
+                        rounds.answer(connection, required, "prompts/get").await?;
                 }
                 _ => return Err(connection.unexpected("prompts/get")),
             }

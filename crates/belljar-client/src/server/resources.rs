@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rmcp::model::{ClientRequest, ReadResourceRequest, ReadResourceRequestParams, ResourceContents, ServerResult};
 
 use super::McpServer;
-use super::options::RequestOptions;
+use super::connection::Connection;
+use super::options::{CallOptions, RequestOptions};
 use super::rounds::Rounds;
 use super::session::Session;
 use crate::error::McpError;
@@ -26,8 +27,32 @@ impl McpServer {
     ///
     /// Errors of the connection, and [`McpError::Protocol`] with the server's message, code and data.
     pub async fn read_resource(&self, uri: &str) -> Result<ToolOutput, McpError> {
-        let session = self.session().await?;
-        self.read_in(&session, uri, self.plain_options()).await
+        self.read_resource_with(uri, CallOptions::new()).await
+    }
+
+    /// Reads a resource as [`read_resource`](Self::read_resource) does, with options.
+    ///
+    /// ```no_run
+    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// use belljar_client::CallOptions;
+    /// use std::time::Duration;
+    ///
+    /// let options = CallOptions::new().timeout(Duration::from_secs(10));
+    /// let readme = server.read_resource_with("file:///README.md", options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same as [`read_resource`](Self::read_resource), and [`McpError::Timeout`].
+    pub async fn read_resource_with(&self, uri: &str, options: CallOptions) -> Result<ToolOutput, McpError> {
+        let options = options.started();
+        let read = async {
+            let session = self.session().await?;
+            self.read_in(&session, uri, options.request_options(self)).await
+        };
+        options.bounded(self, "resources/read", read).await
     }
 
     pub(super) async fn read_in(
@@ -65,7 +90,22 @@ impl McpServer {
         uri: &str,
         options: RequestOptions,
     ) -> Result<Vec<ResourceContents>, McpError> {
-        let connection = session.connection().await?;
+        let mut retries = session.retries(true);
+        loop {
+            let connection = session.connection().await?;
+            match self.contents_on(&connection, uri, &options).await {
+                Err(error) if retries.wait(&error).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn contents_on(
+        &self,
+        connection: &Connection,
+        uri: &str,
+        options: &RequestOptions,
+    ) -> Result<Vec<ResourceContents>, McpError> {
         let mut params = ReadResourceRequestParams::new(uri);
         let mut rounds = Rounds::default();
         loop {
@@ -74,7 +114,7 @@ impl McpServer {
                 ServerResult::ReadResourceResult(result) => return Ok(result.contents),
                 ServerResult::InputRequiredResult(required) => {
                     (params.input_responses, params.request_state) =
-                        rounds.answer(&connection, required, "resources/read").await?;
+                        rounds.answer(connection, required, "resources/read").await?;
                 }
                 _ => return Err(connection.unexpected("resources/read")),
             }

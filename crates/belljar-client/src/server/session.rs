@@ -7,15 +7,19 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::{Prompt as WirePrompt, Resource, ResourceTemplate, SubscriptionFilter, Tool};
-use tokio::sync::{RwLock, broadcast};
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::{Inner, McpServer};
+use super::failures::Failures;
+use super::restart::Restarts;
+use super::retry::Retries;
+use super::{Core, McpServer};
 use crate::error::McpError;
 use crate::handlers::notifications::Changes;
 use crate::schema::ValidatorCache;
 use crate::toolset::ToolList;
+use crate::transport::IdentityHeaders;
 
 /// The number of resource updates that a slow subscriber may fall behind.
 const UPDATE_CHANNEL_CAPACITY: usize = 256;
@@ -26,18 +30,45 @@ pub(super) struct SessionSlot {
     session: tokio::sync::Mutex<Weak<Session>>,
     /// A copy that can be read without waiting.
     latest: Mutex<Weak<Session>>,
+    failures: Failures,
 }
 
 impl SessionSlot {
     pub(super) fn is_occupied(&self) -> bool {
         self.latest.lock().strong_count() > 0
     }
+
+    /// Returns the current session, or a new one. Callers that wait while another one fails to connect get its failure.
+    pub(super) async fn session(
+        &self,
+        core: &Arc<Core>,
+        headers: Option<&Arc<IdentityHeaders>>,
+    ) -> Result<Arc<Session>, McpError> {
+        let failures = self.failures.count();
+        let mut slot = self.session.lock().await;
+        if let Some(session) = slot.upgrade() {
+            return Ok(session);
+        }
+        if let Some(failure) = self.failures.since(failures) {
+            return Err(failure);
+        }
+        let session =
+            Session::open(core.clone(), headers.cloned()).await.inspect_err(|error| self.failures.record(error))?;
+        *slot = Arc::downgrade(&session);
+        *self.latest.lock() = Arc::downgrade(&session);
+        Ok(session)
+    }
 }
 
 /// The state between the first guard and the last one.
 pub(super) struct Session {
-    server: Arc<Inner>,
-    current: RwLock<Arc<Connection>>,
+    server: Arc<Core>,
+    /// The headers of the identity whose session this is, if it is not that of the program.
+    headers: Option<Arc<IdentityHeaders>>,
+    current: Mutex<Arc<Connection>>,
+    /// Held while the connection is reestablished.
+    reconnecting: tokio::sync::Mutex<Restarts>,
+    failures: Failures,
     changes: Arc<Changes>,
     pub(super) updates: broadcast::Sender<String>,
     pub(super) caches: Caches,
@@ -96,6 +127,11 @@ impl<T> Cache<T> {
         is_fresh.then(|| cached.list.clone())
     }
 
+    /// Returns the list that was last read, fresh or not.
+    fn latest(&self) -> Option<Arc<Vec<T>>> {
+        self.0.lock().as_ref().map(|cached| cached.list.clone())
+    }
+
     pub(super) fn set(&self, changes: u64, until: Option<Instant>, list: Arc<Vec<T>>) {
         *self.0.lock() = Some(CachedList { changes, until, list });
     }
@@ -114,14 +150,18 @@ pub(super) enum ListKind {
 }
 
 impl Session {
-    async fn open(server: Arc<Inner>) -> Result<Arc<Self>, McpError> {
+    async fn open(server: Arc<Core>, headers: Option<Arc<IdentityHeaders>>) -> Result<Arc<Self>, McpError> {
         let changes = Arc::new(Changes::default());
         let updates = broadcast::Sender::new(UPDATE_CHANNEL_CAPACITY);
-        let connection = Arc::new(Connection::open(&server, changes.clone(), updates.clone()).await?);
+        let connection = Connection::open(&server, headers.as_ref(), changes.clone(), updates.clone()).await?;
+        let connection = Arc::new(connection);
         subscribe_to_list_changes(&connection);
         Ok(Arc::new(Self {
             server,
-            current: RwLock::new(connection),
+            headers,
+            current: Mutex::new(connection),
+            reconnecting: tokio::sync::Mutex::default(),
+            failures: Failures::default(),
             changes,
             updates,
             caches: Caches::default(),
@@ -130,31 +170,52 @@ impl Session {
         }))
     }
 
-    /// Returns the connection, or a new one if it was lost and the transport can reconnect.
+    fn current(&self) -> Arc<Connection> {
+        self.current.lock().clone()
+    }
+
+    /// Returns whether the connection is lost and cannot be reestablished.
+    pub(super) fn is_lost(&self) -> bool {
+        self.current().is_closed() && !self.server.can_reconnect()
+    }
+
+    /// Returns the connection, or a new one if it was lost and the transport can reconnect or may be restarted. Callers
+    /// that wait while another one fails to reconnect get its failure.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, McpError> {
-        let current = self.current.read().await.clone();
+        let current = self.current();
         if !current.is_closed() {
             return Ok(current);
         }
-        if !self.server.connector.reconnects() {
+        if !self.server.can_reconnect() {
             return Err(current.closed().await);
         }
-        let mut slot = self.current.write().await;
-        if !slot.is_closed() {
-            return Ok(slot.clone());
+        let failures = self.failures.count();
+        let mut restarts = self.reconnecting.lock().await;
+        let lost = self.current();
+        if !lost.is_closed() {
+            return Ok(lost);
         }
+        if let Some(failure) = self.failures.since(failures) {
+            return Err(failure);
+        }
+        let result = if self.server.connector.reconnects() {
+            self.reconnect(&lost).await
+        } else {
+            self.restart(&lost, &mut restarts).await
+        };
+        result.inspect_err(|error| self.failures.record(error))
+    }
+
+    /// Reestablishes a lost connection, in as many attempts as the policy allows.
+    async fn reconnect(&self, lost: &Connection) -> Result<Arc<Connection>, McpError> {
         let policy = self.server.settings.reconnect;
-        let mut last = slot.closed().await;
+        let mut last = lost.closed().await;
         for attempt in 0..policy.attempts {
             tokio::time::sleep(policy.delay(attempt)).await;
-            match Connection::open(&self.server, self.changes.clone(), self.updates.clone()).await {
+            match self.replace_connection().await {
                 Ok(connection) => {
                     tracing::info!(server = self.server.label(), attempt, "reconnected");
-                    // The server's new session may have different lists.
-                    self.caches.clear();
-                    *slot = Arc::new(connection);
-                    subscribe_to_list_changes(&slot);
-                    return Ok(slot.clone());
+                    return Ok(connection);
                 }
                 // A retry cannot succeed.
                 Err(error @ McpError::Unauthorized { .. }) => return Err(error),
@@ -162,6 +223,47 @@ impl Session {
             }
         }
         Err(last)
+    }
+
+    /// Restarts a server that ended, if the policy allows it.
+    async fn restart(&self, lost: &Connection, restarts: &mut Restarts) -> Result<Arc<Connection>, McpError> {
+        let Some(policy) = self.server.settings.restart else { return Err(lost.closed().await) };
+        if !restarts.record(policy, Instant::now()) {
+            let mut error = lost.closed().await;
+            if let McpError::Closed { reason, .. } = &mut error {
+                let (count, seconds) = (policy.max_restarts, policy.period.as_secs_f64());
+                *reason = format!("{reason} (it was restarted {count} times within {seconds} s)");
+            }
+            return Err(error);
+        }
+        let connection = self.replace_connection().await?;
+        tracing::info!(server = self.server.label(), "restarted");
+        Ok(connection)
+    }
+
+    async fn replace_connection(&self) -> Result<Arc<Connection>, McpError> {
+        let (changes, updates) = (self.changes.clone(), self.updates.clone());
+        let connection = Arc::new(Connection::open(&self.server, self.headers.as_ref(), changes, updates).await?);
+        // The server's new session may have different lists.
+        self.caches.clear();
+        *self.current.lock() = connection.clone();
+        subscribe_to_list_changes(&connection);
+        Ok(connection)
+    }
+
+    /// Returns the repetitions of a request that the server may process twice if `is_safe`.
+    pub(super) fn retries(&self, is_safe: bool) -> Retries {
+        Retries::new(self.server.settings.retry, is_safe)
+    }
+
+    /// Returns whether a call of this tool may be repeated, according to the annotations in the list that was last read.
+    pub(super) fn is_repeatable(&self, tool: &str) -> bool {
+        let annotations = self.caches.tools.latest().and_then(|tools| {
+            tools.iter().find(|known| known.name == tool).and_then(|known| known.annotations.clone())
+        });
+        annotations.is_some_and(|annotations| {
+            annotations.read_only_hint == Some(true) || annotations.idempotent_hint == Some(true)
+        })
     }
 
     fn task_tools(&self) -> MutexGuard<'_, HashSet<String>> {
@@ -186,7 +288,7 @@ impl Session {
         counter.load(Ordering::Acquire)
     }
 
-    async fn close(self) {
+    pub(super) async fn close(self) {
         if let Ok(connection) = Arc::try_unwrap(self.current.into_inner()) {
             connection.close().await;
         }
@@ -218,24 +320,14 @@ fn subscribe_to_list_changes(connection: &Arc<Connection>) {
     });
 }
 
-impl Inner {
+impl Core {
     /// Returns the name of the server in error messages. A prefix alone is less specific than the command or URL.
     pub(super) fn label(&self) -> String {
         self.settings.id.clone().unwrap_or_else(|| self.connector.label())
     }
-}
 
-impl McpServer {
-    /// Returns the current session, or a new one.
-    pub(super) async fn session(&self) -> Result<Arc<Session>, McpError> {
-        let mut slot = self.inner.slot.session.lock().await;
-        if let Some(session) = slot.upgrade() {
-            return Ok(session);
-        }
-        let session = Session::open(self.inner.clone()).await?;
-        *slot = Arc::downgrade(&session);
-        *self.inner.slot.latest.lock() = Arc::downgrade(&session);
-        Ok(session)
+    fn can_reconnect(&self) -> bool {
+        self.connector.reconnects() || self.settings.restart.is_some()
     }
 }
 

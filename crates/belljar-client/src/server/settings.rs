@@ -6,6 +6,9 @@ use std::time::Duration;
 use rmcp::model::Implementation;
 
 use super::hook::ProcessToolCall;
+use super::identity::PoolLimits;
+use super::restart::RestartPolicy;
+use super::retry::RetryPolicy;
 use crate::handlers::{Handlers, LogLevel};
 
 /// The era of the protocol.
@@ -105,6 +108,9 @@ pub(crate) struct Settings {
     pub(crate) handlers: Handlers,
     pub(crate) allow_sampling: bool,
     pub(crate) reconnect: ReconnectPolicy,
+    pub(crate) restart: Option<RestartPolicy>,
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) identities: PoolLimits,
 }
 
 impl Default for Settings {
@@ -131,6 +137,9 @@ impl Default for Settings {
             handlers: Handlers::default(),
             allow_sampling: true,
             reconnect: ReconnectPolicy::default(),
+            restart: None,
+            retry: None,
+            identities: PoolLimits::default(),
         }
     }
 }

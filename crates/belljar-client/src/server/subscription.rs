@@ -1,13 +1,19 @@
 //! Subscriptions to resource updates, in both eras.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 
 use rmcp::model::{
     ClientRequest, SubscribeRequest, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequest,
     UnsubscribeRequestParams,
 };
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 use super::McpServer;
 use super::connection::Connection;
@@ -15,11 +21,8 @@ use super::options::RequestOptions;
 use super::session::Session;
 use crate::error::McpError;
 
-/// The interval of checks whether the connection is still open; closing does not send an update.
-const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
 /// A subscription to the updates of one resource, from [`McpServer::subscribe_resource`]. It keeps the connection open;
-/// dropping it ends the subscription.
+/// dropping it ends the subscription. It is also a [`Stream`], which ends when the connection is closed.
 ///
 /// ```no_run
 /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -29,25 +32,62 @@ const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct ResourceUpdates {
     uri: String,
-    updates: broadcast::Receiver<String>,
+    updates: BoxStream<'static, ()>,
     /// On the modern era, the request that lasts as long as the subscription.
     listening: Option<tokio::task::JoinHandle<()>>,
     open: Option<OpenConnection>,
+}
+
+impl std::fmt::Debug for ResourceUpdates {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ResourceUpdates").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
+
+/// Returns the updates of a resource until the connection is closed. Updates that arrive while none is awaited count as
+/// one.
+fn updates_of(
+    uri: String,
+    updates: broadcast::Receiver<String>,
+    closed: CancellationToken,
+) -> impl Stream<Item = ()> + Send {
+    futures::stream::unfold((uri, updates, closed), |(uri, mut updates, closed)| async move {
+        loop {
+            let update = tokio::select! {
+                biased;
+                update = updates.recv() => update,
+                () = closed.cancelled() => return None,
+            };
+            match update {
+                Ok(other) if other != uri => {}
+                // After a gap updates were lost, possibly of this resource.
+                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => break,
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+        // An update of another resource may be between those of this one.
+        while !matches!(
+            updates.try_recv(),
+            Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed)
+        ) {}
+        Some(((), (uri, updates, closed)))
+    })
+}
+
+impl Stream for ResourceUpdates {
+    type Item = ();
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<()>> {
+        self.updates.poll_next_unpin(context)
+    }
 }
 
 /// The handles that keep the connection open.
 struct OpenConnection {
     _session: Arc<Session>,
     connection: Arc<Connection>,
-}
-
-impl std::fmt::Debug for OpenConnection {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("OpenConnection")
-    }
 }
 
 impl ResourceUpdates {
@@ -64,17 +104,7 @@ impl ResourceUpdates {
     /// # }
     /// ```
     pub async fn changed(&mut self) -> Option<()> {
-        loop {
-            match tokio::time::timeout(CLOSED_CHECK_INTERVAL, self.updates.recv()).await {
-                Ok(Ok(uri)) if uri == self.uri => return Some(()),
-                Ok(Ok(_)) => {}
-                // Updates were lost, possibly of this resource.
-                Ok(Err(broadcast::error::RecvError::Lagged(_))) => return Some(()),
-                Ok(Err(broadcast::error::RecvError::Closed)) => return None,
-                Err(_) if self.open.as_ref().is_none_or(|open| open.connection.is_closed()) => return None,
-                Err(_) => {}
-            }
-        }
+        self.updates.next().await
     }
 }
 
@@ -135,9 +165,9 @@ impl McpServer {
             listening = Some(tokio::spawn(async move { while let Ok(Some(_)) = subscription.next().await {} }));
         } else {
             let request = SubscribeRequest::new(SubscribeRequestParams::new(uri));
-            let options = RequestOptions { idle_timeout: self.inner.settings.read_timeout, ..Default::default() };
-            connection.request(ClientRequest::SubscribeRequest(request), options).await?;
+            connection.request(ClientRequest::SubscribeRequest(request), self.plain_options()).await?;
         }
+        let updates = updates_of(uri.to_owned(), updates, connection.when_closed()).boxed();
         let open = Some(OpenConnection { _session: session, connection });
         Ok(ResourceUpdates { uri: uri.to_owned(), updates, listening, open })
     }

@@ -1,5 +1,8 @@
 //! Servers as toolsets.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -20,20 +23,28 @@ impl Toolset for McpServer {
         "set `tool_prefix` on one of the servers".to_owned()
     }
 
-    async fn tools(&self, _run: &RunContext) -> Result<ToolList, McpError> {
-        self.definitions().await
+    async fn tools(&self, run: &RunContext) -> Result<ToolList, McpError> {
+        self.bound_to(run).definitions().await
     }
 
     async fn call(&self, run: &RunContext, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
-        self.call_in_run(run, name, arguments).await
+        self.bound_to(run).call_in_run(run, name, arguments).await
     }
 
-    async fn instructions(&self, _run: &RunContext) -> Result<Option<String>, McpError> {
-        if self.inner.settings.include_instructions { self.server_instructions().await } else { Ok(None) }
+    async fn instructions(&self, run: &RunContext) -> Result<Option<String>, McpError> {
+        if !self.inner.settings.include_instructions {
+            return Ok(None);
+        }
+        self.bound_to(run).server_instructions().await
     }
 
     async fn enter(&self) -> Result<ToolsetGuard, McpError> {
         Ok(ToolsetGuard::new(self.connect().await?))
+    }
+
+    async fn for_run(&self, run: &RunContext) -> Result<Option<Arc<dyn Toolset>>, McpError> {
+        let bound = self.bound_to(run);
+        Ok(matches!(bound, Cow::Owned(_)).then(|| Arc::new(bound.into_owned()) as Arc<dyn Toolset>))
     }
 }
 

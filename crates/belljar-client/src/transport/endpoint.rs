@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
+use super::IdentityHeaders;
 use super::headers::check_name;
 use crate::error::{BoxError, ConfigError, McpError};
 use crate::oauth::Authorizer;
@@ -74,6 +75,8 @@ pub struct HttpEndpoint {
     pub(crate) headers: HeaderMap,
     pub(crate) bearer: Option<String>,
     pub(crate) provider: Option<Arc<dyn HeaderProvider>>,
+    /// The headers of the identity whose session this is.
+    pub(crate) identity: Option<Arc<IdentityHeaders>>,
     pub(crate) client: Option<reqwest::Client>,
     #[cfg(feature = "oauth")]
     pub(crate) oauth: Option<Arc<OAuth>>,
@@ -97,6 +100,7 @@ impl HttpEndpoint {
             headers: HeaderMap::new(),
             bearer: None,
             provider: None,
+            identity: None,
             client: None,
             #[cfg(feature = "oauth")]
             oauth: None,
@@ -144,8 +148,8 @@ impl HttpEndpoint {
         builder.build().map_err(|error| ConfigError::HttpClient(error.into()))
     }
 
-    /// Returns the headers of a request: those of the server, of its provider and of the run; later ones replace
-    /// earlier ones.
+    /// Returns the headers of a request: those of the server, of its provider, of the session's identity and of the run;
+    /// later ones replace earlier ones.
     pub(crate) async fn headers_for(&self, run: Option<&HeaderMap>) -> Result<HeaderMap, BoxError> {
         let mut headers = self.headers.clone();
         if let Some(token) = &self.bearer {
@@ -157,6 +161,9 @@ impl HttpEndpoint {
                 check_name(name)?;
             }
             replace(&mut headers, &provided);
+        }
+        if let Some(identity) = &self.identity {
+            replace(&mut headers, &identity.current());
         }
         if let Some(run) = run {
             replace(&mut headers, run);

@@ -20,7 +20,8 @@ use sse_stream::{Error as SseError, Sse as Event};
 use super::endpoint::{HttpEndpoint, NO_CHALLENGE, redacted};
 use super::headers::{RunHeaders, run_headers};
 use super::message::unparsable;
-use super::{Connector, MAX_MESSAGE_BYTES, OpenTransport};
+use super::network::{Network, SessionId};
+use super::{Connector, IdentityHeaders, MAX_MESSAGE_BYTES, OpenTransport};
 use crate::error::McpError;
 use crate::oauth::{Authorizer, RequestTokens};
 
@@ -54,14 +55,29 @@ impl fmt::Debug for StreamableHttp {
 impl Connector for StreamableHttp {
     async fn connect(&self) -> Result<OpenTransport, McpError> {
         let authorizer = self.endpoint.authorizer().await?;
-        let client =
-            HttpClient { client: self.endpoint.client()?, endpoint: Arc::new(self.endpoint.clone()), authorizer };
+        let network = Network::http(&self.endpoint.url);
+        let client = HttpClient {
+            client: self.endpoint.client()?,
+            endpoint: Arc::new(self.endpoint.clone()),
+            authorizer,
+            session: network.session.clone(),
+        };
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.endpoint.url.as_str())
             .max_concurrent_requests(MAX_CONCURRENT_REQUESTS);
         config.max_sse_event_size = MAX_MESSAGE_BYTES;
         config.allow_stateless = true;
         config.reinit_on_expired_session = true;
-        Ok(OpenTransport::new(StreamableHttpClientTransport::with_client(client, config)))
+        Ok(OpenTransport { network, ..OpenTransport::new(StreamableHttpClientTransport::with_client(client, config)) })
+    }
+
+    async fn connect_as(&self, headers: &Arc<IdentityHeaders>) -> Result<OpenTransport, McpError> {
+        let mut identified = self.clone();
+        identified.endpoint.identity = Some(headers.clone());
+        identified.connect().await
+    }
+
+    fn sends_headers(&self) -> bool {
+        true
     }
 
     fn identity(&self) -> String {
@@ -89,6 +105,8 @@ struct HttpClient {
     client: reqwest::Client,
     endpoint: Arc<HttpEndpoint>,
     authorizer: Option<Arc<Authorizer>>,
+    /// The ID of the session, for spans.
+    session: SessionId,
 }
 
 impl HttpClient {
@@ -112,7 +130,10 @@ impl HttpClient {
         let mut all: HashMap<HeaderName, HeaderValue> =
             headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
         all.extend(own);
-        let mut tokens = RequestTokens::new(self.authorizer.as_deref()).await?;
+        // A run with a token of its own does not use that of the program.
+        let is_authorized = all.contains_key(&http::header::AUTHORIZATION);
+        let authorizer = self.authorizer.as_deref().filter(|_| !is_authorized);
+        let mut tokens = RequestTokens::new(authorizer).await?;
         let mut attempt = 0;
         loop {
             let error = match send(tokens.current(), all.clone()).await {
@@ -204,6 +225,9 @@ impl StreamableHttpClient for HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
         max_sse_event_size: usize,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
+        if let Some(session) = &session_id {
+            self.session.record(session);
+        }
         let response = self
             .send(headers, run_headers(&message), |token, headers| {
                 self.client.post_message_with_max_sse_event_size(

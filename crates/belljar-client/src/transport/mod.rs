@@ -6,10 +6,16 @@ pub(crate) mod error_chain;
 pub(crate) mod headers;
 #[cfg(feature = "http")]
 pub(crate) mod http;
+mod identity_headers;
 pub(crate) mod message;
+pub(crate) mod network;
 pub(crate) mod ordered;
+#[cfg(feature = "http")]
+pub(crate) mod retry_after;
 #[cfg(feature = "sse")]
 pub(crate) mod sse;
+#[cfg(feature = "stdio")]
+mod stderr;
 #[cfg(feature = "stdio")]
 pub(crate) mod stdio;
 
@@ -26,11 +32,15 @@ use rmcp::transport::{IntoTransport, Transport};
 pub use self::http::StreamableHttp;
 #[cfg(feature = "http")]
 pub use endpoint::HeaderProvider;
+pub use identity_headers::IdentityHeaders;
 #[cfg(feature = "sse")]
 pub use sse::Sse;
 #[cfg(feature = "stdio")]
+pub use stderr::{ChildStderr, LineHandler};
+#[cfg(feature = "stdio")]
 pub use stdio::ChildProcess;
 
+use self::network::Network;
 use crate::error::{BoxError, McpError};
 
 /// A message from the server.
@@ -102,6 +112,22 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// [`McpError::Spawn`] or [`McpError::Connect`].
     async fn connect(&self) -> Result<OpenTransport, McpError>;
 
+    /// Opens a transport whose every request carries the headers of a run's identity, from the first one on. The default
+    /// is for transports without headers.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`connect`](Self::connect).
+    async fn connect_as(&self, headers: &Arc<IdentityHeaders>) -> Result<OpenTransport, McpError> {
+        let _ = headers;
+        self.connect().await
+    }
+
+    /// Returns whether requests have headers. Runs with different headers then get different sessions.
+    fn sends_headers(&self) -> bool {
+        false
+    }
+
     /// Returns the identity of the server: command and arguments, or URL. Two servers are equal if their identities
     /// are.
     fn identity(&self) -> String;
@@ -137,6 +163,7 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
 pub struct OpenTransport {
     pub(crate) transport: BoxTransport,
     pub(crate) disconnect_reason: Arc<dyn DisconnectReason>,
+    pub(crate) network: Network,
 }
 
 impl OpenTransport {
@@ -155,6 +182,7 @@ impl OpenTransport {
         Self {
             transport: BoxTransport::new(transport.into_transport()),
             disconnect_reason: Arc::new(NoDisconnectReason),
+            network: Network::default(),
         }
     }
 }

@@ -80,6 +80,27 @@ impl Transport<RoleClient> for OrderedTransport {
     }
 
     async fn receive(&mut self) -> Option<Incoming> {
+        let message = self.receive_ordered().await;
+        if message.is_none() {
+            self.router.closed.cancel();
+        }
+        message
+    }
+
+    fn close(&mut self) -> impl Future<Output = Result<(), TransportError>> + Send {
+        self.router.closed.cancel();
+        self.inner.close()
+    }
+}
+
+impl Drop for OrderedTransport {
+    fn drop(&mut self) {
+        self.router.closed.cancel();
+    }
+}
+
+impl OrderedTransport {
+    async fn receive_ordered(&mut self) -> Option<Incoming> {
         loop {
             let waiting = self.probe.as_ref().filter(|probe| !probe.answered).map(|probe| probe.deadline);
             let message = match waiting {
@@ -110,9 +131,5 @@ impl Transport<RoleClient> for OrderedTransport {
                 }
             }
         }
-    }
-
-    fn close(&mut self) -> impl Future<Output = Result<(), TransportError>> + Send {
-        self.inner.close()
     }
 }

@@ -20,9 +20,10 @@ use url::Url;
 
 use super::endpoint::{HttpEndpoint, NO_CHALLENGE, bearer};
 use super::headers::{RunHeaders, run_headers};
+use super::network::Network;
 use super::{
-    BoxTransport, Connector, DisconnectReason, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, error_chain,
-    message,
+    BoxTransport, Connector, DisconnectReason, IdentityHeaders, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing,
+    error_chain, message,
 };
 use crate::error::{BoxError, McpError};
 use crate::oauth::{AuthError, Authorizer, RequestTokens};
@@ -81,6 +82,8 @@ async fn send_authorized(
     headers: HeaderMap,
     request: impl Fn(HeaderMap) -> reqwest::RequestBuilder,
 ) -> Result<reqwest::Response, SseError> {
+    // A run with a token of its own does not use that of the program.
+    let authorizer = authorizer.filter(|_| !headers.contains_key(http::header::AUTHORIZATION));
     let mut tokens = RequestTokens::new(authorizer).await?;
     loop {
         let mut headers = headers.clone();
@@ -144,7 +147,21 @@ impl Connector for Sse {
             authorizer,
             end_reason: end_reason.clone(),
         };
-        Ok(OpenTransport { transport: BoxTransport::new(transport), disconnect_reason: end_reason })
+        Ok(OpenTransport {
+            transport: BoxTransport::new(transport),
+            disconnect_reason: end_reason,
+            network: Network::http(&self.endpoint.url),
+        })
+    }
+
+    async fn connect_as(&self, headers: &Arc<IdentityHeaders>) -> Result<OpenTransport, McpError> {
+        let mut identified = self.clone();
+        identified.endpoint.identity = Some(headers.clone());
+        identified.connect().await
+    }
+
+    fn sends_headers(&self) -> bool {
+        true
     }
 
     fn identity(&self) -> String {
@@ -194,7 +211,8 @@ fn check(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
         let challenge = response.headers().get(http::header::WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
         return Err(AuthRequiredError::new(challenge.unwrap_or(NO_CHALLENGE).to_owned()).into());
     }
-    Err(HttpStatusError::new(status.as_u16(), None).into())
+    let retry_after = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    Err(HttpStatusError::new(status.as_u16(), retry_after.map(str::to_owned)).into())
 }
 
 type Events = BoxStream<'static, Result<Event, sse_stream::Error>>;

@@ -1,7 +1,6 @@
-//! A server as a child process: lines of JSON on its standard input and output, and diagnostics from its standard
-//! error.
+//! A server as a child process: lines of JSON on its standard input and output.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
@@ -17,23 +16,18 @@ use futures::StreamExt;
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop};
 use rmcp::RoleClient;
 use rmcp::transport::Transport;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
-use tokio::sync::Notify;
 use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 
-use super::{BoxTransport, Connector, DisconnectReason, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, message};
-use crate::error::McpError;
+use super::network::Network;
+use super::stderr::{ChildDiagnostics, ChildStderr, DIAGNOSTICS_TIMEOUT};
+use super::{BoxTransport, Connector, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, message};
+use crate::error::{ConfigError, McpError};
 
 /// The times that a child has to exit after its standard input was closed, and then after SIGTERM.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 const SIGNAL_GRACE: Duration = Duration::from_secs(1);
-
-/// The number of bytes of standard error that are kept for error messages.
-const MAX_STDERR_TAIL: usize = 4 * 1024;
-
-/// The time to wait for a child's standard error and exit status after its output ended.
-const DIAGNOSTICS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The variables that a child inherits; all others must be configured. The list is that of MCP's own SDKs.
 #[cfg(not(windows))]
@@ -62,12 +56,13 @@ const INHERITED: &[&str] = &[
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct ChildProcess {
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: Option<PathBuf>,
+    pub(crate) stderr: ChildStderr,
 }
 
 impl std::fmt::Debug for ChildProcess {
@@ -88,7 +83,7 @@ impl std::fmt::Debug for ChildProcess {
 impl Connector for ChildProcess {
     async fn connect(&self) -> Result<OpenTransport, McpError> {
         let mut command = CommandWrap::with_new(&self.command, |command| {
-            command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.stderr.stdio());
             command.env_clear().envs(inherited());
             command.envs(self.env.iter().map(|(name, value)| (name, value)));
             if let Some(cwd) = &self.cwd {
@@ -102,13 +97,19 @@ impl Connector for ChildProcess {
         command.wrap(process_wrap::tokio::JobObject);
         command.wrap(KillOnDrop);
         let spawn_error = |source| McpError::Spawn { command: self.command.clone(), source };
-        let mut child = command.spawn().map_err(spawn_error)?;
+        let sink = self.stderr.open().await.map_err(|error| match &self.stderr {
+            ChildStderr::File(path) => McpError::Config(ConfigError::Read { path: path.clone(), source: error }),
+            _ => spawn_error(error),
+        })?;
+        let mut child = ChildGroup(command.spawn().map_err(spawn_error)?);
         let missing = || spawn_error(io::Error::other("its standard streams are missing"));
-        let stdin = child.stdin().take().ok_or_else(missing)?;
-        let stdout = child.stdout().take().ok_or_else(missing)?;
-        let stderr = child.stderr().take().ok_or_else(missing)?;
+        let stdin = child.0.stdin().take().ok_or_else(missing)?;
+        let stdout = child.0.stdout().take().ok_or_else(missing)?;
         let diagnostics = Arc::new(ChildDiagnostics::default());
-        tokio::spawn(ChildDiagnostics::collect(diagnostics.clone(), stderr));
+        match child.0.stderr().take() {
+            Some(stderr) => drop(tokio::spawn(ChildDiagnostics::collect(diagnostics.clone(), stderr, sink))),
+            None => diagnostics.set_over(),
+        }
         // Bytes rather than text: a line that is not UTF-8 is skipped.
         let lines = AnyDelimiterCodec::new_with_max_length(b"\n".to_vec(), Vec::new(), MAX_MESSAGE_BYTES);
         let transport = ChildTransport {
@@ -117,7 +118,11 @@ impl Connector for ChildProcess {
             input: Arc::new(BatchedStdin::new(stdin)),
             diagnostics: diagnostics.clone(),
         };
-        Ok(OpenTransport { transport: BoxTransport::new(transport), disconnect_reason: diagnostics })
+        Ok(OpenTransport {
+            transport: BoxTransport::new(transport),
+            disconnect_reason: diagnostics,
+            network: Network::pipe(),
+        })
     }
 
     fn identity(&self) -> String {
@@ -140,8 +145,19 @@ fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
     })
 }
 
+/// A child process with its descendants, which are killed when this is dropped: at the end of the program nobody else
+/// ends them. On Windows its job object does so by itself.
+struct ChildGroup(Box<dyn ChildWrapper>);
+
+impl Drop for ChildGroup {
+    fn drop(&mut self) {
+        // It fails if the whole group has exited.
+        let _ = self.0.start_kill();
+    }
+}
+
 struct ChildTransport {
-    child: Option<Box<dyn ChildWrapper>>,
+    child: Option<ChildGroup>,
     lines: FramedRead<ChildStdout, AnyDelimiterCodec>,
     input: Arc<BatchedStdin>,
     diagnostics: Arc<ChildDiagnostics>,
@@ -237,7 +253,7 @@ impl Transport<RoleClient> for ChildTransport {
                 }
                 None => {
                     if let Some(child) = self.child.as_mut()
-                        && let Ok(Ok(status)) = tokio::time::timeout(DIAGNOSTICS_TIMEOUT, child.wait()).await
+                        && let Ok(Ok(status)) = tokio::time::timeout(DIAGNOSTICS_TIMEOUT, child.0.wait()).await
                     {
                         self.diagnostics.set_reason(format!("the program exited with {status}"));
                     }
@@ -254,18 +270,19 @@ impl Transport<RoleClient> for ChildTransport {
         // standard input being closed.
         let closed = tokio::time::timeout(SIGNAL_GRACE, self.input.pipe.lock()).await.map(|mut pipe| pipe.take());
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        if closed.is_ok() && tokio::time::timeout(EXIT_GRACE, child.wait()).await.is_ok() {
+        // Dropping the group kills the descendants that are left.
+        if closed.is_ok() && tokio::time::timeout(EXIT_GRACE, child.0.wait()).await.is_ok() {
             return Ok(());
         }
         #[cfg(unix)]
         {
             const SIGTERM: i32 = 15;
-            if child.signal(SIGTERM).is_ok() && tokio::time::timeout(SIGNAL_GRACE, child.wait()).await.is_ok() {
+            if child.0.signal(SIGTERM).is_ok() && tokio::time::timeout(SIGNAL_GRACE, child.0.wait()).await.is_ok() {
                 return Ok(());
             }
         }
-        child.start_kill()?;
-        child.wait().await.map(|_| ())
+        child.0.start_kill()?;
+        child.0.wait().await.map(|_| ())
     }
 }
 
@@ -281,88 +298,4 @@ fn parse_line(line: &Bytes, diagnostics: &ChildDiagnostics) -> Option<Incoming> 
             diagnostics.set_stray(line);
         })
         .ok()
-}
-
-/// A child's last output and exit status, for error messages.
-#[derive(Default)]
-struct ChildDiagnostics {
-    state: Mutex<ChildDiagnosticsState>,
-    stderr_ended: Notify,
-}
-
-#[derive(Default)]
-struct ChildDiagnosticsState {
-    stderr: VecDeque<u8>,
-    stderr_is_over: bool,
-    /// The first reason that was found; later ones follow from it.
-    reason: Option<String>,
-    /// The last line of standard output that was not a message.
-    stray: Option<String>,
-}
-
-impl ChildDiagnostics {
-    fn state(&self) -> MutexGuard<'_, ChildDiagnosticsState> {
-        self.state.lock()
-    }
-
-    fn set_reason(&self, reason: String) {
-        self.state().reason.get_or_insert(reason);
-    }
-
-    fn set_stray(&self, line: &[u8]) {
-        const MAX_STRAY: usize = 200;
-        self.state().stray = Some(String::from_utf8_lossy(&line[..line.len().min(MAX_STRAY)]).into_owned());
-    }
-
-    /// Keeps the end of standard error, and logs each piece.
-    async fn collect(diagnostics: Arc<Self>, mut stderr: impl AsyncRead + Unpin) {
-        let mut piece = [0; 4096];
-        while let Ok(count @ 1..) = stderr.read(&mut piece).await {
-            let text = String::from_utf8_lossy(&piece[..count]);
-            tracing::debug!(target: "belljar_client::stderr", "{}", text.trim_end());
-            let mut state = diagnostics.state();
-            state.stderr.extend(&piece[..count]);
-            let excess = state.stderr.len().saturating_sub(MAX_STDERR_TAIL);
-            state.stderr.drain(..excess);
-        }
-        diagnostics.state().stderr_is_over = true;
-        diagnostics.stderr_ended.notify_waiters();
-    }
-
-    fn tail(&self) -> Option<String> {
-        let state = self.state();
-        let bytes: Vec<u8> = state.stderr.iter().copied().collect();
-        let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-        (!text.is_empty()).then_some(text)
-    }
-}
-
-#[async_trait]
-impl DisconnectReason for ChildDiagnostics {
-    async fn reason(&self) -> Option<String> {
-        let ended = self.stderr_ended.notified();
-        tokio::pin!(ended);
-        ended.as_mut().enable();
-        if !self.state().stderr_is_over {
-            // A grandchild may keep the pipe open.
-            let _ = tokio::time::timeout(DIAGNOSTICS_TIMEOUT, ended).await;
-        }
-        let reason = self.state().reason.clone();
-        match (reason, self.tail()) {
-            (Some(reason), Some(tail)) => Some(format!("{reason}; it last wrote to standard error:\n{tail}")),
-            (Some(reason), None) => Some(reason),
-            (None, Some(tail)) => Some(format!("it last wrote to standard error:\n{tail}")),
-            (None, None) => None,
-        }
-    }
-
-    fn timeout_diagnostics(&self) -> Option<String> {
-        let stray =
-            self.state().stray.clone().map(|line| format!("its output had a line that is not a message: {line}"));
-        let tail = self.tail().map(|tail| format!("it last wrote to standard error:\n{tail}"));
-        match (stray, tail) {
-            (Some(stray), Some(tail)) => Some(format!("{stray}; {tail}")),
-            (stray, tail) => stray.or(tail),
-        }
-    }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belljar_client::{
-    CallOptions, ElicitationResponse, McpError, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
-    ToolErrorBehavior, ToolOutcome,
+    CallOptions, ElicitationResponse, LogMessage, McpError, McpServerSse, McpServerStdio, McpServerStreamableHttp,
+    ProtocolEra, ToolErrorBehavior, ToolOutcome,
 };
 use serde_json::json;
 
@@ -124,14 +124,45 @@ async fn dropped_call_is_cancelled() {
     running.close().await.unwrap();
 }
 
+/// Returns a handler that counts the lines which arrive in order.
+fn counts_lines(seen: &Arc<AtomicUsize>) -> impl Fn(LogMessage) + Send + Sync + 'static {
+    let seen = seen.clone();
+    move |message| {
+        let expected = format!("line {} ", seen.load(Ordering::SeqCst));
+        if message.text().starts_with(&expected) {
+            seen.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test]
+async fn handler_that_panics_does_not_end_the_connection() {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let counter = steps.clone();
+    let options = CallOptions::new().progress_handler(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        panic!("a fault of the program");
+    });
+    let lines = Arc::new(AtomicUsize::new(0));
+    let counter = lines.clone();
+    let server = faulty("logs_and_steps")
+        .message_handler(|_| panic!("a fault of the program"))
+        .log_handler(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            panic!("a fault of the program");
+        })
+        .build();
+    let running = server.connect().await.unwrap();
+    assert_eq!(server.call_tool_with("act", json!({}), options).await.unwrap().to_text(), "done");
+    assert_eq!([lines.load(Ordering::SeqCst), steps.load(Ordering::SeqCst)], [1, 1]);
+    assert_eq!(server.direct_call_tool("fine", json!({})).await.unwrap().to_text(), "fine");
+    running.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn log_flood_arrives_in_order_before_the_result() {
     let seen = Arc::new(AtomicUsize::new(0));
-    let counter = seen.clone();
-    let server = faulty("floods").log_handler(move |message| {
-        let expected = format!("line {} ", counter.fetch_add(1, Ordering::SeqCst));
-        assert!(message.text().starts_with(&expected), "{} instead of {expected}", message.text());
-    });
+    let server = faulty("floods").log_handler(counts_lines(&seen));
     assert_eq!(act(server).await.unwrap(), "done");
     assert_eq!(seen.load(Ordering::SeqCst), 20_000);
 }
@@ -321,11 +352,7 @@ async fn idle_http_call_times_out() {
 async fn http_log_flood_arrives_in_order() {
     let listening = faulty_http();
     let seen = Arc::new(AtomicUsize::new(0));
-    let counter = seen.clone();
-    let server = acts(&listening, "floods").log_handler(move |message| {
-        let expected = format!("line {} ", counter.fetch_add(1, Ordering::SeqCst));
-        assert!(message.text().starts_with(&expected), "{} instead of {expected}", message.text());
-    });
+    let server = acts(&listening, "floods").log_handler(counts_lines(&seen));
     assert_eq!(server.build().direct_call_tool("act", json!({})).await.unwrap().to_text(), "done");
     assert_eq!(seen.load(Ordering::SeqCst), 5_000);
 }

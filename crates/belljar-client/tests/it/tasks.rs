@@ -26,7 +26,7 @@ struct State {
 
 /// A server that turns every call into a task.
 #[derive(Clone, Default)]
-struct Slow(Arc<Mutex<State>>);
+pub(crate) struct Slow(Arc<Mutex<State>>);
 
 fn task(message: &str) -> Task {
     Task::new("t1", TaskStatus::Working, "2026-07-28T00:00:00Z", "2026-07-28T00:00:00Z")

@@ -1,5 +1,6 @@
 //! Builders of servers: the settings common to all transports. The submodules add those of each transport.
 
+mod connections;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "stdio")]

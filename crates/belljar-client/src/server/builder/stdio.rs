@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{ServerBuilder, Settings};
+use crate::transport::ChildStderr;
 use crate::transport::stdio::ChildProcess;
 
 /// The builder of a server that is a child process and communicates over its standard streams.
@@ -31,7 +32,13 @@ impl ServerBuilder<ChildProcess> {
     /// let server = McpServerStdio::new("server");
     /// ```
     pub fn new(command: impl Into<String>) -> Self {
-        let process = ChildProcess { command: command.into(), args: Vec::new(), env: Vec::new(), cwd: None };
+        let process = ChildProcess {
+            command: command.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            stderr: ChildStderr::Capture,
+        };
         Self { transport: process, settings: Settings::default() }
     }
 
@@ -92,6 +99,18 @@ impl ServerBuilder<ChildProcess> {
     /// ```
     pub fn cwd(mut self, directory: impl Into<PathBuf>) -> Self {
         self.transport.cwd = Some(directory.into());
+        self
+    }
+
+    /// Sets the destination of the child's standard error. By default the last lines are part of error messages.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_client::transport::ChildStderr;
+    /// let server = McpServerStdio::new("server").stderr(ChildStderr::Inherit);
+    /// ```
+    pub fn stderr(mut self, destination: ChildStderr) -> Self {
+        self.transport.stderr = destination;
         self
     }
 }

@@ -34,7 +34,7 @@ def text(words: str) -> dict:
 
 def act(request: dict) -> None:
     match FAULT:
-        case "dies":
+        case "dies" | "subscribed":
             sys.stderr.write("Traceback (most recent call last):\nMemoryError: no more room\n")
             sys.stderr.flush()
             os._exit(3)
@@ -46,6 +46,11 @@ def act(request: dict) -> None:
             for step in range(8):
                 time.sleep(0.25)
                 send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
+            answer(request, text("done"))
+        case "logs_and_steps":
+            send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "a line"}})
+            token = request["params"]["_meta"]["progressToken"]
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
             answer(request, text("done"))
         case "floods":
             for count in range(20_000):
@@ -106,6 +111,9 @@ for line in sys.stdin:
     message = json.loads(line)
     match message.get("method"):
         case "server/discover" if FAULT == "ignores_discover":
+            if path := os.environ.get("NOTES"):
+                with open(path, "a") as notes:
+                    notes.write("discover\n")
             continue
         case "server/discover" if FAULT == "slow_modern" and not os.path.getsize(os.environ["NOTES"]):
             # Slow at the first start, so that the client falls back to `initialize`, which this server rejects.
@@ -125,7 +133,7 @@ for line in sys.stdin:
             if FAULT == "dies_at_start":
                 sys.stderr.write("config.toml: no such file\n")
                 sys.exit(2)
-            capabilities = {"tools": {}}
+            capabilities = {"tools": {}, "resources": {"subscribe": True}} if FAULT == "subscribed" else {"tools": {}}
             info = {"name": "faulty", "version": "1"}
             version = message["params"]["protocolVersion"]
             answer(message, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
@@ -139,10 +147,24 @@ for line in sys.stdin:
             answer(message, {"tools": tools, "nextCursor": str(page + 1) if page < 4 else ""})
         case "tools/list":
             answer(message, {"tools": TOOLS})
+        case "resources/subscribe" if FAULT == "subscribed":
+            answer(message, {})
         case "tools/call" if message["params"]["name"] == "act":
             act(message)
         case "tools/call" if message["params"]["name"] == "received":
             answer(message, text(json.dumps(message["params"])))
+        case "tools/call" if message["params"]["name"] == "process_id":
+            answer(message, text(str(os.getpid())))
+        case "tools/call" if message["params"]["name"] == "starts_another":
+            # A descendant that outlives its parent unless its group is killed.
+            import subprocess
+
+            descendant = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            answer(message, text(str(descendant.pid)))
+        case "tools/call" if message["params"]["name"] == "mutters":
+            sys.stderr.write("first line\nsecond line\n")
+            sys.stderr.flush()
+            answer(message, text("done"))
         case "tools/call" if message["params"]["name"] == "environment":
             answer(message, text(json.dumps({**os.environ, "CWD": os.getcwd()})))
         case "tools/call" if message["params"]["name"] == "picture":

@@ -1,0 +1,146 @@
+//! Spans of connects and requests: their names and attributes, and that they contain nothing secret.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use belljar_client::{CallOptions, McpServer, McpServerStreamableHttp, ProtocolEra, RunContext};
+use parking_lot::Mutex;
+use serde_json::json;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use crate::harness::{START_TIMEOUT, TestServer, faulty, script};
+
+type Fields = BTreeMap<String, String>;
+
+/// Records the fields of all spans of the crate.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(Id, Fields)>>>);
+
+struct Writer<'a>(&'a mut Fields);
+
+impl Visit for Writer<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        if attributes.metadata().target() == "belljar_client" {
+            let mut fields = Fields::new();
+            attributes.record(&mut Writer(&mut fields));
+            self.0.lock().push((id.clone(), fields));
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        let mut spans = self.0.lock();
+        // An ID may be used again after its span is closed.
+        if let Some((_, fields)) = spans.iter_mut().rev().find(|(other, _)| other == id) {
+            values.record(&mut Writer(fields));
+        }
+    }
+}
+
+impl Recorder {
+    /// Returns the attributes of the last span of this name.
+    fn span(&self, name: &str) -> Fields {
+        let spans = self.0.lock();
+        let found = spans.iter().rev().find(|(_, fields)| fields.get("otel.name").is_some_and(|own| own == name));
+        found.unwrap_or_else(|| panic!("no `{name}` in {spans:?}")).1.clone()
+    }
+}
+
+fn record() -> (Recorder, tracing::subscriber::DefaultGuard) {
+    let recorder = Recorder::default();
+    let subscriber = tracing_subscriber::registry().with(recorder.clone());
+    (recorder, tracing::subscriber::set_default(subscriber))
+}
+
+#[track_caller]
+fn assert_attributes(span: &Fields, expected: &[(&str, &str)]) {
+    for (name, value) in expected {
+        assert_eq!(span.get(*name).map(String::as_str), Some(*value), "{name} in {span:?}");
+    }
+}
+
+#[tokio::test]
+async fn spans_have_the_conventional_names_and_attributes() {
+    let listening = TestServer::start("python3", &["-u", &script("identity_server.py")]);
+    let (recorder, _guard) = record();
+    let server = McpServerStreamableHttp::new(listening.url("/mcp?key=hunter2")).unwrap().timeout(START_TIMEOUT);
+    let server: McpServer = server.era(ProtocolEra::Legacy).build();
+    let server = server.for_run(&RunContext::new().bearer_token("ada-hunter2").unwrap());
+    server.list_tools().await.unwrap();
+    let call = json!({"text": "hunter2"});
+    server.call_tool_raw("note", call, CallOptions::new()).await.unwrap();
+    server.read_resource("notes://ada:hunter2@host/x?key=hunter2").await.unwrap();
+    server.get_prompt("who", [("a", "hunter2")]).await.unwrap();
+    server.custom_request("example/unknown", json!({}), CallOptions::new()).await.unwrap_err();
+
+    let connect = recorder.span("initialize");
+    let port = listening.port.to_string();
+    let network = [
+        ("otel.kind", "client"),
+        ("network.transport", "tcp"),
+        ("network.protocol.name", "http"),
+        ("server.address", "127.0.0.1"),
+        ("server.port", &*port),
+        ("mcp.protocol.version", "2025-11-25"),
+    ];
+    assert_attributes(&connect, &network);
+    assert_attributes(&connect, &[("mcp.method.name", "initialize")]);
+    let session = connect["mcp.session.id"].clone();
+    assert_eq!(session.len(), 32, "{session}");
+    let call = recorder.span("tools/call note");
+    assert_attributes(&call, &network);
+    assert_attributes(
+        &call,
+        &[
+            ("mcp.method.name", "tools/call"),
+            ("gen_ai.operation.name", "execute_tool"),
+            ("gen_ai.tool.name", "note"),
+            ("mcp.session.id", &session),
+        ],
+    );
+    assert!(call["jsonrpc.request.id"].parse::<u64>().is_ok() && !call.contains_key("error.type"), "{call:?}");
+    assert_attributes(&recorder.span("prompts/get who"), &[("gen_ai.prompt.name", "who")]);
+    let read = recorder.span("resources/read");
+    assert_attributes(&read, &[("mcp.resource.uri", "notes://host/x")]);
+    let failed = recorder.span("example/unknown");
+    assert_attributes(
+        &failed,
+        &[
+            ("error.type", "-32601"),
+            ("rpc.response.status_code", "-32601"),
+            ("otel.status_code", "ERROR"),
+            ("otel.status_description", "Method not found"),
+        ],
+    );
+    let all = format!("{:?}", recorder.0.lock());
+    assert!(!all.contains("hunter2"), "{all}");
+}
+
+#[tokio::test]
+async fn failures_have_a_type() {
+    let (recorder, _guard) = record();
+    let server = faulty("dies").read_timeout(std::time::Duration::from_secs(60)).build();
+    let running = server.connect().await.unwrap();
+    assert_attributes(&recorder.span("initialize"), &[("network.transport", "pipe")]);
+    server.direct_call_tool("fails", json!({})).await.unwrap();
+    assert_attributes(
+        &recorder.span("tools/call fails"),
+        &[("error.type", "tool_error"), ("otel.status_code", "ERROR")],
+    );
+    server.call_tool_raw("act", json!({}), CallOptions::new()).await.unwrap_err();
+    assert_attributes(&recorder.span("tools/call act"), &[("error.type", "connection_closed")]);
+    running.close().await.unwrap();
+    faulty("dies_at_start").build().connect().await.err().unwrap();
+    assert_attributes(&recorder.span("initialize"), &[("error.type", "connect_failed")]);
+}
