@@ -272,7 +272,7 @@ impl McpServer {
         arguments: Option<Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
-        let mut retries = session.retries(session.is_repeatable(name));
+        let mut retries = session.call_retries(name);
         loop {
             let connection = session.connection().await?;
             match self.call_on(&connection, session, name, arguments.clone(), options).await {

@@ -112,7 +112,7 @@ impl McpServer {
         let options = options.started();
         let complete = async {
             let session = self.session().await?;
-            let mut retries = session.retries(true);
+            let mut retries = session.retries();
             loop {
                 let connection = session.connection().await?;
                 let request = ClientRequest::CompleteRequest(CompleteRequest::new(params.clone()));

@@ -9,13 +9,7 @@ use rmcp::model::{
     ClientNotification, ClientRequest, ErrorCode, GetExtensions, ProtocolVersion, ServerPeerInfo, ServerResult,
     SetLevelRequestParams,
 };
-use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService,
-    ServiceError,
-};
-use rmcp::transport::DynamicTransportError;
-#[cfg(feature = "http")]
-use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError, InsufficientScopeError};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RunningService, ServiceError};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +17,7 @@ use tracing::{Instrument, Span};
 
 use super::options::RequestOptions;
 use super::settings::ProtocolEra;
+use super::transport_error::{connect_error, diagnostics, transport_error};
 use super::{Core, span};
 use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
@@ -31,7 +26,7 @@ use crate::handlers::{Handlers, LogLevel};
 use crate::transport::headers::RunHeadersExtension;
 use crate::transport::network::Network;
 use crate::transport::ordered::OrderedTransport;
-use crate::transport::{DisconnectReason, IdentityHeaders, OpenTransport, error_chain, message};
+use crate::transport::{DisconnectReason, IdentityHeaders, OpenTransport, message};
 
 /// The share of the timeout within which a server must start and respond to `server/discover`, before `initialize` is
 /// tried.
@@ -89,6 +84,23 @@ impl Connection {
         changes: Arc<Changes>,
         updates: broadcast::Sender<String>,
     ) -> Result<Self, McpError> {
+        let span = span::for_connect();
+        // Not within the span: the tasks of the connection, which outlive it, would belong to it.
+        let opened = Self::initialize(era, core, headers, changes, updates).await;
+        span::record_connected(&span, opened.as_ref());
+        drop(span);
+        let connection = opened?;
+        connection.set_level(core.settings.timeout).await?;
+        Ok(connection)
+    }
+
+    async fn initialize(
+        era: ProtocolEra,
+        core: &Core,
+        headers: Option<&Arc<IdentityHeaders>>,
+        changes: Arc<Changes>,
+        updates: broadcast::Sender<String>,
+    ) -> Result<Self, McpError> {
         let label = core.label();
         let settings = &core.settings;
         let mut handlers: Handlers = settings.handlers.clone();
@@ -115,24 +127,18 @@ impl Connection {
             connecting.await.ok_or_else(|| slow(String::new()))??;
         let probe_timeout = (era == ProtocolEra::Auto).then(|| settings.timeout.mul_f64(DISCOVER_SHARE));
         let transport = OrderedTransport::new(transport, router.clone(), probe_timeout);
-        let span = span::for_connect(&network);
         let starting = responder.clone().serve_with_lifecycle(transport, lifecycle_mode(era));
-        let started = match with_deadline(deadline, core, starting.instrument(span.clone())).await {
-            Some(Ok(service)) => Ok(service),
-            Some(Err(error)) => Err(connect_error(&label, error, &*disconnect_reason).await),
-            None => Err(slow(diagnostics(disconnect_reason.timeout_diagnostics()))),
+        let service = match with_deadline(deadline, core, starting).await {
+            Some(Ok(service)) => service,
+            Some(Err(error)) => return Err(connect_error(&label, error, &*disconnect_reason).await),
+            None => return Err(slow(diagnostics(disconnect_reason.timeout_diagnostics()))),
         };
-        let service = started.inspect_err(|error| span::record_connected(&span, &network, Err(error)))?;
         let info = service.peer().peer_info().ok_or_else(|| McpError::InvalidResponse {
             server: label.clone(),
             reason: "it did not describe itself".to_owned(),
         })?;
-        span::record_connected(&span, &network, Ok(info.protocol_version.as_str()));
-        drop(span);
         let log_level = settings.log_level;
-        let connection = Self { service, responder, router, disconnect_reason, network, info, log_level, label };
-        connection.set_level(settings.timeout).await?;
-        Ok(connection)
+        Ok(Self { service, responder, router, disconnect_reason, network, info, log_level, label })
     }
 
     /// Sets the log level of a server of the legacy era; on the modern era each request carries the level.
@@ -156,6 +162,10 @@ impl Connection {
 
     pub(super) fn is_closed(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
+    }
+
+    pub(super) fn network(&self) -> &Network {
+        &self.network
     }
 
     /// Returns a token that is cancelled when the connection is closed.
@@ -214,6 +224,8 @@ impl Connection {
     ) -> Result<(ServerResult, CallWatch), McpError> {
         let method = request.method().to_owned();
         let mut meta = options.meta.unwrap_or_default();
+        #[cfg(feature = "opentelemetry")]
+        span::inject_context(&mut meta.0.0);
         if self.is_modern()
             && let Some(level) = self.log_level
         {
@@ -336,75 +348,4 @@ fn lifecycle_mode(era: ProtocolEra) -> ClientLifecycleMode {
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         },
     }
-}
-
-/// Returns the status of the response that caused an error, and the `Retry-After` of the response.
-fn http_status(error: &(dyn std::error::Error + 'static)) -> (Option<u16>, Option<Duration>) {
-    #[cfg(feature = "http")]
-    for cause in error_chain::causes(error) {
-        if let Some(error) = cause.downcast_ref::<HttpStatusError>() {
-            return (Some(error.status), error.retry_after.as_deref().and_then(crate::transport::retry_after::parse));
-        }
-        if let Some(status) = cause.downcast_ref::<reqwest::Error>().and_then(reqwest::Error::status) {
-            return (Some(status.as_u16()), None);
-        }
-    }
-    // `rmcp` reports other statuses in the text of an unexpected response.
-    let text = error.to_string();
-    let status = text.split_once("HTTP ").and_then(|(_, rest)| rest.get(..3)?.parse().ok());
-    (status.filter(|status| (400..600).contains(status)), None)
-}
-
-fn diagnostics(reason: Option<String>) -> String {
-    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
-}
-
-/// Converts an error of the initialization.
-async fn connect_error(
-    label: &str,
-    error: ClientInitializeError,
-    disconnect_reason: &dyn DisconnectReason,
-) -> McpError {
-    let server = label.to_owned();
-    match error {
-        ClientInitializeError::TransportError { error, .. } => match transport_error(label, error) {
-            McpError::Unreachable { reason, .. } => {
-                let reason = disconnect_reason.reason().await.unwrap_or(reason);
-                McpError::Connect { server, reason, source: None }
-            }
-            other => other,
-        },
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-            Box::pin(connect_error(label, *fallback, disconnect_reason)).await
-        }
-        ClientInitializeError::ConnectionClosed(at) => {
-            let reason =
-                disconnect_reason.reason().await.unwrap_or_else(|| format!("it closed the connection before the {at}"));
-            McpError::Connect { server, reason, source: None }
-        }
-        ClientInitializeError::JsonRpcError(data) => McpError::protocol(data),
-        other => McpError::Connect { server, reason: other.to_string(), source: Some(Box::new(other)) },
-    }
-}
-
-/// Converts a transport's error and its causes; a rejected authorization becomes [`McpError::Unauthorized`].
-fn transport_error(label: &str, error: DynamicTransportError) -> McpError {
-    let server = label.to_owned();
-    #[cfg(feature = "http")]
-    for cause in error_chain::causes(&*error.error) {
-        #[cfg(feature = "oauth")]
-        if let Some(auth) = cause.downcast_ref::<rmcp::transport::AuthError>() {
-            return McpError::Unauthorized { server, reason: auth.to_string() };
-        }
-        let challenge = if let Some(auth) = cause.downcast_ref::<AuthRequiredError>() {
-            &auth.www_authenticate_header
-        } else if let Some(scope) = cause.downcast_ref::<InsufficientScopeError>() {
-            &scope.www_authenticate_header
-        } else {
-            continue;
-        };
-        return McpError::Unauthorized { server, reason: challenge.clone() };
-    }
-    let (status, retry_after) = http_status(&*error.error);
-    McpError::Unreachable { server, reason: error_chain::text(&*error.error), status, retry_after }
 }

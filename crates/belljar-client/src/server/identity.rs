@@ -103,6 +103,9 @@ impl McpServer {
             let mut headers = own.request_headers.clone();
             headers.extend(binding.request_headers);
             binding.request_headers = headers;
+            if binding.trace.is_empty() {
+                binding.trace = own.trace.clone();
+            }
         }
         Cow::Owned(Self { inner: self.inner.clone(), binding: Some(Arc::new(binding)) })
     }

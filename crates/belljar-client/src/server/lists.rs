@@ -10,9 +10,10 @@ use rmcp::model::{
 use tokio::time::Instant;
 
 use super::McpServer;
+use super::cache::{Cache, ListKind, ToolListing};
 use super::connection::Connection;
 use super::options::RequestOptions;
-use super::session::{Cache, ListKind, Session, ToolListing};
+use super::session::Session;
 use crate::error::McpError;
 use crate::toolset::definition::{Audience, is_visible_to};
 use crate::toolset::{ToolDefinition, ToolList};
@@ -135,7 +136,7 @@ impl McpServer {
         if let Some(list) = cache.get(changes).filter(|_| is_cached) {
             return Ok(list);
         }
-        let mut retries = session.retries(true);
+        let mut retries = session.retries();
         loop {
             match self.read_list(session, kind, cache, &page).await {
                 Err(error) if retries.wait(&error).await => {}

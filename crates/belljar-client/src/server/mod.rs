@@ -2,6 +2,7 @@
 
 mod apps;
 mod builder;
+mod cache;
 mod calls;
 mod completion;
 mod connection;
@@ -24,6 +25,7 @@ mod span;
 mod subscription;
 mod tasks;
 mod toolset;
+mod transport_error;
 
 use std::fmt;
 use std::sync::Arc;

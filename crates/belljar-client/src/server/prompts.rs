@@ -150,7 +150,7 @@ impl McpServer {
         let options = options.started();
         let get = async {
             let session = self.session().await?;
-            let mut retries = session.retries(true);
+            let mut retries = session.retries();
             loop {
                 let connection = session.connection().await?;
                 match self.prompt_on(&connection, name, arguments.clone(), options.request_options(self)).await {

@@ -90,7 +90,7 @@ impl McpServer {
         uri: &str,
         options: RequestOptions,
     ) -> Result<Vec<ResourceContents>, McpError> {
-        let mut retries = session.retries(true);
+        let mut retries = session.retries();
         loop {
             let connection = session.connection().await?;
             match self.contents_on(&connection, uri, &options).await {

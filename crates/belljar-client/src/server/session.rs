@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-use rmcp::model::{Prompt as WirePrompt, Resource, ResourceTemplate, SubscriptionFilter, Tool};
+use rmcp::model::SubscriptionFilter;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
+use super::cache::{Caches, ListKind};
 use super::connection::Connection;
 use super::failures::Failures;
 use super::restart::Restarts;
@@ -18,7 +19,6 @@ use super::{Core, McpServer};
 use crate::error::McpError;
 use crate::handlers::notifications::Changes;
 use crate::schema::ValidatorCache;
-use crate::toolset::ToolList;
 use crate::transport::IdentityHeaders;
 
 /// The number of resource updates that a slow subscriber may fall behind.
@@ -75,78 +75,6 @@ pub(super) struct Session {
     pub(super) validators: ValidatorCache,
     /// Tools that rejected an ordinary call because they must be called as tasks.
     task_tools: Mutex<HashSet<String>>,
-}
-
-/// The cached lists.
-#[derive(Default)]
-pub(super) struct Caches {
-    pub(super) tools: Cache<Tool>,
-    pub(super) listing: Mutex<Option<ToolListing>>,
-    pub(super) resources: Cache<Resource>,
-    pub(super) templates: Cache<ResourceTemplate>,
-    pub(super) prompts: Cache<WirePrompt>,
-}
-
-impl Caches {
-    fn clear(&self) {
-        self.tools.clear();
-        self.resources.clear();
-        self.templates.clear();
-        self.prompts.clear();
-    }
-}
-
-/// The definitions last shown to models, and the list that they were derived from.
-pub(super) struct ToolListing {
-    pub(super) tools: Arc<Vec<Tool>>,
-    pub(super) definitions: ToolList,
-}
-
-/// A cached list.
-pub(super) struct Cache<T>(Mutex<Option<CachedList<T>>>);
-
-struct CachedList<T> {
-    /// The value of the change counter before the list was requested.
-    changes: u64,
-    /// The time at which the list expires, if any.
-    until: Option<Instant>,
-    list: Arc<Vec<T>>,
-}
-
-impl<T> Default for Cache<T> {
-    fn default() -> Self {
-        Self(Mutex::new(None))
-    }
-}
-
-impl<T> Cache<T> {
-    pub(super) fn get(&self, changes: u64) -> Option<Arc<Vec<T>>> {
-        let cached = self.0.lock();
-        let cached = cached.as_ref()?;
-        let is_fresh = cached.changes == changes && cached.until.is_none_or(|until| Instant::now() < until);
-        is_fresh.then(|| cached.list.clone())
-    }
-
-    /// Returns the list that was last read, fresh or not.
-    fn latest(&self) -> Option<Arc<Vec<T>>> {
-        self.0.lock().as_ref().map(|cached| cached.list.clone())
-    }
-
-    pub(super) fn set(&self, changes: u64, until: Option<Instant>, list: Arc<Vec<T>>) {
-        *self.0.lock() = Some(CachedList { changes, until, list });
-    }
-
-    fn clear(&self) {
-        *self.0.lock() = None;
-    }
-}
-
-/// The kind of a list.
-#[derive(Clone, Copy)]
-pub(super) enum ListKind {
-    Tools,
-    Resources,
-    Prompts,
 }
 
 impl Session {
@@ -251,16 +179,21 @@ impl Session {
         Ok(connection)
     }
 
-    /// Returns the repetitions of a request that the server may process twice if `is_safe`.
-    pub(super) fn retries(&self, is_safe: bool) -> Retries {
-        Retries::new(self.server.settings.retry, is_safe)
+    /// Returns the repetitions of a request that the server may process twice.
+    pub(super) fn retries(&self) -> Retries {
+        Retries::new(self.server.settings.retry, true)
     }
 
-    /// Returns whether a call of this tool may be repeated, according to the annotations in the list that was last read.
-    pub(super) fn is_repeatable(&self, tool: &str) -> bool {
-        let annotations = self.caches.tools.latest().and_then(|tools| {
-            tools.iter().find(|known| known.name == tool).and_then(|known| known.annotations.clone())
-        });
+    /// Returns the repetitions of a call. The server may process it twice if the annotations of the tool, in the list that
+    /// was last read, say so.
+    pub(super) fn call_retries(&self, tool: &str) -> Retries {
+        let policy = self.server.settings.retry;
+        Retries::new(policy, policy.is_some() && self.is_repeatable(tool))
+    }
+
+    fn is_repeatable(&self, tool: &str) -> bool {
+        let Some(tools) = self.caches.tools.latest() else { return false };
+        let annotations = tools.iter().find(|known| known.name == tool).and_then(|known| known.annotations.as_ref());
         annotations.is_some_and(|annotations| {
             annotations.read_only_hint == Some(true) || annotations.idempotent_hint == Some(true)
         })
@@ -371,7 +304,7 @@ impl ConnectionGuard {
     }
 
     /// Releases the connection and, if this was the last guard, waits until it is closed: at most three seconds for a
-    /// child process.
+    /// child process. The session of [an identity](McpServer::for_run) stays open until it has been idle for its time.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {

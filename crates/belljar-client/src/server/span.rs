@@ -5,6 +5,7 @@ use rmcp::model::{ClientRequest, RequestId, ServerResult};
 use tracing::Span;
 use tracing::field::Empty;
 
+use super::connection::Connection;
 use crate::error::McpError;
 use crate::transport::network::Network;
 
@@ -31,11 +32,10 @@ fn subject(request: &ClientRequest) -> Subject<'_> {
     }
 }
 
-/// Creates the span of an attempt to connect. Its method is known when the era is: see [`record_connected`].
-pub(super) fn for_connect(network: &Network) -> Span {
-    let span = new();
-    record_network(&span, network);
-    span
+/// Creates the span of an attempt to connect. The era, and with it the method, is known at the end: see
+/// [`record_connected`].
+pub(super) fn for_connect() -> Span {
+    new()
 }
 
 /// Creates the span of a request.
@@ -125,20 +125,18 @@ pub(super) fn record_id(span: &Span, id: &RequestId) {
 }
 
 /// Records the outcome of an attempt to connect, and the method that initialized the connection.
-pub(super) fn record_connected(span: &Span, network: &Network, connected: Result<&str, &McpError>) {
+pub(super) fn record_connected(span: &Span, connected: Result<&Connection, &McpError>) {
     if span.is_disabled() {
         return;
     }
-    let is_modern = connected.is_ok_and(|version| version >= "2026-07-28");
+    let is_modern = connected.is_ok_and(Connection::is_modern);
     let method = if is_modern { "server/discover" } else { "initialize" };
     span.record("mcp.method.name", method);
     span.record("otel.name", method);
     match connected {
-        Ok(version) => {
-            span.record("mcp.protocol.version", version);
-            if let Some(session) = network.session.get() {
-                span.record("mcp.session.id", &*session);
-            }
+        Ok(connection) => {
+            record_network(span, connection.network());
+            span.record("mcp.protocol.version", connection.info().protocol_version.as_str());
         }
         Err(error) => record_error(span, error),
     }
@@ -200,9 +198,59 @@ fn without_secrets(uri: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
+/// Adds the current context of OpenTelemetry to the metadata of a request, unless the run has set one. Within the span of
+/// the request and with `tracing-opentelemetry`, it is that of the span.
+#[cfg(feature = "opentelemetry")]
+pub(super) fn inject_context(meta: &mut serde_json::Map<String, serde_json::Value>) {
+    struct Entries<'a>(&'a mut serde_json::Map<String, serde_json::Value>);
+    impl opentelemetry::propagation::Injector for Entries<'_> {
+        fn set(&mut self, key: &str, value: String) {
+            self.0.insert(key.to_owned(), value.into());
+        }
+    }
+    if !meta.contains_key("traceparent") {
+        opentelemetry::global::get_text_map_propagator(|propagator| propagator.inject(&mut Entries(meta)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::without_secrets;
+
+    #[cfg(feature = "opentelemetry")]
+    #[test]
+    fn current_context_is_injected_unless_the_run_has_one() {
+        use opentelemetry::Context;
+        use opentelemetry::propagation::text_map_propagator::FieldIter;
+        use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
+        use opentelemetry::trace::TraceContextExt;
+        use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
+
+        #[derive(Debug)]
+        struct Parent;
+        impl TextMapPropagator for Parent {
+            fn inject_context(&self, context: &Context, injector: &mut dyn Injector) {
+                let span = context.span().span_context().clone();
+                injector.set("traceparent", format!("00-{}-{}-01", span.trace_id(), span.span_id()));
+            }
+            fn extract_with_context(&self, context: &Context, _: &dyn Extractor) -> Context {
+                context.clone()
+            }
+            fn fields(&self) -> FieldIter<'_> {
+                FieldIter::new(&[])
+            }
+        }
+        opentelemetry::global::set_text_map_propagator(Parent);
+        let (trace, span) = (TraceId::from_bytes([1; 16]), SpanId::from_bytes([2; 8]));
+        let context = SpanContext::new(trace, span, TraceFlags::SAMPLED, true, TraceState::default());
+        let _attached = Context::new().with_remote_span_context(context).attach();
+        let mut meta = serde_json::Map::new();
+        super::inject_context(&mut meta);
+        assert_eq!(meta["traceparent"], format!("00-{}-{}-01", "01".repeat(16), "02".repeat(8)));
+        meta.insert("traceparent".to_owned(), "the run's".into());
+        super::inject_context(&mut meta);
+        assert_eq!(meta["traceparent"], "the run's");
+    }
 
     #[test]
     fn uris_are_recorded_without_credentials() {

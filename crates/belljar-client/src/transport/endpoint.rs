@@ -10,6 +10,7 @@ use url::Url;
 
 use super::IdentityHeaders;
 use super::headers::check_name;
+use super::keep_alive::HttpClients;
 use crate::error::{BoxError, ConfigError, McpError};
 use crate::oauth::Authorizer;
 #[cfg(feature = "oauth")]
@@ -17,6 +18,10 @@ use crate::oauth::OAuth;
 
 /// The time within which a server must accept a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time for which an unused connection to this machine is kept. Common servers close theirs after five seconds, and a
+/// request that meets the close fails.
+const LOOPBACK_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The maximum number of redirects, all within the origin.
 const MAX_REDIRECTS: usize = 10;
@@ -133,19 +138,20 @@ impl HttpEndpoint {
 
     /// Returns the configured client, or one that sends nothing to another origin.
     pub(crate) fn client(&self) -> Result<reqwest::Client, ConfigError> {
-        if let Some(client) = &self.client {
-            return Ok(client.clone());
+        match &self.client {
+            Some(client) => Ok(client.clone()),
+            None => build(default_client()),
         }
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(same_origin());
-        if is_loopback(&self.url) {
-            // Connections to the loopback interface are cheap. On a reused connection a server that does not disable
-            // Nagle's algorithm (such as axum's default) would delay each response by 40 ms.
-            builder = builder.pool_max_idle_per_host(0);
+    }
+
+    /// Returns the clients of streamable HTTP: for a server on this machine, which may delay responses on connections
+    /// that are kept, also one that keeps none.
+    pub(super) fn clients(&self) -> Result<HttpClients, ConfigError> {
+        if self.client.is_some() || !is_loopback(&self.url) {
+            return Ok(HttpClients::new(self.client()?, None));
         }
-        builder.build().map_err(|error| ConfigError::HttpClient(error.into()))
+        let kept = build(default_client().pool_idle_timeout(LOOPBACK_IDLE_TIMEOUT))?;
+        Ok(HttpClients::new(kept, Some(build(default_client().pool_max_idle_per_host(0))?)))
     }
 
     /// Returns the headers of a request: those of the server, of its provider, of the session's identity and of the run;
@@ -170,6 +176,17 @@ impl HttpEndpoint {
         }
         Ok(headers)
     }
+}
+
+fn default_client() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .user_agent(concat!("belljar/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(same_origin())
+}
+
+fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, ConfigError> {
+    builder.build().map_err(|error| ConfigError::HttpClient(error.into()))
 }
 
 /// Returns the value of a header that carries a token.

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage};
@@ -19,6 +20,7 @@ use sse_stream::{Error as SseError, Sse as Event};
 
 use super::endpoint::{HttpEndpoint, NO_CHALLENGE, redacted};
 use super::headers::{RunHeaders, run_headers};
+use super::keep_alive::HttpClients;
 use super::message::unparsable;
 use super::network::{Network, SessionId};
 use super::{Connector, IdentityHeaders, MAX_MESSAGE_BYTES, OpenTransport};
@@ -57,7 +59,7 @@ impl Connector for StreamableHttp {
         let authorizer = self.endpoint.authorizer().await?;
         let network = Network::http(&self.endpoint.url);
         let client = HttpClient {
-            client: self.endpoint.client()?,
+            clients: Arc::new(self.endpoint.clients()?),
             endpoint: Arc::new(self.endpoint.clone()),
             authorizer,
             session: network.session.clone(),
@@ -102,7 +104,7 @@ type HttpError = StreamableHttpError<reqwest::Error>;
 /// The HTTP client of `rmcp`'s transport.
 #[derive(Clone)]
 struct HttpClient {
-    client: reqwest::Client,
+    clients: Arc<HttpClients>,
     endpoint: Arc<HttpEndpoint>,
     authorizer: Option<Arc<Authorizer>>,
     /// The ID of the session, for spans.
@@ -159,6 +161,44 @@ impl HttpClient {
             }
             attempt += 1;
         }
+    }
+}
+
+impl HttpClient {
+    /// Posts a message and records the time until the first data of the response to a request.
+    async fn post(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        token: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+        max_sse_event_size: usize,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let (client, kind) = self.clients.next();
+        let is_request = matches!(message, JsonRpcMessage::Request(_));
+        let started = Instant::now();
+        let response = client
+            .post_message_with_max_sse_event_size(uri, message, session_id, token, headers, max_sse_event_size)
+            .await?;
+        Ok(match response {
+            StreamableHttpPostResponse::Sse(events, session) if is_request => {
+                let clients = self.clients.clone();
+                let mut is_first = true;
+                let events = events.inspect(move |_| {
+                    if std::mem::take(&mut is_first) {
+                        clients.record(kind, started.elapsed());
+                    }
+                });
+                StreamableHttpPostResponse::Sse(events.boxed(), session)
+            }
+            response => {
+                if is_request {
+                    self.clients.record(kind, started.elapsed());
+                }
+                response
+            }
+        })
     }
 }
 
@@ -230,14 +270,7 @@ impl StreamableHttpClient for HttpClient {
         }
         let response = self
             .send(headers, run_headers(&message), |token, headers| {
-                self.client.post_message_with_max_sse_event_size(
-                    uri.clone(),
-                    message.clone(),
-                    session_id.clone(),
-                    token,
-                    headers,
-                    max_sse_event_size,
-                )
+                self.post(uri.clone(), message.clone(), session_id.clone(), token, headers, max_sse_event_size)
             })
             .await?;
         refusal(response, &message, session_id.is_some())
@@ -251,7 +284,7 @@ impl StreamableHttpClient for HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), HttpError> {
         self.send(headers, None, |token, headers| {
-            self.client.delete_session(uri.clone(), session_id.clone(), token, headers)
+            self.clients.next().0.delete_session(uri.clone(), session_id.clone(), token, headers)
         })
         .await
     }
@@ -277,7 +310,7 @@ impl StreamableHttpClient for HttpClient {
         max_sse_event_size: usize,
     ) -> Result<BoxStream<'static, Result<Event, SseError>>, HttpError> {
         self.send(headers, None, |token, headers| {
-            self.client.get_stream_with_max_sse_event_size(
+            self.clients.next().0.get_stream_with_max_sse_event_size(
                 uri.clone(),
                 session_id.clone(),
                 last_event_id.clone(),

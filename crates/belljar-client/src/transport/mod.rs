@@ -7,6 +7,8 @@ pub(crate) mod headers;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 mod identity_headers;
+#[cfg(feature = "http")]
+mod keep_alive;
 pub(crate) mod message;
 pub(crate) mod network;
 pub(crate) mod ordered;

@@ -84,7 +84,13 @@ impl ChildStderr {
     pub(super) async fn open(&self) -> std::io::Result<StderrSink> {
         Ok(match self {
             Self::Capture | Self::Inherit => StderrSink::None,
-            Self::File(path) => StderrSink::File(File::options().create(true).append(true).open(path).await?),
+            Self::File(path) => {
+                let file = File::options().create(true).append(true).open(path).await;
+                StderrSink::File(file.map_err(|error| {
+                    let path = path.display();
+                    std::io::Error::new(error.kind(), format!("failed to open {path} for its standard error: {error}"))
+                })?)
+            }
             Self::Lines(handler) => StderrSink::Lines { handler: handler.clone(), line: Vec::new() },
         })
     }

@@ -23,7 +23,7 @@ use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 use super::network::Network;
 use super::stderr::{ChildDiagnostics, ChildStderr, DIAGNOSTICS_TIMEOUT};
 use super::{BoxTransport, Connector, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, message};
-use crate::error::{ConfigError, McpError};
+use crate::error::McpError;
 
 /// The times that a child has to exit after its standard input was closed, and then after SIGTERM.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
@@ -97,10 +97,7 @@ impl Connector for ChildProcess {
         command.wrap(process_wrap::tokio::JobObject);
         command.wrap(KillOnDrop);
         let spawn_error = |source| McpError::Spawn { command: self.command.clone(), source };
-        let sink = self.stderr.open().await.map_err(|error| match &self.stderr {
-            ChildStderr::File(path) => McpError::Config(ConfigError::Read { path: path.clone(), source: error }),
-            _ => spawn_error(error),
-        })?;
+        let sink = self.stderr.open().await.map_err(spawn_error)?;
         let mut child = ChildGroup(command.spawn().map_err(spawn_error)?);
         let missing = || spawn_error(io::Error::other("its standard streams are missing"));
         let stdin = child.0.stdin().take().ok_or_else(missing)?;

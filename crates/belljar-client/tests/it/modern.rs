@@ -136,7 +136,7 @@ async fn input_rounds_reach_the_same_handlers() {
 }
 
 #[tokio::test]
-async fn runs_have_separate_headers_on_one_connection() {
+async fn runs_have_separate_headers() {
     let (_listening, server) = over_http();
     let server = server.header("x-user", "guest").unwrap().bearer_token("the server's").build();
     let running = server.connect().await.unwrap();

@@ -242,6 +242,47 @@ async fn subscription_ends_with_the_connection() {
     running.close().await.unwrap();
 }
 
+/// Returns the number of connections to the server, without that of the question.
+async fn connections(listening: &TestServer) -> usize {
+    reqwest::get(listening.url("/connections")).await.unwrap().json().await.unwrap()
+}
+
+#[tokio::test]
+async fn connections_are_kept_between_calls() {
+    let variables = [("OPEN", "1".to_owned()), ("NODELAY", "1".to_owned())];
+    let listening = TestServer::start_with("python3", &["-u", &script("identity_server.py")], &variables);
+    let server = McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(START_TIMEOUT).build();
+    let running = server.connect().await.unwrap();
+    server.direct_call_tool("look", json!({})).await.unwrap();
+    let before = connections(&listening).await;
+    for _ in 0..100 {
+        server.direct_call_tool("look", json!({})).await.unwrap();
+    }
+    // One is the question's own. A busy machine may cause comparisons with a new connection.
+    let added = connections(&listening).await - before;
+    assert!(added <= 20, "{added} connections for 100 calls");
+    running.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn server_that_delays_on_kept_connections_gets_new_ones() {
+    let listening = refusing();
+    let server = McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(START_TIMEOUT).build();
+    let running = server.connect().await.unwrap();
+    let started = std::time::Instant::now();
+    loop {
+        let before = connections(&listening).await;
+        for _ in 0..10 {
+            server.direct_call_tool("look", json!({})).await.unwrap();
+        }
+        if connections(&listening).await - before == 11 {
+            break;
+        }
+        assert!(started.elapsed() < START_TIMEOUT, "the connections are kept");
+    }
+    running.close().await.unwrap();
+}
+
 /// Returns whether a process exists and has not ended.
 fn is_alive(process: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();

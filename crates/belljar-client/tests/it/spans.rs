@@ -141,6 +141,8 @@ async fn failures_have_a_type() {
     server.call_tool_raw("act", json!({}), CallOptions::new()).await.unwrap_err();
     assert_attributes(&recorder.span("tools/call act"), &[("error.type", "connection_closed")]);
     running.close().await.unwrap();
+    belljar_client::McpServerStdio::new("no-such-program").build().connect().await.err().unwrap();
+    assert_attributes(&recorder.span("initialize"), &[("error.type", "spawn_failed")]);
     faulty("dies_at_start").build().connect().await.err().unwrap();
     assert_attributes(&recorder.span("initialize"), &[("error.type", "connect_failed")]);
 }
