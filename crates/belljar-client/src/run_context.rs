@@ -243,8 +243,8 @@ impl RunContext {
         self.approved
     }
 
-    /// Attaches a value of the program for use in its hooks, one for each type: a second value of the same type replaces
-    /// the first.
+    /// Attaches a value of the program for use in its hooks, one for each type: a second value of the same type
+    /// replaces the first.
     ///
     /// ```
     /// # use belljar_client::RunContext;

@@ -89,9 +89,9 @@ impl McpServer {
         Self::custom(InProcess { name: name.into(), serve: Arc::new(serve) })
     }
 
-    /// Sends a request that this crate does not know, such as that of an extension, and returns its result. The timeouts,
-    /// cancellation and credentials are those of other requests. If the result has the shape of one that the protocol
-    /// defines, it contains the fields of that shape only.
+    /// Sends a request that this crate does not know, such as that of an extension, and returns its result. The
+    /// timeouts, cancellation and credentials are those of other requests. If the result has the shape of one that the
+    /// protocol defines, it contains the fields of that shape only.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {

@@ -160,7 +160,7 @@ impl Default for PoolLimits {
 pub(super) struct SessionPool {
     limits: PoolLimits,
     sessions: Mutex<HashMap<Identity, Arc<PooledSession>>>,
-    /// Whether a task closes expired sessions.
+    /// True while a task closes expired sessions.
     is_closing: AtomicBool,
 }
 
@@ -255,7 +255,8 @@ impl SessionPool {
         self.sessions.lock().values().filter_map(|pooled| pooled.take_if(|_| true)).collect()
     }
 
-    /// Closes the sessions that have been idle for too long. Returns the time of the next check, if any session is left.
+    /// Closes the sessions that have been idle for too long. Returns the time of the next check, if any session is
+    /// left.
     fn close_expired(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut next = None;

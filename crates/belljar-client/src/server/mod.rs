@@ -108,7 +108,7 @@ struct Inner {
 struct Core {
     connector: Arc<dyn Connector>,
     settings: Settings,
-    /// Whether `server/discover` failed on a server of unknown era, which is then of the legacy era.
+    /// True if `server/discover` failed on a server of unknown era, which is then of the legacy era.
     is_legacy: AtomicBool,
 }
 
@@ -159,8 +159,8 @@ impl McpServer {
         Ok(ConnectionGuard::new(self.clone(), self.session().await?))
     }
 
-    /// Returns whether a connection of this handle's identity is open: a guard keeps it, or a call is in progress, or it
-    /// is kept for the next use by [the same identity](Self::for_run).
+    /// Returns whether a connection of this handle's identity is open: a guard keeps it, or a call is in progress, or
+    /// it is kept for the next use by [the same identity](Self::for_run).
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;

@@ -92,8 +92,8 @@ impl CallOptions {
         self
     }
 
-    /// Limits the duration of the whole call, with input that the server requires and the task that it becomes, whether or
-    /// not the server is idle. Unlimited by default.
+    /// Limits the duration of the whole call, with input that the server requires and the task that it becomes, whether
+    /// or not the server is idle. Unlimited by default.
     ///
     /// ```
     /// # use belljar_client::CallOptions;

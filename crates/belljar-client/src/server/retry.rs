@@ -7,10 +7,10 @@ use crate::error::McpError;
 /// The policy for repeating requests that failed in transport. Off by default, because the delays are invisible to an
 /// agent that could do something else meanwhile.
 ///
-/// Lists, resources, prompts and completions are repeated if the connection was lost or the server responded with status
-/// 502, 503 or 504; so are calls of tools whose annotations say that they are read-only or idempotent. Any request is
-/// repeated after status 429, because the server did not process it. A `Retry-After` is honoured; one that exceeds the
-/// maximum delay is an error at once, which contains it.
+/// Lists, resources, prompts and completions are repeated if the connection was lost or the server responded with
+/// status 502, 503 or 504; so are calls of tools that are annotated as read-only or idempotent. Any
+/// request is repeated after status 429, because the server did not process it. A `Retry-After` is honoured; one that
+/// exceeds the maximum delay is an error at once, which contains it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -92,7 +92,7 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    /// Creates the repetitions of a request; `is_safe` says that the server may process it twice.
+    /// Creates the repetitions of a request; `is_safe` allows the server to process it twice.
     pub(super) fn new(policy: Option<RetryPolicy>, is_safe: bool) -> Self {
         Self { policy, is_safe, done: 0 }
     }

@@ -184,8 +184,8 @@ impl Session {
         Retries::new(self.server.settings.retry, true)
     }
 
-    /// Returns the repetitions of a call. The server may process it twice if the annotations of the tool, in the list that
-    /// was last read, say so.
+    /// Returns the repetitions of a call, which the server may process twice if the tool is annotated accordingly in
+    /// the list that was last read.
     pub(super) fn call_retries(&self, tool: &str) -> Retries {
         let policy = self.server.settings.retry;
         Retries::new(policy, policy.is_some() && self.is_repeatable(tool))

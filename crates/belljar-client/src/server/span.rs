@@ -198,8 +198,8 @@ fn without_secrets(uri: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// Adds the current context of OpenTelemetry to the metadata of a request, unless the run has set one. Within the span of
-/// the request and with `tracing-opentelemetry`, it is that of the span.
+/// Adds the current context of OpenTelemetry to the metadata of a request, unless the run has set one. Within the span
+/// of the request and with `tracing-opentelemetry`, it is that of the span.
 #[cfg(feature = "opentelemetry")]
 pub(super) fn inject_context(meta: &mut serde_json::Map<String, serde_json::Value>) {
     struct Entries<'a>(&'a mut serde_json::Map<String, serde_json::Value>);

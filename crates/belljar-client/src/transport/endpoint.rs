@@ -19,8 +19,8 @@ use crate::oauth::OAuth;
 /// The time within which a server must accept a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time for which an unused connection to this machine is kept. Common servers close theirs after five seconds, and a
-/// request that meets the close fails.
+/// The time for which an unused connection to this machine is kept. Common servers close theirs after five seconds, and
+/// a request that meets the close fails.
 const LOOPBACK_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The maximum number of redirects, all within the origin.
@@ -140,6 +140,7 @@ impl HttpEndpoint {
     pub(crate) fn client(&self) -> Result<reqwest::Client, ConfigError> {
         match &self.client {
             Some(client) => Ok(client.clone()),
+            None if is_loopback(&self.url) => build(default_client().pool_idle_timeout(LOOPBACK_IDLE_TIMEOUT)),
             None => build(default_client()),
         }
     }
@@ -147,15 +148,13 @@ impl HttpEndpoint {
     /// Returns the clients of streamable HTTP: for a server on this machine, which may delay responses on connections
     /// that are kept, also one that keeps none.
     pub(super) fn clients(&self) -> Result<HttpClients, ConfigError> {
-        if self.client.is_some() || !is_loopback(&self.url) {
-            return Ok(HttpClients::new(self.client()?, None));
-        }
-        let kept = build(default_client().pool_idle_timeout(LOOPBACK_IDLE_TIMEOUT))?;
-        Ok(HttpClients::new(kept, Some(build(default_client().pool_max_idle_per_host(0))?)))
+        let may_delay = self.client.is_none() && is_loopback(&self.url);
+        let fresh: fn() -> Option<reqwest::Client> = || build(default_client().pool_max_idle_per_host(0)).ok();
+        Ok(HttpClients::new(self.client()?, may_delay.then_some(fresh)))
     }
 
-    /// Returns the headers of a request: those of the server, of its provider, of the session's identity and of the run;
-    /// later ones replace earlier ones.
+    /// Returns the headers of a request: those of the server, of its provider, of the session's identity and of the
+    /// run; later ones replace earlier ones.
     pub(crate) async fn headers_for(&self, run: Option<&HeaderMap>) -> Result<HeaderMap, BoxError> {
         let mut headers = self.headers.clone();
         if let Some(token) = &self.bearer {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-/// The headers of the identity whose session a transport carries, for [`Connector::connect_as`]. A later run of the same
-/// identity may bring newer ones, such as a renewed token.
+/// The headers of the identity whose session a transport carries, for [`Connector::connect_as`]. A later run of the
+/// same identity may bring newer ones, such as a renewed token.
 ///
 /// ```
 /// # use belljar_client::transport::IdentityHeaders;

@@ -6,6 +6,7 @@
 //! acknowledgement, which the client's kernel delays. On a new connection the kernel acknowledges at once. A new
 //! connection to this machine costs 0.1 ms, so that such servers get one for each request.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,23 +24,26 @@ const DELAYS: u32 = 2;
 
 /// The HTTP clients for one server.
 pub(super) struct HttpClients {
-    kept: reqwest::Client,
-    /// The client that does not keep connections, for a server on this machine.
-    fresh: Option<reqwest::Client>,
+    pooled: reqwest::Client,
+    /// The client that does not keep connections, for a server on this machine; created when it is first needed.
+    fresh: Option<LazyClient>,
     detection: Mutex<Detection>,
 }
 
+type LazyClient = LazyLock<Option<reqwest::Client>, fn() -> Option<reqwest::Client>>;
+
 impl HttpClients {
-    pub(super) fn new(kept: reqwest::Client, fresh: Option<reqwest::Client>) -> Self {
-        Self { kept, fresh, detection: Mutex::default() }
+    pub(super) fn new(pooled: reqwest::Client, fresh: Option<fn() -> Option<reqwest::Client>>) -> Self {
+        Self { pooled, fresh: fresh.map(LazyLock::new), detection: Mutex::default() }
     }
 
     /// Returns the client for the next request, and the kind of its connections.
     pub(super) fn next(&self) -> (&reqwest::Client, ConnectionKind) {
-        let Some(fresh) = &self.fresh else { return (&self.kept, ConnectionKind::Kept) };
-        match self.detection.lock().next() {
-            ConnectionKind::Kept => (&self.kept, ConnectionKind::Kept),
-            ConnectionKind::New => (fresh, ConnectionKind::New),
+        let kind = self.detection.lock().next();
+        let fresh = self.fresh.as_ref().filter(|_| kind == ConnectionKind::New);
+        match fresh.and_then(|fresh| LazyLock::force(fresh).as_ref()) {
+            Some(fresh) => (fresh, ConnectionKind::New),
+            None => (&self.pooled, ConnectionKind::Pooled),
         }
     }
 
@@ -53,7 +57,7 @@ impl HttpClients {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionKind {
-    Kept,
+    Pooled,
     New,
 }
 
@@ -76,12 +80,12 @@ enum Phase {
 
 impl Detection {
     fn next(&self) -> ConnectionKind {
-        if self.phase == Phase::Keeping { ConnectionKind::Kept } else { ConnectionKind::New }
+        if self.phase == Phase::Keeping { ConnectionKind::Pooled } else { ConnectionKind::New }
     }
 
     fn record(&mut self, kind: ConnectionKind, time: Duration) {
         match (&self.phase, kind) {
-            (Phase::Keeping, ConnectionKind::Kept) if (MIN_DELAYED..=MAX_DELAYED).contains(&time) => {
+            (Phase::Keeping, ConnectionKind::Pooled) if (MIN_DELAYED..=MAX_DELAYED).contains(&time) => {
                 self.phase = Phase::Comparing;
             }
             (Phase::Comparing, ConnectionKind::New) => {
@@ -106,7 +110,7 @@ mod tests {
         let mut kinds = Vec::new();
         for _ in 0..count {
             let kind = detection.next();
-            let time = if kind == ConnectionKind::Kept { kept } else { new };
+            let time = if kind == ConnectionKind::Pooled { kept } else { new };
             detection.record(kind, Duration::from_millis(time));
             kinds.push(kind);
         }
@@ -115,15 +119,15 @@ mod tests {
 
     #[test]
     fn server_that_delays_on_kept_connections_gets_new_ones() {
-        use ConnectionKind::{Kept, New};
-        assert_eq!(kinds(40, 1, 6), [Kept, New, Kept, New, New, New]);
+        use ConnectionKind::{New, Pooled};
+        assert_eq!(kinds(40, 1, 6), [Pooled, New, Pooled, New, New, New]);
     }
 
     #[test]
     fn fast_and_slow_servers_keep_their_connections() {
-        assert!(kinds(1, 1, 9).iter().all(|kind| *kind == ConnectionKind::Kept));
+        assert!(kinds(1, 1, 9).iter().all(|kind| *kind == ConnectionKind::Pooled));
         // A tool that takes this long does so on any connection.
-        assert!(kinds(45, 45, 9).iter().filter(|kind| **kind == ConnectionKind::Kept).count() >= 5);
-        assert!(kinds(900, 900, 9).iter().all(|kind| *kind == ConnectionKind::Kept));
+        assert!(kinds(45, 45, 9).iter().filter(|kind| **kind == ConnectionKind::Pooled).count() >= 5);
+        assert!(kinds(900, 900, 9).iter().all(|kind| *kind == ConnectionKind::Pooled));
     }
 }

@@ -114,8 +114,8 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// [`McpError::Spawn`] or [`McpError::Connect`].
     async fn connect(&self) -> Result<OpenTransport, McpError>;
 
-    /// Opens a transport whose every request carries the headers of a run's identity, from the first one on. The default
-    /// is for transports without headers.
+    /// Opens a transport whose every request carries the headers of a run's identity, from the first one on. The
+    /// default is for transports without headers.
     ///
     /// # Errors
     ///

@@ -44,7 +44,8 @@ pub enum ChildStderr {
     Inherit,
     /// A file, which is created if it does not exist; new output is appended.
     File(PathBuf),
-    /// A handler that is called for each line, without its end. It must not block. Bytes that are not UTF-8 are replaced.
+    /// A handler that is called for each line, without its end. It must not block. Bytes that are not UTF-8 are
+    /// replaced.
     Lines(LineHandler),
 }
 

@@ -142,8 +142,8 @@ fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
     })
 }
 
-/// A child process with its descendants, which are killed when this is dropped: at the end of the program nobody else
-/// ends them. On Windows its job object does so by itself.
+/// A child process with its descendants. Dropping it kills them, also at the end of the program. On Windows the job
+/// object does so.
 struct ChildGroup(Box<dyn ChildWrapper>);
 
 impl Drop for ChildGroup {

@@ -150,12 +150,12 @@ async fn idle_sessions_are_bounded_and_the_oldest_is_closed() {
 async fn identity_that_cannot_connect_leaves_nothing_behind() {
     let listening = listening();
     let server = server(&listening).build();
-    let nobody = RunContext::new().header("x-user", "nobody").unwrap();
+    let anonymous = RunContext::new().header("x-user", "anonymous").unwrap();
     for _ in 0..2 {
-        let error = server.tools(&nobody).await.unwrap_err();
+        let error = server.tools(&anonymous).await.unwrap_err();
         assert!(matches!(error, belljar_client::McpError::Unauthorized { .. }), "{error:?}");
     }
-    assert!(!server.for_run(&nobody).is_running());
+    assert!(!server.for_run(&anonymous).is_running());
 }
 
 #[tokio::test]

@@ -205,7 +205,7 @@ async fn only_safe_requests_are_repeated() {
     refuse(&listening, json!([[503, null]])).await;
     server.call_tool_raw("look", json!({}), CallOptions::new()).await.unwrap();
     assert_eq!(arrived(&listening, "look").await, 2);
-    // A tool that may change something: a refusal says that it was not called, an error of the server does not.
+    // A tool that may change something: only after a refusal it is certain that the tool was not called.
     refuse(&listening, json!([[429, null]])).await;
     server.call_tool_raw("note", json!({"text": "x"}), CallOptions::new()).await.unwrap();
     assert_eq!(arrived(&listening, "note").await, 2);

@@ -7,8 +7,8 @@ use crate::server::restart::RestartPolicy;
 use crate::server::retry::RetryPolicy;
 
 impl<T> ServerBuilder<T> {
-    /// Restarts a child process that exited while it is in use, with the next call. By default it stays closed until its
-    /// last guard is dropped, because its state is lost with it. Servers over HTTP are
+    /// Restarts a child process that exited while it is in use, with the next call. By default it stays closed until
+    /// its last guard is dropped, because its state is lost with it. Servers over HTTP are
     /// [reconnected](Self::reconnect) instead.
     ///
     /// ```
@@ -41,7 +41,8 @@ impl<T> ServerBuilder<T> {
     /// # use belljar_client::McpServerStreamableHttp;
     /// # use std::time::Duration;
     /// # fn main() -> Result<(), belljar_client::McpError> {
-    /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.identity_idle_time(Duration::from_secs(60));
+    /// let server =
+    /// McpServerStreamableHttp::new("https://example.org/mcp")?.identity_idle_time(Duration::from_secs(60));
     /// # Ok(())
     /// # }
     /// ```
