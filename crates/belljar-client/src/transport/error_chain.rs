@@ -11,8 +11,10 @@ pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item
         // This error displays its cause but does not return it from `source()`, which hides further causes such as
         // "connection refused".
         #[cfg(feature = "http")]
-        if let Some(StreamableHttpError::Client(cause)) = error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
-            return Some(cause);
+        match error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            Some(StreamableHttpError::Client(cause)) => return Some(cause),
+            Some(StreamableHttpError::HttpStatus(cause)) => return Some(cause),
+            _ => {}
         }
         error.source()
     })

@@ -55,11 +55,12 @@ impl fmt::Debug for Sse {
 enum SseError {
     #[error(transparent)]
     Http(#[from] reqwest::Error),
-    #[error(transparent)]
+    // Not transparent, so that the error is among the causes.
+    #[error("{0}")]
     Auth(#[from] AuthRequiredError),
-    #[error(transparent)]
+    #[error("{0}")]
     Token(#[from] AuthError),
-    #[error(transparent)]
+    #[error("{0}")]
     Status(#[from] HttpStatusError),
     #[error(transparent)]
     Headers(BoxError),
@@ -321,8 +322,8 @@ async fn post(
 
 /// The transport's error type for `rmcp`.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-struct SseErrorBox(SseError);
+#[error("{0}")]
+struct SseErrorBox(#[source] SseError);
 
 /// The reason for which the stream ended: the first one that was found.
 #[derive(Default)]

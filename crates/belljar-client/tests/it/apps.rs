@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use belljar_client::transport::{Connector, OpenTransport};
-use belljar_client::{CallTool, McpError, McpServer, ProcessToolCall, ProtocolEra, RunContext, ToolOutcome, Toolset};
+use belljar_client::{
+    CallTool, McpError, McpServer, ProcessToolCall, ProtocolEra, RetryReason, RunContext, ToolOutcome, Toolset,
+};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, MetaObject,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -89,8 +91,8 @@ async fn app_only_tools_are_hidden_from_models() {
     assert_eq!(names(&tools), ["map", "words"]);
     assert_eq!(tools[0].app_resource(), Some("ui://map.html"));
     assert_eq!(server.list_tools().await.unwrap().len(), 3);
-    let error = server.call(&run, "tiles", Map::new()).await.unwrap_err();
-    assert!(matches!(error, McpError::UnknownTool { .. }), "{error:?}");
+    let outcome = server.call(&run, "tiles", Map::new()).await.unwrap();
+    assert!(matches!(&outcome, ToolOutcome::Retry(retry) if retry.reason == RetryReason::UnknownTool), "{outcome:?}");
 }
 
 #[tokio::test]

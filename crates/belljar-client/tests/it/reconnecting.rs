@@ -383,10 +383,13 @@ async fn in_process_server_is_connected_for_each_guard() {
         running.close().await.unwrap();
         assert_eq!(served.load(Ordering::SeqCst), round);
     }
+    let running = server.connect().await.unwrap();
     let error = server.custom_request("example/unknown", Value::Null, CallOptions::new()).await.unwrap_err();
     assert!(matches!(error, McpError::Protocol { code: -32601, .. }), "{error:?}");
     server.custom_notification("notifications/example", json!({"a": 1})).await.unwrap();
     assert!(!server.peer().await.unwrap().peer_info().unwrap().protocol_version.as_str().is_empty());
+    assert_eq!(server.direct_call_tool("fails", json!({})).await.unwrap(), ToolOutcome::retry("no luck"));
+    running.close().await.unwrap();
 }
 
 #[tokio::test]
