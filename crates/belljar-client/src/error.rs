@@ -218,6 +218,9 @@ impl McpError {
             error if !error.is_for_model() => return Err(self),
             Self::Protocol { .. } => RetryReason::ToolFailed,
             Self::UnknownTool { .. } => RetryReason::UnknownTool,
+            Self::Closed { .. } => RetryReason::Disconnected,
+            Self::Timeout { .. } => RetryReason::TimedOut,
+            Self::InvalidResponse { .. } => RetryReason::InvalidResponse,
             _ => RetryReason::Unavailable,
         };
         let message = match self {

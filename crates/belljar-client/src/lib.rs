@@ -53,6 +53,7 @@ mod output;
 mod run_context;
 mod runner;
 mod schema;
+mod search;
 mod server;
 mod toolset;
 pub mod transport;
@@ -77,6 +78,7 @@ pub use runner::{
     DeferredAnswer, DeferredAnswers, DeferredCall, DeferredCalls, RetryLimitBehavior, Step, ToolCall, ToolMessage,
     ToolReturn, ToolRunner,
 };
+pub use search::{ToolIndex, ToolMatch};
 #[cfg(feature = "sse")]
 #[expect(deprecated, reason = "the old name remains available")]
 pub use server::McpServerHttp;
@@ -86,14 +88,15 @@ pub use server::McpServerSse;
 pub use server::McpServerStdio;
 pub use server::{
     CallOptions, CallTool, CompletionArgument, ConnectionGuard, CustomTransport, McpServer, ProcessToolCall, Prompt,
-    PromptContent, PromptMessage, ProtocolEra, ReconnectPolicy, ResourceUpdates, RestartPolicy, RetryPolicy,
-    ServerBuilder, ToolErrorBehavior,
+    PromptContent, PromptMessage, ProtocolEra, ReconnectPolicy, ResourceUpdates, RestartPolicy, ResultMapping,
+    RetryPolicy, ServerBuilder, ToolErrorBehavior,
 };
 #[cfg(feature = "http")]
 pub use server::{HttpServerBuilderExt, McpServerStreamableHttp};
 pub use toolset::{
     AppResult, Approval, ApprovalRequest, Approve, ApprovedToolset, AsyncFilteredToolset, AsyncPreparedToolset,
-    CombinedToolset, DeferApproval, Deferral, DeferralKind, ExternalToolset, Failure, FilteredToolset, FunctionToolset,
-    NeedsApproval, PrefixedToolset, PreparedToolset, RenamedToolset, Retry, RetryReason, ToolDefinition, ToolList,
-    ToolOutcome, ToolResult, Toolset, ToolsetExt, ToolsetGuard,
+    BudgetToolset, CombinedToolset, DeferApproval, Deferral, DeferralKind, ExternalToolset, Failure, FilteredToolset,
+    FunctionToolset, NeedsApproval, PrefixedToolset, PreparedToolset, RenamedToolset, ResourceToolset, Retry,
+    RetryReason, SearchToolset, ToolDefinition, ToolList, ToolOutcome, ToolResult, Toolset, ToolsetExt, ToolsetGuard,
+    ToolsetState, ToolsetStatus,
 };

@@ -6,6 +6,8 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
+use crate::server::ResultMapping;
+
 /// The output of a tool or the contents of a resource.
 ///
 /// ```
@@ -169,8 +171,47 @@ pub(crate) enum Part {
 #[error("the server sent binary data that is not base64: {0}")]
 pub(crate) struct InvalidBase64(base64::DecodeError);
 
-/// Returns the text of a failed call: its text parts on separate lines.
-pub(crate) fn failure_message(result: &CallToolResult) -> String {
+/// Returns the text of a failed call: its text parts on separate lines, or its structured content.
+pub(crate) fn failure_message(
+    tool: &str,
+    result: &CallToolResult,
+    mapping: ResultMapping,
+) -> Result<String, InvalidBase64> {
+    let text = match mapping {
+        ResultMapping::PydanticAi1 => return Ok(failure_text(result)),
+        ResultMapping::PydanticAi2 => match &result.structured_content {
+            Some(structured) => match unwrap_lone_result(structured.clone()) {
+                Value::Null => String::new(),
+                value => from_json(value).to_text(),
+            },
+            None if result.content.is_empty() => String::new(),
+            None => failure_parts(result)?,
+        },
+    };
+    Ok(if text.is_empty() { format!("Tool '{tool}' returned an error") } else { text })
+}
+
+/// Returns the parts of a failed call without binary data: text as it is, several parts as JSON.
+fn failure_parts(result: &CallToolResult) -> Result<String, InvalidBase64> {
+    let mut parts = Vec::new();
+    for part in &result.content {
+        match map_part(part)? {
+            Part::Output(ToolOutput::Text(text)) | Part::Link(text) => parts.push(Value::String(text)),
+            Part::Output(ToolOutput::Json(value)) => parts.push(value),
+            Part::Output(_) => {}
+        }
+    }
+    Ok(match parts.pop() {
+        None => String::new(),
+        Some(only) if parts.is_empty() => from_json(only).to_text(),
+        Some(last) => {
+            parts.push(last);
+            Value::Array(parts).to_string()
+        }
+    })
+}
+
+fn failure_text(result: &CallToolResult) -> String {
     let texts: Vec<&str> = result.content.iter().filter_map(|part| part.as_text()).map(|part| &*part.text).collect();
     let text = texts.join("\n");
     if text.is_empty() { "MCP tool call failed".to_owned() } else { text }
@@ -180,14 +221,20 @@ pub(crate) fn failure_message(result: &CallToolResult) -> String {
 ///
 /// Structured content is used if all other parts are text (which then repeats it); a lone `{"result": x}` is a wrapper
 /// that SDKs put around `x`. Otherwise the parts are used.
-pub(crate) fn map_result(result: &CallToolResult) -> Result<MappedResult, InvalidBase64> {
+pub(crate) fn map_result(result: &CallToolResult, mapping: ResultMapping) -> Result<MappedResult, InvalidBase64> {
     if let Some(structured) = &result.structured_content
-        && is_truthy(structured)
+        && (mapping == ResultMapping::PydanticAi2 || is_truthy(structured))
         && result.content.iter().all(|part| matches!(part, ContentBlock::Text(_)))
     {
         return Ok(MappedResult::Done(from_json(unwrap_lone_result(structured.clone()))));
     }
-    result.content.iter().map(map_part).collect::<Result<Vec<_>, _>>().map(MappedResult::Parts)
+    let part = |part: &ContentBlock| -> Result<Part, InvalidBase64> {
+        Ok(match (map_part(part)?, mapping) {
+            (Part::Link(uri), ResultMapping::PydanticAi2) => Part::Output(ToolOutput::Text(uri)),
+            (part, _) => part,
+        })
+    };
+    result.content.iter().map(part).collect::<Result<Vec<_>, _>>().map(MappedResult::Parts)
 }
 
 /// Returns the only output itself, or several outputs as a list.
@@ -290,7 +337,7 @@ mod tests {
     use serde_json::json;
 
     fn mapped(result: Value) -> ToolOutput {
-        match map_result(&serde_json::from_value(result).unwrap()).unwrap() {
+        match map_result(&serde_json::from_value(result).unwrap(), ResultMapping::PydanticAi1).unwrap() {
             MappedResult::Done(output) => output,
             MappedResult::Parts(parts) => unwrap_single(
                 parts

@@ -116,7 +116,7 @@ impl ToolReturn {
         let text = |text: String| vec![ToolOutput::Text(text)];
         let (content, is_error) = match &self.outcome {
             ToolOutcome::Output(result) => (flat(&result.output), false),
-            ToolOutcome::Retry(retry) if retry.reason == RetryReason::Unavailable => {
+            ToolOutcome::Retry(retry) if retry.reason.is_temporary() => {
                 (text(format!("{}\n\nTry again later, or continue without this tool.", retry.message)), true)
             }
             ToolOutcome::Retry(retry) => (text(format!("{}\n\nFix the error and try again.", retry.message)), true),

@@ -24,7 +24,7 @@ use crate::schema::Validator;
 use crate::toolset::{Approve, Toolset, ToolsetGuard};
 
 /// The number of calls of one step that run at the same time, by default.
-const CONCURRENT_CALLS: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+const CONCURRENT_CALLS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 
 /// The tools of one run of an agent: lists them anew at each step, checks names and arguments, counts retries, asks for
 /// approval, makes the calls of a step at once, and turns results into messages.

@@ -218,7 +218,9 @@ impl McpServer {
         options: &CallOptions,
     ) -> Result<ToolOutcome, McpError> {
         if result.is_error == Some(true) {
-            let message = output::failure_message(result);
+            let mapping = self.inner.settings.result_mapping;
+            let message =
+                output::failure_message(name, result, mapping).map_err(|error| self.invalid_response(&error))?;
             let raw = Some(result.clone());
             return match self.inner.settings.tool_error_behavior {
                 ToolErrorBehavior::Retry => Ok(ToolOutcome::Retry(Retry { raw, ..Retry::new(message) })),
@@ -226,7 +228,9 @@ impl McpServer {
                 ToolErrorBehavior::Error => Err(McpError::ToolFailed { tool: name.to_owned(), message }),
             };
         }
-        let parts = match output::map_result(result).map_err(|error| self.invalid_response(&error))? {
+        let parts = match output::map_result(result, self.inner.settings.result_mapping)
+            .map_err(|error| self.invalid_response(&error))?
+        {
             MappedResult::Done(output) => {
                 return Ok(ToolOutcome::Output(ToolResult { output, raw: Some(result.clone()) }));
             }

@@ -132,6 +132,33 @@ impl CallTool<'_> {
     ) -> Result<ToolOutcome, McpError> {
         let mut options = CallOptions::from_run(self.run);
         options.metadata.extend(metadata);
+        self.call_with(name, arguments, options).await
+    }
+
+    /// Calls a tool by its bare name with these options. Start from [`CallOptions::from_run`] to keep the run's
+    /// metadata, headers and progress handler.
+    ///
+    /// ```
+    /// # use belljar_client::{CallOptions, CallTool, McpError, RunContext, ToolOutcome};
+    /// # use serde_json::{Map, Value};
+    /// # async fn hook(run: &RunContext, call: CallTool<'_>, name: &str, arguments: Map<String, Value>)
+    /// # -> Result<ToolOutcome, McpError> {
+    /// let options = CallOptions::from_run(run).timeout(std::time::Duration::from_secs(30));
+    /// let outcome = call.call_with(name, arguments, options).await?;
+    /// println!("{:?}", outcome.raw());
+    /// # Ok(outcome)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same as [`McpServer::direct_call_tool`].
+    pub async fn call_with(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+        options: CallOptions,
+    ) -> Result<ToolOutcome, McpError> {
         let last_result = self.last_result.filter(|(tool, _)| *tool == name).map(|(_, last_result)| last_result);
         let outcome = self.server.call_tool_recording(name, Value::Object(arguments), options, last_result).await?;
         Ok(self.server.with_known_tools(name, outcome).await)

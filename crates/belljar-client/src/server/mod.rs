@@ -45,7 +45,7 @@ pub use prompts::{Prompt, PromptContent, PromptMessage};
 pub use restart::RestartPolicy;
 pub use retry::RetryPolicy;
 pub use session::ConnectionGuard;
-pub use settings::{ProtocolEra, ReconnectPolicy, ToolErrorBehavior};
+pub use settings::{ProtocolEra, ReconnectPolicy, ResultMapping, ToolErrorBehavior};
 pub use subscription::ResourceUpdates;
 
 use identity::{RunBinding, SessionPool};

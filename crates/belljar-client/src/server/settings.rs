@@ -42,10 +42,29 @@ pub enum ToolErrorBehavior {
     #[default]
     Retry,
     /// [`ToolOutcome::Failed`](crate::ToolOutcome::Failed): the model sees the message, and no retry is counted.
-    /// Protocol errors (such as invalid arguments) remain retries.
+    /// Protocol errors (such as invalid arguments) and errors of the connection remain retries.
     Failed,
-    /// [`McpError::ToolFailed`](crate::McpError::ToolFailed).
+    /// [`McpError::ToolFailed`](crate::McpError::ToolFailed), and the errors of the protocol and of the connection.
     Error,
+}
+
+/// The conversion of results to the output for models. The server's whole result is in
+/// [`ToolResult::raw`](crate::ToolResult::raw) in any case.
+///
+/// ```
+/// # use belljar_client::{McpServerStdio, ResultMapping};
+/// let server = McpServerStdio::new("server").result_mapping(ResultMapping::PydanticAi2);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ResultMapping {
+    /// That of `MCPServer` of pydantic-ai 1: a link is replaced by the resource behind it, if the server can read it;
+    /// a failure is the text of its text parts.
+    #[default]
+    PydanticAi1,
+    /// That of `MCPToolset` of pydantic-ai 2: a link is its URI; a failure is its structured content as JSON, or else
+    /// its parts; empty structured content is used.
+    PydanticAi2,
 }
 
 /// The policy for reconnecting after an HTTP connection is lost.
@@ -103,6 +122,7 @@ pub(crate) struct Settings {
     pub(crate) enabled_tools: Option<Vec<String>>,
     pub(crate) disabled_tools: Vec<String>,
     pub(crate) tool_error_behavior: ToolErrorBehavior,
+    pub(crate) result_mapping: ResultMapping,
     pub(crate) client_info: Implementation,
     pub(crate) process_tool_call: Option<Arc<dyn ProcessToolCall>>,
     pub(crate) handlers: Handlers,
@@ -132,6 +152,7 @@ impl Default for Settings {
             enabled_tools: None,
             disabled_tools: Vec::new(),
             tool_error_behavior: ToolErrorBehavior::Retry,
+            result_mapping: ResultMapping::default(),
             client_info: Implementation::new("belljar", env!("CARGO_PKG_VERSION")),
             process_tool_call: None,
             handlers: Handlers::default(),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::{ConnectionGuard, McpServer};
 use crate::error::McpError;
 use crate::run_context::RunContext;
-use crate::toolset::{CloseGuard, ToolList, ToolOutcome, Toolset, ToolsetGuard};
+use crate::toolset::{CloseGuard, ResourceToolset, ToolList, ToolOutcome, Toolset, ToolsetGuard};
 
 #[async_trait]
 impl Toolset for McpServer {
@@ -45,6 +45,21 @@ impl Toolset for McpServer {
     async fn for_run(&self, run: &RunContext) -> Result<Option<Arc<dyn Toolset>>, McpError> {
         let bound = self.bound_to(run);
         Ok(matches!(bound, Cow::Owned(_)).then(|| Arc::new(bound.into_owned()) as Arc<dyn Toolset>))
+    }
+}
+
+impl McpServer {
+    /// Returns the resources of the server as tools for models, `list_resources` and `read_resource`, with the prefix of
+    /// the server's tools. The connection is shared with the server.
+    ///
+    /// ```
+    /// use belljar_client::{CombinedToolset, McpServerStdio};
+    ///
+    /// let server = McpServerStdio::new("server").build();
+    /// let all = CombinedToolset::new().with(server.clone()).with(server.resource_tools());
+    /// ```
+    pub fn resource_tools(&self) -> ResourceToolset {
+        ResourceToolset::new(self.clone())
     }
 }
 

@@ -53,6 +53,11 @@ impl ToolList {
         self.0.tools.get(*positions.get(name)?)
     }
 
+    /// Returns the tool at this position.
+    pub(crate) fn get_at(&self, position: usize) -> Option<Arc<ToolDefinition>> {
+        self.0.tools.get(position).cloned()
+    }
+
     /// Returns the names of the tools, in order.
     ///
     /// ```

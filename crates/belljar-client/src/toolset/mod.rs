@@ -1,6 +1,7 @@
 //! Tools of any origin for an agent: the [`Toolset`] trait, the outcome of a call, and combinators.
 
 mod approval;
+mod budget;
 mod combine;
 pub(crate) mod definition;
 mod filtered;
@@ -11,6 +12,8 @@ pub(crate) mod outcome;
 mod prefixed;
 mod prepared;
 mod renamed;
+mod resources;
+mod searchable;
 
 use std::sync::Arc;
 
@@ -18,7 +21,8 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 
 pub use approval::{Approval, ApprovalRequest, Approve, ApprovedToolset, DeferApproval, NeedsApproval};
-pub use combine::CombinedToolset;
+pub use budget::BudgetToolset;
+pub use combine::{CombinedToolset, ToolsetState, ToolsetStatus};
 pub use definition::ToolDefinition;
 pub use filtered::{AsyncFilteredToolset, FilteredToolset};
 pub use function::{ExternalToolset, FunctionToolset};
@@ -29,6 +33,8 @@ pub use outcome::{AppResult, Deferral, DeferralKind, Failure, Retry, RetryReason
 pub use prefixed::PrefixedToolset;
 pub use prepared::{AsyncPreparedToolset, PreparedToolset};
 pub use renamed::RenamedToolset;
+pub use resources::ResourceToolset;
+pub use searchable::SearchToolset;
 
 use crate::error::McpError;
 use crate::run_context::RunContext;
@@ -304,6 +310,17 @@ pub trait ToolsetExt: Toolset + Sized {
         Prepared: Future<Output = Result<Vec<ToolDefinition>, McpError>> + Send + 'static,
     {
         AsyncPreparedToolset::new(self, prepare)
+    }
+
+    /// Shows a model only tools to search, describe and call these tools. See [`SearchToolset`].
+    fn searchable(self) -> SearchToolset {
+        SearchToolset::new(Arc::new(self))
+    }
+
+    /// Limits the text of each result to this number of bytes. The model reads on with the tool `read_result`; binary
+    /// data and [`ToolResult::raw`] stay whole. See [`BudgetToolset`].
+    fn with_result_budget(self, bytes: usize) -> BudgetToolset {
+        BudgetToolset::new(Arc::new(self), bytes)
     }
 
     /// Asks for approval before every call. See [`ToolsetExt`] for an example.

@@ -266,9 +266,8 @@ impl Retry {
 ///
 /// ```
 /// # use belljar_client::{Retry, RetryReason};
-/// /// Returns whether the same call could succeed later.
-/// fn is_temporary(retry: &Retry) -> bool {
-///     retry.reason == RetryReason::Unavailable
+/// fn should_reconnect(retry: &Retry) -> bool {
+///     retry.reason == RetryReason::Disconnected
 /// }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,9 +280,26 @@ pub enum RetryReason {
     UnknownTool,
     /// The arguments are not a JSON object or do not match the tool's schema.
     InvalidArguments,
-    /// The server could not be reached, closed the connection, refused the request for now, did not respond in time, or
-    /// sent an invalid response.
+    /// The server could not be reached, or refused the request for now.
     Unavailable,
+    /// The connection was closed during the call.
+    Disconnected,
+    /// The server did not respond in time.
+    TimedOut,
+    /// The server sent a response that violates the protocol.
+    InvalidResponse,
+}
+
+impl RetryReason {
+    /// Returns whether the same call could succeed later, without a change by the model.
+    ///
+    /// ```
+    /// # use belljar_client::RetryReason;
+    /// assert!(RetryReason::Unavailable.is_temporary() && !RetryReason::UnknownTool.is_temporary());
+    /// ```
+    pub fn is_temporary(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Disconnected | Self::TimedOut | Self::InvalidResponse)
+    }
 }
 
 /// A failure that the model cannot correct.

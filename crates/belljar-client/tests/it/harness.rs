@@ -20,11 +20,14 @@ const NPM: &[&str] = &[
 ];
 const CONFORMANCE: &[&str] = &["@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22.23.3"];
 const PYDANTIC_AI: &[&str] = &["pydantic-ai-slim[mcp]==1.107.10"];
+const PYDANTIC_AI_2: &[&str] = &["pydantic-ai-slim[mcp]==2.68.0"];
 const MODERN_SDK: &[&str] = &["mcp==2.3.0"];
 
 static NPM_SERVERS: LazyLock<PathBuf> = LazyLock::new(|| install::npm(folder(), "servers", NPM));
 static CONFORMANCE_SUITE: LazyLock<PathBuf> = LazyLock::new(|| install::npm(folder(), "conformance", CONFORMANCE));
 static LEGACY_PYTHON: LazyLock<PathBuf> = LazyLock::new(|| install::pip(folder(), "pydantic-ai", PYDANTIC_AI));
+static PYDANTIC_AI_2_PYTHON: LazyLock<PathBuf> =
+    LazyLock::new(|| install::pip(folder(), "pydantic-ai-2", PYDANTIC_AI_2));
 static MODERN_PYTHON: LazyLock<PathBuf> = LazyLock::new(|| install::pip(folder(), "mcp-2", MODERN_SDK));
 
 fn folder() -> &'static Path {
@@ -34,6 +37,11 @@ fn folder() -> &'static Path {
 /// Returns the Python interpreter with pydantic-ai and the SDK of the legacy era.
 pub(crate) fn legacy_python() -> String {
     LEGACY_PYTHON.join("python").display().to_string()
+}
+
+/// Returns the Python interpreter with pydantic-ai 2.
+pub(crate) fn pydantic_ai_2() -> String {
+    PYDANTIC_AI_2_PYTHON.join("python").display().to_string()
 }
 
 /// Returns the Python interpreter with the SDK of the modern era.

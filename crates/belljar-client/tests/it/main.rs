@@ -6,6 +6,7 @@
 
 mod adapters;
 mod apps;
+mod combined;
 mod configuration;
 mod conformance;
 mod connections;
@@ -18,6 +19,8 @@ mod modern;
 mod oauth;
 mod oracle;
 mod reconnecting;
+mod runner;
+mod search;
 mod servers;
 mod spans;
 mod tasks;

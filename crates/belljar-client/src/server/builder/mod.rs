@@ -19,7 +19,7 @@ pub use self::http::{HttpServerBuilderExt, McpServerStreamableHttp};
 pub use stdio::McpServerStdio;
 
 use super::hook::ProcessToolCall;
-use super::settings::{ProtocolEra, ReconnectPolicy, Settings, ToolErrorBehavior};
+use super::settings::{ProtocolEra, ReconnectPolicy, ResultMapping, Settings, ToolErrorBehavior};
 use super::{CustomTransport, McpServer};
 use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root, RootsHandler};
 use crate::transport::Connector;
@@ -318,7 +318,8 @@ impl<T> ServerBuilder<T> {
         self
     }
 
-    /// Sets the treatment of a tool that reports failure. Defaults to a retry.
+    /// Sets the treatment of a tool that reports failure, and in [`Toolset::call`](crate::Toolset::call) of a server
+    /// that cannot be reached or sends an invalid response. Defaults to a retry.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -327,6 +328,17 @@ impl<T> ServerBuilder<T> {
     /// ```
     pub fn tool_error_behavior(mut self, behavior: ToolErrorBehavior) -> Self {
         self.settings.tool_error_behavior = behavior;
+        self
+    }
+
+    /// Sets the conversion of results to the output for models. Defaults to [`ResultMapping::PydanticAi1`].
+    ///
+    /// ```
+    /// # use belljar_client::{McpServerStdio, ResultMapping};
+    /// let server = McpServerStdio::new("server").result_mapping(ResultMapping::PydanticAi2);
+    /// ```
+    pub fn result_mapping(mut self, mapping: ResultMapping) -> Self {
+        self.settings.result_mapping = mapping;
         self
     }
 

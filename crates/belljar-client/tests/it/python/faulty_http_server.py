@@ -91,6 +91,9 @@ class Handler(BaseHTTPRequestHandler):
                     "serverInfo": {"name": "faulty", "version": "1"},
                 }
                 self.answer_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            case "tools/list":
+                tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("act", "fine")]
+                self.answer_json({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}})
             case "tools/call" if message["params"]["name"] == "fine":
                 self.answer_json(response(message, "fine"))
             case "tools/call":
@@ -109,6 +112,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def act(self, fault: str, message: dict[str, Any]) -> None:
         match fault:
+            case "429" | "503":
+                self.answer(int(fault), {"content-type": "text/plain"}, b"busy")
             case "dies":
                 self.close_connection = True
             case "dies_in_the_body":

@@ -32,6 +32,9 @@ def text(words: str) -> dict:
     return {"content": [{"type": "text", "text": words}]}
 
 
+waiting: list[dict] = []
+
+
 def act(request: dict) -> None:
     match FAULT:
         case "dies" | "subscribed":
@@ -40,6 +43,15 @@ def act(request: dict) -> None:
             os._exit(3)
         case "hangs":
             pass
+        case "links":
+            links = [{"type": "resource_link", "uri": uri, "name": "n"} for uri in ("https://example.org/x", "mem://no")]
+            answer(request, {"content": links, "_meta": {"trace": "abc"}, "structuredContent": {"a": 1}})
+        case "waits_for_peer":
+            # Answers only when the other call has arrived too.
+            waiting.append(request)
+            if len(waiting) == 2:
+                for first in reversed(waiting):
+                    answer(first, text(first["params"]["arguments"]["name"]))
         case "talks":
             # Each pause is shorter than the client's read timeout; their sum is longer.
             token = request["params"]["_meta"]["progressToken"]
@@ -130,6 +142,10 @@ for line in sys.stdin:
         case "initialize":
             if FAULT == "never_initializes":
                 continue
+            if FAULT == "dies_at_first_start" and not os.path.getsize(os.environ["NOTES"]):
+                with open(os.environ["NOTES"], "a") as notes:
+                    notes.write("died\n")
+                sys.exit(2)
             if FAULT == "dies_at_start":
                 sys.stderr.write("config.toml: no such file\n")
                 sys.exit(2)
