@@ -24,7 +24,19 @@
 //! ```
 //!
 //! Start with [`McpServer`] and its builders [`McpServerStdio`], [`McpServerStreamableHttp`] and [`McpServerSse`]; with
-//! [`Toolset`] for an agent's loop; with [`load_mcp_servers`] for configuration files.
+//! [`ToolRunner`] for an agent's loop; with [`adapters`] for the APIs of models; with [`load_mcp_servers`] for
+//! configuration files. The [guide](https://github.com/belljar/belljar/blob/main/docs/client.md) has a page for each
+//! task.
+//!
+//! # Features
+//!
+//! `stdio`, `http`, `sse`, `oauth`, `config` and `validate` are on by default. `openai`, `rig` and `genai` add
+//! [`adapters`].
+//!
+//! # Versions
+//!
+//! The types of `rmcp` 3 are public, as [`protocol`] and in [`transport`]. A new major version of `rmcp`, of `http` or
+//! of `reqwest` is a new major version of this crate. The tests run with `rmcp` 3.9.
 //!
 //! # Invariants
 //!
@@ -43,6 +55,8 @@ pub mod adapters;
 #[cfg(feature = "config")]
 mod config;
 mod error;
+#[cfg(doctest)]
+mod guide;
 mod handlers;
 #[cfg(feature = "oauth")]
 pub mod oauth;

@@ -3,7 +3,10 @@
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::server::ResultMapping;
@@ -17,7 +20,9 @@ use crate::server::ResultMapping;
 /// let output = ToolOutput::List(vec![ToolOutput::Text("two rows".into()), ToolOutput::Json(json!([1, 2]))]);
 /// assert_eq!(output.to_text(), "two rows\n[1,2]");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ToolOutput {
     /// Text that is not JSON.
     Text(String),
@@ -34,24 +39,36 @@ pub enum ToolOutput {
 /// ```
 /// use belljar_client::Binary;
 ///
-/// let image = Binary { data: vec![0x89, b'P', b'N', b'G'], media_type: "image/png".into() };
+/// let image = Binary::new(vec![0x89, b'P', b'N', b'G'], "image/png");
 /// assert!(image.is_image());
 /// assert_eq!(image.data_url(), "data:image/png;base64,iVBORw==");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Binary {
-    /// The bytes themselves.
-    pub data: Vec<u8>,
+    /// The bytes themselves: in JSON, base64.
+    #[serde(with = "base64_text")]
+    pub data: Bytes,
     /// The media type, such as `image/png`; `application/octet-stream` if the server did not specify one.
     pub media_type: String,
 }
 
 impl Binary {
+    /// Creates binary data of a media type.
+    ///
+    /// ```
+    /// # use belljar_client::Binary;
+    /// assert_eq!(Binary::new(vec![1, 2, 3], "image/png").data.len(), 3);
+    /// ```
+    pub fn new(data: impl Into<Bytes>, media_type: impl Into<String>) -> Self {
+        Self { data: data.into(), media_type: media_type.into() }
+    }
+
     /// Returns whether the media type is that of an image.
     ///
     /// ```
     /// # use belljar_client::Binary;
-    /// assert!(Binary { data: vec![], media_type: "image/png".into() }.is_image());
+    /// assert!(Binary::new(vec![], "image/png").is_image());
     /// ```
     pub fn is_image(&self) -> bool {
         self.media_type.starts_with("image/")
@@ -61,7 +78,7 @@ impl Binary {
     ///
     /// ```
     /// # use belljar_client::Binary;
-    /// assert!(Binary { data: vec![], media_type: "audio/wav".into() }.is_audio());
+    /// assert!(Binary::new(vec![], "audio/wav").is_audio());
     /// ```
     pub fn is_audio(&self) -> bool {
         self.media_type.starts_with("audio/")
@@ -71,7 +88,7 @@ impl Binary {
     ///
     /// ```
     /// # use belljar_client::Binary;
-    /// assert_eq!(Binary { data: vec![1, 2, 3], media_type: "image/png".into() }.base64(), "AQID");
+    /// assert_eq!(Binary::new(vec![1, 2, 3], "image/png").base64(), "AQID");
     /// ```
     pub fn base64(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(&self.data)
@@ -81,7 +98,7 @@ impl Binary {
     ///
     /// ```
     /// # use belljar_client::Binary;
-    /// let image = Binary { data: vec![1, 2, 3], media_type: "image/png".into() };
+    /// let image = Binary::new(vec![1, 2, 3], "image/png");
     /// assert_eq!(image.data_url(), "data:image/png;base64,AQID");
     /// ```
     pub fn data_url(&self) -> String {
@@ -116,12 +133,55 @@ impl ToolOutput {
         }
     }
 
+    /// Converts the output to a type of the program. Text is parsed as JSON; if that fails, it is a string.
+    ///
+    /// ```
+    /// use belljar_client::ToolOutput;
+    /// use serde::Deserialize;
+    /// use serde_json::json;
+    ///
+    /// #[derive(Deserialize)]
+    /// struct Weather {
+    ///     city: String,
+    ///     degrees: f64,
+    /// }
+    ///
+    /// let weather: Weather = ToolOutput::Json(json!({"city": "Oslo", "degrees": -3.5})).into_typed().unwrap();
+    /// assert_eq!((weather.city.as_str(), weather.degrees), ("Oslo", -3.5));
+    /// assert_eq!(ToolOutput::Text("42".into()).into_typed::<u32>().unwrap(), 42);
+    /// assert_eq!(ToolOutput::Text("hi".into()).into_typed::<String>().unwrap(), "hi");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The output does not match the type. Binary data has the fields of [`Binary`].
+    pub fn into_typed<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
+        match self {
+            Self::Text(text) => match serde_json::from_str(&text) {
+                Ok(value) => Ok(value),
+                Err(error) => serde_json::from_value(Value::String(text)).map_err(|_| error),
+            },
+            other => serde_json::from_value(other.into_value()?),
+        }
+    }
+
+    fn into_value(self) -> Result<Value, serde_json::Error> {
+        Ok(match self {
+            Self::Text(text) => Value::String(text),
+            Self::Json(value) => value,
+            Self::Binary(binary) => serde_json::to_value(binary)?,
+            Self::List(parts) => {
+                Value::Array(parts.into_iter().map(Self::into_value).collect::<Result<_, serde_json::Error>>()?)
+            }
+        })
+    }
+
     /// Returns every binary part, at any depth, in order.
     ///
     /// ```
     /// use belljar_client::{Binary, ToolOutput};
     ///
-    /// let image = Binary { data: vec![1], media_type: "image/png".into() };
+    /// let image = Binary::new(vec![1], "image/png");
     /// let output = ToolOutput::List(vec![ToolOutput::Text("plot".into()), ToolOutput::Binary(image.clone())]);
     /// assert_eq!(output.binaries(), [&image]);
     /// ```
@@ -138,7 +198,7 @@ impl ToolOutput {
     ///
     /// ```
     /// # use belljar_client::{Binary, ToolOutput};
-    /// let image = ToolOutput::Binary(Binary { data: vec![1, 2, 3], media_type: "image/png".into() });
+    /// let image = ToolOutput::Binary(Binary::new(vec![1, 2, 3], "image/png"));
     /// assert_eq!(image.to_text(), "[image/png, 3 bytes]");
     /// ```
     pub fn to_text(&self) -> String {
@@ -148,6 +208,24 @@ impl ToolOutput {
             Self::Binary(binary) => format!("[{}, {} bytes]", binary.media_type, binary.data.len()),
             Self::List(parts) => parts.iter().map(Self::to_text).collect::<Vec<_>>().join("\n"),
         }
+    }
+}
+
+/// The bytes of binary data as base64 in JSON.
+mod base64_text {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use bytes::Bytes;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(data: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(data))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        STANDARD.decode(text.as_bytes()).map(Bytes::from).map_err(D::Error::custom)
     }
 }
 
@@ -253,10 +331,10 @@ pub(crate) fn unwrap_single(mut outputs: Vec<ToolOutput>) -> ToolOutput {
 pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, InvalidBase64> {
     Ok(match contents {
         ResourceContents::TextResourceContents { text, .. } => ToolOutput::Text(text),
-        ResourceContents::BlobResourceContents { blob, mime_type, .. } => ToolOutput::Binary(Binary {
-            data: decode(&blob)?,
-            media_type: mime_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
-        }),
+        ResourceContents::BlobResourceContents { blob, mime_type, .. } => ToolOutput::Binary(Binary::new(
+            decode(&blob)?,
+            mime_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
+        )),
         _ => ToolOutput::Text(String::new()),
     })
 }
@@ -264,12 +342,8 @@ pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, Inv
 fn map_part(part: &ContentBlock) -> Result<Part, InvalidBase64> {
     Ok(Part::Output(match part {
         ContentBlock::Text(text) => parse_text(&text.text),
-        ContentBlock::Image(image) => {
-            ToolOutput::Binary(Binary { data: decode(&image.data)?, media_type: image.mime_type.clone() })
-        }
-        ContentBlock::Audio(audio) => {
-            ToolOutput::Binary(Binary { data: decode(&audio.data)?, media_type: audio.mime_type.clone() })
-        }
+        ContentBlock::Image(image) => ToolOutput::Binary(Binary::new(decode(&image.data)?, image.mime_type.clone())),
+        ContentBlock::Audio(audio) => ToolOutput::Binary(Binary::new(decode(&audio.data)?, audio.mime_type.clone())),
         ContentBlock::Resource(embedded) => map_resource(embedded.resource.clone())?,
         ContentBlock::ResourceLink(link) => return Ok(Part::Link(link.uri.clone())),
         _ => ToolOutput::Text(String::new()),
@@ -357,7 +431,7 @@ mod tests {
         assert_eq!(mapped(structured), ToolOutput::Json(json!({"a": 1})));
         let with_image = json!({"content": [{"type": "image", "data": "AQ==", "mimeType": "image/png"}],
             "structuredContent": {"a": 1}});
-        assert_eq!(mapped(with_image), ToolOutput::Binary(Binary { data: vec![1], media_type: "image/png".into() }));
+        assert_eq!(mapped(with_image), ToolOutput::Binary(Binary::new(vec![1], "image/png")));
     }
 
     #[test]
@@ -369,6 +443,22 @@ mod tests {
         );
         let two = json!({"content": [], "structuredContent": {"result": 1, "more": 2}});
         assert_eq!(mapped(two), ToolOutput::Json(json!({"result": 1, "more": 2})));
+    }
+
+    #[test]
+    fn output_survives_json() {
+        let image = Binary::new(vec![1, 2, 255], "image/png");
+        let output = ToolOutput::List(vec![
+            ToolOutput::Text("a".into()),
+            ToolOutput::Json(json!({"z": 1, "a": [null]})),
+            ToolOutput::Binary(image),
+        ]);
+        let stored = serde_json::to_string(&output).unwrap();
+        assert!(stored.contains(r#"{"binary":{"data":"AQL/","media_type":"image/png"}}"#), "{stored}");
+        assert_eq!(serde_json::from_str::<ToolOutput>(&stored).unwrap(), output);
+        // A reader does not allow borrowing from the input.
+        assert_eq!(serde_json::from_reader::<_, ToolOutput>(stored.as_bytes()).unwrap(), output);
+        serde_json::from_str::<Binary>(r#"{"data": "no base64!", "media_type": ""}"#).unwrap_err();
     }
 
     #[test]

@@ -63,7 +63,6 @@ impl Validator {
 /// The problems of a value that does not match its schema.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.join("; "))]
-#[cfg_attr(not(feature = "validate"), expect(dead_code, reason = "every value is valid"))]
 pub(crate) struct InvalidValue(Vec<String>);
 
 /// A cache of the validators of tools' arguments. Compiling a schema takes longer than validating a value, so a

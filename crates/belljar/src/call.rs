@@ -277,6 +277,7 @@ fn show(output: &ToolOutput, tool: &str, directory: &Path) -> Result<(), Command
             let path = save(&binary.data, &binary.media_type, tool, directory)?;
             print(&format!("{} ({}, {} bytes)", path.display(), binary.media_type, binary.data.len()));
         }
+        other => print(&other.to_text()),
     }
     Ok(())
 }

@@ -118,7 +118,7 @@ impl Server {
             error => error.into(),
         })?;
         Ok(match contents {
-            belljar_client::ToolOutput::Binary(binary) => binary.data,
+            belljar_client::ToolOutput::Binary(binary) => binary.data.into(),
             text => text.to_text().into_bytes(),
         })
     }

@@ -1,4 +1,8 @@
-//! A sampling model behind any OpenAI-compatible endpoint.
+//! `async-openai`: tools for programs that use it, and models behind any OpenAI-compatible endpoint for servers.
+
+mod tools;
+
+pub use tools::OpenAiTools;
 
 use async_openai::Client;
 use async_openai::config::OpenAIConfig;
@@ -174,7 +178,7 @@ mod tests {
 
     #[test]
     fn request_keeps_all_supported_fields() {
-        let binary = |media_type: &str| Binary { data: vec![1], media_type: media_type.into() };
+        let binary = |media_type: &str| Binary::new(vec![1], media_type);
         let call = SamplingContent::ToolUse { id: "c1".into(), name: "add".into(), input: Map::new() };
         let result = vec![SamplingContent::Text("2".into())];
         let result = SamplingContent::ToolResult { id: "c1".into(), content: result, is_error: false };

@@ -186,7 +186,7 @@ pub enum SamplingRole {
 /// ```
 /// use belljar_client::{Binary, SamplingContent, SamplingMessage, SamplingRole};
 ///
-/// let image = Binary { data: vec![0x89, b'P', b'N', b'G'], media_type: "image/png".into() };
+/// let image = Binary::new(vec![0x89, b'P', b'N', b'G'], "image/png");
 /// let content = vec![SamplingContent::Text("What is this?".into()), SamplingContent::Image(image)];
 /// let message = SamplingMessage { role: SamplingRole::User, content };
 /// assert_eq!(message.text(), "What is this?");
@@ -405,7 +405,7 @@ fn tool_result_part(part: wire::ContentBlock) -> Result<SamplingContent, Invalid
 }
 
 fn binary(data: &str, media_type: String) -> Result<Binary, InvalidRequest> {
-    Ok(Binary { data: decode(data)?, media_type })
+    Ok(Binary::new(decode(data)?, media_type))
 }
 
 /// Converts a response to the protocol's types. A response of one part is not a list: clients before 2025-11-25 expect

@@ -80,7 +80,7 @@ impl ToolCall {
 /// let result = ToolReturn::new(&call, ToolOutcome::text("noon"));
 /// assert_eq!((result.id.as_str(), result.message().text().as_str()), ("call_1", "noon"));
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolReturn {
     /// The ID of the call.
@@ -150,7 +150,7 @@ fn flat(output: &ToolOutput) -> Vec<ToolOutput> {
 ///     }
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolMessage {
     /// The ID of the call.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::McpServer;
@@ -25,7 +26,8 @@ const URL_ELICITATION_REQUIRED: i32 = -32042;
 const MAX_URL_ELICITATIONS: usize = 3;
 
 impl McpServer {
-    /// Calls a tool by its bare name, without prefix and hook.
+    /// Calls a tool by its bare name, without prefix and hook. The arguments are JSON, or a value of the program that
+    /// serializes to an object.
     ///
     /// ```no_run
     /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
@@ -41,7 +43,7 @@ impl McpServer {
     ///
     /// Errors of the connection. Errors of the call itself, a failed tool or a protocol error, are
     /// [`ToolOutcome::Retry`].
-    pub async fn direct_call_tool(&self, name: &str, arguments: Value) -> Result<ToolOutcome, McpError> {
+    pub async fn direct_call_tool(&self, name: &str, arguments: impl Serialize) -> Result<ToolOutcome, McpError> {
         self.call_tool_with(name, arguments, CallOptions::new()).await
     }
 
@@ -64,10 +66,10 @@ impl McpServer {
     pub async fn call_tool_with(
         &self,
         name: &str,
-        arguments: Value,
+        arguments: impl Serialize,
         options: CallOptions,
     ) -> Result<ToolOutcome, McpError> {
-        self.call_tool_recording(name, arguments, options, None).await
+        self.call_tool_recording(name, to_json(name, &arguments)?, options, None).await
     }
 
     /// Calls a tool as [`call_tool_with`](Self::call_tool_with) does, and stores the server's result in `last_result`
@@ -127,9 +129,10 @@ impl McpServer {
     pub async fn call_tool_raw(
         &self,
         name: &str,
-        arguments: Value,
+        arguments: impl Serialize,
         options: CallOptions,
     ) -> Result<CallToolResult, McpError> {
+        let arguments = to_json(name, &arguments)?;
         let session = self.session().await?;
         let arguments = match arguments {
             Value::Object(arguments) => Some(arguments),
@@ -363,6 +366,11 @@ impl McpServer {
             }
         }
     }
+}
+
+/// Converts the arguments of a tool to JSON.
+fn to_json(tool: &str, arguments: &impl Serialize) -> Result<Value, McpError> {
+    serde_json::to_value(arguments).map_err(|_| ConfigError::Arguments { tool: tool.to_owned() }.into())
 }
 
 /// Returns the parameters of a `tools/call` request.

@@ -201,7 +201,7 @@ impl McpServer {
 }
 
 fn prompt_message(message: WirePromptMessage) -> Result<PromptMessage, output::InvalidBase64> {
-    let binary = |data: &str, media_type| Ok(PromptContent::Binary(Binary { data: output::decode(data)?, media_type }));
+    let binary = |data: &str, media_type| Ok(PromptContent::Binary(Binary::new(output::decode(data)?, media_type)));
     let (content, annotations, metadata) = match message.content {
         ContentBlock::Text(text) => (PromptContent::Text(text.text), text.annotations, text.meta),
         ContentBlock::Image(image) => (binary(&image.data, image.mime_type)?, image.annotations, image.meta),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rmcp::model::{Icon, Tool, ToolAnnotations};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A tool as presented to a model.
@@ -16,7 +17,7 @@ use serde_json::{Map, Value};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolDefinition {
     /// The name by which models call the tool, including any prefix.
@@ -32,8 +33,10 @@ pub struct ToolDefinition {
     /// The server's claims about the tool's behaviour (read-only, destructive, …). Advisory, not guaranteed.
     pub annotations: Option<ToolAnnotations>,
     /// The icons.
+    #[serde(default)]
     pub icons: Vec<Icon>,
     /// Metadata from the server, for programs.
+    #[serde(default)]
     pub metadata: Map<String, Value>,
     /// The number of times that a model may retry the tool; `None` leaves it to the agent, see
     /// [`ToolRunner::max_retries`](crate::ToolRunner::max_retries).

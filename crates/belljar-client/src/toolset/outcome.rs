@@ -23,7 +23,8 @@ use crate::output::ToolOutput;
 ///     }
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolOutcome {
     /// The tool returned this result.
@@ -192,7 +193,7 @@ impl From<ToolOutput> for ToolOutcome {
 /// assert_eq!(result.to_text(), "done"); // the methods of `ToolOutput`
 /// assert_eq!(title(&result), None);
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolResult {
     /// The output for the model.
@@ -228,7 +229,7 @@ impl std::ops::Deref for ToolResult {
 /// let outcome = ToolOutcome::Retry(Retry::new("no such city"));
 /// assert_eq!(outcome, ToolOutcome::retry("no such city"));
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Retry {
     /// The message of the server or of a hook.
@@ -309,7 +310,7 @@ impl RetryReason {
 /// let ToolOutcome::Failed(failure) = ToolOutcome::failed("out of paper") else { unreachable!() };
 /// assert_eq!(failure.message, "out of paper");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
     /// The message for the model.
@@ -385,7 +386,7 @@ pub enum DeferralKind {
 ///     println!("show {} of {:?} with {:?}", app.resource_uri, app.server_id, app.result);
 /// });
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AppResult {
     /// The page, a `ui://` URI, to be read with [`McpServer::read_resource_raw`](crate::McpServer::read_resource_raw).

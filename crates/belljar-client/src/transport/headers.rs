@@ -34,11 +34,12 @@ pub(crate) fn check_name(name: &HeaderName) -> Result<(), ConfigError> {
 
 /// The headers of one run.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "only HTTP sends headers"))]
 pub(crate) struct RunHeaders(pub(crate) HeaderMap);
 
 /// The headers of a run as an extension of a request, which `rmcp` passes through. They are not part of the message.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "http"), expect(dead_code, reason = "only HTTP sends headers"))]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "only HTTP sends headers"))]
 pub(crate) struct RunHeadersExtension(pub(crate) Arc<RunHeaders>);
 
 /// Returns the headers of a message's run.

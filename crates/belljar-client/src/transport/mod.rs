@@ -9,6 +9,7 @@ pub(crate) mod http;
 mod identity_headers;
 #[cfg(feature = "http")]
 mod keep_alive;
+#[cfg_attr(not(all(feature = "stdio", feature = "sse")), allow(dead_code, reason = "its readers are transports"))]
 pub(crate) mod message;
 pub(crate) mod network;
 pub(crate) mod ordered;

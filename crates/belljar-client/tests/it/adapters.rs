@@ -1,36 +1,35 @@
-//! Adapters to other libraries; each behind its feature.
+//! Adapters to other libraries.
 
-#[cfg(feature = "rig")]
+use belljar_client::adapters::openai::OpenAiModel;
+use belljar_client::adapters::rig::RigTools;
+use belljar_client::{RunContext, ToolRunner};
+use serde_json::{Value, json};
+
+use crate::harness::{TestServer, everything, output, script};
+
 #[tokio::test]
 async fn rig_agents_get_the_tools_of_a_server() {
-    use std::sync::Arc;
-
-    use belljar_client::adapters::rig::rig_tools;
-    use belljar_client::{RunContext, Toolset};
-    use serde_json::json;
-
-    let server = Arc::new(crate::harness::everything().build());
-    let guard = server.enter().await.unwrap();
-    let tools = rig_tools(server.clone(), RunContext::new()).await.unwrap();
-    let tool = |name: &str| tools.iter().find(|tool| tool.name() == name).unwrap();
+    let tools = RigTools::new(ToolRunner::new(everything().build()), RunContext::new());
+    let connections = tools.enter().await.unwrap();
+    let list = tools.list().await.unwrap();
+    let tool = |name: &str| list.iter().find(|tool| tool.name() == name).unwrap();
     let output = tool("echo").execute(json!({"message": "hi"})).await.unwrap();
     assert_eq!(output.as_text(), Some("Echo: hi"));
     assert!(tool("get-sum").definition().parameters["properties"]["a"].is_object());
     let image = tool("get-tiny-image").execute(json!({})).await.unwrap();
     assert_eq!(image.as_content().len(), 3);
-    let error = tool("get-sum").execute(json!({"a": "x"})).await.unwrap_err();
-    assert!(error.model_feedback().unwrap().contains("expected number"), "{error:?}");
-    guard.close().await.unwrap();
+    for _ in 0..2 {
+        let error = tool("get-sum").execute(json!({"a": "x"})).await.unwrap_err();
+        assert!(error.model_feedback().unwrap().contains("\"x\""), "{error:?}");
+    }
+    // The retries are used up.
+    let error = tool("get-sum").execute(json!({"a": 1, "b": 2})).await.unwrap_err();
+    assert!(!error.model_feedback().unwrap().contains("try again"), "{error:?}");
+    connections.close().await.unwrap();
 }
 
-#[cfg(feature = "openai")]
 #[tokio::test]
 async fn openai_model_serves_sampling_requests() {
-    use belljar_client::adapters::openai::OpenAiModel;
-    use serde_json::{Value, json};
-
-    use crate::harness::{TestServer, everything, output, script};
-
     let endpoint = TestServer::start("python3", &["-u", &script("chat_endpoint.py")]);
     let model = OpenAiModel::new(endpoint.url("/v1"), "key", "some-model");
     let server = everything().sampling_model(model).build();

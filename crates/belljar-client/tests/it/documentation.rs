@@ -54,3 +54,21 @@ fn item_without_an_example_is_found() {
             .is_empty()
     );
 }
+
+#[test]
+fn code_of_every_page_of_the_guide_is_compiled() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = std::fs::read_to_string(root.join("src/guide.rs")).unwrap();
+    let pages = std::fs::read_dir(root.join("../../docs/client")).unwrap();
+    let mut names: Vec<String> = pages
+        .map(|page| page.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".md"))
+        .collect();
+    names.sort();
+    assert!(names.len() > 5, "{names:?}");
+    let walk = std::fs::read_to_string(root.join("../../docs/client.md")).unwrap();
+    for name in names {
+        assert!(guide.contains(&format!("\"client/{name}\"")), "src/guide.rs does not include {name}");
+        assert!(walk.contains(&format!("(client/{name})")), "docs/client.md does not link to {name}");
+    }
+}

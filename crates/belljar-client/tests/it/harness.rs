@@ -177,6 +177,7 @@ pub(crate) fn notation(output: &ToolOutput) -> Value {
         ToolOutput::Json(value) => value.clone(),
         ToolOutput::Binary(binary) => json!({"binary": binary.base64(), "media_type": binary.media_type}),
         ToolOutput::List(parts) => parts.iter().map(notation).collect(),
+        other => panic!("an unknown kind of output: {other:?}"),
     }
 }
 

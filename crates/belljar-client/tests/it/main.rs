@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod adapters;
+mod agents;
 mod apps;
 mod combined;
 mod configuration;
@@ -18,10 +19,12 @@ mod identities;
 mod modern;
 mod oauth;
 mod oracle;
+mod order;
 mod reconnecting;
 mod runner;
 mod search;
 mod servers;
 mod spans;
+mod stored;
 mod tasks;
 mod toolsets;

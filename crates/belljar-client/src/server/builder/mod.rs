@@ -22,6 +22,7 @@ use super::hook::ProcessToolCall;
 use super::settings::{ProtocolEra, ReconnectPolicy, ResultMapping, Settings, ToolErrorBehavior};
 use super::{CustomTransport, McpServer};
 use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root, RootsHandler};
+#[cfg(any(feature = "stdio", feature = "http"))]
 use crate::transport::Connector;
 #[cfg(feature = "http")]
 use crate::transport::http::StreamableHttp;
