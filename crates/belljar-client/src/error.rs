@@ -20,6 +20,10 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A failure that a model can correct by trying again is not an error but
 /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry).
 ///
+/// A message contains the texts of its causes; [`source`](std::error::Error::source) returns only a cause that the
+/// message does not contain, so that a report with causes does not repeat itself. URLs appear without credentials and
+/// without their query.
+///
 /// ```
 /// use belljar_client::{McpError, McpServerStdio};
 ///
@@ -34,12 +38,12 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum McpError {
     /// The program of a stdio server failed to start.
-    #[error("failed to start `{command}`: {source}")]
+    #[error("failed to start `{command}`: {error}")]
     Spawn {
         /// The program, as configured.
         command: String,
         /// The operating system's error.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The connection could not be established, or the server refused it.
     #[error("failed to connect to {server}: {reason}")]
@@ -48,7 +52,7 @@ pub enum McpError {
         server: String,
         /// The cause; includes the last lines of a child's standard error, if any.
         reason: String,
-        /// The transport's own error.
+        /// A further cause, whose text `reason` does not contain.
         #[source]
         source: Option<BoxError>,
     },
@@ -85,8 +89,10 @@ pub enum McpError {
         diagnostics: String,
     },
     /// The server responded with a JSON-RPC error.
-    #[error("{message} (code {code})")]
+    #[error("{server} responded with an error: {message} (code {code})")]
     Protocol {
+        /// The server's label.
+        server: String,
         /// The JSON-RPC error code, for example −32601 for an unknown method.
         code: i32,
         /// The server's message.
@@ -248,8 +254,13 @@ impl McpError {
         }
     }
 
-    pub(crate) fn protocol(error: rmcp::ErrorData) -> Self {
-        Self::Protocol { code: error.code.0, message: error.message.into_owned(), data: error.data }
+    pub(crate) fn protocol(server: &str, error: rmcp::ErrorData) -> Self {
+        Self::Protocol {
+            server: server.to_owned(),
+            code: error.code.0,
+            message: error.message.into_owned(),
+            data: error.data,
+        }
     }
 }
 
@@ -264,13 +275,19 @@ impl McpError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// A configuration file does not exist.
+    #[error("{} does not exist", path.display())]
+    NotFound {
+        /// The path of the file.
+        path: PathBuf,
+    },
     /// A file could not be read.
-    #[error("failed to read {}: {source}", path.display())]
+    #[error("failed to read {}: {error}", path.display())]
     Read {
         /// The path of the file.
         path: PathBuf,
         /// The operating system's error.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A configuration file is too large.
     #[error("{} is larger than the maximum of {limit} bytes", path.display())]
@@ -296,19 +313,46 @@ pub enum ConfigError {
         /// The path of the file.
         path: PathBuf,
     },
+    /// A configuration file does not define a server of this name.
+    #[error("server `{name}` is not defined in {}", path.display())]
+    UnknownServer {
+        /// The path of the file.
+        path: PathBuf,
+        /// The requested name.
+        name: String,
+        /// The names that the file defines.
+        known: Vec<String>,
+    },
     /// The entry of a server in a configuration file is invalid.
-    #[error("invalid server `{name}` in {}: {source}", path.display())]
+    #[error("invalid server `{name}` in {}: {error}", path.display())]
     Server {
         /// The path of the file.
         path: PathBuf,
         /// The name of the server.
         name: String,
         /// The error of the entry.
-        source: Box<ConfigError>,
+        error: Box<ConfigError>,
     },
-    /// A key of an entry has a value of the wrong type.
-    #[error(transparent)]
-    Entry(#[from] serde_json::Error),
+    /// A key of an entry has a value of the wrong type. The message does not contain the value, which may be secret.
+    #[error("the value of `{key}` is invalid: {reason}")]
+    Entry {
+        /// The key.
+        key: String,
+        /// The parser's error message.
+        reason: String,
+    },
+    /// An option does not apply to the transport of the server.
+    #[error("`{option}` does not apply to a server that is a child process")]
+    NotHttp {
+        /// The option, named after the builder's method.
+        option: &'static str,
+    },
+    /// An option does not apply to the transport of the server.
+    #[error("`{option}` applies only to a server that is a child process")]
+    NotChildProcess {
+        /// The option, named after the builder's method.
+        option: &'static str,
+    },
     /// The `type` of an entry does not match its other keys.
     #[error("type `{kind}` is not valid together with a `{key}`")]
     TransportType {
@@ -343,7 +387,7 @@ pub enum ConfigError {
     /// A URL is invalid.
     #[error("`{url}` is not a valid URL: {reason}")]
     Url {
-        /// The URL.
+        /// The URL, without credentials and query.
         url: String,
         /// The parser's error message.
         reason: String,
@@ -351,7 +395,7 @@ pub enum ConfigError {
     /// A URL has an unsupported scheme.
     #[error("`{url}` is not an http or https URL")]
     UrlScheme {
-        /// The URL.
+        /// The URL, without credentials and query.
         url: String,
     },
     /// The name of a header contains characters that HTTP does not allow.
@@ -374,7 +418,7 @@ pub enum ConfigError {
     },
     /// The HTTP client could not be created.
     #[error("failed to create the HTTP client: {0}")]
-    HttpClient(#[source] BoxError),
+    HttpClient(BoxError),
     /// The arguments of a tool are not a JSON object.
     #[error("the arguments of tool `{tool}` are not a JSON object")]
     Arguments {
@@ -426,7 +470,8 @@ pub enum ConfigError {
 impl ConfigError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Server { source, .. } => source.hint(),
+            Self::Server { error, .. } => error.hint(),
+            Self::UnknownServer { name, known, .. } => Some(format!("it defines {}", names(name, known))),
             Self::NoServers { .. } => {
                 Some("define `mcpServers` or `servers`, or `[mcp_servers.NAME]` in a TOML file".to_owned())
             }

@@ -79,12 +79,12 @@ pub use async_trait::async_trait;
 pub use rmcp::model as protocol;
 
 #[cfg(feature = "config")]
-pub use config::{load_mcp_servers, parse_mcp_servers};
+pub use config::{ConfigFile, load_mcp_servers, load_mcp_servers_with, parse_mcp_servers};
 pub use error::{BoxError, ConfigError, McpError};
 pub use handlers::{
     Elicitation, ElicitationHandler, ElicitationResponse, LogHandler, LogLevel, LogMessage, MessageHandler, Model,
-    ModelError, ModelPreferences, Progress, ProgressHandler, Root, RootsHandler, SamplingContent, SamplingMessage,
-    SamplingRequest, SamplingResponse, SamplingRole, SamplingTool, StopReason, ToolChoice,
+    ModelError, ModelPreferences, Progress, ProgressHandler, RequestOrigin, Role, Root, RootsHandler, SamplingContent,
+    SamplingMessage, SamplingRequest, SamplingResponse, SamplingTool, StopReason, ToolChoice,
 };
 pub use output::{Binary, ToolOutput};
 pub use run_context::RunContext;
@@ -101,9 +101,9 @@ pub use server::McpServerSse;
 #[cfg(feature = "stdio")]
 pub use server::McpServerStdio;
 pub use server::{
-    CallOptions, CallTool, CompletionArgument, ConnectionGuard, CustomTransport, McpServer, ProcessToolCall, Prompt,
-    PromptContent, PromptMessage, ProtocolEra, ReconnectPolicy, ResourceUpdates, RestartPolicy, ResultMapping,
-    RetryPolicy, ServerBuilder, ToolErrorBehavior,
+    AnyServerBuilder, CallOptions, CallTool, CompletionArgument, ConnectionGuard, McpServer, ProcessToolCall,
+    PromptContent, PromptMessage, PromptResult, ProtocolEra, ReconnectPolicy, ResourceUpdates, RestartPolicy,
+    ResultMapping, RetryPolicy, ServerBuilder, ToolErrorBehavior,
 };
 #[cfg(feature = "http")]
 pub use server::{HttpServerBuilderExt, McpServerStreamableHttp};
@@ -114,3 +114,4 @@ pub use toolset::{
     RetryReason, SearchToolset, ToolDefinition, ToolList, ToolOutcome, ToolResult, Toolset, ToolsetExt, ToolsetGuard,
     ToolsetState, ToolsetStatus,
 };
+pub use transport::CustomTransport;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use belljar_client::oauth::{LoopbackRedirect, OAuth};
+use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, open_browser};
 use belljar_client::protocol::Tool;
 use belljar_client::{
-    CallOptions, HttpServerBuilderExt, LogLevel, McpError, McpServer, McpServerSse, McpServerStdio,
-    McpServerStreamableHttp, ProtocolEra, ServerBuilder, ToolOutcome, ToolOutput, load_mcp_servers,
+    AnyServerBuilder, CallOptions, ConfigFile, LogLevel, McpServer, McpServerStdio, ProtocolEra, ToolOutcome,
+    ToolOutput,
 };
 use belljar_core::progress::ProgressStep;
 use clap::Args;
@@ -31,6 +31,8 @@ use crate::value_parsers::{seconds, variable};
 const MAX_ARGUMENTS: u64 = 16 * 1024 * 1024;
 /// The time that the runtime has for cancelling an interrupted call and ending its server process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
+/// The time that a server has to start unless an option or its configuration file allows more: `npx` may install it.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time after which the start of a server is reported.
 const START_REPORT_DELAY: Duration = Duration::from_secs(1);
 
@@ -67,24 +69,34 @@ pub(crate) struct CallArguments {
     /// Directory for images and other files of the result.
     #[arg(long, value_name = "DIR", default_value = ".")]
     save: PathBuf,
-    /// Header to send with every request to a URL.
+    /// Header to send with every request to a server over HTTP.
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// Log in with a browser if the server requires OAuth tokens.
+    /// Log in with a browser if the server requires OAuth tokens. The tokens are stored, so that later calls need no
+    /// browser.
     #[arg(long)]
     oauth: bool,
-    /// Local port for the redirect of the browser.
-    #[arg(long, value_name = "PORT", default_value = "8765", requires = "oauth", hide_short_help = true)]
-    oauth_port: u16,
+    /// Local port for the redirect of the browser [default: a free port].
+    #[arg(long, value_name = "PORT", requires = "oauth", hide_short_help = true)]
+    oauth_port: Option<u16>,
+    /// File for the tokens of all servers [default: in the platform's data directory].
+    #[arg(long, value_name = "FILE", env = "BELLJAR_OAUTH_TOKENS", hide_env_values = true, hide_short_help = true)]
+    oauth_tokens: Option<PathBuf>,
+    /// Do not read or store tokens.
+    #[arg(long, requires = "oauth", conflicts_with = "oauth_tokens", hide_short_help = true)]
+    no_token_store: bool,
+    /// Print the URL for logging in without opening a browser.
+    #[arg(long, requires = "oauth", hide_short_help = true)]
+    no_browser: bool,
     /// Environment variable for a server command, which otherwise inherits only six variables (HOME, PATH, …).
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable, hide_short_help = true)]
     env: Vec<(String, String)>,
-    /// Maximum time for the server to start.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, hide_short_help = true)]
-    start_timeout: Duration,
-    /// Maximum time without a message from the server.
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
-    timeout: Duration,
+    /// Maximum time for the server to start [default: 60, or that of the configuration file if it is longer].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
+    start_timeout: Option<Duration>,
+    /// Maximum time without a message from the server [default: that of the configuration file, or 300].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
     /// Era of the protocol: auto, legacy (up to 2025-11-25) or modern (from 2026-07-28).
     #[arg(long, value_name = "ERA", default_value = "auto", value_parser = era, hide_short_help = true)]
     era: ProtocolEra,
@@ -171,58 +183,74 @@ fn options(global: &GlobalOptions) -> CallOptions {
     })
 }
 
-/// Returns the server that the target names.
+/// Returns the server that the target names, with all options.
 fn server(global: &GlobalOptions, arguments: &CallArguments) -> Result<McpServer, CommandError> {
-    let target = &arguments.target;
+    let mut server = target(&arguments.target)?;
+    for (name, value) in &arguments.headers {
+        server = server.header(name, value)?;
+    }
+    for (name, value) in &arguments.env {
+        server = server.env(name, value)?;
+    }
+    if arguments.oauth {
+        server = server.oauth(oauth(arguments)?)?;
+    }
+    let start_timeout = arguments.start_timeout.unwrap_or_else(|| server.configured_timeout().max(START_TIMEOUT));
+    let mut server = server.timeout(start_timeout).era(arguments.era);
+    if let Some(timeout) = arguments.timeout {
+        server = server.read_timeout(timeout);
+    }
+    if !global.quiet {
+        server = server.log_level(LogLevel::Info).log_handler(|message| {
+            eprintln!("{}: {}", message.level.name(), strip_control_chars(&message.text()));
+        });
+    }
+    Ok(server.build())
+}
+
+/// Returns the server that a URL, `FILE#NAME` or a command line names.
+fn target(target: &str) -> Result<AnyServerBuilder, CommandError> {
     if target.starts_with("http://") || target.starts_with("https://") {
-        let path = target.split(['?', '#']).next().unwrap_or(target);
-        return if path.ends_with("/sse") {
-            let server = over_http(McpServerSse::new(target)?, arguments)?;
-            Ok(configured(server, global, arguments).build())
-        } else {
-            let server = over_http(McpServerStreamableHttp::new(target)?, arguments)?;
-            Ok(configured(server, global, arguments).build())
-        };
+        return Ok(McpServer::from_url(target)?);
     }
     if let Some((file, name)) = target.rsplit_once('#').filter(|(file, _)| Path::new(file).is_file()) {
-        let servers = load_mcp_servers(file)?;
-        let names: Vec<&str> = servers.iter().filter_map(McpServer::id).collect();
-        return servers.iter().find(|server| server.id() == Some(name)).cloned().ok_or_else(|| {
-            CommandError::new(format!("server `{name}` is not defined in {file}"))
-                .with_hint(format!("it defines {}", names.join(", ")))
-        });
+        return Ok(ConfigFile::load(file)?.builder(name)?);
     }
     let mut command = shlex::split(target).ok_or_else(|| format!("unbalanced quotation marks in `{target}`"))?;
     if command.is_empty() {
         return Err(CommandError::new("the target is empty").with_hint("use a URL, a command line, or FILE#NAME"));
     }
     let program = command.remove(0);
-    let server = McpServerStdio::new(program).args(command).envs(arguments.env.iter().cloned());
-    Ok(configured(server, global, arguments).build())
+    Ok(McpServerStdio::new(program).args(command).into_any())
 }
 
-/// Applies the options for HTTP to a server.
-fn over_http<T: HttpServerBuilderExt>(
-    mut server: ServerBuilder<T>,
-    arguments: &CallArguments,
-) -> Result<ServerBuilder<T>, McpError> {
-    for (name, value) in &arguments.headers {
-        server = server.header(name, value)?;
-    }
-    if arguments.oauth {
-        let redirect = LoopbackRedirect::new(arguments.oauth_port, |url| eprintln!("Visit {url}"));
-        server = server.oauth(OAuth::new(redirect.redirect_uri(), redirect));
-    }
-    Ok(server)
+/// Returns the configuration of logging in. The URL is printed in any case: the browser may be on another computer.
+fn oauth(arguments: &CallArguments) -> Result<OAuth, CommandError> {
+    let is_interactive = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let opens_browser = is_interactive && !arguments.no_browser;
+    let redirect = LoopbackRedirect::new(move |url| {
+        eprintln!("Visit {}", strip_control_chars(url));
+        if opens_browser && let Err(error) = open_browser(url) {
+            tracing::debug!(%error, "did not open a browser");
+        }
+    });
+    let redirect = match arguments.oauth_port {
+        Some(port) => redirect.port(port),
+        None => redirect,
+    };
+    let oauth = OAuth::loopback(redirect);
+    Ok(if arguments.no_token_store { oauth } else { oauth.store(FileTokenStore::new(token_file(arguments)?)) })
 }
 
-fn configured<T>(server: ServerBuilder<T>, global: &GlobalOptions, arguments: &CallArguments) -> ServerBuilder<T> {
-    let server = server.timeout(arguments.start_timeout).read_timeout(arguments.timeout).era(arguments.era);
-    if global.quiet {
-        return server;
-    }
-    server.log_level(LogLevel::Info).log_handler(|message| {
-        eprintln!("{}: {}", message.level.name(), strip_control_chars(&message.text()));
+/// Returns the file of the tokens.
+fn token_file(arguments: &CallArguments) -> Result<PathBuf, CommandError> {
+    let file = arguments.oauth_tokens.clone().or_else(|| {
+        let project = directories::ProjectDirs::from("", "", "belljar")?;
+        Some(project.data_local_dir().join("oauth-tokens.json"))
+    });
+    file.ok_or_else(|| {
+        CommandError::new("the platform has no directory for the tokens")
+            .with_hint("name a file with --oauth-tokens or BELLJAR_OAUTH_TOKENS, or use --no-token-store")
     })
 }
 

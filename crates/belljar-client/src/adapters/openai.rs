@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
 use crate::handlers::{
-    Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole, StopReason,
+    Model, ModelError, Role, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, StopReason,
     ToolChoice,
 };
 
@@ -125,7 +125,7 @@ fn messages(message: &SamplingMessage) -> Vec<Value> {
         }
     }
     if !parts.is_empty() || !calls.is_empty() {
-        let role = if message.role == SamplingRole::Assistant { "assistant" } else { "user" };
+        let role = if message.role == Role::Assistant { "assistant" } else { "user" };
         // A single text is sent as a string: not every endpoint accepts parts.
         let content = match parts.as_slice() {
             [] => Value::Null,
@@ -172,7 +172,7 @@ mod tests {
     use crate::handlers::SamplingTool;
     use crate::output::Binary;
 
-    fn turn(role: SamplingRole, content: Vec<SamplingContent>) -> SamplingMessage {
+    fn turn(role: Role, content: Vec<SamplingContent>) -> SamplingMessage {
         SamplingMessage { role, content }
     }
 
@@ -191,9 +191,9 @@ mod tests {
         let request = SamplingRequest {
             system_prompt: Some("Be kind.".into()),
             messages: vec![
-                turn(SamplingRole::User, parts),
-                turn(SamplingRole::Assistant, vec![call]),
-                turn(SamplingRole::User, vec![result, SamplingContent::Text("Go on.".into())]),
+                turn(Role::User, parts),
+                turn(Role::Assistant, vec![call]),
+                turn(Role::User, vec![result, SamplingContent::Text("Go on.".into())]),
             ],
             max_tokens: 7,
             temperature: Some(0.5),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::error::ConfigError;
 
 /// The values of variables.
+#[derive(Debug)]
 pub(super) struct Variables {
     workspace: PathBuf,
     /// VS Code asks the user for these values; here only those with a default have a value.

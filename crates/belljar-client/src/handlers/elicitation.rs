@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
+use super::RequestOrigin;
 use crate::error::BoxError;
 
 /// A server's request to the user.
@@ -28,6 +29,8 @@ pub enum Elicitation {
         message: String,
         /// The JSON schema of a flat object: strings, numbers, booleans, choices.
         schema: Value,
+        /// The server, and the run if it is known.
+        origin: RequestOrigin,
     },
     /// A request to visit a page, where the server collects the information itself.
     Url {
@@ -38,6 +41,8 @@ pub enum Elicitation {
         url: String,
         /// The server's ID of this elicitation; empty if the server sent none.
         id: String,
+        /// The server, and the run if it is known.
+        origin: RequestOrigin,
     },
 }
 
@@ -54,6 +59,19 @@ impl Elicitation {
             Self::Form { message, .. } | Self::Url { message, .. } => message,
         }
     }
+
+    /// Returns the server that asks, and the run whose call it is about, if that is known.
+    ///
+    /// ```
+    /// # fn show(question: belljar_client::Elicitation) {
+    /// println!("{} asks: {}", question.origin().server(), question.message());
+    /// # }
+    /// ```
+    pub fn origin(&self) -> &RequestOrigin {
+        match self {
+            Self::Form { origin, .. } | Self::Url { origin, .. } => origin,
+        }
+    }
 }
 
 /// The user's response.
@@ -65,6 +83,7 @@ impl Elicitation {
 /// let agreed_to_visit = ElicitationResponse::Accept(None);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum ElicitationResponse {
     /// The user filled in the form (its values, by name), or agreed to visit the page (`None`).
     Accept(Option<Map<String, Value>>),

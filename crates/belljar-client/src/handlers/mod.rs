@@ -1,7 +1,9 @@
 //! Handlers of a server's requests and notifications: sampling, elicitation, roots, logs, progress.
 
 pub(crate) mod elicitation;
+mod model_slot;
 pub(crate) mod notifications;
+mod origin;
 pub(crate) mod respond;
 pub(crate) mod sampling;
 
@@ -11,10 +13,12 @@ use async_trait::async_trait;
 use rmcp::model::ServerNotification;
 
 pub use elicitation::{Elicitation, ElicitationHandler, ElicitationResponse};
+pub(crate) use model_slot::ModelSlot;
 pub use notifications::{LogLevel, LogMessage, Progress};
+pub use origin::RequestOrigin;
 pub use sampling::{
-    Model, ModelError, ModelPreferences, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse,
-    SamplingRole, SamplingTool, StopReason, ToolChoice,
+    Model, ModelError, ModelPreferences, Role, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse,
+    SamplingTool, StopReason, ToolChoice,
 };
 
 use crate::error::BoxError;
@@ -27,6 +31,7 @@ use crate::error::BoxError;
 /// let server = McpServerStdio::new("server").roots([Root::new("file:///home/me/project").named("project")]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Root {
     /// The location, a `file://` URI.
     pub uri: String,
@@ -77,6 +82,16 @@ pub trait RootsHandler: Send + Sync + 'static {
     ///
     /// An error that prevented determining the directories. Its message is sent to the server.
     async fn roots(&self) -> Result<Vec<Root>, BoxError>;
+
+    /// Returns the directories for a server, and for a run if it is known. Defaults to [`roots`](Self::roots).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`roots`](Self::roots).
+    async fn roots_for(&self, origin: &RequestOrigin) -> Result<Vec<Root>, BoxError> {
+        let _ = origin;
+        self.roots().await
+    }
 }
 
 #[async_trait]
@@ -115,7 +130,7 @@ pub type MessageHandler = Arc<dyn Fn(&ServerNotification) + Send + Sync>;
 /// The handlers of a server.
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
-    pub(crate) model: Option<Arc<dyn Model>>,
+    pub(crate) model: ModelSlot,
     pub(crate) elicitation: Option<Arc<dyn ElicitationHandler>>,
     pub(crate) roots: Option<Arc<dyn RootsHandler>>,
     pub(crate) log: Option<LogHandler>,

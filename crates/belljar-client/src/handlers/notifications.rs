@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{LogHandler, MessageHandler, ProgressHandler};
+use crate::run_context::RunContext;
 use crate::transport::Incoming;
 
 /// The severity of a log message, as in syslog, in ascending order.
@@ -28,6 +29,7 @@ use crate::transport::Incoming;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are syslog's")]
+#[non_exhaustive]
 pub enum LogLevel {
     Debug,
     Info,
@@ -215,6 +217,8 @@ impl From<&ProgressToken> for Token {
 
 struct Watch {
     handler: Option<ProgressHandler>,
+    /// The run that makes the call.
+    run: Option<Arc<RunContext>>,
     last_activity: Instant,
 }
 
@@ -311,12 +315,26 @@ impl Router {
         }
     }
 
+    /// Returns the run of the call in progress, if there is only one.
+    pub(crate) fn only_run(&self) -> Option<Arc<RunContext>> {
+        let calls = self.calls();
+        match calls.watched.len() {
+            1 => calls.watched.values().next()?.run.clone(),
+            _ => None,
+        }
+    }
+
     /// Watches a call until the guard is dropped.
-    pub(crate) fn watch(self: &Arc<Self>, token: &ProgressToken, handler: Option<ProgressHandler>) -> CallWatch {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        token: &ProgressToken,
+        handler: Option<ProgressHandler>,
+        run: Option<Arc<RunContext>>,
+    ) -> CallWatch {
         let token = Token::from(token);
         let early: Vec<Progress> = {
             let mut calls = self.calls();
-            calls.watched.insert(token.clone(), Watch { handler: handler.clone(), last_activity: Instant::now() });
+            calls.watched.insert(token.clone(), Watch { handler: handler.clone(), run, last_activity: Instant::now() });
             let (own, others) = std::mem::take(&mut calls.early).into_iter().partition(|(other, _)| *other == token);
             calls.early = others;
             let own: VecDeque<(Token, Progress)> = own;

@@ -1,7 +1,9 @@
 //! Responses to a server's requests, in both eras: as requests of their own, and as rounds of required input.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
     ElicitResult, ElicitationAction, ElicitationCapability, ErrorCode, ErrorData, FormElicitationCapability,
@@ -13,7 +15,9 @@ use rmcp::{ClientHandler, RoleClient};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Elicitation, ElicitationResponse, Handlers, elicitation, sampling};
+use super::notifications::Router;
+use super::{Elicitation, ElicitationResponse, Handlers, RequestOrigin, elicitation, sampling};
+use crate::run_context::RunContext;
 use crate::schema::Validator;
 
 /// The maximum number of URLs that one error may ask the user to visit.
@@ -28,41 +32,57 @@ const APP_PAGE: &str = "text/html;profile=mcp-app";
 pub(crate) struct Responder {
     handlers: Handlers,
     config: ClientConfig,
+    /// The label of the server.
+    server: String,
+    router: Arc<Router>,
 }
 
 impl Responder {
-    pub(crate) fn new(handlers: Handlers, client_info: Implementation) -> Self {
+    pub(crate) fn new(handlers: Handlers, client_info: Implementation, server: String, router: Arc<Router>) -> Self {
         let config = ClientConfig::new(capabilities(&handlers), client_info)
             .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE);
-        Self { handlers, config }
+        Self { handlers, config, server, router }
     }
 
-    async fn sample(&self, params: CreateMessageRequestParams) -> Result<CreateMessageResult, ErrorData> {
-        let model = self.handlers.model.as_ref().ok_or_else(|| unsupported("sampling"))?;
-        let request = sampling::request(params).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+    /// Returns the origin of a request that is part of a call of this run.
+    fn origin(&self, run: Option<Arc<RunContext>>) -> RequestOrigin {
+        RequestOrigin::new(self.server.clone()).with_run(run)
+    }
+
+    /// Returns the origin of a request of the legacy era, which does not name the call that it belongs to.
+    fn likely_origin(&self) -> RequestOrigin {
+        self.origin(self.router.only_run())
+    }
+
+    async fn sample(
+        &self,
+        params: CreateMessageRequestParams,
+        origin: RequestOrigin,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let model = self.handlers.model.get().ok_or_else(|| unsupported("sampling"))?;
+        let request =
+            sampling::request(params, origin).map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
         if !request.tools.is_empty() && !model.supports_tools() {
             return Err(ErrorData::invalid_params("the model does not support tools", None));
         }
-        let response =
-            model.complete(request).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let response = guarded("model", model.complete(request)).await?;
         Ok(sampling::response(response, model.name()))
     }
 
-    async fn elicit(&self, params: ElicitRequestParams) -> Result<ElicitResult, ErrorData> {
+    async fn elicit(&self, params: ElicitRequestParams, origin: RequestOrigin) -> Result<ElicitResult, ErrorData> {
         let handler = self.handlers.elicitation.as_ref().ok_or_else(|| unsupported("elicitation"))?;
         let (question, schema) = match params {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
                 let schema = serde_json::to_value(requested_schema)
                     .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
-                (Elicitation::Form { message, schema: schema.clone() }, Some(schema))
+                (Elicitation::Form { message, schema: schema.clone(), origin }, Some(schema))
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
-                (Elicitation::Url { message, url, id: elicitation_id }, None)
+                (Elicitation::Url { message, url, id: elicitation_id, origin }, None)
             }
             _ => return Err(unsupported("this kind of elicitation")),
         };
-        let response =
-            handler.elicit(question).await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let response = guarded("elicitation", handler.elicit(question)).await?;
         Ok(match (response, schema) {
             (ElicitationResponse::Accept(values), Some(schema)) => {
                 let values = elicitation::with_defaults(values.unwrap_or_default(), &schema);
@@ -82,7 +102,7 @@ impl Responder {
     }
 
     /// Presents the URL elicitations of an error to the user. Returns whether the user accepted all of them.
-    pub(crate) async fn elicit_urls(&self, error_data: &Value) -> bool {
+    pub(crate) async fn elicit_urls(&self, error_data: &Value, run: Option<Arc<RunContext>>) -> bool {
         let pages = error_data.get("elicitations").and_then(Value::as_array);
         let Some(pages) = pages.filter(|pages| (1..=MAX_URLS).contains(&pages.len())) else { return false };
         for page in pages {
@@ -90,16 +110,17 @@ impl Responder {
             else {
                 return false;
             };
-            if !matches!(self.elicit(page).await, Ok(result) if result.action == ElicitationAction::Accept) {
+            if !matches!(self.elicit(page, self.origin(run.clone())).await, Ok(result) if result.action == ElicitationAction::Accept)
+            {
                 return false;
             }
         }
         true
     }
 
-    async fn roots(&self) -> Result<ListRootsResult, ErrorData> {
+    async fn roots(&self, origin: &RequestOrigin) -> Result<ListRootsResult, ErrorData> {
         let handler = self.handlers.roots.as_ref().ok_or_else(|| unsupported("roots"))?;
-        let roots = handler.roots().await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let roots = guarded("roots", handler.roots_for(origin)).await?;
         let roots = roots.into_iter().map(|root| {
             let wire = rmcp::model::Root::new(root.uri);
             match root.name {
@@ -111,11 +132,11 @@ impl Responder {
     }
 
     /// Responds to one input request of a round.
-    pub(crate) async fn answer(&self, request: InputRequest) -> Result<Value, ErrorData> {
+    async fn answer(&self, request: InputRequest, origin: RequestOrigin) -> Result<Value, ErrorData> {
         let answer = match request {
-            InputRequest::CreateMessage(request) => serde_json::to_value(self.sample(request.params).await?),
-            InputRequest::Elicitation(request) => serde_json::to_value(self.elicit(request.params).await?),
-            InputRequest::ListRoots(_) => serde_json::to_value(self.roots().await?),
+            InputRequest::CreateMessage(request) => serde_json::to_value(self.sample(request.params, origin).await?),
+            InputRequest::Elicitation(request) => serde_json::to_value(self.elicit(request.params, origin).await?),
+            InputRequest::ListRoots(_) => serde_json::to_value(self.roots(&origin).await?),
             _ => return Err(unsupported("this kind of input")),
         };
         answer.map_err(|error| ErrorData::internal_error(error.to_string(), None))
@@ -129,7 +150,7 @@ fn unsupported(what: &str) -> ErrorData {
 /// Returns the client's capabilities, derived from the handlers that are set.
 fn capabilities(handlers: &Handlers) -> ClientCapabilities {
     let mut capabilities = ClientCapabilities::default();
-    if let Some(model) = &handlers.model {
+    if let Some(model) = handlers.model.get() {
         let mut sampling = SamplingCapability::default();
         sampling.tools = model.supports_tools().then(Map::new);
         capabilities.sampling = Some(sampling);
@@ -161,7 +182,7 @@ impl ClientHandler for Responder {
         params: CreateMessageRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        until_cancelled(&context, self.sample(params)).await
+        until_cancelled(&context, self.sample(params, self.likely_origin())).await
     }
 
     async fn create_elicitation(
@@ -169,11 +190,11 @@ impl ClientHandler for Responder {
         params: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        until_cancelled(&context, self.elicit(params)).await
+        until_cancelled(&context, self.elicit(params, self.likely_origin())).await
     }
 
     async fn list_roots(&self, context: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
-        until_cancelled(&context, self.roots()).await
+        until_cancelled(&context, self.roots(&self.likely_origin())).await
     }
 
     fn get_info(&self) -> ClientConfig {
@@ -192,11 +213,28 @@ async fn until_cancelled<T>(
     }
 }
 
-/// Runs the handlers of all input requests of a round concurrently.
+/// Runs a handler of the program. A failure, or a panic, becomes the response to the server's request.
+async fn guarded<T, E: std::fmt::Display>(
+    handler: &'static str,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, ErrorData> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(result) => result.map_err(|error| ErrorData::internal_error(error.to_string(), None)),
+        Err(_) => {
+            tracing::error!(handler, "a handler of a server's requests panicked");
+            Err(ErrorData::internal_error(format!("the client's {handler} handler panicked"), None))
+        }
+    }
+}
+
+/// Runs the handlers of all input requests of a round of a call concurrently.
 pub(crate) async fn answer_all(
     responder: &Arc<Responder>,
     requests: rmcp::model::InputRequests,
+    run: Option<&Arc<RunContext>>,
 ) -> Result<rmcp::model::InputResponses, ErrorData> {
-    let answers = requests.into_iter().map(|(key, request)| async move { Ok((key, responder.answer(request).await?)) });
+    let answers = requests.into_iter().map(|(key, request)| async move {
+        Ok((key, responder.answer(request, responder.origin(run.cloned())).await?))
+    });
     futures::future::try_join_all(answers).await.map(|answers| answers.into_iter().collect())
 }

@@ -1,9 +1,12 @@
 //! Sampling: a server asks for a completion by a language model.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use rmcp::model::{self as wire, CreateMessageRequestParams, CreateMessageResult, SamplingMessageContentBlock};
 use serde_json::{Map, Value};
 
+use super::RequestOrigin;
 use crate::output::{Binary, InvalidBase64, decode};
 
 /// A language model that servers may use.
@@ -26,6 +29,11 @@ use crate::output::{Binary, InvalidBase64, decode};
 ///         Ok(SamplingResponse::text(last))
 ///     }
 /// }
+///
+/// // One model for two servers.
+/// let model: std::sync::Arc<dyn Model> = std::sync::Arc::new(Repeater);
+/// let first = belljar_client::McpServerStdio::new("first").sampling_model(model.clone());
+/// let second = belljar_client::McpServerStdio::new("second").sampling_model(model);
 /// ```
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
@@ -45,6 +53,36 @@ pub trait Model: Send + Sync + 'static {
     async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError>;
 }
 
+#[async_trait]
+impl<M: Model + ?Sized> Model for Arc<M> {
+    fn name(&self) -> String {
+        (**self).name()
+    }
+
+    fn supports_tools(&self) -> bool {
+        (**self).supports_tools()
+    }
+
+    async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
+        (**self).complete(request).await
+    }
+}
+
+#[async_trait]
+impl<M: Model + ?Sized> Model for Box<M> {
+    fn name(&self) -> String {
+        (**self).name()
+    }
+
+    fn supports_tools(&self) -> bool {
+        (**self).supports_tools()
+    }
+
+    async fn complete(&self, request: SamplingRequest) -> Result<SamplingResponse, ModelError> {
+        (**self).complete(request).await
+    }
+}
+
 /// A failure or refusal of a model.
 ///
 /// ```
@@ -55,6 +93,7 @@ pub trait Model: Send + Sync + 'static {
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
+#[non_exhaustive]
 pub struct ModelError {
     /// The message, which the server sees.
     pub message: String,
@@ -103,6 +142,8 @@ pub struct SamplingRequest {
     pub include_context: Option<String>,
     /// Metadata for the model's provider.
     pub metadata: Option<Value>,
+    /// The server, and the run if it is known.
+    pub origin: RequestOrigin,
 }
 
 /// A server's preferences for a model. All of them are advisory.
@@ -166,15 +207,16 @@ pub struct SamplingTool {
     pub input_schema: Map<String, Value>,
 }
 
-/// The role of a turn's author.
+/// The role of the author of a turn, or of a message of a prompt.
 ///
 /// ```
 /// # fn show(message: belljar_client::SamplingMessage) {
-/// let is_from_model = message.role == belljar_client::SamplingRole::Assistant;
+/// let is_from_model = message.role == belljar_client::Role::Assistant;
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SamplingRole {
+#[non_exhaustive]
+pub enum Role {
     /// The user, or a tool.
     User,
     /// The model.
@@ -184,28 +226,40 @@ pub enum SamplingRole {
 /// A turn of the conversation.
 ///
 /// ```
-/// use belljar_client::{Binary, SamplingContent, SamplingMessage, SamplingRole};
+/// use belljar_client::{Binary, SamplingContent, SamplingMessage, Role};
 ///
 /// let image = Binary::new(vec![0x89, b'P', b'N', b'G'], "image/png");
 /// let content = vec![SamplingContent::Text("What is this?".into()), SamplingContent::Image(image)];
-/// let message = SamplingMessage { role: SamplingRole::User, content };
+/// let message = SamplingMessage::new(Role::User, content);
 /// assert_eq!(message.text(), "What is this?");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct SamplingMessage {
     /// The author's role.
-    pub role: SamplingRole,
+    pub role: Role,
     /// The parts of the turn.
     pub content: Vec<SamplingContent>,
 }
 
 impl SamplingMessage {
+    /// Creates a turn.
+    ///
+    /// ```
+    /// use belljar_client::{Role, SamplingContent, SamplingMessage};
+    ///
+    /// let message = SamplingMessage::new(Role::User, vec![SamplingContent::Text("hi".into())]);
+    /// ```
+    pub fn new(role: Role, content: Vec<SamplingContent>) -> Self {
+        Self { role, content }
+    }
+
     /// Returns the text, with parts on separate lines.
     ///
     /// ```
-    /// use belljar_client::{SamplingContent, SamplingMessage, SamplingRole};
+    /// use belljar_client::{SamplingContent, SamplingMessage, Role};
     ///
-    /// let message = SamplingMessage { role: SamplingRole::User, content: vec![SamplingContent::Text("hi".into())] };
+    /// let message = SamplingMessage::new(Role::User, vec![SamplingContent::Text("hi".into())]);
     /// assert_eq!(message.text(), "hi");
     /// ```
     pub fn text(&self) -> String {
@@ -290,13 +344,12 @@ pub enum StopReason {
 ///
 /// ```
 /// # use belljar_client::{SamplingContent, SamplingResponse, StopReason};
-/// let response = SamplingResponse {
-///     content: vec![SamplingContent::Text("yes".into())],
-///     stop_reason: StopReason::EndTurn,
-///     model: Some("the one that answered".into()),
-/// };
+/// let mut response = SamplingResponse::new(vec![SamplingContent::Text("yes".into())]);
+/// response.stop_reason = StopReason::MaxTokens;
+/// response.model = Some("the model that answered".into());
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct SamplingResponse {
     /// The parts of the response.
     pub content: Vec<SamplingContent>,
@@ -307,6 +360,17 @@ pub struct SamplingResponse {
 }
 
 impl SamplingResponse {
+    /// Creates a complete response of these parts.
+    ///
+    /// ```
+    /// # use belljar_client::{SamplingContent, SamplingResponse};
+    /// let response = SamplingResponse::new(vec![SamplingContent::Text("yes".into())]);
+    /// assert_eq!(response, SamplingResponse::text("yes"));
+    /// ```
+    pub fn new(content: Vec<SamplingContent>) -> Self {
+        Self { content, stop_reason: StopReason::EndTurn, model: None }
+    }
+
     /// Creates a complete response of one text.
     ///
     /// ```
@@ -314,7 +378,7 @@ impl SamplingResponse {
     /// assert_eq!(response.stop_reason, belljar_client::StopReason::EndTurn);
     /// ```
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![SamplingContent::Text(text.into())], stop_reason: StopReason::EndTurn, model: None }
+        Self::new(vec![SamplingContent::Text(text.into())])
     }
 }
 
@@ -330,7 +394,10 @@ pub(crate) enum InvalidRequest {
 }
 
 /// Converts a request from the protocol's types.
-pub(crate) fn request(params: CreateMessageRequestParams) -> Result<SamplingRequest, InvalidRequest> {
+pub(crate) fn request(
+    params: CreateMessageRequestParams,
+    origin: RequestOrigin,
+) -> Result<SamplingRequest, InvalidRequest> {
     let preferences = params.model_preferences.map(|preferences| ModelPreferences {
         hints: preferences.hints.into_iter().flatten().filter_map(|hint| hint.name).collect(),
         cost: preferences.cost_priority,
@@ -360,14 +427,15 @@ pub(crate) fn request(params: CreateMessageRequestParams) -> Result<SamplingRequ
             .and_then(|context| serde_json::to_value(context).ok())
             .and_then(|context| context.as_str().map(str::to_owned)),
         metadata: params.metadata,
+        origin,
     })
 }
 
 fn message(message: wire::SamplingMessage) -> Result<SamplingMessage, InvalidRequest> {
     Ok(SamplingMessage {
         role: match message.role {
-            wire::Role::Assistant => SamplingRole::Assistant,
-            _ => SamplingRole::User,
+            wire::Role::Assistant => Role::Assistant,
+            _ => Role::User,
         },
         content: match message.content {
             wire::SamplingContent::Single(part) => vec![content(part)?],

@@ -4,12 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-
-use super::AuthorizationPrompt;
-use crate::error::BoxError;
+use url::Url;
 
 /// The time within which the user must respond.
 const CONSENT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -20,92 +17,159 @@ const MAX_REQUEST_BYTES: u64 = 16 * 1024;
 
 const PATH: &str = "/callback";
 
-/// Shows the consent page to the user and receives the redirect on a loopback port.
+/// Shows the consent page to the user and receives the redirect on a port of the loopback interface.
+///
+/// Without [`port`](Self::port) it listens on the port that the client was registered with, or on another free one.
 ///
 /// ```
-/// use belljar_client::oauth::LoopbackRedirect;
+/// use belljar_client::oauth::{LoopbackRedirect, OAuth};
 ///
-/// let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-/// assert_eq!(redirect.redirect_uri(), "http://127.0.0.1:8765/callback");
+/// let oauth = OAuth::loopback(LoopbackRedirect::new(|url| eprintln!("visit {url}")));
 /// ```
 #[derive(Clone)]
 pub struct LoopbackRedirect {
-    port: u16,
+    port: Option<u16>,
+    /// The host in the redirect URI. The listener has the address of the first.
+    host: &'static str,
     show: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 impl LoopbackRedirect {
-    /// Creates a prompt that listens on `port` while consent is pending and shows pages with `show`, which may open a
-    /// browser.
+    /// Creates a redirect that shows pages with `show`, which may [open a browser](super::open_browser).
     ///
     /// ```
     /// # use belljar_client::oauth::LoopbackRedirect;
-    /// let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
+    /// let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// ```
-    pub fn new(port: u16, show: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self { port, show: Arc::new(show) }
+    pub fn new(show: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self { port: None, host: "127.0.0.1", show: Arc::new(show) }
     }
 
-    /// Returns the URI that browsers are redirected to.
+    /// Sets the port, for clients that were registered in advance at servers that insist on the registered port. The
+    /// redirect URI is then `http://127.0.0.1:PORT/callback`.
     ///
     /// ```
     /// # use belljar_client::oauth::LoopbackRedirect;
-    /// assert_eq!(LoopbackRedirect::new(80, |_| {}).redirect_uri(), "http://127.0.0.1:80/callback");
+    /// let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}")).port(8765);
     /// ```
-    pub fn redirect_uri(&self) -> String {
-        format!("http://127.0.0.1:{}{PATH}", self.port)
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
     }
 
-    async fn wait(&self, listener: TcpListener) -> Result<String, LoopbackError> {
-        loop {
-            let (stream, _) = listener.accept().await.map_err(LoopbackError::Accept)?;
-            // Browsers request other paths as well, such as an icon.
-            if let Ok(Some(target)) = tokio::time::timeout(REQUEST_TIMEOUT, respond(stream)).await {
-                return Ok(format!("http://127.0.0.1:{}{target}", self.port));
-            }
+    /// Uses the host `localhost` in the redirect URI, for clients that were registered with it.
+    ///
+    /// ```
+    /// # use belljar_client::oauth::LoopbackRedirect;
+    /// let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}")).port(8765).localhost();
+    /// ```
+    pub fn localhost(mut self) -> Self {
+        self.host = "localhost";
+        self
+    }
+
+    /// Sets the port that a client was registered with by another program, which names the host `localhost`.
+    pub(super) fn set_registered_port(&mut self, port: u16) {
+        if self.port.is_none() {
+            self.port = Some(port);
+            self.host = "localhost";
         }
+    }
+
+    /// Listens for a redirect: on the configured port, that of the registered URI, or another free one.
+    pub(super) async fn listen(&self, registered: Option<&str>) -> Result<ListeningRedirect, LoopbackError> {
+        let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let listener = match self.port {
+            Some(port) => bind(port).await.map_err(|error| LoopbackError::Bind { port, error })?,
+            None => {
+                let registered = registered.and_then(|uri| Url::parse(uri).ok()?.port());
+                let first = match registered {
+                    Some(port) => bind(port).await.ok(),
+                    None => None,
+                };
+                match first {
+                    Some(listener) => listener,
+                    None => bind(0).await.map_err(|error| LoopbackError::Bind { port: 0, error })?,
+                }
+            }
+        };
+        let port = listener.local_addr().map_err(LoopbackError::Accept)?.port();
+        Ok(ListeningRedirect { listener, port, host: self.host, show: self.show.clone() })
     }
 }
 
-/// Reads and answers one request. Returns its target if it is the redirect.
-async fn respond(stream: TcpStream) -> Option<String> {
-    let mut stream = BufReader::new(stream.take(MAX_REQUEST_BYTES));
-    let mut line = String::new();
-    stream.read_line(&mut line).await.ok()?;
-    let target = line.strip_prefix("GET ")?.split(' ').next()?.to_owned();
-    let is_callback = target.strip_prefix(PATH).is_some_and(|rest| rest.starts_with('?'));
-    let (status, text) = if is_callback { ("200 OK", "Done. You can close this page.") } else { ("404 Not Found", "") };
-    let response = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
-        text.len()
-    );
-    let mut stream = stream.into_inner().into_inner();
-    stream.write_all(response.as_bytes()).await.ok()?;
-    stream.shutdown().await.ok()?;
-    is_callback.then_some(target)
+/// A port that waits for one redirect.
+pub(super) struct ListeningRedirect {
+    listener: TcpListener,
+    port: u16,
+    host: &'static str,
+    show: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl ListeningRedirect {
+    pub(super) fn uri(&self) -> String {
+        format!("http://{}:{}{PATH}", self.host, self.port)
+    }
+
+    /// Shows the consent page and returns the URL of the redirect.
+    pub(super) async fn authorize(self, url: &str) -> Result<String, LoopbackError> {
+        (self.show)(url);
+        let state = query(url, "state");
+        tokio::time::timeout(CONSENT_TIMEOUT, self.wait(state.as_deref())).await.map_err(|_| LoopbackError::Timeout)?
+    }
+
+    async fn wait(&self, state: Option<&str>) -> Result<String, LoopbackError> {
+        loop {
+            let (stream, _) = self.listener.accept().await.map_err(LoopbackError::Accept)?;
+            // Browsers request other paths as well, such as an icon.
+            if let Ok(Some(url)) = tokio::time::timeout(REQUEST_TIMEOUT, self.respond(stream, state)).await {
+                return Ok(url);
+            }
+        }
+    }
+
+    /// Reads and answers one request. Returns its URL if it is the redirect of this authorization.
+    async fn respond(&self, stream: TcpStream, state: Option<&str>) -> Option<String> {
+        let mut stream = BufReader::new(stream.take(MAX_REQUEST_BYTES));
+        let mut line = String::new();
+        stream.read_line(&mut line).await.ok()?;
+        let target = line.strip_prefix("GET ")?.split(' ').next()?;
+        let url = format!("http://{}:{}{target}", self.host, self.port);
+        let is_callback = target.strip_prefix(PATH).is_some_and(|rest| rest.starts_with('?'));
+        let failed = query(&url, "error").is_some();
+        // Another page of the browser could send a request as well, but it does not know the state.
+        let is_redirect = is_callback && (failed || query(&url, "state").as_deref() == state);
+        let (status, text) = match (is_redirect, failed) {
+            (true, false) => ("200 OK", "Done. You can close this page."),
+            (true, true) => ("200 OK", "The authorization failed. You can close this page."),
+            (false, _) => ("404 Not Found", ""),
+        };
+        let response = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
+            text.len()
+        );
+        let mut stream = stream.into_inner().into_inner();
+        stream.write_all(response.as_bytes()).await.ok()?;
+        stream.shutdown().await.ok()?;
+        is_redirect.then_some(url)
+    }
+}
+
+/// Returns a parameter of a URL's query.
+fn query(url: &str, name: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
 /// The error of a [`LoopbackRedirect`].
 #[derive(Debug, thiserror::Error)]
-enum LoopbackError {
-    #[error("failed to listen on port {port}: {source}")]
-    Bind { port: u16, source: std::io::Error },
+pub(super) enum LoopbackError {
+    #[error("failed to listen on port {port}: {error}")]
+    Bind { port: u16, error: std::io::Error },
     #[error("failed to accept the redirect: {0}")]
-    Accept(#[source] std::io::Error),
+    Accept(std::io::Error),
     #[error("the browser was not redirected within {} s", CONSENT_TIMEOUT.as_secs())]
     Timeout,
-}
-
-#[async_trait]
-impl AuthorizationPrompt for LoopbackRedirect {
-    async fn authorize(&self, url: String) -> Result<String, BoxError> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
-            .await
-            .map_err(|source| LoopbackError::Bind { port: self.port, source })?;
-        (self.show)(&url);
-        let redirect = tokio::time::timeout(CONSENT_TIMEOUT, self.wait(listener)).await;
-        Ok(redirect.map_err(|_| LoopbackError::Timeout)??)
-    }
 }
 
 impl std::fmt::Debug for LoopbackRedirect {

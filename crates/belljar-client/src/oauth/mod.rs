@@ -2,30 +2,40 @@
 //!
 //! `rmcp` implements the protocol. This module decides when it runs: a request is sent with the current token; if the
 //! server rejects it, the token is refreshed or the user is sent to the authorization server, and the request is sent
-//! again.
+//! again. Tokens and the registration of the client are kept in the [`TokenStore`] of the [`OAuth`] value, which all
+//! connections and clones share.
 
+mod authorizer;
+mod browser;
+mod file_store;
 mod loopback;
+mod record;
 mod store;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 pub(crate) use rmcp::transport::auth::AuthError;
-use rmcp::transport::auth::{
-    AuthorizationManager, AuthorizationRequest, AuthorizationSession, ClientCredentialsConfig,
-};
-use tokio::sync::Mutex;
+use rmcp::transport::auth::AuthorizationRequest;
 use url::Url;
 
+pub use browser::{BrowserError, open_browser};
+pub use file_store::FileTokenStore;
 pub use loopback::LoopbackRedirect;
-pub use store::{FileTokenStore, TokenStore};
+pub use store::TokenStore;
+
+pub(crate) use authorizer::{Authorizer, RequestTokens};
 
 use crate::error::{BoxError, McpError};
+use loopback::ListeningRedirect;
+use store::MemoryTokenStore;
 
 /// Sends the user to the consent page and returns the redirect.
 ///
-/// Closures implement it, and so does [`LoopbackRedirect`], which listens on a port of the loopback interface.
+/// Closures implement it. [`LoopbackRedirect`] is an alternative that listens on a port of the loopback interface.
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -67,51 +77,140 @@ where
     }
 }
 
-/// The configuration for obtaining tokens.
+/// The configuration for obtaining tokens, and the tokens that were obtained.
+///
+/// A clone shares the tokens, the registrations of the client and the consent that is being asked for. One value can
+/// serve any number of servers and connections: the user is asked once per server.
 ///
 /// ```
 /// use belljar_client::McpServerStreamableHttp;
-/// use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth};
+/// use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, open_browser};
 ///
 /// # fn main() -> Result<(), belljar_client::McpError> {
-/// // Prints the URL of the consent page and listens on a loopback port for the redirect.
-/// let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-/// let oauth = OAuth::new(redirect.redirect_uri(), redirect)
-///     .client_name("my agent")
-///     .store(FileTokenStore::new("tokens/example.org.json"));
+/// // Shows the consent page, and receives the redirect on a free port of the loopback interface.
+/// let redirect = LoopbackRedirect::new(|url| {
+///     eprintln!("visit {url}");
+///     let _ = open_browser(url);
+/// });
+/// let oauth = OAuth::loopback(redirect).client_name("my agent").store(FileTokenStore::new("tokens.json"));
 /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.oauth(oauth).build();
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct OAuth {
-    grant: Grant,
-    store: Option<Arc<dyn TokenStore>>,
-    allow_private_addresses: bool,
-    /// The number of pending user prompts.
-    pending_prompts: AtomicUsize,
+    config: Arc<Config>,
+    shared: Arc<Shared>,
 }
 
+#[derive(Clone)]
+struct Config {
+    grant: Grant,
+    store: Arc<dyn TokenStore>,
+    allow_private_addresses: bool,
+}
+
+/// The state that all clones share.
+#[derive(Default)]
+struct Shared {
+    /// The authorizers of the servers, by the key of the server in the token store.
+    authorizers: Mutex<HashMap<String, Arc<Authorizer>>>,
+    /// The number of pending user prompts.
+    pending_prompts: Arc<AtomicUsize>,
+}
+
+#[derive(Clone)]
 enum Grant {
     /// The authorization code grant: the user consents in a browser.
-    Code { request: AuthorizationRequest, prompt: Arc<dyn AuthorizationPrompt> },
+    Code { request: AuthorizationRequest, redirect: Redirect },
     /// The client credentials grant: the program itself is registered.
     Client { id: String, secret: String, scopes: Vec<String> },
 }
 
+/// The receiver of the redirect.
+#[derive(Clone)]
+enum Redirect {
+    Fixed { uri: String, prompt: Arc<dyn AuthorizationPrompt> },
+    Loopback(LoopbackRedirect),
+}
+
+/// A receiver of one redirect that is ready.
+enum ReadyRedirect {
+    Fixed { uri: String, prompt: Arc<dyn AuthorizationPrompt> },
+    Loopback(ListeningRedirect),
+}
+
+impl Redirect {
+    /// Prepares for a redirect, if possible to the URI that the client was registered with.
+    async fn prepare(&self, registered: Option<&str>) -> Result<ReadyRedirect, BoxError> {
+        Ok(match self {
+            Self::Fixed { uri, prompt } => ReadyRedirect::Fixed { uri: uri.clone(), prompt: prompt.clone() },
+            Self::Loopback(redirect) => ReadyRedirect::Loopback(redirect.listen(registered).await?),
+        })
+    }
+}
+
+impl ReadyRedirect {
+    fn uri(&self) -> String {
+        match self {
+            Self::Fixed { uri, .. } => uri.clone(),
+            Self::Loopback(listening) => listening.uri(),
+        }
+    }
+
+    async fn authorize(self, url: String) -> Result<String, BoxError> {
+        match self {
+            Self::Fixed { prompt, .. } => prompt.authorize(url).await,
+            Self::Loopback(listening) => Ok(listening.authorize(&url).await?),
+        }
+    }
+}
+
+/// The OAuth client that the entry of a configuration file names.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct RegisteredClient {
+    pub(crate) id: Option<String>,
+    pub(crate) secret: Option<String>,
+    pub(crate) scopes: Vec<String>,
+    /// The port of the redirect that the client was registered with.
+    pub(crate) port: Option<u16>,
+}
+
 impl OAuth {
+    /// Creates a configuration for the authorization code grant with a redirect to the loopback interface.
+    ///
+    /// The client is registered dynamically unless another registration method is set.
+    ///
+    /// ```
+    /// use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    ///
+    /// let oauth = OAuth::loopback(LoopbackRedirect::new(|url| eprintln!("visit {url}")));
+    /// ```
+    pub fn loopback(redirect: LoopbackRedirect) -> Self {
+        // The URI of each redirect replaces this one.
+        let request = AuthorizationRequest::new("http://127.0.0.1/callback").with_client_name("belljar");
+        Self::with_grant(Grant::Code { request, redirect: Redirect::Loopback(redirect) })
+    }
+
     /// Creates a configuration for the authorization code grant; `redirect_uri` is the URI that the browser is
     /// redirected to.
     ///
     /// The client is registered dynamically unless another registration method is set.
     ///
     /// ```
-    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
-    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect);
+    /// use belljar_client::oauth::OAuth;
+    ///
+    /// let oauth = OAuth::new("https://agent.example.org/callback", async |url: String| {
+    ///     println!("visit {url} and paste the URL that you are redirected to:");
+    ///     let mut answer = String::new();
+    ///     std::io::stdin().read_line(&mut answer)?;
+    ///     Ok(answer.trim().to_owned())
+    /// });
     /// ```
     pub fn new(redirect_uri: impl Into<String>, prompt: impl AuthorizationPrompt) -> Self {
-        let request = AuthorizationRequest::new(redirect_uri).with_client_name("belljar");
-        Self::with_grant(Grant::Code { request, prompt: Arc::new(prompt) })
+        let uri = redirect_uri.into();
+        let request = AuthorizationRequest::new(uri.clone()).with_client_name("belljar");
+        Self::with_grant(Grant::Code { request, redirect: Redirect::Fixed { uri, prompt: Arc::new(prompt) } })
     }
 
     /// Creates a configuration for the client credentials grant, which does not involve a user.
@@ -129,50 +228,81 @@ impl OAuth {
     }
 
     fn with_grant(grant: Grant) -> Self {
-        Self { grant, store: None, allow_private_addresses: false, pending_prompts: AtomicUsize::new(0) }
+        let config = Config { grant, store: Arc::new(MemoryTokenStore::default()), allow_private_addresses: false };
+        Self { config: Arc::new(config), shared: Arc::default() }
     }
 
     /// Returns whether a user is being asked for consent.
     pub(crate) fn is_waiting_for_consent(&self) -> bool {
-        self.pending_prompts.load(Ordering::Relaxed) > 0
+        self.shared.pending_prompts.load(Ordering::Relaxed) > 0
     }
 
-    fn request(mut self, change: impl FnOnce(AuthorizationRequest) -> AuthorizationRequest) -> Self {
-        if let Grant::Code { request, .. } = &mut self.grant {
-            *request = change(request.clone());
-        }
+    /// Changes the configuration. A clone that is changed no longer shares the state of the original.
+    fn configure(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(Arc::make_mut(&mut self.config));
+        self.shared = Arc::default();
         self
+    }
+
+    fn request(self, change: impl FnOnce(AuthorizationRequest) -> AuthorizationRequest) -> Self {
+        self.configure(|config| {
+            if let Grant::Code { request, .. } = &mut config.grant {
+                *request = change(request.clone());
+            }
+        })
+    }
+
+    /// Uses this client unless a client was set.
+    pub(crate) fn with_default_client(self, client: &RegisteredClient) -> Self {
+        let is_set = matches!(&self.config.grant, Grant::Code { request, .. } if request.client_id.is_none());
+        if !is_set {
+            return self;
+        }
+        self.configure(|config| {
+            let Grant::Code { request, redirect } = &mut config.grant else { return };
+            request.client_id.clone_from(&client.id);
+            if client.id.is_some() {
+                request.client_secret.clone_from(&client.secret);
+            }
+            if request.scopes.is_empty() {
+                request.scopes.clone_from(&client.scopes);
+            }
+            if let (Redirect::Loopback(loopback), Some(port)) = (redirect, client.port) {
+                loopback.set_registered_port(port);
+            }
+        })
     }
 
     /// Sets the client name that is shown to the user. Defaults to `belljar`.
     ///
     /// ```
     /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
-    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).client_name("my agent");
+    /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::loopback(redirect).client_name("my agent");
     /// ```
     pub fn client_name(self, name: impl Into<String>) -> Self {
         self.request(|request| request.with_client_name(name))
     }
 
-    /// Sets the URL of the program's client metadata document, which serves as its client ID: an `https` URL with a
-    /// path. It is used if the authorization server supports it.
+    /// Sets the URL of a document with the client's metadata, which replaces dynamic registration at servers that support
+    /// it.
     ///
     /// ```
     /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
-    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).client_metadata_url("https://example.org/agent.json");
+    /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::loopback(redirect).client_metadata_url("https://example.org/agent.json");
     /// ```
     pub fn client_metadata_url(self, url: impl Into<String>) -> Self {
         self.request(|request| request.with_client_metadata_url(url))
     }
 
-    /// Sets the ID, and the secret if any, of a client that was registered in advance.
+    /// Sets the ID, and the secret if any, of a client that was registered in advance. If the authorization server
+    /// insists on the port that the client was registered with, set [`LoopbackRedirect::port`].
     ///
     /// ```
     /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
-    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).preregistered_client("id", Some("secret".into()));
+    /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::loopback(redirect.port(8765)).preregistered_client("id", Some("secret".into()));
     /// ```
     pub fn preregistered_client(self, id: impl Into<String>, secret: Option<String>) -> Self {
         self.request(|request| {
@@ -188,23 +318,22 @@ impl OAuth {
     ///
     /// ```
     /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
-    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).scopes(["read", "write"]);
+    /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::loopback(redirect).scopes(["read", "write"]);
     /// ```
     pub fn scopes<S: Into<String>>(self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.request(|request| request.with_scopes(scopes))
     }
 
-    /// Sets the store of the tokens. Defaults to memory, for the lifetime of the server.
+    /// Sets the store of the tokens. Defaults to memory, for the lifetime of this value, its clones and their servers.
     ///
     /// ```
     /// # use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth};
-    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).store(FileTokenStore::new("tokens.json"));
+    /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::loopback(redirect).store(FileTokenStore::new("tokens.json"));
     /// ```
-    pub fn store(mut self, store: impl TokenStore) -> Self {
-        self.store = Some(Arc::new(store));
-        self
+    pub fn store(self, store: impl TokenStore) -> Self {
+        self.configure(|config| config.store = Arc::new(store))
     }
 
     /// Allows a server's metadata to name hosts with private addresses, as within a company network. Loopback addresses
@@ -212,196 +341,29 @@ impl OAuth {
     ///
     /// ```
     /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
-    /// # let redirect = LoopbackRedirect::new(8765, |url| eprintln!("visit {url}"));
-    /// let oauth = OAuth::new(redirect.redirect_uri(), redirect).allow_private_addresses();
+    /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
+    /// let oauth = OAuth::loopback(redirect).allow_private_addresses();
     /// ```
-    pub fn allow_private_addresses(mut self) -> Self {
-        self.allow_private_addresses = true;
-        self
+    pub fn allow_private_addresses(self) -> Self {
+        self.configure(|config| config.allow_private_addresses = true)
     }
 
-    pub(crate) async fn authorizer(self: &Arc<Self>, url: &Url) -> Result<Arc<Authorizer>, McpError> {
-        let failed = |error: AuthError| McpError::Unauthorized { server: url.to_string(), reason: error.to_string() };
-        let mut manager = if self.allow_private_addresses {
-            AuthorizationManager::new_allowing_private_addresses(url.clone()).await
-        } else {
-            AuthorizationManager::new(url.clone()).await
-        }
-        .map_err(failed)?;
-        if let Some(store) = &self.store {
-            manager.set_credential_store(store::Adapter(store.clone()));
-            manager.initialize_from_store().await.map_err(failed)?;
-        }
-        Ok(Arc::new(Authorizer { oauth: self.clone(), url: url.clone(), manager: Mutex::new(Some(manager)) }))
+    /// Returns the source of tokens for a server, which all connections to it share.
+    pub(crate) async fn authorizer(&self, url: &Url) -> Result<Arc<Authorizer>, McpError> {
+        let key = store::server_key(url);
+        let authorizer = {
+            let mut authorizers = self.shared.authorizers.lock();
+            let pending = self.shared.pending_prompts.clone();
+            let new = || Arc::new(Authorizer::new(self.config.clone(), url.clone(), &key, pending));
+            authorizers.entry(key.clone()).or_insert_with(new).clone()
+        };
+        authorizer.prepare().await?;
+        Ok(authorizer)
     }
 }
 
 impl std::fmt::Debug for OAuth {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("OAuth").finish_non_exhaustive()
-    }
-}
-
-/// The token of one request, which is renewed if the server rejects it.
-pub(crate) struct RequestTokens<'a> {
-    authorizer: Option<&'a Authorizer>,
-    current: Option<String>,
-    left: usize,
-}
-
-impl<'a> RequestTokens<'a> {
-    /// The maximum number of authorizations per request, so that a server that rejects every token cannot keep asking
-    /// the user.
-    const MAX_RENEWALS: usize = 3;
-
-    pub(crate) async fn new(authorizer: Option<&'a Authorizer>) -> Result<Self, AuthError> {
-        let current = match authorizer {
-            Some(authorizer) => authorizer.token().await?,
-            None => None,
-        };
-        Ok(Self { authorizer, current, left: Self::MAX_RENEWALS })
-    }
-
-    pub(crate) fn current(&self) -> Option<String> {
-        self.current.clone()
-    }
-
-    /// Obtains another token that meets a challenge. Returns whether it succeeded, in which case the request may be
-    /// sent again.
-    pub(crate) async fn renew(&mut self, challenge: &str) -> Result<bool, AuthError> {
-        let Some(authorizer) = self.authorizer.filter(|_| self.left > 0) else { return Ok(false) };
-        self.left -= 1;
-        self.current = Some(authorizer.authorize(challenge, self.current.as_deref()).await?);
-        Ok(true)
-    }
-}
-
-/// Counts a pending user prompt until it is dropped, including when it is cancelled.
-struct PendingPrompt<'a>(&'a AtomicUsize);
-
-impl<'a> PendingPrompt<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for PendingPrompt<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The tokens of one connection.
-pub(crate) struct Authorizer {
-    oauth: Arc<OAuth>,
-    url: Url,
-    /// `None` only during an authorization, while the lock is held.
-    manager: Mutex<Option<AuthorizationManager>>,
-}
-
-impl Authorizer {
-    /// Returns the current token, refreshed if it has expired.
-    async fn token(&self) -> Result<Option<String>, AuthError> {
-        let manager = self.manager.lock().await;
-        let Some(manager) = manager.as_ref() else { return Ok(None) };
-        match manager.get_access_token().await {
-            Ok(token) => Ok(Some(token)),
-            Err(AuthError::AuthorizationRequired) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Obtains a token that meets a challenge, replacing the rejected one.
-    async fn authorize(&self, challenge: &str, refused: Option<&str>) -> Result<String, AuthError> {
-        let mut slot = self.manager.lock().await;
-        let manager =
-            slot.take().ok_or_else(|| AuthError::InternalError("the authorization manager was lost".to_owned()))?;
-        let (manager, token) = self.authorize_with(manager, challenge, refused).await;
-        *slot = Some(manager);
-        token
-    }
-
-    async fn authorize_with(
-        &self,
-        manager: AuthorizationManager,
-        challenge: &str,
-        refused: Option<&str>,
-    ) -> (AuthorizationManager, Result<String, AuthError>) {
-        // Another request may have renewed the token already.
-        if let Ok(token) = manager.get_access_token().await
-            && Some(token.as_str()) != refused
-        {
-            return (manager, Ok(token));
-        }
-        // A refreshed token has no additional scopes.
-        if refused.is_some() && !challenge.contains("insufficient_scope") && manager.refresh_token().await.is_ok() {
-            let token = manager.get_access_token().await;
-            return (manager, token);
-        }
-        match &self.oauth.grant {
-            Grant::Code { request, prompt } => self.ask_user(manager, request, &**prompt, challenge).await,
-            Grant::Client { id, secret, scopes } => {
-                self.present_credentials(manager, id, secret, scopes, challenge).await
-            }
-        }
-    }
-
-    async fn ask_user(
-        &self,
-        mut manager: AuthorizationManager,
-        request: &AuthorizationRequest,
-        prompt: &dyn AuthorizationPrompt,
-        challenge: &str,
-    ) -> (AuthorizationManager, Result<String, AuthError>) {
-        match manager.resolve_metadata_from_challenge(Some(challenge)).await {
-            Ok(resolution) => manager.set_metadata(resolution.metadata),
-            Err(error) => return (manager, Err(error)),
-        }
-        let mut request = request.clone();
-        // The first authorization requests the scopes that the server names; later ones add them to the granted scopes.
-        if manager.get_current_scopes().await.is_empty() {
-            request = request.with_initial_scope_selection();
-        }
-        let session = match AuthorizationSession::new(manager, request).await {
-            Ok(session) => session,
-            Err((manager, error)) => return (manager, Err(error)),
-        };
-        let agreed = async {
-            let url = session.get_authorization_url().to_owned();
-            let pending = PendingPrompt::new(&self.oauth.pending_prompts);
-            let redirected_to = prompt.authorize(url).await;
-            let redirected_to = redirected_to.map_err(|error| AuthError::AuthorizationFailed(error.to_string()))?;
-            drop(pending);
-            session.handle_callback_url(&redirected_to).await?;
-            session.auth_manager.get_access_token().await
-        };
-        let token = agreed.await;
-        (session.auth_manager, token)
-    }
-
-    async fn present_credentials(
-        &self,
-        mut manager: AuthorizationManager,
-        id: &str,
-        secret: &str,
-        scopes: &[String],
-        challenge: &str,
-    ) -> (AuthorizationManager, Result<String, AuthError>) {
-        let config = ClientCredentialsConfig::ClientSecret {
-            client_id: id.to_owned(),
-            client_secret: secret.to_owned(),
-            scopes: scopes.to_vec(),
-            resource: Some(self.url.to_string()),
-        };
-        let granted = async {
-            let resolution = manager.resolve_metadata_from_challenge(Some(challenge)).await?;
-            manager.set_metadata(resolution.metadata);
-            manager.configure_client_credentials(&config)?;
-            manager.exchange_client_credentials(&config).await?;
-            manager.get_access_token().await
-        };
-        let token = granted.await;
-        (manager, token)
     }
 }

@@ -43,6 +43,7 @@ impl McpServer {
             .is_some_and(|tool| metadata(tool).is_none_or(|metadata| is_visible_to(metadata, Audience::App)));
         if !is_callable {
             return Err(McpError::Protocol {
+                server: self.label(),
                 code: ErrorCode::INVALID_PARAMS.0,
                 message: format!("apps cannot call the tool `{name}`"),
                 data: None,

@@ -312,7 +312,7 @@ impl McpServer {
                     if code == URL_ELICITATION_REQUIRED && visits < MAX_URL_ELICITATIONS =>
                 {
                     visits += 1;
-                    if !connection.responder().elicit_urls(data).await {
+                    if !connection.responder().elicit_urls(data, options.run.clone()).await {
                         return outcome;
                     }
                 }
@@ -357,7 +357,7 @@ impl McpServer {
                 ServerResult::CallToolResult(result) => return Ok(result),
                 ServerResult::InputRequiredResult(required) => {
                     (params.input_responses, params.request_state) =
-                        rounds.answer(connection, required, "tools/call").await?;
+                        rounds.answer(connection, required, "tools/call", options.run.as_ref()).await?;
                 }
                 ServerResult::CreateTaskResult(created) => {
                     return self.poll_to_completion(connection, created, &watch, options).await;

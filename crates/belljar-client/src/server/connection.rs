@@ -22,7 +22,7 @@ use super::{Core, span};
 use crate::error::McpError;
 use crate::handlers::notifications::{CallWatch, Changes, Router};
 use crate::handlers::respond::Responder;
-use crate::handlers::{Handlers, LogLevel};
+use crate::handlers::{Handlers, LogLevel, ModelSlot};
 use crate::transport::headers::RunHeadersExtension;
 use crate::transport::network::Network;
 use crate::transport::ordered::OrderedTransport;
@@ -105,10 +105,10 @@ impl Connection {
         let settings = &core.settings;
         let mut handlers: Handlers = settings.handlers.clone();
         if !settings.allow_sampling {
-            handlers.model = None;
+            handlers.model = ModelSlot::default();
         }
         let router = Arc::new(Router::new(&handlers, changes, updates));
-        let responder = Arc::new(Responder::new(handlers, settings.client_info.clone()));
+        let responder = Arc::new(Responder::new(handlers, settings.client_info.clone(), label.clone(), router.clone()));
         let deadline = Instant::now() + settings.timeout;
         let slow = |diagnostics: String| McpError::Timeout {
             server: label.clone(),
@@ -241,7 +241,7 @@ impl Connection {
             Err(error) => return Err(self.error(error).await),
         };
         span::record_id(span, &handle.id);
-        let watch = self.router.watch(&handle.progress_token, options.progress);
+        let watch = self.router.watch(&handle.progress_token, options.progress, options.run);
         let cancel = CancelOnDrop { peer: self.peer(), id: Some(handle.id.clone()) };
         let started = Instant::now();
         let total = options.deadline;
@@ -277,7 +277,7 @@ impl Connection {
             ServiceError::McpError(data) if message::is_unparsable(&data) => {
                 McpError::InvalidResponse { server: self.label.clone(), reason: data.message.into_owned() }
             }
-            ServiceError::McpError(data) => McpError::protocol(data),
+            ServiceError::McpError(data) => McpError::protocol(&self.label, data),
             ServiceError::TransportSend(error) if !self.is_closed() => transport_error(&self.label, error),
             ServiceError::TransportClosed | ServiceError::TransportSend(_) => self.closed().await,
             ServiceError::Cancelled { reason } => McpError::Closed {
@@ -292,6 +292,11 @@ impl Connection {
     pub(super) async fn closed(&self) -> McpError {
         let reason = self.disconnect_reason.reason().await.unwrap_or_else(|| "the server closed it".to_owned());
         McpError::Closed { server: self.label.clone(), reason }
+    }
+
+    /// Converts a JSON-RPC error of this server.
+    pub(super) fn protocol_error(&self, error: rmcp::ErrorData) -> McpError {
+        McpError::protocol(&self.label, error)
     }
 
     pub(super) fn unexpected(&self, method: &str) -> McpError {

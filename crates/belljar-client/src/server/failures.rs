@@ -32,12 +32,12 @@ impl Failures {
 /// Copies an error of an attempt to connect. Sources that cannot be copied become part of the text.
 fn duplicate(error: &McpError) -> McpError {
     match error {
-        McpError::Spawn { command, source } => {
-            let source = match source.raw_os_error() {
+        McpError::Spawn { command, error } => {
+            let error = match error.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
-                None => io::Error::new(source.kind(), source.to_string()),
+                None => io::Error::new(error.kind(), error.to_string()),
             };
-            McpError::Spawn { command: command.clone(), source }
+            McpError::Spawn { command: command.clone(), error }
         }
         McpError::Connect { server, reason, .. } => {
             McpError::Connect { server: server.clone(), reason: reason.clone(), source: None }
@@ -58,8 +58,8 @@ fn duplicate(error: &McpError) -> McpError {
             seconds: *seconds,
             diagnostics: diagnostics.clone(),
         },
-        McpError::Protocol { code, message, data } => {
-            McpError::Protocol { code: *code, message: message.clone(), data: data.clone() }
+        McpError::Protocol { server, code, message, data } => {
+            McpError::Protocol { server: server.clone(), code: *code, message: message.clone(), data: data.clone() }
         }
         McpError::InvalidResponse { server, reason } => {
             McpError::InvalidResponse { server: server.clone(), reason: reason.clone() }
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn duplicates_have_the_same_text() {
-        let source = io::Error::from_raw_os_error(2);
-        let spawn = McpError::Spawn { command: "c".to_owned(), source };
+        let error = io::Error::from_raw_os_error(2);
+        let spawn = McpError::Spawn { command: "c".to_owned(), error };
         assert_eq!(duplicate(&spawn).to_string(), spawn.to_string());
         assert!(matches!(duplicate(&spawn), McpError::Spawn { .. }));
     }

@@ -28,6 +28,7 @@ mod toolset;
 mod transport_error;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -35,13 +36,13 @@ use std::sync::atomic::AtomicBool;
 pub use builder::McpServerSse;
 #[cfg(feature = "stdio")]
 pub use builder::McpServerStdio;
-pub use builder::ServerBuilder;
+pub use builder::{AnyServerBuilder, ServerBuilder};
 #[cfg(feature = "http")]
 pub use builder::{HttpServerBuilderExt, McpServerStreamableHttp};
 pub use completion::CompletionArgument;
 pub use hook::{CallTool, ProcessToolCall};
 pub use options::CallOptions;
-pub use prompts::{Prompt, PromptContent, PromptMessage};
+pub use prompts::{PromptContent, PromptMessage, PromptResult};
 pub use restart::RestartPolicy;
 pub use retry::RetryPolicy;
 pub use session::ConnectionGuard;
@@ -53,7 +54,8 @@ use session::SessionSlot;
 use settings::Settings;
 
 use crate::error::McpError;
-use crate::transport::Connector;
+use crate::handlers::Model;
+use crate::transport::{Connector, CustomTransport};
 
 /// The old name of [`McpServerSse`], as `pydantic_ai.mcp.MCPServerHTTP` is the old name of `MCPServerSSE`.
 ///
@@ -121,7 +123,9 @@ impl std::ops::Deref for Inner {
 }
 
 impl McpServer {
-    pub(crate) fn new(connector: Arc<dyn Connector>, settings: Settings) -> Self {
+    pub(crate) fn new(connector: Arc<dyn Connector>, mut settings: Settings) -> Self {
+        // Servers that were built from the same builder have their own models.
+        settings.handlers.model = settings.handlers.model.detached();
         let pool = Arc::new(SessionPool::new(settings.identities));
         let core = Arc::new(Core { connector, settings, is_legacy: AtomicBool::new(false) });
         Self { inner: Arc::new(Inner { core, slot: SessionSlot::default(), pool }), binding: None }
@@ -137,7 +141,57 @@ impl McpServer {
     /// }
     /// ```
     pub fn custom(connector: impl Connector) -> ServerBuilder<CustomTransport> {
-        ServerBuilder::over(CustomTransport(Arc::new(connector)))
+        ServerBuilder::over(CustomTransport::new(connector))
+    }
+
+    /// Creates the builder of a server at this URL: with the transport of 2024 if its path ends in `/sse`, and else with
+    /// streamable HTTP.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// use belljar_client::McpServer;
+    ///
+    /// let server = McpServer::from_url("https://example.org/mcp")?.bearer_token("secret")?.build();
+    /// assert_eq!(server.label(), "https://example.org/mcp");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`McpError::Config`] if this is not an `http` or `https` URL.
+    #[cfg(feature = "http")]
+    pub fn from_url(url: impl AsRef<str>) -> Result<AnyServerBuilder, McpError> {
+        AnyServerBuilder::from_url(url.as_ref())
+    }
+
+    /// Returns a builder with the transport and the settings of this server, for a server that differs in some of them.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").id("files").build();
+    /// let patient = server.to_builder().timeout(std::time::Duration::from_secs(60)).build();
+    /// assert_eq!(patient, server);
+    /// ```
+    pub fn to_builder(&self) -> AnyServerBuilder {
+        let connector = &self.inner.connector;
+        let transport = connector.to_any().unwrap_or_else(|| CustomTransport::shared(connector.clone()).into());
+        AnyServerBuilder::with_settings(transport, self.inner.settings.clone())
+    }
+
+    /// Sets the model that the server may use, instead of the present one. A connection that was opened without a model
+    /// does not announce one, so that the server uses it from the next connection on.
+    ///
+    /// ```
+    /// # use belljar_client::{McpServer, Model};
+    /// fn equip(servers: &[McpServer], model: std::sync::Arc<dyn Model>) {
+    ///     for server in servers {
+    ///         server.set_sampling_model(model.clone());
+    ///     }
+    /// }
+    /// ```
+    pub fn set_sampling_model(&self, model: impl Model) {
+        self.inner.settings.handlers.model.set(model);
     }
 
     /// Connects, or shares the existing connection, and keeps it open until the guard is dropped.
@@ -211,17 +265,6 @@ impl McpServer {
     }
 }
 
-/// A custom transport in a builder.
-///
-/// ```
-/// # use belljar_client::{CustomTransport, ServerBuilder};
-/// fn with_timeout(server: ServerBuilder<CustomTransport>) -> ServerBuilder<CustomTransport> {
-///     server.timeout(std::time::Duration::from_secs(60))
-/// }
-/// ```
-#[derive(Debug, Clone)]
-pub struct CustomTransport(Arc<dyn Connector>);
-
 impl fmt::Debug for McpServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
@@ -253,3 +296,9 @@ impl PartialEq for McpServer {
 }
 
 impl Eq for McpServer {}
+
+impl Hash for McpServer {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.id(), self.tool_prefix(), self.inner.connector.identity()).hash(state);
+    }
+}

@@ -33,6 +33,8 @@ pub struct CallOptions {
     timeout: Option<Duration>,
     /// The time at which the timeout ends, once the call has started.
     deadline: Option<Instant>,
+    /// The run that makes the call.
+    pub(super) run: Option<Arc<RunContext>>,
 }
 
 impl CallOptions {
@@ -67,6 +69,7 @@ impl CallOptions {
             progress: run.progress.clone(),
             timeout: None,
             deadline: None,
+            run: Some(Arc::new(run.clone())),
         }
     }
 
@@ -143,6 +146,7 @@ impl CallOptions {
         }
         options.progress = self.progress.clone();
         options.deadline = self.deadline;
+        options.run.clone_from(&self.run);
         options
     }
 }
@@ -169,6 +173,7 @@ pub(super) struct RequestOptions {
     pub(super) idle_timeout: Duration,
     /// The time at which the request fails, even if the server is not idle.
     pub(super) deadline: Option<Instant>,
+    pub(super) run: Option<Arc<RunContext>>,
 }
 
 impl std::fmt::Debug for CallOptions {

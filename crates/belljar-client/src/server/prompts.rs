@@ -2,7 +2,7 @@
 
 use rmcp::model::{
     Annotations, ClientRequest, ContentBlock, GetPromptRequest, GetPromptRequestParams,
-    PromptMessage as WirePromptMessage, Resource, ResourceContents, Role, ServerResult,
+    PromptMessage as WirePromptMessage, Resource, ResourceContents, Role as WireRole, ServerResult,
 };
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::options::{CallOptions, RequestOptions};
 use super::rounds::Rounds;
 use crate::error::McpError;
-use crate::handlers::SamplingRole;
+use crate::handlers::Role;
 use crate::output::{self, Binary, ToolOutput};
 
 /// A prompt with its arguments filled in.
@@ -25,7 +25,7 @@ use crate::output::{self, Binary, ToolOutput};
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Prompt {
+pub struct PromptResult {
     /// The description.
     pub description: Option<String>,
     /// The messages.
@@ -48,7 +48,7 @@ pub struct Prompt {
 #[non_exhaustive]
 pub struct PromptMessage {
     /// The role of the message's author.
-    pub role: SamplingRole,
+    pub role: Role,
     /// The content.
     pub content: PromptContent,
     /// The intended audience and the importance, if the server sent them.
@@ -111,7 +111,7 @@ impl McpServer {
         &self,
         name: &str,
         arguments: impl IntoIterator<Item = (N, V)>,
-    ) -> Result<Prompt, McpError>
+    ) -> Result<PromptResult, McpError>
     where
         N: Into<String>,
         V: Into<String>,
@@ -140,7 +140,7 @@ impl McpServer {
         name: &str,
         arguments: impl IntoIterator<Item = (N, V)>,
         options: CallOptions,
-    ) -> Result<Prompt, McpError>
+    ) -> Result<PromptResult, McpError>
     where
         N: Into<String>,
         V: Into<String>,
@@ -168,9 +168,10 @@ impl McpServer {
         name: &str,
         arguments: Map<String, Value>,
         options: RequestOptions,
-    ) -> Result<Prompt, McpError> {
+    ) -> Result<PromptResult, McpError> {
         if connection.info().capabilities.prompts.is_none() {
             return Err(McpError::Protocol {
+                server: self.label(),
                 code: rmcp::model::ErrorCode::METHOD_NOT_FOUND.0,
                 message: format!("the server does not support prompts, requested `{name}`"),
                 data: None,
@@ -184,7 +185,7 @@ impl McpServer {
             match connection.request(request, options.clone()).await? {
                 ServerResult::GetPromptResult(result) => {
                     let messages: Result<_, _> = result.messages.into_iter().map(prompt_message).collect();
-                    return Ok(Prompt {
+                    return Ok(PromptResult {
                         description: result.description,
                         messages: messages.map_err(|error| self.invalid_response(&error))?,
                         metadata: result.meta.map(|meta| meta.0),
@@ -192,7 +193,7 @@ impl McpServer {
                 }
                 ServerResult::InputRequiredResult(required) => {
                     (params.input_responses, params.request_state) =
-                        rounds.answer(connection, required, "prompts/get").await?;
+                        rounds.answer(connection, required, "prompts/get", options.run.as_ref()).await?;
                 }
                 _ => return Err(connection.unexpected("prompts/get")),
             }
@@ -222,8 +223,8 @@ fn prompt_message(message: WirePromptMessage) -> Result<PromptMessage, output::I
         _ => (PromptContent::Text(String::new()), None, None),
     };
     let role = match message.role {
-        Role::Assistant => SamplingRole::Assistant,
-        _ => SamplingRole::User,
+        WireRole::Assistant => Role::Assistant,
+        _ => Role::User,
     };
     Ok(PromptMessage { role, content, annotations, metadata: metadata.map(|meta| meta.0) })
 }

@@ -114,7 +114,7 @@ impl McpServer {
                 ServerResult::ReadResourceResult(result) => return Ok(result.contents),
                 ServerResult::InputRequiredResult(required) => {
                     (params.input_responses, params.request_state) =
-                        rounds.answer(connection, required, "resources/read").await?;
+                        rounds.answer(connection, required, "resources/read", options.run.as_ref()).await?;
                 }
                 _ => return Err(connection.unexpected("resources/read")),
             }

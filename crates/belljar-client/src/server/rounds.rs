@@ -1,5 +1,6 @@
 //! Rounds of input that a server of the modern era requires before it responds to a request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{InputRequiredResult, InputResponses};
@@ -7,6 +8,7 @@ use rmcp::model::{InputRequiredResult, InputResponses};
 use super::connection::Connection;
 use crate::error::McpError;
 use crate::handlers::respond;
+use crate::run_context::RunContext;
 
 /// The maximum number of rounds per request.
 const MAX_ROUNDS: usize = 32;
@@ -25,6 +27,7 @@ impl Rounds {
         connection: &Connection,
         required: InputRequiredResult,
         method: &str,
+        run: Option<&Arc<RunContext>>,
     ) -> Result<(Option<InputResponses>, Option<String>), McpError> {
         self.done += 1;
         let requests = required.input_requests.unwrap_or_default();
@@ -38,7 +41,9 @@ impl Rounds {
             tokio::time::sleep(wait).await;
             return Ok((None, required.request_state));
         }
-        let responses = respond::answer_all(connection.responder(), requests).await.map_err(McpError::protocol)?;
+        let responses = respond::answer_all(connection.responder(), requests, run)
+            .await
+            .map_err(|error| connection.protocol_error(error))?;
         Ok((Some(responses), required.request_state))
     }
 }

@@ -37,6 +37,7 @@ pub enum ProtocolEra {
 /// let server = McpServerStdio::new("server").tool_error_behavior(ToolErrorBehavior::Failed);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ToolErrorBehavior {
     /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry), so that the model can correct its call.
     #[default]
@@ -73,10 +74,11 @@ pub enum ResultMapping {
 /// use std::time::Duration;
 /// use belljar_client::{McpServerSse, ReconnectPolicy};
 ///
-/// let policy = ReconnectPolicy { attempts: 10, first_delay: Duration::from_millis(100), ..Default::default() };
+/// let policy = ReconnectPolicy::new(10).first_delay(Duration::from_millis(100));
 /// let server = McpServerSse::new("http://localhost:8000/sse").unwrap().reconnect(policy);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReconnectPolicy {
     /// The number of attempts; 0 disables reconnecting.
     pub attempts: u32,
@@ -94,6 +96,46 @@ impl Default for ReconnectPolicy {
 }
 
 impl ReconnectPolicy {
+    /// Creates a policy with this number of attempts and the default delays.
+    ///
+    /// ```
+    /// assert_eq!(belljar_client::ReconnectPolicy::new(5), belljar_client::ReconnectPolicy::default());
+    /// ```
+    pub fn new(attempts: u32) -> Self {
+        Self { attempts, ..Self::default() }
+    }
+
+    /// Creates a policy that does not reconnect.
+    ///
+    /// ```
+    /// assert_eq!(belljar_client::ReconnectPolicy::never().attempts, 0);
+    /// ```
+    pub fn never() -> Self {
+        Self::new(0)
+    }
+
+    /// Sets the delay before the second attempt; it doubles with every attempt.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let policy = belljar_client::ReconnectPolicy::new(3).first_delay(Duration::from_secs(1));
+    /// ```
+    pub fn first_delay(mut self, delay: Duration) -> Self {
+        self.first_delay = delay;
+        self
+    }
+
+    /// Sets the maximum delay.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let policy = belljar_client::ReconnectPolicy::new(100).max_delay(Duration::from_secs(60));
+    /// ```
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
     /// Returns the delay before an attempt, counted from 0.
     pub(crate) fn delay(&self, attempt: u32) -> Duration {
         match attempt.checked_sub(1) {

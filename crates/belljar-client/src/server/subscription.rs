@@ -157,7 +157,7 @@ impl McpServer {
             let subscription = connection.peer().listen(filter).await;
             let mut subscription = match subscription {
                 Ok(subscription) => subscription,
-                Err(rmcp::ServiceError::McpError(data)) => return Err(McpError::protocol(data)),
+                Err(rmcp::ServiceError::McpError(data)) => return Err(McpError::protocol(&self.label(), data)),
                 Err(error) => {
                     return Err(McpError::InvalidResponse { server: self.label(), reason: error.to_string() });
                 }

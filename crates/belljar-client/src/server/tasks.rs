@@ -108,20 +108,21 @@ impl McpServer {
                     cancel.disarm();
                     let error: rmcp::ErrorData =
                         serde_json::from_value(Value::Object(error)).map_err(|error| self.invalid_response(&error))?;
-                    return Err(McpError::protocol(error));
+                    return Err(connection.protocol_error(error));
                 }
                 TaskPayload::Cancelled => {
                     cancel.disarm();
                     return Err(McpError::Protocol {
+                        server: self.label(),
                         code: ErrorCode::INTERNAL_ERROR.0,
                         message: task.status_message.unwrap_or_else(|| "the task was cancelled".to_owned()),
                         data: None,
                     });
                 }
                 TaskPayload::InputRequired { input_requests } => {
-                    let responses = respond::answer_all(connection.responder(), input_requests)
+                    let responses = respond::answer_all(connection.responder(), input_requests, options.run.as_ref())
                         .await
-                        .map_err(McpError::protocol)?;
+                        .map_err(|error| connection.protocol_error(error))?;
                     let update = UpdateTaskRequest::new(UpdateTaskParams::new(id.clone(), responses));
                     connection.request(ClientRequest::UpdateTaskRequest(update), options.request_options(self)).await?;
                 }

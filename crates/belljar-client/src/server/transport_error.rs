@@ -53,8 +53,8 @@ pub(super) async fn connect_error(
                 disconnect_reason.reason().await.unwrap_or_else(|| format!("it closed the connection before the {at}"));
             McpError::Connect { server, reason, source: None }
         }
-        ClientInitializeError::JsonRpcError(data) => McpError::protocol(data),
-        other => McpError::Connect { server, reason: other.to_string(), source: Some(Box::new(other)) },
+        ClientInitializeError::JsonRpcError(data) => McpError::protocol(label, data),
+        other => McpError::Connect { server, reason: error_chain::text(&other), source: None },
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn transport_error(label: &str, error: DynamicTransportError) -> McpE
     for cause in error_chain::causes(&*error.error) {
         #[cfg(feature = "oauth")]
         if let Some(auth) = cause.downcast_ref::<rmcp::transport::AuthError>() {
-            return McpError::Unauthorized { server, reason: auth.to_string() };
+            return McpError::Unauthorized { server, reason: error_chain::text(auth) };
         }
         let challenge = if let Some(auth) = cause.downcast_ref::<AuthRequiredError>() {
             &auth.www_authenticate_header

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use url::Url;
 
 use super::IdentityHeaders;
-use super::headers::check_name;
+use super::headers::{check_name, header};
 use super::keep_alive::HttpClients;
+use super::redaction;
 use crate::error::{BoxError, ConfigError, McpError};
 use crate::oauth::Authorizer;
 #[cfg(feature = "oauth")]
-use crate::oauth::OAuth;
+use crate::oauth::{OAuth, RegisteredClient};
 
 /// The time within which a server must accept a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,6 +60,17 @@ pub trait HeaderProvider: Send + Sync + 'static {
     ///
     /// A failure to provide them; the request is then not sent.
     async fn headers(&self) -> Result<HeaderMap, BoxError>;
+
+    /// Renews the headers after the server rejected a request with status 401, and returns whether to send the request
+    /// again with new [`headers`](Self::headers). It is called once per request. Defaults to false.
+    ///
+    /// # Errors
+    ///
+    /// A failure to renew them.
+    async fn rejected(&self, challenge: &str) -> Result<bool, BoxError> {
+        let _ = challenge;
+        Ok(false)
+    }
 }
 
 #[async_trait]
@@ -84,21 +96,24 @@ pub struct HttpEndpoint {
     pub(crate) identity: Option<Arc<IdentityHeaders>>,
     pub(crate) client: Option<reqwest::Client>,
     #[cfg(feature = "oauth")]
-    pub(crate) oauth: Option<Arc<OAuth>>,
+    pub(crate) oauth: Option<OAuth>,
+    /// The client that the entry of a configuration file names.
+    #[cfg(feature = "oauth")]
+    pub(crate) registered_client: Option<RegisteredClient>,
 }
 
 impl fmt::Debug for HttpEndpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("HttpEndpoint").field("url", &redacted(&self.url)).finish_non_exhaustive()
+        formatter.debug_struct("HttpEndpoint").field("url", &redaction::url(&self.url)).finish_non_exhaustive()
     }
 }
 
 impl HttpEndpoint {
     pub(crate) fn new(url: &str) -> Result<Self, ConfigError> {
-        let parsed =
-            Url::parse(url).map_err(|error| ConfigError::Url { url: url.to_owned(), reason: error.to_string() })?;
+        let parsed = Url::parse(url)
+            .map_err(|error| ConfigError::Url { url: redaction::invalid_url(url), reason: error.to_string() })?;
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
-            return Err(ConfigError::UrlScheme { url: url.to_owned() });
+            return Err(ConfigError::UrlScheme { url: redaction::invalid_url(url) });
         }
         Ok(Self {
             url: parsed,
@@ -109,6 +124,8 @@ impl HttpEndpoint {
             client: None,
             #[cfg(feature = "oauth")]
             oauth: None,
+            #[cfg(feature = "oauth")]
+            registered_client: None,
         })
     }
 
@@ -121,10 +138,36 @@ impl HttpEndpoint {
         Ok(None)
     }
 
-    pub(crate) fn add_header(&mut self, name: HeaderName, value: HeaderValue) -> Result<(), ConfigError> {
-        check_name(&name)?;
+    /// Adds a header.
+    pub(crate) fn set_header(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        let (name, value) = header(name, value)?;
         self.headers.append(name, value);
         Ok(())
+    }
+
+    pub(crate) fn add_headers(&mut self, headers: &HeaderMap) -> Result<(), ConfigError> {
+        for (name, value) in headers {
+            check_name(name)?;
+            self.headers.append(name.clone(), value.clone());
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "oauth")]
+    pub(crate) fn set_oauth(&mut self, oauth: OAuth) {
+        self.oauth = Some(match &self.registered_client {
+            Some(client) => oauth.with_default_client(client),
+            None => oauth,
+        });
+    }
+
+    /// Lets the provider of headers renew them after the server rejected a request. Returns whether to send the request
+    /// again.
+    pub(crate) async fn renew_headers(&self, challenge: &str) -> Result<bool, BoxError> {
+        match &self.provider {
+            Some(provider) => provider.rejected(challenge).await,
+            None => Ok(false),
+        }
     }
 
     /// Returns whether a user is being asked for consent.
@@ -203,18 +246,6 @@ fn is_loopback(url: &Url) -> bool {
         Some(url::Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     }
-}
-
-/// Returns a URL without its secrets.
-pub(crate) fn redacted(url: &Url) -> String {
-    let mut url = url.clone();
-    // Neither call can fail for a URL with a host.
-    let _ = url.set_password(None);
-    let _ = url.set_username("");
-    if url.query().is_some() {
-        url.set_query(Some("…"));
-    }
-    url.to_string()
 }
 
 fn replace(headers: &mut HeaderMap, others: &HeaderMap) {

@@ -5,6 +5,9 @@ use std::error::Error;
 #[cfg(feature = "http")]
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 
+#[cfg(feature = "http")]
+use super::redaction;
+
 /// Returns an error and its causes.
 pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
@@ -20,7 +23,8 @@ pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item
     })
 }
 
-/// Formats an error with its causes. A cause whose text another error repeats is not printed twice.
+/// Formats an error with its causes. A cause whose text another error repeats is not printed twice, and URLs are
+/// printed without their secrets.
 pub(crate) fn text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     for cause in causes(error).skip(1) {
@@ -30,5 +34,7 @@ pub(crate) fn text(error: &(dyn Error + 'static)) -> String {
             text.push_str(&cause);
         }
     }
+    #[cfg(feature = "http")]
+    let text = redaction::urls_in(&text);
     text
 }

@@ -18,13 +18,15 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Error as SseError, Sse as Event};
 
-use super::endpoint::{HttpEndpoint, NO_CHALLENGE, redacted};
+use super::any::AnyTransport;
+use super::endpoint::{HttpEndpoint, NO_CHALLENGE};
 use super::headers::{RunHeaders, run_headers};
 use super::keep_alive::HttpClients;
 use super::message::unparsable;
 use super::network::{Network, SessionId};
+use super::redaction;
 use super::{Connector, IdentityHeaders, MAX_MESSAGE_BYTES, OpenTransport};
-use crate::error::McpError;
+use crate::error::{BoxError, McpError};
 use crate::oauth::{Authorizer, RequestTokens};
 
 /// The maximum number of concurrent requests per connection; more wait.
@@ -49,7 +51,7 @@ pub struct StreamableHttp {
 
 impl fmt::Debug for StreamableHttp {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("StreamableHttp").field(&redacted(&self.endpoint.url)).finish()
+        formatter.debug_tuple("StreamableHttp").field(&redaction::url(&self.endpoint.url)).finish()
     }
 }
 
@@ -87,7 +89,7 @@ impl Connector for StreamableHttp {
     }
 
     fn label(&self) -> String {
-        redacted(&self.endpoint.url)
+        redaction::url(&self.endpoint.url)
     }
 
     fn reconnects(&self) -> bool {
@@ -96,6 +98,10 @@ impl Connector for StreamableHttp {
 
     fn waits_for_user(&self) -> bool {
         self.endpoint.waits_for_user()
+    }
+
+    fn to_any(&self) -> Option<AnyTransport> {
+        Some(self.clone().into())
     }
 }
 
@@ -112,6 +118,19 @@ struct HttpClient {
 }
 
 impl HttpClient {
+    /// Returns the headers of a request: those of the server and the run, and those of the protocol.
+    async fn headers(
+        &self,
+        run: Option<&RunHeaders>,
+        own: &HashMap<HeaderName, HeaderValue>,
+    ) -> Result<HashMap<HeaderName, HeaderValue>, HttpError> {
+        let headers = self.endpoint.headers_for(run.map(|run| &run.0)).await.map_err(header_error)?;
+        let mut all: HashMap<HeaderName, HeaderValue> =
+            headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
+        all.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
+        Ok(all)
+    }
+
     /// Sends a request with all headers and, if OAuth is configured, a token, which is renewed if the server rejects
     /// it.
     async fn send<T, F, Sending>(
@@ -124,14 +143,8 @@ impl HttpClient {
         F: Fn(Option<String>, HashMap<HeaderName, HeaderValue>) -> Sending,
         Sending: Future<Output = Result<T, HttpError>>,
     {
-        let headers = self
-            .endpoint
-            .headers_for(run.as_deref().map(|run| &run.0))
-            .await
-            .map_err(|reason| StreamableHttpError::UnexpectedServerResponse(reason.to_string().into()))?;
-        let mut all: HashMap<HeaderName, HeaderValue> =
-            headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
-        all.extend(own);
+        let mut all = self.headers(run.as_deref(), &own).await?;
+        let mut has_renewed = false;
         // A run with a token of its own does not use that of the program.
         let is_authorized = all.contains_key(&http::header::AUTHORIZATION);
         let authorizer = self.authorizer.as_deref().filter(|_| !is_authorized);
@@ -149,6 +162,12 @@ impl HttpClient {
             };
             if let Some(challenge) = challenge {
                 if tokens.renew(&challenge).await? {
+                    continue;
+                }
+                let is_401 = matches!(error, StreamableHttpError::AuthRequired(_));
+                if is_401 && !has_renewed && self.endpoint.renew_headers(&challenge).await.map_err(header_error)? {
+                    has_renewed = true;
+                    all = self.headers(run.as_deref(), &own).await?;
                     continue;
                 }
                 return Err(error);
@@ -200,6 +219,11 @@ impl HttpClient {
             }
         })
     }
+}
+
+/// Converts the error of a provider of headers.
+fn header_error(error: BoxError) -> HttpError {
+    StreamableHttpError::UnexpectedServerResponse(error.to_string().into())
 }
 
 /// Converts status 401 to an authorization error, even if the server sent no challenge.

@@ -1,5 +1,6 @@
 //! Transports: those of the crate, and the trait for custom ones.
 
+pub(crate) mod any;
 #[cfg(feature = "http")]
 pub(crate) mod endpoint;
 pub(crate) mod error_chain;
@@ -13,6 +14,8 @@ mod keep_alive;
 pub(crate) mod message;
 pub(crate) mod network;
 pub(crate) mod ordered;
+#[cfg(feature = "http")]
+pub(crate) mod redaction;
 #[cfg(feature = "http")]
 pub(crate) mod retry_after;
 #[cfg(feature = "sse")]
@@ -33,6 +36,7 @@ use rmcp::transport::{IntoTransport, Transport};
 
 #[cfg(feature = "http")]
 pub use self::http::StreamableHttp;
+pub use any::{AnyTransport, CustomTransport};
 #[cfg(feature = "http")]
 pub use endpoint::HeaderProvider;
 pub use identity_headers::IdentityHeaders;
@@ -92,7 +96,7 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 ///     async fn connect(&self) -> Result<OpenTransport, McpError> {
 ///         let stream = tokio::net::TcpStream::connect(self.0).await.map_err(|error| McpError::Connect {
 ///             server: self.identity(),
-///             reason: error.to_string(),
+///             reason: "the port does not accept connections".into(),
 ///             source: Some(error.into()),
 ///         })?;
 ///         Ok(OpenTransport::new(stream))
@@ -151,6 +155,12 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// lost with it.
     fn reconnects(&self) -> bool {
         false
+    }
+
+    /// Returns a transport of this crate as [`AnyTransport`], for further configuration of a built server.
+    #[doc(hidden)]
+    fn to_any(&self) -> Option<AnyTransport> {
+        None
     }
 }
 

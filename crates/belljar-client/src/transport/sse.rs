@@ -18,12 +18,13 @@ use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError
 use sse_stream::{Sse as Event, SseStream};
 use url::Url;
 
+use super::any::AnyTransport;
 use super::endpoint::{HttpEndpoint, NO_CHALLENGE, bearer};
 use super::headers::{RunHeaders, run_headers};
 use super::network::Network;
 use super::{
     BoxTransport, Connector, DisconnectReason, IdentityHeaders, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing,
-    error_chain, message,
+    error_chain, message, redaction,
 };
 use crate::error::{BoxError, McpError};
 use crate::oauth::{AuthError, Authorizer, RequestTokens};
@@ -79,24 +80,36 @@ enum EndpointError {
 
 /// Sends a request, with a token if OAuth is configured.
 async fn send_authorized(
+    endpoint: &HttpEndpoint,
     authorizer: Option<&Authorizer>,
-    headers: HeaderMap,
+    run: Option<&RunHeaders>,
     request: impl Fn(HeaderMap) -> reqwest::RequestBuilder,
 ) -> Result<reqwest::Response, SseError> {
+    let mut headers = endpoint.headers_for(run.map(|run| &run.0)).await.map_err(SseError::Headers)?;
+    let mut has_renewed = false;
     // A run with a token of its own does not use that of the program.
     let authorizer = authorizer.filter(|_| !headers.contains_key(http::header::AUTHORIZATION));
     let mut tokens = RequestTokens::new(authorizer).await?;
     loop {
-        let mut headers = headers.clone();
+        let mut all = headers.clone();
         if let Some(token) = tokens.current() {
-            headers
-                .insert(http::header::AUTHORIZATION, bearer(&token).map_err(|error| SseError::Headers(error.into()))?);
+            all.insert(http::header::AUTHORIZATION, bearer(&token).map_err(|error| SseError::Headers(error.into()))?);
         }
-        let sending = request(headers).send();
-        match check(sending.await?) {
-            Err(SseError::Auth(challenge)) if tokens.renew(&challenge.www_authenticate_header).await? => {}
+        let sending = request(all).send();
+        let challenge = match check(sending.await?) {
+            Err(SseError::Auth(challenge)) => challenge,
             result => return result,
+        };
+        if tokens.renew(&challenge.www_authenticate_header).await? {
+            continue;
         }
+        if has_renewed
+            || !endpoint.renew_headers(&challenge.www_authenticate_header).await.map_err(SseError::Headers)?
+        {
+            return Err(SseError::Auth(challenge));
+        }
+        has_renewed = true;
+        headers = endpoint.headers_for(run.map(|run| &run.0)).await.map_err(SseError::Headers)?;
     }
 }
 
@@ -107,8 +120,7 @@ impl Connector for Sse {
         let broken = |reason: String| McpError::Connect { server: label.clone(), reason, source: None };
         let client = self.endpoint.client()?;
         let authorizer = self.endpoint.authorizer().await?;
-        let headers = self.endpoint.headers_for(None).await.map_err(|error| broken(error.to_string()))?;
-        let response = send_authorized(authorizer.as_deref(), headers, |headers| {
+        let response = send_authorized(&self.endpoint, authorizer.as_deref(), None, |headers| {
             client.get(self.endpoint.url.clone()).headers(headers).header(http::header::ACCEPT, "text/event-stream")
         })
         .await;
@@ -116,7 +128,9 @@ impl Connector for Sse {
             SseError::Auth(challenge) => {
                 McpError::Unauthorized { server: label.clone(), reason: challenge.www_authenticate_header }
             }
-            SseError::Token(error) => McpError::Unauthorized { server: label.clone(), reason: error.to_string() },
+            SseError::Token(error) => {
+                McpError::Unauthorized { server: label.clone(), reason: error_chain::text(&error) }
+            }
             other => broken(error_chain::text(&other)),
         })?;
         let kind = response.headers().get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -171,9 +185,7 @@ impl Connector for Sse {
     }
 
     fn label(&self) -> String {
-        let mut url = self.endpoint.url.clone();
-        url.set_query(None);
-        url.to_string()
+        redaction::url(&self.endpoint.url)
     }
 
     fn reconnects(&self) -> bool {
@@ -182,6 +194,10 @@ impl Connector for Sse {
 
     fn waits_for_user(&self) -> bool {
         self.endpoint.waits_for_user()
+    }
+
+    fn to_any(&self) -> Option<AnyTransport> {
+        Some(self.clone().into())
     }
 }
 
@@ -308,7 +324,6 @@ async fn post(
     message: serde_json::Result<Vec<u8>>,
 ) -> Result<(), SseError> {
     let message = Bytes::from(message?);
-    let headers = endpoint.headers_for(run.as_deref().map(|run| &run.0)).await.map_err(SseError::Headers)?;
     let request = |headers| {
         client
             .post(url.clone())
@@ -317,7 +332,7 @@ async fn post(
             .timeout(POST_TIMEOUT)
             .body(message.clone())
     };
-    send_authorized(authorizer.as_deref(), headers, request).await.map(drop)
+    send_authorized(&endpoint, authorizer.as_deref(), run.as_deref(), request).await.map(drop)
 }
 
 /// The transport's error type for `rmcp`.

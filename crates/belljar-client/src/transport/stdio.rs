@@ -1,7 +1,7 @@
 //! A server as a child process: lines of JSON on its standard input and output.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -20,6 +20,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 
+use super::any::AnyTransport;
 use super::network::Network;
 use super::stderr::{ChildDiagnostics, ChildStderr, DIAGNOSTICS_TIMEOUT};
 use super::{BoxTransport, Connector, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing, message};
@@ -58,21 +59,39 @@ const INHERITED: &[&str] = &[
 /// ```
 #[derive(Clone)]
 pub struct ChildProcess {
-    pub(crate) command: String,
-    pub(crate) args: Vec<String>,
-    pub(crate) env: Vec<(String, String)>,
+    pub(crate) command: OsString,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) inherits_env: bool,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) stderr: ChildStderr,
 }
 
+impl ChildProcess {
+    pub(crate) fn new(command: &OsStr) -> Self {
+        Self {
+            command: command.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            inherits_env: false,
+            cwd: None,
+            stderr: ChildStderr::Capture,
+        }
+    }
+
+    fn command_name(&self) -> String {
+        self.command.to_string_lossy().into_owned()
+    }
+}
+
 impl std::fmt::Debug for ChildProcess {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Values of variables are often secrets.
-        let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+        // Values of variables are often secrets, and so are arguments.
+        let names: Vec<&OsString> = self.env.iter().map(|(name, _)| name).collect();
         formatter
             .debug_struct("Stdio")
             .field("command", &self.command)
-            .field("args", &self.args)
+            .field("args", &format_args!("{} omitted", self.args.len()))
             .field("env", &names)
             .field("cwd", &self.cwd)
             .finish()
@@ -84,7 +103,9 @@ impl Connector for ChildProcess {
     async fn connect(&self) -> Result<OpenTransport, McpError> {
         let mut command = CommandWrap::with_new(&self.command, |command| {
             command.args(&self.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.stderr.stdio());
-            command.env_clear().envs(inherited());
+            if !self.inherits_env {
+                command.env_clear().envs(inherited());
+            }
             command.envs(self.env.iter().map(|(name, value)| (name, value)));
             if let Some(cwd) = &self.cwd {
                 command.current_dir(cwd);
@@ -96,7 +117,7 @@ impl Connector for ChildProcess {
         #[cfg(windows)]
         command.wrap(process_wrap::tokio::JobObject);
         command.wrap(KillOnDrop);
-        let spawn_error = |source| McpError::Spawn { command: self.command.clone(), source };
+        let spawn_error = |error| McpError::Spawn { command: self.command_name(), error };
         let sink = self.stderr.open().await.map_err(spawn_error)?;
         let mut child = ChildGroup(command.spawn().map_err(spawn_error)?);
         let missing = || spawn_error(io::Error::other("its standard streams are missing"));
@@ -124,17 +145,22 @@ impl Connector for ChildProcess {
 
     fn identity(&self) -> String {
         // A later value of a variable replaces an earlier one; the order of different variables does not matter.
-        let env: BTreeMap<&str, &str> = self.env.iter().map(|(name, value)| (&**name, &**value)).collect();
-        format!("{:?} {:?} {env:?} {:?}", self.command, self.args, self.cwd)
+        let env: BTreeMap<&OsString, &OsString> = self.env.iter().map(|(name, value)| (name, value)).collect();
+        let inherits = if self.inherits_env { " inherits" } else { "" };
+        format!("{:?} {:?} {env:?} {:?}{inherits}", self.command, self.args, self.cwd)
     }
 
     fn label(&self) -> String {
-        self.command.clone()
+        self.command_name()
+    }
+
+    fn to_any(&self) -> Option<AnyTransport> {
+        Some(self.clone().into())
     }
 }
 
 /// Returns the variables that every child inherits, except shell functions exported by bash (`() { …`).
-fn inherited() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
+fn inherited() -> impl Iterator<Item = (&'static str, OsString)> {
     INHERITED.iter().filter_map(|name| {
         std::env::var_os(name)
             .filter(|value| !OsStr::as_encoded_bytes(value).starts_with(b"()"))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use belljar_client::{
     BoxError, CallOptions, CompletionArgument, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse,
-    McpServerStreamableHttp, Model, ModelError, PromptContent, Root, SamplingRequest, SamplingResponse, SamplingRole,
+    McpServerStreamableHttp, Model, ModelError, PromptContent, Role, Root, SamplingRequest, SamplingResponse,
     ServerBuilder, ToolOutcome, ToolOutput,
 };
 use serde_json::{Map, Value, json};
@@ -123,7 +123,7 @@ async fn exercise(server: McpServer, log: Arc<Mutex<Vec<String>>>) {
     let prompts = server.list_prompts().await.unwrap();
     assert!(prompts.iter().any(|prompt| prompt.name == "args-prompt"));
     let prompt = server.get_prompt("args-prompt", [("city", "Paris")]).await.unwrap();
-    assert_eq!(prompt.messages[0].role, SamplingRole::User);
+    assert_eq!(prompt.messages[0].role, Role::User);
     assert!(matches!(&prompt.messages[0].content, PromptContent::Text(text) if text.contains("Paris")));
     let prompt = server.get_prompt("resource-prompt", [("resourceType", "Text"), ("resourceId", "1")]).await.unwrap();
     assert!(prompt.messages.iter().any(|message| matches!(message.content, PromptContent::Embedded { .. })));

@@ -40,8 +40,8 @@ impl Connector for Counted {
         let attempt = self.attempts.fetch_add(1, Ordering::SeqCst);
         if attempt >= self.works {
             self.may_fail.acquire().await.unwrap().forget();
-            let source = std::io::Error::other("nothing here");
-            return Err(McpError::Spawn { command: "counted".to_owned(), source });
+            let error = std::io::Error::other("nothing here");
+            return Err(McpError::Spawn { command: "counted".to_owned(), error });
         }
         let mut child = tokio::process::Command::new("python3")
             .args(["-u", &script("faulty_server.py"), "dies"])
@@ -97,7 +97,7 @@ async fn callers_that_wait_share_a_failed_attempt() {
 #[tokio::test]
 async fn callers_that_wait_share_the_attempts_to_reconnect() {
     let transport = Counted::new(1);
-    let policy = ReconnectPolicy { attempts: 3, first_delay: Duration::from_millis(1), ..Default::default() };
+    let policy = ReconnectPolicy::new(3).first_delay(Duration::from_millis(1));
     let server = McpServer::custom(transport.clone()).reconnect(policy).timeout(START_TIMEOUT).build();
     let running = server.connect().await.unwrap();
     server.call_tool_raw("act", json!({}), CallOptions::new()).await.unwrap_err();

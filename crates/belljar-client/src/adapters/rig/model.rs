@@ -13,7 +13,7 @@ use rig_core::operation::Completion;
 use serde_json::Value;
 
 use crate::handlers::{
-    Model, ModelError, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, SamplingRole, StopReason,
+    Model, ModelError, Role, SamplingContent, SamplingMessage, SamplingRequest, SamplingResponse, StopReason,
     ToolChoice,
 };
 
@@ -96,7 +96,7 @@ fn tool_name(name: &str) -> Result<ToolName, ModelError> {
 /// Converts a turn. A tool result must name its tool, which only the preceding call contains.
 fn message(turn: &SamplingMessage, names: &mut HashMap<String, ToolName>) -> Result<Message, ModelError> {
     let unknown = || ModelError::new("this model supports only text, images, tool calls and tool results");
-    if turn.role == SamplingRole::Assistant {
+    if turn.role == Role::Assistant {
         let content = turn.content.iter().map(|part| match part {
             SamplingContent::Text(text) => Ok(AssistantContent::text(text)),
             SamplingContent::ToolUse { id, name, input } => {
@@ -166,7 +166,7 @@ mod tests {
     use serde_json::{Map, json};
 
     fn user(content: Vec<SamplingContent>) -> SamplingMessage {
-        SamplingMessage { role: SamplingRole::User, content }
+        SamplingMessage { role: Role::User, content }
     }
 
     #[test]
@@ -180,7 +180,7 @@ mod tests {
             system_prompt: Some("Be kind.".into()),
             messages: vec![
                 user(vec![SamplingContent::Text("What is it?".into()), image]),
-                SamplingMessage { role: SamplingRole::Assistant, content: vec![call] },
+                SamplingMessage { role: Role::Assistant, content: vec![call] },
                 user(vec![result]),
             ],
             max_tokens: 7,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::{ServerBuilder, Settings};
+use super::ServerBuilder;
 use crate::error::McpError;
 #[cfg(feature = "oauth")]
 use crate::oauth::OAuth;
@@ -42,10 +42,10 @@ pub type McpServerStreamableHttp = ServerBuilder<StreamableHttp>;
 #[cfg(feature = "sse")]
 pub type McpServerSse = ServerBuilder<Sse>;
 
-/// The transports over HTTP: [`McpServerStreamableHttp`] and [`McpServerSse`].
+/// The transports over HTTP: [`McpServerStreamableHttp`] and [`McpServerSse`]. Other types cannot implement it.
 ///
 /// ```
-/// use belljar_client::{HttpServerBuilderExt, McpError, McpServerSse, ServerBuilder};
+/// use belljar_client::{McpError, McpServerSse, HttpServerBuilderExt, ServerBuilder};
 ///
 /// fn with_defaults<T: HttpServerBuilderExt>(server: ServerBuilder<T>) -> Result<ServerBuilder<T>, McpError> {
 ///     server.bearer_token("secret").header("x-team", "blue")
@@ -56,21 +56,34 @@ pub type McpServerSse = ServerBuilder<Sse>;
 /// # Ok(())
 /// # }
 /// ```
-pub trait HttpServerBuilderExt {
-    #[doc(hidden)]
-    fn endpoint(&mut self) -> &mut HttpEndpoint;
-}
+pub trait HttpServerBuilderExt: sealed::Endpoint {}
 
-impl HttpServerBuilderExt for StreamableHttp {
-    fn endpoint(&mut self) -> &mut HttpEndpoint {
-        &mut self.endpoint
-    }
-}
+impl HttpServerBuilderExt for StreamableHttp {}
 
 #[cfg(feature = "sse")]
-impl HttpServerBuilderExt for Sse {
-    fn endpoint(&mut self) -> &mut HttpEndpoint {
-        &mut self.endpoint
+impl HttpServerBuilderExt for Sse {}
+
+/// Access to the endpoint of a transport of this crate.
+mod sealed {
+    use super::{HttpEndpoint, StreamableHttp};
+    use crate::transport::Connector;
+
+    pub trait Endpoint: Connector {
+        #[doc(hidden)]
+        fn endpoint(&mut self) -> &mut HttpEndpoint;
+    }
+
+    impl Endpoint for StreamableHttp {
+        fn endpoint(&mut self) -> &mut HttpEndpoint {
+            &mut self.endpoint
+        }
+    }
+
+    #[cfg(feature = "sse")]
+    impl Endpoint for super::Sse {
+        fn endpoint(&mut self) -> &mut HttpEndpoint {
+            &mut self.endpoint
+        }
     }
 }
 
@@ -90,8 +103,7 @@ impl ServerBuilder<StreamableHttp> {
     ///
     /// [`McpError::Config`] if this is not an `http` or `https` URL.
     pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
-        let endpoint = HttpEndpoint::new(url.as_ref())?;
-        Ok(Self { transport: StreamableHttp { endpoint }, settings: Settings::default() })
+        Ok(Self::over(StreamableHttp { endpoint: HttpEndpoint::new(url.as_ref())? }))
     }
 }
 
@@ -111,7 +123,7 @@ impl ServerBuilder<Sse> {
     ///
     /// [`McpError::Config`] if this is not an `http` or `https` URL.
     pub fn new(url: impl AsRef<str>) -> Result<Self, McpError> {
-        Ok(Self { transport: Sse { endpoint: HttpEndpoint::new(url.as_ref())? }, settings: Settings::default() })
+        Ok(Self::over(Sse { endpoint: HttpEndpoint::new(url.as_ref())? }))
     }
 }
 
@@ -131,8 +143,7 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// [`McpError::Config`] if HTTP does not allow the name or value, or if the name is reserved for the protocol
     /// (`accept`, `mcp-session-id`, …).
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, McpError> {
-        let (name, value) = crate::transport::headers::header(name, value)?;
-        self.transport.endpoint().add_header(name, value)?;
+        self.transport.endpoint().set_header(name, value)?;
         Ok(self)
     }
 
@@ -153,9 +164,7 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     ///
     /// The same as [`header`](Self::header).
     pub fn headers(mut self, headers: &HeaderMap) -> Result<Self, McpError> {
-        for (name, value) in headers {
-            self.transport.endpoint().add_header(name.clone(), value.clone())?;
-        }
+        self.transport.endpoint().add_headers(headers)?;
         Ok(self)
     }
 
@@ -192,11 +201,12 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// ```
     #[cfg(feature = "oauth")]
     pub fn oauth(mut self, oauth: OAuth) -> Self {
-        self.transport.endpoint().oauth = Some(Arc::new(oauth));
+        self.transport.endpoint().set_oauth(oauth);
         self
     }
 
     /// Sets a provider of additional headers that is called before each request, for example for short-lived tokens.
+    /// One that implements [`HeaderProvider::rejected`] can renew them after status 401.
     ///
     /// ```
     /// use belljar_client::McpServerStreamableHttp;
@@ -219,10 +229,19 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// The default client follows redirects within the same origin only, so that headers do not reach another host; a
     /// custom client should do the same.
     ///
-    /// ```
-    /// # use belljar_client::McpServerStreamableHttp;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
-    /// let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    /// ```no_run
+    /// use belljar_client::McpServerStreamableHttp;
+    /// use reqwest::redirect::Policy;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // A certificate authority of a company, and a certificate of the client.
+    /// let authority = reqwest::Certificate::from_pem(&std::fs::read("company-ca.pem")?)?;
+    /// let identity = reqwest::Identity::from_pem(&std::fs::read("client.pem")?)?;
+    /// let client = reqwest::Client::builder()
+    ///     .add_root_certificate(authority)
+    ///     .identity(identity)
+    ///     .redirect(Policy::none())
+    ///     .build()?;
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.http_client(client);
     /// # Ok(())
     /// # }

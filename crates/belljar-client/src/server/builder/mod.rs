@@ -1,5 +1,6 @@
 //! Builders of servers: the settings common to all transports. The submodules add those of each transport.
 
+mod any;
 mod connections;
 #[cfg(feature = "http")]
 mod http;
@@ -9,27 +10,27 @@ mod stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures::future::BoxFuture;
 use rmcp::model::{Implementation, ServerNotification};
+use serde_json::{Map, Value};
 
 #[cfg(feature = "sse")]
 pub use self::http::McpServerSse;
 #[cfg(feature = "http")]
 pub use self::http::{HttpServerBuilderExt, McpServerStreamableHttp};
+pub use any::AnyServerBuilder;
 #[cfg(feature = "stdio")]
 pub use stdio::McpServerStdio;
 
-use super::hook::ProcessToolCall;
+use super::McpServer;
+use super::hook::{CallTool, ProcessToolCall};
 use super::settings::{ProtocolEra, ReconnectPolicy, ResultMapping, Settings, ToolErrorBehavior};
-use super::{CustomTransport, McpServer};
-use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, Progress, Root, RootsHandler};
-#[cfg(any(feature = "stdio", feature = "http"))]
+use crate::error::McpError;
+use crate::handlers::{ElicitationHandler, LogLevel, LogMessage, Model, ModelSlot, Progress, Root, RootsHandler};
+use crate::run_context::RunContext;
+use crate::toolset::ToolOutcome;
 use crate::transport::Connector;
-#[cfg(feature = "http")]
-use crate::transport::http::StreamableHttp;
-#[cfg(feature = "sse")]
-use crate::transport::sse::Sse;
-#[cfg(feature = "stdio")]
-use crate::transport::stdio::ChildProcess;
 
 /// A builder of a server with the transport `T`. Its aliases are [`McpServerStdio`], [`McpServerStreamableHttp`] and
 /// [`McpServerSse`].
@@ -58,48 +59,27 @@ impl<T: std::fmt::Debug> std::fmt::Debug for ServerBuilder<T> {
     }
 }
 
-impl ServerBuilder<CustomTransport> {
-    pub(super) fn over(transport: CustomTransport) -> Self {
+impl<T: Connector> ServerBuilder<T> {
+    pub(super) fn over(transport: T) -> Self {
         Self { transport, settings: Settings::default() }
     }
 
-    /// Builds the server.
+    /// Builds the server. Nothing is started or connected yet.
     ///
     /// ```
-    /// use belljar_client::{McpServer, transport::Connector};
+    /// use belljar_client::transport::Connector;
+    /// use belljar_client::{McpServer, McpServerStdio, ServerBuilder};
     ///
-    /// fn over(connector: impl Connector) -> McpServer {
-    ///     McpServer::custom(connector).id("mine").build()
+    /// fn patient<T: Connector>(server: ServerBuilder<T>) -> McpServer {
+    ///     server.timeout(std::time::Duration::from_secs(60)).build()
     /// }
+    ///
+    /// let server = patient(McpServerStdio::new("server"));
     /// ```
     pub fn build(self) -> McpServer {
-        McpServer::new(self.transport.0, self.settings)
+        McpServer::new(Arc::new(self.transport), self.settings)
     }
 }
-
-#[cfg(any(feature = "stdio", feature = "http"))]
-macro_rules! build {
-    ($($transport:ty),*) => {$(
-        impl ServerBuilder<$transport> {
-            /// Builds the server. Nothing is started or connected yet.
-            ///
-            /// ```
-            /// # use belljar_client::McpServerStdio;
-            /// let server = McpServerStdio::new("server").build();
-            /// ```
-            pub fn build(self) -> McpServer {
-                McpServer::new(Arc::new(self.transport) as Arc<dyn Connector>, self.settings)
-            }
-        }
-    )*};
-}
-
-#[cfg(feature = "stdio")]
-build!(ChildProcess);
-#[cfg(feature = "http")]
-build!(StreamableHttp);
-#[cfg(feature = "sse")]
-build!(Sse);
 
 impl<T> ServerBuilder<T> {
     /// Sets the ID of this server, for error messages and comparisons. Without [`tool_prefix`](Self::tool_prefix) it
@@ -354,6 +334,19 @@ impl<T> ServerBuilder<T> {
         self
     }
 
+    /// Sets all that servers see of the client: also its title, description, icons and website.
+    ///
+    /// ```
+    /// use belljar_client::{McpServerStdio, protocol::Implementation};
+    ///
+    /// let info = Implementation::new("my-agent", "1.0").with_title("My agent").with_website_url("https://example.org");
+    /// let server = McpServerStdio::new("server").client_implementation(info);
+    /// ```
+    pub fn client_implementation(mut self, client: Implementation) -> Self {
+        self.settings.client_info = client;
+        self
+    }
+
     /// Sets a hook around every tool call. It receives the bare name, and may change the call, add metadata, repeat it,
     /// or return an outcome of its own.
     ///
@@ -368,6 +361,31 @@ impl<T> ServerBuilder<T> {
         self
     }
 
+    /// Sets a hook around every tool call, as [`process_tool_call`](Self::process_tool_call) does, from a closure.
+    ///
+    /// ```
+    /// use belljar_client::McpServerStdio;
+    ///
+    /// let server = McpServerStdio::new("server").process_tool_call_with(|_run, call, name, mut arguments| {
+    ///     arguments.insert("user".into(), "ada".into());
+    ///     Box::pin(async move { call.call(name, arguments).await })
+    /// });
+    /// ```
+    pub fn process_tool_call_with<F>(self, hook: F) -> Self
+    where
+        F: for<'a> Fn(
+                &'a RunContext,
+                CallTool<'a>,
+                &'a str,
+                Map<String, Value>,
+            ) -> BoxFuture<'a, Result<ToolOutcome, McpError>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.process_tool_call(ClosureHook(hook))
+    }
+
     /// Sets the model that the server may use.
     ///
     /// ```
@@ -377,7 +395,7 @@ impl<T> ServerBuilder<T> {
     /// # }
     /// ```
     pub fn sampling_model(mut self, model: impl Model) -> Self {
-        self.settings.handlers.model = Some(Arc::new(model));
+        self.settings.handlers.model = ModelSlot::new(model);
         self
     }
 
@@ -447,13 +465,39 @@ impl<T> ServerBuilder<T> {
     /// ```
     /// # use belljar_client::{McpServerStreamableHttp, ReconnectPolicy};
     /// # fn main() -> Result<(), belljar_client::McpError> {
-    /// let never = ReconnectPolicy { attempts: 0, ..Default::default() };
-    /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.reconnect(never);
+    /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.reconnect(ReconnectPolicy::never());
     /// # Ok(())
     /// # }
     /// ```
     pub fn reconnect(mut self, policy: ReconnectPolicy) -> Self {
         self.settings.reconnect = policy;
         self
+    }
+}
+
+/// A hook that is a closure.
+struct ClosureHook<F>(F);
+
+#[async_trait]
+impl<F> ProcessToolCall for ClosureHook<F>
+where
+    F: for<'a> Fn(
+            &'a RunContext,
+            CallTool<'a>,
+            &'a str,
+            Map<String, Value>,
+        ) -> BoxFuture<'a, Result<ToolOutcome, McpError>>
+        + Send
+        + Sync
+        + 'static,
+{
+    async fn process(
+        &self,
+        run: &RunContext,
+        call: CallTool<'_>,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<ToolOutcome, McpError> {
+        (self.0)(run, call, name, arguments).await
     }
 }

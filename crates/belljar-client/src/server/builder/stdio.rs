@@ -1,8 +1,9 @@
 //! Builders of servers that are child processes.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use super::{ServerBuilder, Settings};
+use super::ServerBuilder;
 use crate::transport::ChildStderr;
 use crate::transport::stdio::ChildProcess;
 
@@ -31,15 +32,8 @@ impl ServerBuilder<ChildProcess> {
     /// # use belljar_client::McpServerStdio;
     /// let server = McpServerStdio::new("server");
     /// ```
-    pub fn new(command: impl Into<String>) -> Self {
-        let process = ChildProcess {
-            command: command.into(),
-            args: Vec::new(),
-            env: Vec::new(),
-            cwd: None,
-            stderr: ChildStderr::Capture,
-        };
-        Self { transport: process, settings: Settings::default() }
+    pub fn new(command: impl AsRef<OsStr>) -> Self {
+        Self::over(ChildProcess::new(command.as_ref()))
     }
 
     /// Adds an argument.
@@ -48,8 +42,8 @@ impl ServerBuilder<ChildProcess> {
     /// # use belljar_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").arg("--verbose");
     /// ```
-    pub fn arg(mut self, argument: impl Into<String>) -> Self {
-        self.transport.args.push(argument.into());
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.transport.args.push(argument.as_ref().to_owned());
         self
     }
 
@@ -59,8 +53,8 @@ impl ServerBuilder<ChildProcess> {
     /// # use belljar_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").args(["--root", "/tmp"]);
     /// ```
-    pub fn args<I: IntoIterator<Item = impl Into<String>>>(mut self, arguments: I) -> Self {
-        self.transport.args.extend(arguments.into_iter().map(Into::into));
+    pub fn args<I: IntoIterator<Item = impl AsRef<OsStr>>>(mut self, arguments: I) -> Self {
+        self.transport.args.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
@@ -70,8 +64,8 @@ impl ServerBuilder<ChildProcess> {
     /// # use belljar_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").env("API_KEY", "secret");
     /// ```
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.transport.env.push((name.into(), value.into()));
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.transport.env.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -84,10 +78,24 @@ impl ServerBuilder<ChildProcess> {
     pub fn envs<I, N, V>(mut self, variables: I) -> Self
     where
         I: IntoIterator<Item = (N, V)>,
-        N: Into<String>,
-        V: Into<String>,
+        N: AsRef<OsStr>,
+        V: AsRef<OsStr>,
     {
-        self.transport.env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        let variables = variables.into_iter();
+        let variables = variables.map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.transport.env.extend(variables);
+        self
+    }
+
+    /// Lets the child inherit all environment variables of the program, which may contain secrets that the server does
+    /// not need.
+    ///
+    /// ```
+    /// # use belljar_client::McpServerStdio;
+    /// let server = McpServerStdio::new("server").inherit_env().env("LANG", "C.UTF-8");
+    /// ```
+    pub fn inherit_env(mut self) -> Self {
+        self.transport.inherits_env = true;
         self
     }
 

@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/seen":
             return self.answer_json(SEEN)
         SEEN.append({"method": self.command, **{name.lower(): value for name, value in self.headers.items()}})
-        match path.split("/")[1]:
+        match path.split("?")[0].split("/")[1]:
             case "acts":
                 try:
                     self.handle_message(path.split("/")[2], json.loads(body) if body else {})

@@ -114,6 +114,15 @@ def act(request: dict) -> None:
             send({"jsonrpc": "2.0", "id": "s1", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
             reply = json.loads(sys.stdin.readline())
             answer(request, text(reply["error"]["message"]))
+        case "samples" | "elicits" | "lists_roots":
+            schema = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
+            method, params = {
+                "samples": ("sampling/createMessage", {"messages": [], "maxTokens": 1}),
+                "elicits": ("elicitation/create", {"message": "Who?", "requestedSchema": schema}),
+                "lists_roots": ("roots/list", {}),
+            }[FAULT]
+            send({"jsonrpc": "2.0", "id": "q1", "method": method, "params": params})
+            answer(request, text(sys.stdin.readline()))
         case _:
             answer(request, text("done"))
 
@@ -151,6 +160,7 @@ for line in sys.stdin:
                 sys.exit(2)
             capabilities = {"tools": {}, "resources": {"subscribe": True}} if FAULT == "subscribed" else {"tools": {}}
             info = {"name": "faulty", "version": "1"}
+            client = message["params"]["clientInfo"]
             version = message["params"]["protocolVersion"]
             answer(message, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
         case "tools/list" if FAULT == "endless_pages":
@@ -167,6 +177,8 @@ for line in sys.stdin:
             answer(message, {})
         case "tools/call" if message["params"]["name"] == "act":
             act(message)
+        case "tools/call" if message["params"]["name"] == "client":
+            answer(message, text(json.dumps(client)))
         case "tools/call" if message["params"]["name"] == "received":
             answer(message, text(json.dumps(message["params"])))
         case "tools/call" if message["params"]["name"] == "process_id":

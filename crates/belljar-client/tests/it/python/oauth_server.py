@@ -1,7 +1,8 @@
 """A server that requires a token, and its authorization server: OAuth 2.1 with registration, PKCE and refresh.
 
 It uses only the standard library. `/mcp` uses streamable HTTP and `/sse` the transport before it. `/seen` lists the
-requests to the authorization server, and `/expire` invalidates every access token.
+requests to the authorization server, `/expire` invalidates every access token, `/revoke` every refresh token as well,
+`/forget` the clients. `/mint` returns an access token, and `/rejections` the number of requests without a valid one.
 """
 
 import base64
@@ -20,6 +21,8 @@ CHALLENGES: dict[str, str] = {}
 ACCESS: set[str] = set()
 REFRESH: set[str] = set()
 STREAMS: dict[str, queue.Queue[str]] = {}
+CLIENTS: set[str] = set()
+REJECTIONS: list[str] = []
 
 
 def grant(kind: str) -> dict[str, Any]:
@@ -61,6 +64,7 @@ class Handler(BaseHTTPRequestHandler):
     def is_authorized(self) -> bool:
         if self.headers.get("authorization", "").removeprefix("Bearer ") in ACCESS:
             return True
+        REJECTIONS.append(self.path)
         metadata = f"{BASE}/.well-known/oauth-protected-resource"
         self.answer(401, None, {"www-authenticate": f'Bearer resource_metadata="{metadata}"'})
         return False
@@ -74,6 +78,17 @@ class Handler(BaseHTTPRequestHandler):
             case "/expire":
                 ACCESS.clear()
                 self.answer(200)
+            case "/revoke":
+                ACCESS.clear()
+                REFRESH.clear()
+                self.answer(200)
+            case "/forget":
+                CLIENTS.clear()
+                self.answer(200)
+            case "/rejections":
+                self.answer(200, len(REJECTIONS))
+            case "/mint":
+                self.answer(200, grant("minted"))
             case path if path.startswith("/.well-known/oauth-protected-resource"):
                 resource = f"{BASE}{path.removeprefix('/.well-known/oauth-protected-resource') or '/'}"
                 self.answer(200, {"resource": resource, "authorization_servers": [BASE], "scopes_supported": ["read"]})
@@ -90,10 +105,15 @@ class Handler(BaseHTTPRequestHandler):
                 })  # fmt: skip
             case "/register":
                 SEEN.append("registration")
-                self.answer(201, {**json.loads(body), "client_id": "the-client"})
+                client = f"client-{len(SEEN)}"
+                CLIENTS.add(client)
+                self.answer(201, {**json.loads(body), "client_id": client})
             case "/authorize":
                 query = {name: values[0] for name, values in parse_qs(url.query).items()}
-                assert query["code_challenge_method"] == "S256" and query["client_id"] == "the-client", query
+                assert query["code_challenge_method"] == "S256", query
+                if query["client_id"] not in CLIENTS:
+                    refusal = {"error": "unauthorized_client", "state": query["state"]}
+                    return self.answer(302, None, {"location": f"{query['redirect_uri']}?{urlencode(refusal)}"})
                 code = secrets.token_hex(8)
                 CHALLENGES[code] = query["code_challenge"]
                 target = f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state']})}"
