@@ -5,8 +5,8 @@
 //! cargo bench -p belljar-client --bench toolsets
 //! ```
 //!
-//! The servers are `rmcp`'s, in this process. One of them answers its first list later than the others, so that the time
-//! beyond the slowest server shows.
+//! The servers are `rmcp`'s, in this process. One of them answers its first list later than the others, so that the
+//! time beyond the slowest server shows.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark fails by panicking and reports by printing")]
 
 use std::time::{Duration, Instant};

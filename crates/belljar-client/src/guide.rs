@@ -11,6 +11,13 @@ macro_rules! pages {
 
 pages! {
     Walk: "client.md",
+    AgentLoop: "client/agent-loop.md",
+    ApprovalPage: "client/approval.md",
+    Configuration: "client/configuration.md",
+    HandlersPage: "client/handlers.md",
+    OAuthPage: "client/oauth.md",
+    SearchPage: "client/search.md",
+    SeveralServers: "client/several-servers.md",
     Adapters: "client/adapters.md",
     Http: "client/http.md",
     Identity: "client/identity.md",

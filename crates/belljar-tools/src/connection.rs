@@ -202,7 +202,7 @@ impl Connection {
         let name = self.name();
         tracing::warn!(server = name, %error, "a server is unavailable");
         let reason = match error {
-            McpError::Spawn { source, .. } => format!("its program failed to start: {}", source.kind()),
+            McpError::Spawn { error, .. } => format!("its program failed to start: {}", error.kind()),
             McpError::Closed { .. } => "the connection was closed".into(),
             McpError::Unreachable { .. } => "a request failed".into(),
             McpError::Timeout { .. } => "it did not respond in time".into(),

@@ -24,10 +24,10 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// | Codex's `config.toml` | `[mcp_servers.NAME]` | `bearer_token_env_var`, `env_vars`, `http_headers`, `env_http_headers`, `enabled`, `enabled_tools`, `disabled_tools`, timeouts |
 ///
 /// A server with a `command` is a child process. A server with a `url` uses streamable HTTP, or HTTP with server-sent
-/// events if `type` is `sse` or if `type` is missing and the path of the URL ends in `/sse`. In all strings `${NAME}` is
-/// replaced by an environment variable and `${NAME:-text}` by the variable or else the text; VS Code's `${env:NAME}`,
-/// `${workspaceFolder}` and `${userHome}` are supported as well. The OAuth client of an entry is used once the program
-/// adds [`oauth`](crate::AnyServerBuilder), because only the program can ask the user for consent.
+/// events if `type` is `sse` or if `type` is missing and the path of the URL ends in `/sse`. In all strings `${NAME}`
+/// is replaced by an environment variable and `${NAME:-text}` by the variable or else the text; VS Code's
+/// `${env:NAME}`, `${workspaceFolder}` and `${userHome}` are supported as well. The OAuth client of an entry is used
+/// once the program adds [`oauth`](crate::AnyServerBuilder), because only the program can ask the user for consent.
 ///
 /// ```
 /// use belljar_client::ConfigFile;

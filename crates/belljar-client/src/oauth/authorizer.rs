@@ -107,8 +107,8 @@ impl Authorizer {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Loads the tokens, so that a failure to do so is an error of the connection. So is the failure of an authorization
-    /// that was in progress.
+    /// Loads the tokens, so that a failure to do so is an error of the connection. So is the failure of an
+    /// authorization that was in progress.
     pub(super) async fn prepare(&self) -> Result<(), McpError> {
         let failed = |reason| McpError::Unauthorized { server: redaction::url(&self.url), reason };
         let failures = self.failures();

@@ -284,8 +284,8 @@ impl OAuth {
         self.request(|request| request.with_client_name(name))
     }
 
-    /// Sets the URL of a document with the client's metadata, which replaces dynamic registration at servers that support
-    /// it.
+    /// Sets the URL of a document with the client's metadata, which replaces dynamic registration at servers that
+    /// support it.
     ///
     /// ```
     /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};

@@ -159,7 +159,7 @@ pub struct ToolMessage {
     pub name: String,
     /// The parts: text, JSON and binary data, but not lists. Empty if the tool returned an empty list.
     pub content: Vec<ToolOutput>,
-    /// Whether the call failed or was denied.
+    /// True if the call failed or was denied.
     pub is_error: bool,
 }
 

@@ -26,8 +26,8 @@ use crate::toolset::{Approve, Toolset, ToolsetGuard};
 /// The number of calls of one step that run at the same time, by default.
 const CONCURRENT_CALLS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 
-/// The tools of one run of an agent: lists them anew at each step, checks names and arguments, counts retries, asks for
-/// approval, makes the calls of a step at once, and turns results into messages.
+/// The tools of one run of an agent: lists them again at each step, checks names and arguments, counts retries, asks
+/// for approval, makes the calls of a step at once, and turns results into messages.
 ///
 /// A runner belongs to one run. Each turn of the model is a [`step`](Self::step):
 ///
@@ -128,7 +128,8 @@ impl ToolRunner {
         self
     }
 
-    /// Sets the number of calls of one step that run at the same time. Defaults to 16; 1 makes them one after the other.
+    /// Sets the number of calls of one step that run at the same time. Defaults to 16; 1 makes them one after the
+    /// other.
     ///
     /// ```
     /// # use belljar_client::{McpServerStdio, ToolRunner};

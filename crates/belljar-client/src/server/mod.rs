@@ -144,8 +144,8 @@ impl McpServer {
         ServerBuilder::over(CustomTransport::new(connector))
     }
 
-    /// Creates the builder of a server at this URL: with the transport of 2024 if its path ends in `/sse`, and else with
-    /// streamable HTTP.
+    /// Creates the builder of a server at this URL: with the transport of 2024 if its path ends in `/sse`, and else
+    /// with streamable HTTP.
     ///
     /// ```
     /// # fn main() -> Result<(), belljar_client::McpError> {

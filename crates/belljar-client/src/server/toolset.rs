@@ -49,8 +49,8 @@ impl Toolset for McpServer {
 }
 
 impl McpServer {
-    /// Returns the resources of the server as tools for models, `list_resources` and `read_resource`, with the prefix of
-    /// the server's tools. The connection is shared with the server.
+    /// Returns the resources of the server as tools for models, `list_resources` and `read_resource`, with the prefix
+    /// of the server's tools. The connection is shared with the server.
     ///
     /// ```
     /// use belljar_client::{CombinedToolset, McpServerStdio};

@@ -34,24 +34,24 @@ pub struct BudgetToolset {
     inner: Arc<dyn Toolset>,
     /// The maximum number of bytes of the text of a result.
     budget: usize,
-    kept: Arc<Kept>,
+    stored: Arc<StoredResults>,
     list: DerivedList,
 }
 
 /// The results that were too large.
 #[derive(Default)]
-struct Kept(Mutex<VecDeque<(String, Arc<str>)>>);
+struct StoredResults(Mutex<VecDeque<(String, Arc<str>)>>);
 
-impl Kept {
+impl StoredResults {
     /// Keeps a text and returns its ID, which cannot be guessed.
     fn add(&self, text: String) -> String {
         let id = format!("{:016x}", RandomState::new().build_hasher().finish());
-        let mut kept = self.0.lock();
-        kept.push_back((id.clone(), text.into()));
-        let mut size: usize = kept.iter().map(|(_, text)| text.len()).sum();
+        let mut stored = self.0.lock();
+        stored.push_back((id.clone(), text.into()));
+        let mut size: usize = stored.iter().map(|(_, text)| text.len()).sum();
         while size > MAX_KEPT
-            && kept.len() > 1
-            && let Some((_, oldest)) = kept.pop_front()
+            && stored.len() > 1
+            && let Some((_, oldest)) = stored.pop_front()
         {
             size -= oldest.len();
         }
@@ -59,13 +59,13 @@ impl Kept {
     }
 
     fn get(&self, id: &str) -> Option<Arc<str>> {
-        self.0.lock().iter().find(|(kept, _)| kept == id).map(|(_, text)| text.clone())
+        self.0.lock().iter().find(|(stored, _)| stored == id).map(|(_, text)| text.clone())
     }
 }
 
 impl BudgetToolset {
     pub(super) fn new(inner: Arc<dyn Toolset>, budget: usize) -> Self {
-        Self { inner, budget: budget.max(1), kept: Arc::default(), list: DerivedList::default() }
+        Self { inner, budget: budget.max(1), stored: Arc::default(), list: DerivedList::default() }
     }
 
     /// Returns a part of a text, and a note on how to read on.
@@ -87,7 +87,7 @@ impl BudgetToolset {
         let mut texts = Vec::new();
         split(output, &mut texts, &mut binaries);
         let text = texts.join("\n");
-        let id = self.kept.add(text.clone());
+        let id = self.stored.add(text.clone());
         let part = ToolOutput::Text(self.part(&id, &text, 0));
         if binaries.is_empty() {
             return part;
@@ -98,7 +98,7 @@ impl BudgetToolset {
     fn read(&self, arguments: &Map<String, Value>) -> ToolOutcome {
         let invalid =
             |message: &str| ToolOutcome::Retry(Retry::new(message).with_reason(RetryReason::InvalidArguments));
-        let Some(text) = arguments.get("id").and_then(Value::as_str).and_then(|id| self.kept.get(id)) else {
+        let Some(text) = arguments.get("id").and_then(Value::as_str).and_then(|id| self.stored.get(id)) else {
             return invalid("there is no such result, or it was forgotten: call the tool again");
         };
         let id = arguments.get("id").and_then(Value::as_str).unwrap_or_default();
@@ -211,12 +211,12 @@ mod tests {
 
     #[test]
     fn oldest_results_are_forgotten() {
-        let kept = Kept::default();
-        let first = kept.add("x".repeat(MAX_KEPT / 2));
-        let second = kept.add("y".repeat(MAX_KEPT / 2));
-        assert!(kept.get(&first).is_some() && kept.get(&second).is_some());
-        let third = kept.add("z".to_owned());
-        assert!(kept.get(&first).is_none() && kept.get(&second).is_some() && kept.get(&third).is_some());
+        let stored = StoredResults::default();
+        let first = stored.add("x".repeat(MAX_KEPT / 2));
+        let second = stored.add("y".repeat(MAX_KEPT / 2));
+        assert!(stored.get(&first).is_some() && stored.get(&second).is_some());
+        let third = stored.add("z".to_owned());
+        assert!(stored.get(&first).is_none() && stored.get(&second).is_some() && stored.get(&third).is_some());
     }
 
     #[tokio::test]
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(whole + &text, format!("{long}\n{{\"a\":1}}"));
 
         // Another run cannot read it.
-        let id = tools.kept.0.lock()[0].0.clone();
+        let id = tools.stored.0.lock()[0].0.clone();
         let arguments = Map::from_iter([("id".to_owned(), json!(id)), ("offset".to_owned(), json!(0))]);
         assert!(tools.call(&run, READ, arguments.clone()).await.unwrap().output().is_some());
         let other = tools.for_run(&run).await.unwrap().unwrap();

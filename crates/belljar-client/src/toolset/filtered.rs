@@ -89,10 +89,10 @@ impl<T, F> AsyncFilteredToolset<T, F> {
 }
 
 #[async_trait]
-impl<T: Toolset, F, Kept> Toolset for AsyncFilteredToolset<T, F>
+impl<T: Toolset, F, Decision> Toolset for AsyncFilteredToolset<T, F>
 where
-    F: Fn(RunContext, Arc<ToolDefinition>) -> Kept + Send + Sync + 'static,
-    Kept: Future<Output = Result<bool, McpError>> + Send + 'static,
+    F: Fn(RunContext, Arc<ToolDefinition>) -> Decision + Send + Sync + 'static,
+    Decision: Future<Output = Result<bool, McpError>> + Send + 'static,
 {
     fn inner(&self) -> Option<&dyn Toolset> {
         Some(&self.inner)

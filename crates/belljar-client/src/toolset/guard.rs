@@ -53,14 +53,14 @@ impl ToolsetGuard {
     /// # });
     /// ```
     pub fn holding(resource: impl Send + Sync + 'static) -> Self {
-        struct Held<R>(R);
-        impl<R: Send + Sync + 'static> CloseGuard for Held<R> {
+        struct DropGuard<R>(R);
+        impl<R: Send + Sync + 'static> CloseGuard for DropGuard<R> {
             fn close(self: Box<Self>) -> BoxFuture<'static, Result<(), McpError>> {
                 drop(self.0);
                 std::future::ready(Ok(())).boxed()
             }
         }
-        Self::new(Held(resource))
+        Self::new(DropGuard(resource))
     }
 
     /// Creates a guard that runs `close` when it is closed. When it is dropped instead, `close` is dropped without

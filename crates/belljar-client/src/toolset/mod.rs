@@ -247,10 +247,10 @@ pub trait ToolsetExt: Toolset + Sized {
     ///     Ok(is_allowed(run.get_deps::<String>().cloned(), &tool.name).await)
     /// });
     /// ```
-    fn filtered_async<F, Kept>(self, keep: F) -> AsyncFilteredToolset<Self, F>
+    fn filtered_async<F, Decision>(self, keep: F) -> AsyncFilteredToolset<Self, F>
     where
-        F: Fn(RunContext, Arc<ToolDefinition>) -> Kept + Send + Sync + 'static,
-        Kept: Future<Output = Result<bool, McpError>> + Send + 'static,
+        F: Fn(RunContext, Arc<ToolDefinition>) -> Decision + Send + Sync + 'static,
+        Decision: Future<Output = Result<bool, McpError>> + Send + 'static,
     {
         AsyncFilteredToolset::new(self, keep)
     }

@@ -36,12 +36,12 @@ const MAX_SUMMARY: usize = 300;
 #[derive(Clone)]
 pub struct SearchToolset {
     inner: Arc<dyn Toolset>,
-    shown: Shown,
+    is_visible: VisibilityFilter,
     index: Arc<Mutex<Option<Indexed>>>,
 }
 
 /// A condition on the tools to show as themselves.
-type Shown = Arc<dyn Fn(&ToolDefinition) -> bool + Send + Sync>;
+type VisibilityFilter = Arc<dyn Fn(&ToolDefinition) -> bool + Send + Sync>;
 
 /// The index of the last list, and the list that models see.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ struct Indexed {
 
 impl SearchToolset {
     pub(super) fn new(inner: Arc<dyn Toolset>) -> Self {
-        Self { inner, shown: Arc::new(|_| false), index: Arc::default() }
+        Self { inner, is_visible: Arc::new(|_| false), index: Arc::default() }
     }
 
     /// Shows some tools as themselves, beside the three.
@@ -62,8 +62,8 @@ impl SearchToolset {
     ///
     /// let tools = McpServerStdio::new("server").build().searchable().showing(|tool| tool.name == "read_file");
     /// ```
-    pub fn showing(mut self, shown: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> Self {
-        self.shown = Arc::new(shown);
+    pub fn showing(mut self, is_visible: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> Self {
+        self.is_visible = Arc::new(shown);
         self.index = Arc::default();
         self
     }
@@ -103,7 +103,7 @@ impl SearchToolset {
                 hint: self.inner.name_clash_hint(),
             });
         }
-        let shown = tools.iter().filter(|tool| (self.shown)(tool)).cloned();
+        let shown = tools.iter().filter(|tool| (self.is_visible)(tool)).cloned();
         let visible = definitions().into_iter().map(Arc::new).chain(shown).collect();
         let indexed = Indexed { index: Arc::new(ToolIndex::new(&tools)), visible };
         *self.index.lock() = Some(indexed.clone());
@@ -215,7 +215,7 @@ impl Toolset for SearchToolset {
 
     async fn for_run(&self, run: &RunContext) -> Result<Option<Arc<dyn Toolset>>, McpError> {
         let inner = self.inner.for_run(run).await?;
-        let with = |inner| Self { inner, shown: self.shown.clone(), index: Arc::default() };
+        let with = |inner| Self { inner, is_visible: self.is_visible.clone(), index: Arc::default() };
         Ok(inner.map(|inner| Arc::new(with(inner)) as Arc<dyn Toolset>))
     }
 }

@@ -72,7 +72,7 @@ mod tests {
             ),
             (
                 "HTTPS://h/a, \"https://h/b?x=1\" and http://[::1]:2/c.",
-                "https://h/a, \"https://h/b?…\" and http://[::1]:2/c.",
+                "HTTPS://h/a, \"https://h/b?…\" and http://[::1]:2/c.",
             ),
             ("see http://h/#token=1", "see http://h/"),
             ("no URL: a://, ://", "no URL: a://, ://"),

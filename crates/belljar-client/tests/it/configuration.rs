@@ -48,7 +48,7 @@ fn order_of_the_file_is_kept() {
 }
 
 #[test]
-fn missing_and_invalid_files_are_told_apart() {
+fn missing_and_invalid_files_have_different_errors() {
     let directory = tempfile::tempdir().unwrap();
     let missing = ConfigFile::load(directory.path().join("none.json")).unwrap_err();
     assert!(matches!(missing, McpError::Config(ConfigError::NotFound { .. })), "{missing:?}");

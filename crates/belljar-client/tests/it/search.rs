@@ -21,7 +21,6 @@ async fn model_finds_describes_and_calls_tools_of_several_servers() {
     let run = RunContext::new();
     let listed = tools.tools(&run).await.unwrap();
     assert_eq!(listed.names().collect::<Vec<_>>(), ["search_tools", "describe_tool", "call_tool", "all_echo"]);
-    assert!(tools.tools(&run).await.unwrap().is_same(&listed));
 
     let found = output(call(&tools, "search_tools", json!({"query": "add the sum of two numbers", "limit": 3})).await);
     let found = found.as_json().unwrap().as_array().unwrap();
@@ -54,6 +53,8 @@ async fn model_finds_describes_and_calls_tools_of_several_servers() {
 async fn approval_below_the_search_is_asked_for_the_tool_itself() {
     let tools = faulty("annotated").build().approval_required(NeedsApproval::Destructive).searchable();
     let _guard = tools.enter().await.unwrap();
+    let listed = tools.tools(&RunContext::new()).await.unwrap();
+    assert!(tools.tools(&RunContext::new()).await.unwrap().is_same(&listed));
     let outcome = call(&tools, "call_tool", json!({"name": "delete", "arguments": {}})).await;
     assert!(matches!(outcome, ToolOutcome::Deferred(_)), "{outcome:?}");
     let approved = RunContext::new().approved(true);

@@ -24,7 +24,7 @@ use super::engine::Engine;
 use super::python_only::{PlaceholderWheels, is_reviewed};
 use crate::error::InstallError;
 
-/// What resolutions of the same request have in common: the answers of the index, and the placeholders in them.
+/// The state that resolutions of the same request share: the answers of the index, and the placeholders in them.
 #[derive(Default)]
 pub(super) struct SharedIndex {
     pub(super) index: InMemoryIndex,

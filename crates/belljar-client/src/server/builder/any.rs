@@ -66,8 +66,8 @@ impl AnyServerBuilder {
         Self { transport, settings }
     }
 
-    /// Returns the time within which the server must start: for an entry of a configuration file that of the entry, if it
-    /// sets one.
+    /// Returns the time within which the server must start: for an entry of a configuration file that of the entry, if
+    /// it sets one.
     ///
     /// ```
     /// # use belljar_client::McpServerStdio;
@@ -141,8 +141,8 @@ impl AnyServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`McpError::Config`] if HTTP does not allow the name or value, if the name is reserved for the protocol, or if the
-    /// server is not reached over HTTP.
+    /// [`McpError::Config`] if HTTP does not allow the name or value, if the name is reserved for the protocol, or if
+    /// the server is not reached over HTTP.
     pub fn header(self, name: &str, value: &str) -> Result<Self, McpError> {
         self.http("header", |endpoint| endpoint.set_header(name, value))
     }

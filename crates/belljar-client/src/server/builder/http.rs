@@ -68,6 +68,7 @@ mod sealed {
     use super::{HttpEndpoint, StreamableHttp};
     use crate::transport::Connector;
 
+    #[doc(hidden)]
     pub trait Endpoint: Connector {
         #[doc(hidden)]
         fn endpoint(&mut self) -> &mut HttpEndpoint;

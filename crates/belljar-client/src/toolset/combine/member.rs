@@ -33,13 +33,13 @@ pub(super) type UnavailableHandler = Arc<dyn Fn(&str, &McpError) + Send + Sync>;
 pub struct ToolsetStatus {
     /// The label of the toolset.
     pub label: String,
-    /// Whether the others work without it.
+    /// True if the others work without it.
     pub is_optional: bool,
     /// The outcome of the last attempt to use it.
     pub state: ToolsetState,
 }
 
-/// Whether a toolset is available.
+/// The availability of a toolset.
 ///
 /// ```
 /// # use belljar_client::ToolsetState;
