@@ -172,7 +172,10 @@ impl DeferredAnswers {
     }
 
     /// Returns for each deferred call the approved call, or its result.
-    pub(super) fn apply(mut self, deferred: &DeferredCalls) -> Result<Vec<Result<ToolCall, ToolReturn>>, McpError> {
+    pub(super) fn apply(
+        mut self,
+        deferred: &DeferredCalls,
+    ) -> Result<Vec<Result<ToolCall, Box<ToolReturn>>>, McpError> {
         let applied = deferred.calls.iter().map(|DeferredCall { call, deferral }| {
             let outcome = match self.0.remove(&call.id) {
                 Some(DeferredAnswer::Approval(Approval::Allow)) => return Ok(call.clone()),
@@ -186,7 +189,7 @@ impl DeferredAnswers {
                 Some(DeferredAnswer::Failed(message)) => ToolOutcome::failed(message),
                 Some(DeferredAnswer::Approval(Approval::Defer(_))) | None => ToolOutcome::Deferred(deferral.clone()),
             };
-            Err(ToolReturn::new(call, outcome))
+            Err(Box::new(ToolReturn::new(call, outcome)))
         });
         let applied = applied.collect();
         match self.0.into_keys().min() {

@@ -65,13 +65,17 @@ pub struct ToolRunner {
     state: Arc<State>,
 }
 
+/// A schema and its validator.
+type CompiledSchema = (Arc<Value>, Arc<Validator>);
+
 /// The state of a run, shared by the clones of its runner.
 #[derive(Default)]
 struct State {
     /// The toolset of this run, from [`Toolset::for_run`].
     for_run: OnceCell<Arc<dyn Toolset>>,
     failures: retries::Failures,
-    validators: Mutex<HashMap<String, (Arc<Value>, Arc<Validator>)>>,
+    /// The validators of the tools by name, with the schemas that they were compiled from.
+    validators: Mutex<HashMap<String, CompiledSchema>>,
 }
 
 impl ToolRunner {

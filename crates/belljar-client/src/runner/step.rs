@@ -140,7 +140,7 @@ impl Step {
         let resumed = answered.into_iter().map(|answer| async move {
             match answer {
                 Ok(call) => self.make(&call, true).await,
-                Err(result) => Ok(result),
+                Err(result) => Ok(*result),
             }
         });
         futures::stream::iter(resumed).buffered(self.runner.concurrent_calls.get()).try_collect().await

@@ -63,7 +63,7 @@ impl SearchToolset {
     /// let tools = McpServerStdio::new("server").build().searchable().showing(|tool| tool.name == "read_file");
     /// ```
     pub fn showing(mut self, is_visible: impl Fn(&ToolDefinition) -> bool + Send + Sync + 'static) -> Self {
-        self.is_visible = Arc::new(shown);
+        self.is_visible = Arc::new(is_visible);
         self.index = Arc::default();
         self
     }

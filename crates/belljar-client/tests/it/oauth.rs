@@ -126,32 +126,6 @@ async fn user_who_declines_is_not_asked_again_by_connections_that_wait() {
 }
 
 #[tokio::test]
-async fn authorization_that_is_dropped_does_not_prevent_the_next() {
-    let listening = private_server();
-    let (attempts, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
-    let (counter, notify) = (attempts.clone(), asked.clone());
-    let oauth = OAuth::new("http://127.0.0.1:1/callback", move |url: String| {
-        let is_first = counter.fetch_add(1, Ordering::SeqCst) == 0;
-        notify.notify_one();
-        async move {
-            if is_first {
-                return std::future::pending().await;
-            }
-            let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
-            let response = client.get(url).send().await?;
-            Ok(response.headers()["location"].to_str()?.to_owned())
-        }
-    });
-    let server = private(&listening, oauth);
-    tokio::select! {
-        result = server.connect() => panic!("connected: {}", result.is_ok()),
-        () = asked.notified() => {}
-    }
-    assert_eq!(ask(&server).await, "for your eyes");
-    assert_eq!(seen(&listening).await, ["registration", "consent", "token"]);
-}
-
-#[tokio::test]
 async fn one_file_holds_the_tokens_of_several_servers() {
     let (first, second) = (private_server(), private_server());
     let directory = tempfile::tempdir().unwrap();

@@ -145,7 +145,7 @@ impl ToolHost {
     fn new(tools: Arc<Tools>) -> Result<Self, CommandError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(|error| format!("failed to start threads: {error}"))?;
-        let approver: Arc<dyn Approver> = Arc::new(TerminalApprover::default());
+        let approver: Arc<dyn Approver> = Arc::new(TerminalApprover);
         Ok(Self { runtime, tools, approver, grants: Arc::default() })
     }
 

@@ -198,7 +198,7 @@ fn flatten_root(root: &mut Map<String, Value>) {
         let Some(Value::Array(parts)) = root.shift_remove(key) else { continue };
         let mut parts: Vec<Map<String, Value>> = parts.into_iter().map(as_object).collect();
         parts.iter_mut().for_each(flatten_root);
-        let required: Vec<Vec<Value>> = parts.iter().map(|part| required(part)).collect();
+        let required: Vec<Vec<Value>> = parts.iter().map(required).collect();
         for part in parts {
             merge_properties(root, part);
         }
