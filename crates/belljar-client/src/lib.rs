@@ -13,7 +13,7 @@
 //! let server = McpServerStdio::new("npx").args(["-y", "@modelcontextprotocol/server-everything"]).build();
 //! let running = server.connect().await?;
 //! let run = RunContext::new();
-//! for tool in server.tools(&run).await? {
+//! for tool in &server.tools(&run).await? {
 //!     println!("{}: {}", tool.name, tool.description.as_deref().unwrap_or_default());
 //! }
 //! let outcome = server.direct_call_tool("echo", json!({"message": "hello"})).await?;

@@ -112,10 +112,13 @@ impl ToolRun {
         let (shared, replies) = (self.shared.clone(), replies.clone());
         let operation = async move {
             let (guard, left) = shared.clock.begin();
-            let work = shared.operate(&name, &arguments);
-            let result = match tokio::time::timeout(left, work).await {
-                Ok(result) => result,
-                Err(_) => Err(ToolFailure::from(ExceededLimit::Wait(shared.tools.limits.wait)).into()),
+            let exceeded = || Err(ToolFailure::from(ExceededLimit::Wait(shared.tools.limits.wait)).into());
+            // A timer of zero would let an operation that takes less than a millisecond succeed.
+            let result = if left.is_zero() {
+                exceeded()
+            } else {
+                let work = shared.operate(&name, &arguments);
+                tokio::time::timeout(left, work).await.unwrap_or_else(|_| exceeded())
             };
             drop(guard);
             shared.operations.lock().remove(&id);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// ```no_run
 /// # use belljar_client::{McpError, RunContext, Toolset};
 /// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
-/// for tool in toolset.tools(&RunContext::new()).await? {
+/// for tool in &toolset.tools(&RunContext::new()).await? {
 ///     println!("{}: takes {}, gives {:?}", tool.name, tool.input_schema, tool.output_schema);
 /// }
 /// # Ok(())
