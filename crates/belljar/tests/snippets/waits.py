@@ -88,7 +88,7 @@ def loop():
     global count
     while running:
         count += 1
-        if count > 1000:
+        if count > 300:
             break
         time.sleep(0.0001)
 thread = threading.Thread(target=loop)
