@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
         UnsupportedError,
     )
     from ._limits import Limits
+    from ._mcp import ApprovalRequest, McpServer
     from ._run import Call, ErrorInfo, FileInfo, Image, Run, Stats
     from ._sandbox import Sandbox, Session, SessionFiles
     from ._tools import Tool, tool
@@ -63,6 +64,7 @@ _MODULES = {
         "UnsupportedError",
     ),
     "_limits": ("Limits",),
+    "_mcp": ("ApprovalRequest", "McpServer"),
     "_run": ("Call", "ErrorInfo", "FileInfo", "Image", "Run", "Stats"),
     "_sandbox": ("Sandbox", "Session", "SessionFiles"),
     "_tools": ("Tool", "tool"),
@@ -85,6 +87,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "ApprovalRequest",
     "ArgumentError",
     "ArgumentTypeError",
     "AsyncSandbox",
@@ -108,6 +111,7 @@ __all__ = [
     "JsonData",
     "LimitError",
     "Limits",
+    "McpServer",
     "Run",
     "RunError",
     "RunFailedError",

@@ -116,11 +116,18 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         text, buffers, _ = request(code, globals, timeout, packages, self._options.tools)
         return await self._execute(self._options.runtime.run, text, buffers, on_stdout, on_stderr)
 
+    async def tool_stubs(self) -> str:
+        """Returns the tools as Python stubs, for a model that writes the code. Connects to MCP servers for that."""
+        functions = self._function_stubs()
+        if (runtime := self._options.stubs_runtime) is None:
+            return functions
+        return "\n\n".join(filter(None, [functions, await _result(runtime.stubs)]))
+
     async def close(self) -> None:
-        """Ends the sandbox's sessions, and its connection if it is on a server."""
+        """Ends the sandbox's sessions, and its connections to servers."""
         for session in self._take_sessions():
             await session.close()
-        if (runtime := self._options.remote_runtime) is not None:
+        if (runtime := self._options.connected_runtime) is not None:
             await _result(runtime.close)
 
     async def __aenter__(self) -> AsyncSandbox:

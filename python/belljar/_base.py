@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ._calls import Callbacks, Write
     from ._limits import Limits
+    from ._mcp import ApprovalMode, Approve, McpServer
     from ._tools import Tool
 
 
@@ -36,7 +37,12 @@ class BaseSandbox(Generic[SessionType]):
         packages: Iterable[str] = (),
         *,
         limits: Limits | None = None,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Iterable[Tool | McpServer | Callable[..., Any]] = (),
+        servers: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+        approve: Approve | None = None,
+        approval: ApprovalMode = "writes",
+        allow_tools: Iterable[str] = (),
+        deny_tools: Iterable[str] = (),
         install: bool = True,
         index_url: str | None = None,
         find_links: Iterable[str | os.PathLike[str]] = (),
@@ -49,7 +55,16 @@ class BaseSandbox(Generic[SessionType]):
         Args:
             packages: Requirements of packages for all code, such as ``numpy`` or ``pandas>=2,<3``.
             limits: The limits of each piece of code.
-            tools: Functions of this process that the code can call: ``await weather(city="Berlin")``.
+            tools: Functions of this process that the code can call: ``await weather(city="Berlin")``; and MCP servers,
+                whose tools the code imports: ``from tools import github``.
+            servers: Configuration files of MCP servers, in the formats of Claude, Cursor, VS Code, Codex and
+                pydantic-ai.
+            approve: A function, sync or async, that receives an `ApprovalRequest` for each call of an MCP server's
+                tool that needs approval, and returns ``"once"``, ``"run"``, ``"session"`` or ``"no"``. Without it these
+                calls are denied.
+            approval: The calls that need approval: ``none``, ``destructive``, ``writes`` or ``all``.
+            allow_tools: The only tools of MCP servers that code may call: patterns such as ``github.get_*``.
+            deny_tools: Tools of MCP servers that code may not call.
             install: If false, no packages are installed, neither those that the code imports nor with pip.
             index_url: A package index, instead of the default one.
             find_links: Directories of wheels.
@@ -57,7 +72,22 @@ class BaseSandbox(Generic[SessionType]):
             cache: The directory of downloads and compiled packages, instead of the platform's.
             network: Reserved: code has no access to a network.
         """
-        options = Options.local(packages, limits, tools, install, index_url, find_links, offline, cache, network)
+        options = Options.local(
+            packages,
+            limits,
+            tools,
+            install,
+            index_url,
+            find_links,
+            offline,
+            cache,
+            network,
+            servers,
+            approve,
+            approval,
+            allow_tools,
+            deny_tools,
+        )
         self._set_options(options)
 
     @classmethod
@@ -91,11 +121,14 @@ class BaseSandbox(Generic[SessionType]):
         self, loop: asyncio.AbstractEventLoop | None, on_stdout: Write | None, on_stderr: Write | None
     ) -> Callbacks | None:
         options = self._options
-        if not options.tools and on_stdout is None and on_stderr is None:
+        if not options.tools and options.approve is None and on_stdout is None and on_stderr is None:
             return None
         from ._calls import Callbacks
 
-        return Callbacks(options.tools, loop, on_stdout, on_stderr, options.max_calls)
+        return Callbacks(options.tools, loop, on_stdout, on_stderr, options.max_calls, options.approve)
+
+    def _function_stubs(self) -> str:
+        return "\n\n".join(tool.stub() for tool in self._options.tools.values())
 
     def _add(self, native: _native.Session) -> SessionType:
         session = self._session_type(self, native)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import codecs
 import contextvars
+import json
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from . import _values
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from . import _native
+    from ._mcp import Approve
     from ._tools import Tool
 
 Write = Callable[[str], object]
@@ -34,7 +37,10 @@ class Callbacks:
         on_stdout: Write | None,
         on_stderr: Write | None,
         max_calls: int | None,
+        approve: Approve | None = None,
     ) -> None:
+        self.approves = approve is not None
+        """True if calls of MCP servers' tools can be approved."""
         self.calls: list[Call] = []
         self.error: BaseException | None = None
         """An exception of a function of the caller that receives output."""
@@ -46,6 +52,9 @@ class Callbacks:
         self._max_calls = max_calls
         self._context = contextvars.copy_context()
         self._tasks: dict[int, asyncio.Future[Any]] = {}
+        self._started: set[int] = set()
+        self._approve = approve
+        self._questions = 0
 
     def on_stream(self, is_stdout: bool, data: bytes) -> None:
         """Passes output on."""
@@ -57,9 +66,46 @@ class Callbacks:
             if text:
                 self._context.copy().run(write, text)
         except BaseException as error:
-            self.error = error
-            if (job := self.job) is not None:
-                job.cancel()
+            self._stop(error)
+
+    def on_approval(
+        self, server: str, tool: str, arguments: str, line: str, has_changed: bool, question: _native.Question
+    ) -> None:
+        """Asks the function of the caller whether a call of an MCP server's tool may be made."""
+        from ._mcp import ApprovalRequest, answer_of
+
+        try:
+            assert self._approve is not None
+            request = ApprovalRequest(server, tool, json.loads(arguments), line, has_changed)
+            answer = self._context.copy().run(self._approve, request)
+            if not isinstance(answer, Awaitable):
+                question.answer(answer_of(answer))
+                return
+        except BaseException as error:
+            question.fail("the function that approves calls failed")
+            self._stop(error)
+            return
+        import asyncio
+
+        waited = answer
+        # Numbers of calls are positive.
+        self._questions += 1
+        number = -self._questions
+
+        async def ask() -> None:
+            try:
+                question.answer(answer_of(await waited))
+            except asyncio.CancelledError:
+                question.fail("the function that approves calls was cancelled")
+                raise
+            except BaseException as error:
+                question.fail("the function that approves calls failed")
+                self._stop(error)
+            finally:
+                self._tasks.pop(number, None)
+
+        loop = self._loop if self._loop is not None else background_loop()
+        self._start_task(loop, number, ask)
 
     def on_progress(self, name: str) -> None:
         """Receives the name of a step of long work."""
@@ -71,12 +117,12 @@ class Callbacks:
             reply.error("NameError", f"the host has no function {name!r}")
             return
         args, kwargs = _values.decode(arguments, buffers)
-        call = Call(name, tuple(args), kwargs)
+        begin = time.perf_counter()
+        call = Call(name, tuple(args), kwargs, began=begin)
         if self._max_calls is not None and len(self.calls) >= self._max_calls:
             reply.error("RuntimeError", f"the code has called functions of the host {self._max_calls} times, its limit")
             return
         self.calls.append(call)
-        begin = time.perf_counter()
         if not tool.is_async:
             try:
                 result = self._context.copy().run(tool.function, *args, **kwargs)
@@ -101,13 +147,12 @@ class Callbacks:
             finally:
                 self._tasks.pop(number, None)
 
-        def start() -> None:
-            self._tasks[number] = _create_task(loop, run(), self._context.copy())
-
-        loop.call_soon_threadsafe(start)
+        self._start_task(loop, number, run)
 
     def on_cancel(self, number: int) -> None:
         """Cancels a call whose result the code does not wait for any more."""
+        if number not in self._started:
+            return
         loop = self._loop if self._loop is not None else background_loop()
         loop.call_soon_threadsafe(self._cancel_task, number)
 
@@ -118,6 +163,24 @@ class Callbacks:
         # A job whose result nothing takes, since its caller was cancelled, refers to this receiver.
         self.job = None
 
+    def _start_task(
+        self, loop: asyncio.AbstractEventLoop, number: int, run: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        def start() -> None:
+            task = _create_task(loop, run(), self._context.copy())
+            if not task.done():
+                self._tasks[number] = task
+
+        self._started.add(number)
+        loop.call_soon_threadsafe(start)
+
+    def _stop(self, error: BaseException) -> None:
+        """Stops the code because a function of the caller has raised: the call raises that."""
+        if self.error is None:
+            self.error = error
+        if (job := self.job) is not None:
+            job.cancel()
+
     def _cancel_task(self, number: int) -> None:
         task = self._tasks.get(number)
         if task is not None:
@@ -127,6 +190,12 @@ class Callbacks:
 def _create_task(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None], context: contextvars.Context
 ) -> asyncio.Future[Any]:
+    """Starts a coroutine, from a callback of the loop."""
+    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+        import asyncio
+
+        # It begins at once instead of in the loop's next round.
+        return asyncio.Task(coroutine, loop=loop, context=context, eager_start=True)
     # `create_task` has no parameter `context` in Python 3.10.
     return context.run(loop.create_task, coroutine)
 

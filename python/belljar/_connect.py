@@ -38,7 +38,7 @@ def connect(
         headers: Further headers of HTTP.
         timeout: The seconds within which the server must accept the connection.
         read_timeout: The seconds that a call waits for a server that sends nothing.
-        tools: Not supported: functions of this process cannot be called from a server.
+        tools: Not supported: MCP has no request with which a server calls functions of its client.
     """
     sandbox = Sandbox._with_options(_options(url, token, headers, timeout, read_timeout, tools))
     sandbox.prepare()
@@ -73,8 +73,8 @@ def _options(
 ) -> Options:
     if not isinstance(url, str):
         raise ArgumentTypeError(f"url: a text is needed, not {type(url).__name__}")
-    if list(tools):
-        raise UnsupportedError("tools: a server cannot call functions of this process; a Sandbox in this process can")
+    if given := list(tools):
+        raise UnsupportedError(_refusal(given))
     for name, value in (("timeout", timeout), ("read_timeout", read_timeout)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
             raise ArgumentError(f"{name}: {value!r} is not a positive number of seconds")
@@ -89,3 +89,18 @@ def _options(
         return Options.remote(_native.RemoteRuntime(json.dumps(settings)))
     except _native.NativeError as error:
         raise from_native(error) from None
+
+
+def _refusal(tools: list[Any]) -> str:
+    """Returns the reason why tools cannot be passed to a server, with the remedy."""
+    from ._mcp import McpServer
+
+    if all(isinstance(tool, McpServer) for tool in tools):
+        return (
+            "tools: a server connects only to the MCP servers of its own option --servers; a Sandbox in this process \
+does to others"
+        )
+    return (
+        "tools: MCP has no request with which a server calls functions of its client; a Sandbox in this process can, \
+and so can a server whose option --servers names an MCP server with these functions"
+    )

@@ -84,7 +84,7 @@ class LimitError(RunFailedError):
 
     @property
     def limit(self) -> str:
-        """The name of the limit: ``time``, ``cpu``, ``output``, ``stack`` or ``memory``."""
+        """The name of the limit: ``time``, ``cpu``, ``wait``, ``output``, ``stack`` or ``memory``."""
         return self.run.limit or ""
 
 

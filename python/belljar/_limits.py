@@ -27,3 +27,15 @@ class Limits(TypedDict, total=False):
     """The value of the code, 256 MB by default."""
     calls: int
     """The number of calls of functions of the host; no limit by default."""
+    tool_calls: int
+    """The number of calls of tools of MCP servers, 100 by default."""
+    tool_concurrency: int
+    """The number of such calls at the same time, 8 by default. Further ones wait."""
+    tool_timeout: float
+    """The seconds of one such call, 60 by default."""
+    tool_wait: float
+    """The seconds for which code may wait for such calls, approval included; 600 by default."""
+    tool_result: Size
+    """The result of one such call, 8 MB by default."""
+    tool_results: Size
+    """The results of all such calls of a run, 64 MB by default."""

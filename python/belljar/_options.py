@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._encoding import encode
-from ._errors import ArgumentError, ArgumentTypeError, from_native
+from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError, from_native
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
     from ._limits import Limits
+    from ._mcp import Approve, McpServer
     from ._tools import Tool
 
-    Tools: TypeAlias = Iterable[Tool | Callable[..., Any]]
+    Tools: TypeAlias = Iterable[Tool | McpServer | Callable[..., Any]]
+    Files: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 BUNDLE = os.path.join(os.path.dirname(__file__), "_bundle")
 """The compiled CPython, the standard library and the images, as pip has installed them."""
 
 _LIMITS = ("timeout", "cpu", "memory", "output", "disk", "files", "value", "calls")
+_TOOL_LIMITS = ("tool_calls", "tool_concurrency", "tool_timeout", "tool_wait", "tool_result", "tool_results")
+_SECONDS = ("timeout", "cpu", "tool_timeout", "tool_wait")
+_SIZES = ("memory", "output", "disk", "value", "tool_result", "tool_results")
 
 
 class Options:
@@ -34,6 +39,8 @@ class Options:
         self.runtime = runtime
         self.tools = tools
         self.max_calls = max_calls
+        self.approve: Approve | None = None
+        self.has_servers = False
 
     @classmethod
     def local(
@@ -47,11 +54,17 @@ class Options:
         offline: bool,
         cache: str | os.PathLike[str] | None,
         network: object,
+        servers: Files,
+        approve: Approve | None,
+        approval: str,
+        allow_tools: Iterable[str],
+        deny_tools: Iterable[str],
     ) -> Options:
         """Returns the options of a sandbox in this process."""
         if network not in (None, False):
             raise ArgumentError("network: code has no access to a network in this version; pass tools instead")
         checked = dict(_checked_limits(limits))
+        tool_limits = {name: checked.pop(name) for name in _TOOL_LIMITS if name in checked}
         max_calls: int | None = checked.pop("calls", None)
         settings = {
             "bundle": str(BUNDLE) if os.path.isdir(BUNDLE) else None,
@@ -64,14 +77,26 @@ class Options:
             "limits": checked,
         }
         collected: dict[str, Tool] = {}
+        mcp_servers: list[McpServer] = []
         if tools:
             from ._tools import collect
 
-            collected = collect(tools)
+            collected, mcp_servers = collect(tools)
+        if approve is not None and not callable(approve):
+            raise ArgumentTypeError(f"approve: {approve!r} is not a function")
+        tool_settings = None
+        allow, deny = texts(allow_tools, "allow_tools"), texts(deny_tools, "deny_tools")
+        if mcp_servers or servers or approval != "writes":
+            from ._mcp import settings as settings_of_tools
+
+            tool_settings = settings_of_tools(mcp_servers, servers, allow, deny, approval, tool_limits)
         try:
-            return cls(_native.Runtime(json.dumps(settings)), collected, max_calls)
+            options = cls(_native.Runtime(json.dumps(settings), tool_settings), collected, max_calls)
         except _native.NativeError as error:
             raise from_native(error) from None
+        options.has_servers = tool_settings is not None
+        options.approve = approve if options.has_servers else None
+        return options
 
     @classmethod
     def remote(cls, runtime: _native.RemoteRuntime) -> Options:
@@ -83,6 +108,18 @@ class Options:
         """The connection, if the sandbox is on a server."""
         return self.runtime if isinstance(self.runtime, _native.RemoteRuntime) else None
 
+    @property
+    def connected_runtime(self) -> _native.Runtime | _native.RemoteRuntime | None:
+        """The runtime, if it has connections that are closed with the sandbox."""
+        return self.runtime if self.has_servers else self.remote_runtime
+
+    @property
+    def stubs_runtime(self) -> _native.Runtime | None:
+        """The runtime, if it has MCP servers. Raises `UnsupportedError` for a sandbox on a server."""
+        if isinstance(self.runtime, _native.RemoteRuntime):
+            raise UnsupportedError("tool_stubs: a server describes its tools itself; `belljar tools stubs` prints them")
+        return self.runtime if self.has_servers else None
+
 
 def _checked_limits(limits: object) -> Mapping[str, Any]:
     if limits is None:
@@ -90,14 +127,14 @@ def _checked_limits(limits: object) -> Mapping[str, Any]:
     if not isinstance(limits, Mapping):
         raise ArgumentTypeError(f"limits: a dictionary is needed, not {type(limits).__name__}")
     for name, value in limits.items():
-        if name not in _LIMITS:
-            known = ", ".join(_LIMITS)
+        if name not in _LIMITS and name not in _TOOL_LIMITS:
+            known = ", ".join((*_LIMITS, *_TOOL_LIMITS))
             raise ArgumentError(f"limits: unknown limit {name!r}; the limits are {known}")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        is_size = name in ("memory", "output", "disk", "value")
-        if not (number or (is_size and isinstance(value, str))) or (name not in ("timeout", "cpu") and value == 0):
+        is_size = name in _SIZES
+        if not (number or (is_size and isinstance(value, str))) or (name not in _SECONDS and value == 0):
             raise ArgumentTypeError(f"limits[{name!r}]: {value!r} is not a {'size' if is_size else 'number'}")
-        if number and (value < 0 or (isinstance(value, float) and name not in ("timeout", "cpu"))):
+        if number and (value < 0 or (isinstance(value, float) and name not in _SECONDS)):
             raise ArgumentError(f"limits[{name!r}]: {value!r} is not a positive {'size' if is_size else 'number'}")
     return limits
 
@@ -156,4 +193,3 @@ def _variables(variables: Mapping[str, Any]) -> tuple[str, list[bytes], set[str]
     if '"$frame":' in whole or '"$series":' in whole or '"$timestamp":' in whole or '"$missing":' in whole:
         needed.add("pandas")
     return whole, buffers, needed
-

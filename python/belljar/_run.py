@@ -19,6 +19,7 @@ from ._errors import (
     SandboxError,
 )
 
+CallStatus = Literal["ok", "error", "denied", "timeout", "unavailable", "limit", "cancelled"]
 Status = Literal["success", "error", "exit", "limit", "cancelled", "crash", "install-error", "pending"]
 
 
@@ -75,20 +76,28 @@ class Stats:
 
 @dataclass
 class Call:
-    """A call of a function of the host by code."""
+    """A call by code: of a function of the host, or of a tool of an MCP server."""
 
     name: str
-    """The function's name."""
+    """The function's name, or that of the tool."""
     args: tuple[Any, ...]
     """The positional arguments."""
     kwargs: dict[str, Any]
     """The keyword arguments."""
     result: Any = None
-    """The value that the function returned."""
+    """The value that the function returned. Results of tools of MCP servers are not recorded."""
     error: ErrorInfo | None = None
-    """The exception that the function raised."""
+    """The exception that the code received: that of the function, or one of the module ``tools``."""
     seconds: float | None = None
     """The time until the function returned; None if it had not when the code ended."""
+    server: str | None = None
+    """The name of the MCP server, in the code; None for a function of the host."""
+    status: CallStatus | None = None
+    """How the call of an MCP server's tool ended; None for a function of the host."""
+    result_bytes: int | None = None
+    """The size of the result of an MCP server's tool."""
+    began: float = field(default=0.0, repr=False, compare=False)
+    """The time at which the call began, of `time.perf_counter`; 0 on a server."""
 
 
 @dataclass
@@ -106,7 +115,7 @@ class Run:
     displays: list[dict[str, Any]] = field(default_factory=list)
     """All that a cell of a session displayed, including its value, by MIME type."""
     calls: list[Call] = field(default_factory=list)
-    """The calls of functions of the host, in the order in which they began."""
+    """The calls of functions of the host and of tools of MCP servers, in the order in which they began."""
     stats: Stats = Stats(0.0, 0.0, 0)
     """The time and memory that the code took."""
     packages: list[str] = field(default_factory=list)
@@ -114,7 +123,7 @@ class Run:
     exit_code: int | None = None
     """The exit status, if the code ended its interpreter."""
     limit: str | None = None
-    """The limit that was reached: ``time``, ``cpu``, ``output``, ``stack`` or ``memory``."""
+    """The limit that was reached: ``time``, ``cpu``, ``wait``, ``output``, ``stack`` or ``memory``."""
     hint: str | None = None
     """The remedy for an error, if that is known."""
     text: str | None = None
@@ -181,9 +190,36 @@ _FAILURES: dict[str, type[RunFailedError]] = {
 }
 
 
+_TOOL_ERRORS = {
+    "error": "ToolError",
+    "denied": "ToolDenied",
+    "timeout": "ToolTimeout",
+    "unavailable": "ToolUnavailable",
+    "limit": "ToolLimitExceeded",
+}
+
+
+def _with_tool_calls(calls: list[Call], tool_calls: Sequence[tuple[Any, ...]]) -> list[Call]:
+    """Returns calls in the order in which they began, with those of tools of MCP servers."""
+    merged = list(calls)
+    for began, server, tool, arguments, status, seconds, size, message in tool_calls:
+        try:
+            kwargs = json.loads(arguments)
+        except ValueError:
+            kwargs = {}
+        if not isinstance(kwargs, dict):
+            kwargs = {}
+        error = None if message is None else ErrorInfo(_TOOL_ERRORS.get(status, "ToolException"), message, "")
+        merged.append(Call(tool, (), kwargs, None, error, seconds, server, status, size, began))
+    merged.sort(key=lambda call: call.began)
+    return merged
+
+
 def from_native(result: dict[str, Any], calls: list[Call]) -> Run:
     """Returns the run that the extension module describes."""
     error = result.get("error")
+    if (tool_calls := result.get("tool_calls")) is not None:
+        calls = _with_tool_calls(calls, tool_calls)
     encoded = result.get("value")
     return Run(
         status=result["status"],

@@ -134,11 +134,18 @@ class Sandbox(BaseSandbox[Session]):
             self._is_noticed = True
             warnings.warn(notice, RuntimeWarning, stacklevel=2)
 
+    def tool_stubs(self) -> str:
+        """Returns the tools as Python stubs, for a model that writes the code. Connects to MCP servers for that."""
+        functions = self._function_stubs()
+        if (runtime := self._options.stubs_runtime) is None:
+            return functions
+        return "\n\n".join(filter(None, [functions, wait(native_call(runtime.stubs, None))]))
+
     def close(self) -> None:
-        """Ends the sandbox's sessions, and its connection if it is on a server."""
+        """Ends the sandbox's sessions, and its connections to servers."""
         for session in self._take_sessions():
             session.close()
-        if (runtime := self._options.remote_runtime) is not None:
+        if (runtime := self._options.connected_runtime) is not None:
             wait(native_call(runtime.close, None))
 
     def __enter__(self) -> Sandbox:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 from ._errors import ArgumentError, ArgumentTypeError
+from ._mcp import McpServer
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -52,6 +53,15 @@ class Tool:
 
     def __repr__(self) -> str:
         return f"Tool({self.name}{self.signature or '(…)'})"
+
+    def stub(self) -> str:
+        """Returns the function as a model is to see it: its signature and its docstring."""
+        keyword = "def" if self.blocking else "async def"
+        lines = [f"{keyword} {self.name}{self.signature or '(*args, **kwargs)'}:"]
+        if self.description:
+            text = self.description.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+            lines += [f"    {line}".rstrip() for line in f'"""{text}"""'.splitlines()]
+        return "\n".join([*lines, "    ..."])
 
     def describe(self) -> dict[str, Any]:
         """Returns the description for the code: names, defaults and annotations as Python source."""
@@ -98,19 +108,23 @@ def tool(
     return lambda function: Tool(function, name=name, description=description, blocking=blocking)
 
 
-def collect(tools: Iterable[Tool | Callable[..., Any]], argument: str = "tools") -> dict[str, Tool]:
-    """Returns tools by name."""
+def collect(tools: Iterable[object], argument: str = "tools") -> tuple[dict[str, Tool], list[McpServer]]:
+    """Returns functions by name, and MCP servers."""
     collected: dict[str, Tool] = {}
-    if callable(tools) or isinstance(tools, str):
-        raise ArgumentTypeError(f"{argument}: pass a list of functions")
+    servers: list[McpServer] = []
+    if callable(tools) or isinstance(tools, (str, McpServer)):
+        raise ArgumentTypeError(f"{argument}: pass a list of functions and MCP servers")
     for each in tools:
+        if isinstance(each, McpServer):
+            servers.append(each)
+            continue
         if not callable(each):
             raise ArgumentTypeError(f"{argument}: {each!r} is not a function")
         one = each if isinstance(each, Tool) else Tool(each)
         if one.name in collected:
             raise ArgumentError(f"{argument}: two functions have the name {one.name!r}")
         collected[one.name] = one
-    return collected
+    return collected, servers
 
 
 def _source(annotation: Any) -> str | None:

@@ -1,11 +1,11 @@
 //! The receiver of output and of calls of host functions, while code runs.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::progress::{NoProgress, ProgressStep, StepProgress};
-use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, Progress, Stream};
+use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, Progress, ReplySender, Stream};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::results::byte_arrays;
 use crate::runtime::shared;
+use crate::tools::{Call, ToolCalls};
 
 /// The receiver of what one run or cell does. `callbacks` is a `belljar._calls.Callbacks`.
 pub(crate) struct Client {
@@ -21,11 +22,18 @@ pub(crate) struct Client {
     streams: bool,
     output: Mutex<Vec<(Stream, Vec<u8>)>>,
     pub(crate) value: Mutex<Option<EncodedValue>>,
+    /// The calls of tools of MCP servers.
+    tools: Option<ToolCalls>,
 }
 
 impl Client {
-    pub(crate) fn new(callbacks: Option<Py<PyAny>>, streams: bool) -> Arc<Self> {
-        Arc::new(Self { callbacks, streams, output: Mutex::default(), value: Mutex::default() })
+    pub(crate) fn new(callbacks: Option<Py<PyAny>>, streams: bool, tools: Option<ToolCalls>) -> Arc<Self> {
+        Arc::new(Self { callbacks, streams, output: Mutex::default(), value: Mutex::default(), tools })
+    }
+
+    /// Ends the calls of tools of MCP servers, and returns them.
+    pub(crate) fn finish_calls(&self) -> Vec<Call> {
+        self.tools.as_ref().map(ToolCalls::finish).unwrap_or_default()
     }
 
     /// Runs work that may call the callbacks. Python keeps its state of this thread until the work has ended: making
@@ -90,9 +98,18 @@ impl CellObserver for Client {
         *self.value.lock() = Some(value);
     }
 
-    fn call_function(&self, call: FunctionCall, replies: &Sender<FunctionReply>) {
+    fn call_function(&self, call: FunctionCall, replies: &ReplySender) {
+        if let Some(tools) = self.tools.as_ref().filter(|_| ToolCalls::handles(&call)) {
+            return tools.start(call, replies);
+        }
         let FunctionCall { id, name, arguments } = call;
-        let Some(callbacks) = &self.callbacks else { return };
+        let Some(callbacks) = &self.callbacks else {
+            let message = format!("the host has no function {name:?}");
+            // Ignore send errors: the code may have ended.
+            let _ =
+                replies.send(FunctionReply { id, result: Err(FunctionError { name: "NameError".into(), message }) });
+            return;
+        };
         Python::attach(|py| {
             let reply = Reply { id, sender: Mutex::new(Some(replies.clone())) };
             let called = (|| {
@@ -110,6 +127,9 @@ impl CellObserver for Client {
     }
 
     fn cancel_function(&self, id: u64) {
+        if let Some(tools) = &self.tools {
+            tools.cancel(id);
+        }
         let Some(callbacks) = &self.callbacks else { return };
         Python::attach(|py| {
             if let Err(error) = callbacks.call_method1(py, "on_cancel", (id,)) {
@@ -123,7 +143,7 @@ impl CellObserver for Client {
 #[pyclass(frozen, module = "belljar._native")]
 pub(crate) struct Reply {
     id: u64,
-    sender: Mutex<Option<Sender<FunctionReply>>>,
+    sender: Mutex<Option<ReplySender>>,
 }
 
 #[pymethods]

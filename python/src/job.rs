@@ -214,8 +214,10 @@ pub(crate) fn shutdown(py: Python<'_>) {
         let mut left = ACTIVE.lock();
         while left.as_ref().is_some_and(|left| !left.is_empty()) {
             if LEFT.wait_until(&mut left, deadline).timed_out() {
-                return;
+                break;
             }
         }
+        drop(left);
+        crate::tools::close_all();
     });
 }

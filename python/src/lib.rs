@@ -12,6 +12,8 @@
 //! | `runtime` | one-shot runs |
 //! | `session` | sessions: their queue, cells, files, forks and dumps |
 //! | `remote` | the same on a server |
+//! | `tools` | tools of MCP servers |
+//! | `executor` | the thread of connections |
 //! | `job` | work on a guest thread, waited for without the GIL |
 //! | `client` | the receiver of output and of calls of host functions |
 //! | `results` | results as Python objects |
@@ -19,12 +21,14 @@
 
 mod client;
 mod error;
+mod executor;
 mod job;
 mod remote;
 mod results;
 mod runtime;
 mod session;
 mod settings;
+mod tools;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -47,6 +51,8 @@ mod _native {
     use super::runtime::Runtime;
     #[pymodule_export]
     use super::session::Session;
+    #[pymodule_export]
+    use super::tools::Question;
     #[pymodule_export]
     use super::{run_command, run_fork_server};
 }

@@ -7,8 +7,10 @@ use belljar_core::{Buffer, Report, ReportError, ReportValue};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 
-/// Returns a report as a dictionary.
-pub(crate) fn to_python(py: Python<'_>, report: Report) -> PyResult<Py<PyAny>> {
+use crate::tools::{self, Call};
+
+/// Returns a report as a dictionary, with the calls of tools of MCP servers.
+pub(crate) fn to_python(py: Python<'_>, report: Report, calls: Vec<Call>) -> PyResult<Py<PyAny>> {
     let result = PyDict::new(py);
     result.set_item("status", report.status.name())?;
     if let Some(ReportError { name, message, traceback }) = report.error {
@@ -36,6 +38,9 @@ pub(crate) fn to_python(py: Python<'_>, report: Report) -> PyResult<Py<PyAny>> {
     result.set_item("displays", report.displays.iter().map(to_json).collect::<Vec<_>>())?;
     result.set_item("text", report.text)?;
     result.set_item("output", PyList::new(py, report.output)?)?;
+    if !calls.is_empty() {
+        result.set_item("tool_calls", tools::to_python(py, calls)?)?;
+    }
     Ok(result.into_any().unbind())
 }
 

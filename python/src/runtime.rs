@@ -14,10 +14,12 @@ use serde_json::value::RawValue;
 
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
+use crate::executor::start;
 use crate::job::{Job, check_process, pool};
 use crate::results;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::tools::{HostTools, ToolSettings};
 
 /// A request of the Python code.
 #[derive(Deserialize)]
@@ -72,24 +74,31 @@ pub(crate) fn shared(buffers: &[Bound<'_, PyBytes>]) -> Vec<Buffer> {
 pub(crate) struct Runtime {
     backend: WasmBackend,
     loader: Arc<RuntimeLoader>,
+    tools: Option<HostTools>,
 }
 
 #[pymethods]
 impl Runtime {
-    /// Creates a sandbox with these settings, a JSON object.
+    /// Creates a sandbox with these settings and those of its tools, JSON objects.
     #[new]
-    fn new(settings: &str) -> PyResult<Self> {
+    #[pyo3(signature = (settings, tools))]
+    fn new(settings: &str, tools: Option<&str>) -> PyResult<Self> {
         check_process()?;
         let settings = Settings::parse(settings)?;
         let loader = Arc::new(settings.loader()?);
         let backend = WasmBackend::new(loader.clone(), settings.limits()?, false);
-        Ok(Self { backend, loader })
+        let tools = tools.map(|json| {
+            let invalid = |error: serde_json::Error| Error::new(ErrorKind::Argument, format!("tools: {error}"));
+            serde_json::from_str::<ToolSettings>(json).map_err(invalid)?.open()
+        });
+        Ok(Self { backend, loader, tools: tools.transpose()? })
     }
 
     /// Runs code in an interpreter of its own. `request` is a JSON object, `buffers` are those of its variables.
     #[pyo3(signature = (request, buffers, callbacks, streams, on_end))]
     fn run(
         &self,
+        py: Python<'_>,
         request: &str,
         buffers: Vec<Bound<'_, PyBytes>>,
         callbacks: Option<Py<PyAny>>,
@@ -101,10 +110,12 @@ impl Runtime {
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
         let Request { code, packages, globals, .. } = request;
         let is_encoded = exchange.is_some();
-        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools: false };
+        let request =
+            OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools: self.tools.is_some() };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
-        let client = Client::new(callbacks, streams);
+        let tools = self.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
+        let client = Client::new(callbacks, streams, tools);
         let submitted = pool().submit(move |permit| {
             let ran = if cancellation.is_cancelled() {
                 Err(KernelError::Cancelled)
@@ -115,9 +126,10 @@ impl Runtime {
             match ran {
                 Ok(completed) => {
                     let report = Report::of_run(completed.report, is_encoded, client.take_output());
+                    let calls = client.finish_calls();
                     end.finish(Box::new(move |py| {
                         drop(client);
-                        results::to_python(py, report)
+                        results::to_python(py, report, calls)
                     }));
                     // The result does not wait for the interpreter's memory to be freed.
                     drop(completed.interpreter);
@@ -135,12 +147,12 @@ impl Runtime {
 
     /// Creates a session, whose interpreter starts with its first call.
     fn session(&self) -> Session {
-        Session::new(self.backend.clone())
+        Session::new(self.backend.clone(), self.tools.as_ref())
     }
 
     /// Creates a session that continues from bytes of `Session.dump`.
     fn load(&self, dump: &[u8]) -> PyResult<Session> {
-        Ok(Session::from_dump(self.backend.clone(), dump)?)
+        Ok(Session::from_dump(self.backend.clone(), self.tools.as_ref(), dump)?)
     }
 
     /// Makes CPython ready, and the image of sessions if `sessions` is set. The result is a message for the user, if
@@ -150,7 +162,7 @@ impl Runtime {
         check_process()?;
         let (job, end) = Job::new(on_end, None);
         let (backend, loader) = (self.backend.clone(), self.loader.clone());
-        let client = Client::new(callbacks, false);
+        let client = Client::new(callbacks, false, None);
         let submitted = pool().submit(move |_permit| {
             let prepared = loader.get(&*client).map_err(KernelError::Start).and_then(|runtime| {
                 if sessions {
@@ -164,5 +176,29 @@ impl Runtime {
         });
         submitted.map_err(Error::from)?;
         Ok(job)
+    }
+
+    /// Returns Python stubs of the tools of MCP servers, which are connected for that.
+    fn stubs(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
+        let tools = self.tools.clone();
+        let stubs = async move {
+            Ok(match tools {
+                Some(tools) => tools.stubs().await,
+                None => String::new(),
+            })
+        };
+        start(on_end, stubs, |py, text| Ok(text.into_pyobject(py)?.into_any().unbind()))
+    }
+
+    /// Disconnects from MCP servers. A call of their tools connects again.
+    fn close(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
+        let tools = self.tools.clone();
+        let close = async move {
+            if let Some(tools) = tools {
+                tools.close().await;
+            }
+            Ok(())
+        };
+        start(on_end, close, |py, ()| Ok(py.None()))
     }
 }

@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobEnd, check_process, pool};
 use crate::results;
 use crate::runtime::Request;
+use crate::tools::HostTools;
 
 /// The time between the interrupt of a cell whose call was cancelled and the kill of its interpreter.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -40,6 +41,7 @@ type Work = Box<dyn FnOnce(&mut State) + Send>;
 
 struct State {
     backend: WasmBackend,
+    tools: Option<HostTools>,
     kernel: KernelState,
 }
 
@@ -153,14 +155,15 @@ impl Queue {
 #[pyclass(frozen, module = "belljar._native")]
 pub(crate) struct Session {
     queue: Arc<Queue>,
+    tools: Option<HostTools>,
 }
 
 impl Session {
-    pub(crate) fn new(backend: WasmBackend) -> Self {
-        Self::with_kernel(backend, KernelState::New)
+    pub(crate) fn new(backend: WasmBackend, tools: Option<&HostTools>) -> Self {
+        Self::with_kernel(backend, tools, KernelState::New)
     }
 
-    pub(crate) fn from_dump(backend: WasmBackend, dump: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn from_dump(backend: WasmBackend, tools: Option<&HostTools>, dump: &[u8]) -> Result<Self, Error> {
         let damaged = || Error::new(ErrorKind::Dump, "the bytes are not a session that was saved by this version");
         let rest = dump.strip_prefix(MAGIC).ok_or_else(damaged)?;
         let (length, rest) = rest.split_at_checked(4).ok_or_else(damaged)?;
@@ -171,12 +174,13 @@ impl Session {
         let decoder = zstd::Decoder::new(compressed).map_err(|_| damaged())?;
         decoder.take(MAX_DUMP).read_to_end(&mut data).map_err(|_| damaged())?;
         let snapshot = KernelSnapshot { metadata, data, is_copy: true, base };
-        Ok(Self::with_kernel(backend, KernelState::Dumped(snapshot)))
+        Ok(Self::with_kernel(backend, tools, KernelState::Dumped(snapshot)))
     }
 
-    fn with_kernel(backend: WasmBackend, kernel: KernelState) -> Self {
-        let state = Mutex::new(State { backend, kernel });
-        Self { queue: Arc::new(Queue { waiting: Mutex::default(), state }) }
+    fn with_kernel(backend: WasmBackend, tools: Option<&HostTools>, kernel: KernelState) -> Self {
+        let tools = tools.map(HostTools::for_session);
+        let state = Mutex::new(State { backend, tools: tools.clone(), kernel });
+        Self { queue: Arc::new(Queue { waiting: Mutex::default(), state }), tools }
     }
 
     /// Starts work that does not run the session's code.
@@ -204,6 +208,7 @@ impl Session {
     #[pyo3(signature = (request, buffers, callbacks, streams, on_end))]
     fn execute(
         &self,
+        py: Python<'_>,
         request: &str,
         buffers: Vec<Bound<'_, PyBytes>>,
         callbacks: Option<Py<PyAny>>,
@@ -213,10 +218,17 @@ impl Session {
         check_process()?;
         let mut request = Request::parse(request)?;
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
-        let cell = CellRequest { code: request.code, timeout, exchange, ..CellRequest::default() };
+        let cell = CellRequest {
+            code: request.code,
+            timeout,
+            exchange,
+            tools: self.tools.is_some(),
+            ..CellRequest::default()
+        };
         let (job, end) = Job::new(on_end, Some(CANCEL_GRACE));
         let cancellation = job.cancellation();
-        let client = Client::new(callbacks, streams);
+        let tools = self.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
+        let client = Client::new(callbacks, streams, tools);
         self.queue.submit(Box::new(move |state| {
             let limits = *state.backend.limits();
             let begin = Instant::now();
@@ -236,9 +248,10 @@ impl Session {
                     let statistics = Statistics { run: begin.elapsed(), ..Statistics::default() };
                     let mut report = Report::of_cell(result.status, result.outputs, &limits, &statistics);
                     report.value = client.value.lock().take().map(Into::into);
+                    let calls = client.finish_calls();
                     end.finish(Box::new(move |py| {
                         drop(client);
-                        results::to_python(py, report)
+                        results::to_python(py, report, calls)
                     }));
                 }
                 Err(error) => fail(end, client, error),
@@ -290,7 +303,7 @@ impl Session {
     fn fork(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
         let fork = |state: &mut State| {
             let kernel = state.kernel()?.fork(None)?;
-            Ok(Self::with_kernel(state.backend.clone(), KernelState::Running(kernel)))
+            Ok(Self::with_kernel(state.backend.clone(), state.tools.as_ref(), KernelState::Running(kernel)))
         };
         self.start(on_end, fork, |py, session| Ok(Py::new(py, session)?.into_any()))
     }

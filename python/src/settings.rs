@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::error::{Error, ErrorKind};
 
 /// The settings of a sandbox.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
     bundle: Option<PathBuf>,
@@ -51,13 +51,13 @@ struct LimitSettings {
 /// A number of bytes, or a text such as `512MB`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-enum Size {
+pub(crate) enum Size {
     Bytes(u64),
     Text(String),
 }
 
 impl Size {
-    fn bytes(&self, name: &str) -> Result<u64, Error> {
+    pub(crate) fn bytes(&self, name: &str) -> Result<u64, Error> {
         match self {
             Self::Bytes(bytes) => Ok(*bytes),
             Self::Text(text) => parse_size(text).map_err(|error| argument(format!("limits[{name:?}]: {error}"))),

@@ -87,7 +87,7 @@ def test_files_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
 import warnings
 import belljar, belljar._options
 belljar._options.BUNDLE = {str(bundle)!r}
-box = belljar.Sandbox(cache={str(tmp_path / 'cache')!r}, offline=True, install=False)
+box = belljar.Sandbox(cache={str(tmp_path / "cache")!r}, offline=True, install=False)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     box.prepare()
@@ -105,6 +105,26 @@ print(box.run("6 * 7").value)
     arguments = ["--offline", "--cache", str(tmp_path / "cache"), "run", "-c", "print(6 * 7)"]
     result = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert result.stdout == "42\n", result.stderr
+
+
+def test_files_that_only_building_needs_are_left_out() -> None:
+    files = {path.name for path in BUNDLE.rglob("*")}
+    assert {"program.cwasm", "base.image", "session.image", "stdlib.zip", "pyodide.asm.wasm"} <= files
+    # With them, the wheel would contain the initial memory and the sources of the standard library twice.
+    assert not {"program.memory", "python_stdlib.zip"} & files
+
+
+def test_images_contain_no_remains_of_freed_memory() -> None:
+    # Images were a third larger: the stack and the end of the heap contained what had been used while they were built.
+    (image,) = BUNDLE.glob("base-*/base.image")
+    data = image.read_bytes()
+    begin = int.from_bytes(data[48:56], "little")
+    pages = [data[at : at + 4096] for at in range(begin, len(data), 4096)]
+    used = [at for at, page in enumerate(pages) if any(page)]
+    # The stack lies between the program's data and the heap: all of it but its beginning is zero.
+    gap = max(second - first for first, second in zip(used, used[1:]))
+    assert gap * 4096 > 4 << 20
+    assert len(used) * 4096 < 15 << 20
 
 
 def test_short_command_leaves_optimization_to_another_process(tmp_path: Path) -> None:
@@ -143,10 +163,14 @@ def test_command_runs_code_in_native_sandboxes(tmp_path: Path) -> None:
     assert setup.returncode == 0, setup.stderr
     # The server gets few variables of its client.
     server = f"env BELLJAR_NATIVE={tmp_path} {COMMAND} stdio --sandbox native"
-    code = "import os, sys; open('f', 'w').write('x'); [os.getpid() < 1000, os.listdir('.'), sys.prefix]"
+    # The sandbox shows the environment at another path, which does not name the user.
+    code = "import os, sys, pytest; open('f', 'w').write('x')\n"
+    code += (
+        f"[os.getpid() < 1000, os.listdir('.'), sys.prefix == {sys.prefix!r}, pytest.__file__.startswith(sys.prefix)]"
+    )
     called = belljar_command("call", server, "run_python_code", json.dumps({"python_code": code}))
     if "(--sandbox native)" in belljar_command("native", "status").stdout:
-        assert json.loads(called.stdout)["return_value"] == [True, ["f"], sys.prefix], called.stderr
+        assert json.loads(called.stdout)["return_value"] == [True, ["f"], False, True], called.stderr
     else:
         assert called.returncode != 0 and "sandbox" in called.stderr
 

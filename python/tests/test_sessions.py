@@ -80,9 +80,10 @@ def test_dumps_continue_in_another_sandbox(session: Session) -> None:
     with Sandbox(install=False) as other, other.load(dump) as loaded:
         assert loaded.run("f()").check().value == {"a": 1}
         assert loaded.files.read("a.txt") == b"1"
-        first, second = loaded.run("import random; random.random()").value, session.run(
-            "import random; random.random()"
-        ).value
+        first, second = (
+            loaded.run("import random; random.random()").value,
+            session.run("import random; random.random()").value,
+        )
         assert first != second
 
 
@@ -107,3 +108,58 @@ def test_restart_forgets_variables_and_keeps_files(session: Session) -> None:
 def test_output_is_in_order(session: Session) -> None:
     run = session.run("import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')")
     assert (run.output, run.stdout, run.stderr) == ("a\nb\nc\n", "a\nc\n", "b\n")
+
+
+PLAIN_CELLS = '''
+import random, warnings
+from IPython.core.inputtransformer2 import TransformerManager
+
+warnings.simplefilter("ignore")
+own, original = get_ipython().input_transformer_manager, TransformerManager()
+pieces = ["x", "=", " ", "%", "!", "?", "\\n", "    ", ">>> ", "... ", "In [1]: ", ",", ";", "/", "f", "(", ")", "'", '"""',
+          "#", "\\\\\\n", "%%time", "!ls", "a.b?", "await ", "{", "}", "f'{x=!r}'", "!=", "1", "\\t", "\\r\\n", "[", "]", ":"]
+generator = random.Random(seed)
+
+def transformed(manager, cell):
+    try:
+        return manager.transform_cell(cell)
+    except Exception as error:
+        return type(error).__name__
+
+wrong = []
+for _ in range(4000):
+    cell = "".join(generator.choices(pieces, k=generator.randrange(1, 14)))
+    if transformed(own, cell) != transformed(original, cell):
+        wrong.append(cell)
+(len(own.token_transformers), wrong[:5])
+'''
+
+
+def test_cells_without_syntax_of_ipython_become_what_ipython_makes_of_them(session: Session) -> None:
+    count, wrong = session.run(PLAIN_CELLS, globals={"seed": 7}).check().value
+    assert count > 0 and wrong == []
+
+
+def test_transformations_of_the_session_apply_to_plain_cells(session: Session) -> None:
+    code = "def shout(lines): return [line.replace('hello', 'HELLO') for line in lines]\n"
+    session.run(code + "get_ipython().input_transformer_manager.line_transforms.append(shout)").check()
+    assert session.run("'hello'").check().value == "HELLO"
+    assert "shout" in session.run("%who").check().output
+
+
+def test_cells_that_await_still_do(session: Session) -> None:
+    assert session.run("import asyncio\nawait asyncio.sleep(0, 5)").check().value == 5
+    assert session.run("[x async for x in (y for y in [])]").error is not None
+    assert session.run("'await'").check().value == "await"
+
+
+def test_image_of_sessions_contains_only_what_cells_need(session: Session) -> None:
+    code = "import sys\n[name for name in ('jedi', 'prompt_toolkit', 'IPython.terminal.embed') if name in sys.modules]"
+    assert session.run(code).check().value == []
+    # Programs can use what was left out, as far as it is installed.
+    code = "import prompt_toolkit, IPython.terminal.embed as embed\n(callable(embed.embed), prompt_toolkit.__name__)"
+    assert session.run(code).check().value == (True, "prompt_toolkit")
+    assert session.run("import IPython\ncallable(IPython.embed)").check().value is True
+    # The tests' sandbox installs nothing.
+    error = session.run("import jedi").error
+    assert error is not None and error.name == "ModuleNotFoundError"

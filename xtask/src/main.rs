@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "a chore's report goes to standard output, like any command's")]
 
 mod cpython_tests;
+mod features;
 mod soak;
 mod style;
 mod wheel;
@@ -14,6 +15,7 @@ Usage: cargo xtask CHORE [OPTIONS]
 
 Chores:
   cpython-tests   run CPython's own tests in the sandbox; see tests/cpython/README.md
+  features        check the MCP client with each of its features alone
   soak            put an MCP server under mixed load with faults, for a while
   style           count avoided patterns of speech in comments and docs, and fail above the limits
   wheel           build the Python wheel, install it and run its tests";
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match arguments.next().as_deref() {
         Some("cpython-tests") => cpython_tests::main(arguments),
+        Some("features") => features::main(arguments),
         Some("soak") => soak::main(arguments),
         Some("style") => style::main(arguments),
         Some("wheel") => wheel::main(arguments),

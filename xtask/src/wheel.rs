@@ -26,6 +26,8 @@ const SANDBOX_PLATFORM: [&str; 7] = [
     "--quiet",
     "--dest",
 ];
+/// An MCP server whose tools the tests call from the sandbox.
+const NPM_SERVER: &str = "@modelcontextprotocol/server-everything@2026.8.31";
 /// The versions of CPython with which the package is tested where they are installed.
 const VERSIONS: [&str; 3] = ["3.10", "3.12", "3.14"];
 /// The tests that do not depend on the version of CPython.
@@ -37,6 +39,12 @@ UP, SIOCSIFFLAGS = 0x49, 0x8914
 with socket.socket() as any_socket:
     fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack('16sh22x', b'lo', UP))
 os.execv(sys.argv[1], sys.argv[1:])";
+/// A program of Python that has maturin, as a build backend, describe the package, and prints the description.
+const BUILD_BACKEND: &str = "\
+import maturin, pathlib, sys
+directory = pathlib.Path(sys.argv[1])
+directory.mkdir(exist_ok=True)
+print((directory / maturin.prepare_metadata_for_build_wheel(str(directory)) / 'METADATA').read_text())";
 /// The size that a released wheel should not exceed, in bytes.
 const TARGET_SIZE: u64 = 45 << 20;
 
@@ -64,6 +72,9 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let mut build = Command::new(tools.join("bin/maturin"));
     build.arg("build").args(["--profile", if release { "release" } else { "dev" }]).arg("--out").arg(&wheels);
     build.args(["--locked", "--target-dir"]).arg(&target).current_dir(&sources);
+    if release {
+        build.args(["--compression-level", "9"]);
+    }
     as_by_hand(&mut build);
     run(&mut build)?;
     let wheel = only_file(&wheels, "whl")?;
@@ -80,6 +91,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
         return Ok(true);
     }
     trial.download_sandbox_package(&python)?;
+    trial.install_npm_server()?;
     println!("{}", trial.test(&python, &[])?);
     for version in VERSIONS {
         let Some(found) = interpreter(version) else {
@@ -128,6 +140,20 @@ impl Trial {
         run(download.arg(SANDBOX_PACKAGE)).map(drop)
     }
 
+    /// Installs the MCP server of npm. Without npm, its test is skipped, or fails if `BELLJAR_REQUIRE` names npm.
+    fn install_npm_server(&self) -> Result<(), String> {
+        if Command::new("npm").arg("--version").output().is_err() {
+            return Ok(());
+        }
+        let mut install = Command::new("npm");
+        install.args(["install", "--no-fund", "--no-audit", "--loglevel=error", "--prefix"]).arg(self.npm());
+        run(install.arg(NPM_SERVER)).map(drop)
+    }
+
+    fn npm(&self) -> PathBuf {
+        self.target.join("wheel-test-npm")
+    }
+
     fn sandbox_packages(&self) -> PathBuf {
         self.target.join("wheel-test-packages")
     }
@@ -143,6 +169,7 @@ impl Trial {
         let required = std::env::var("BELLJAR_REQUIRE").unwrap_or_default();
         pytest.env("BELLJAR_CACHE", &cache).env("BELLJAR_REQUIRE", format!("{required},python-packages"));
         pytest.env("BELLJAR_TEST_PACKAGES", self.sandbox_packages());
+        pytest.env("BELLJAR_TEST_NPM", self.npm().join("node_modules"));
         pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
         run(&mut pytest)
     }
@@ -164,7 +191,50 @@ fn build_sdist(tools: &Path, target: &Path, sources: &Path, wheels: &Path) -> Re
     metadata.arg(unpacked.join("python/Cargo.toml"));
     as_by_hand(&mut metadata);
     run(&mut metadata)?;
+    check_included_files(&unpacked)?;
+    // The first thing that pip asks of it, before the build that takes an hour.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut backend = Command::new(tools.join("bin/python"));
+    backend.args(["-c", BUILD_BACKEND]).arg(target.join("wheel-sdist-metadata")).current_dir(&unpacked);
+    backend.env("PATH", format!("{}:{path}", tools.join("bin").display()));
+    as_by_hand(&mut backend);
+    let described = run(&mut backend)?;
+    if !described.lines().any(|line| line == "Name: belljar") {
+        return Err(format!("the build backend of the sdist describes another package:\n{described}"));
+    }
     println!("{}", archive.display());
+    Ok(())
+}
+
+/// Checks that the sdist contains the files that sources include when they are compiled.
+fn check_included_files(unpacked: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("failed to read {}: {error}", unpacked.display());
+    let (mut directories, mut included) = (vec![unpacked.to_owned()], 0);
+    while let Some(directory) = directories.pop() {
+        for entry in directory.read_dir().map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).map_err(failed)?;
+            for macro_name in ["include_str!(\"", "include_bytes!(\""] {
+                for call in source.split(macro_name).skip(1) {
+                    let Some((file, _)) = call.split_once('"') else { continue };
+                    if !directory.join(file).is_file() {
+                        return Err(format!("the sdist lacks {file}, which {} includes", path.display()));
+                    }
+                    included += 1;
+                }
+            }
+        }
+    }
+    if included == 0 {
+        return Err("the sources of the sdist include no files: the check does not work".into());
+    }
     Ok(())
 }
 

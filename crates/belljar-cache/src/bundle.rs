@@ -52,11 +52,12 @@ impl Cache {
     }
 
     /// Copies those entries that were looked up, and whose kind is one of `kinds`, into a new directory, which becomes
-    /// a bundle. Requires [`Cache::recording`].
+    /// a bundle. Requires [`Cache::recording`]. `left_out` are kinds of entries with the names of files that the bundle
+    /// does not need.
     ///
     /// # Errors
     /// Fails if a file cannot be read or written.
-    pub fn write_bundle(&self, kinds: &[&str], target: &Path) -> Result<(), CacheError> {
+    pub fn write_bundle(&self, kinds: &[&str], left_out: &[(&str, &str)], target: &Path) -> Result<(), CacheError> {
         let recorder = self.recorder.clone().unwrap_or_default();
         let names = recorder.lock().clone();
         let is_wanted =
@@ -64,7 +65,9 @@ impl Cache {
         for name in names.iter().filter(is_wanted) {
             let source = self.entries().join(name);
             let Ok(file) = File::open(source.join(MANIFEST)) else { continue };
-            let Some(manifest) = Manifest::read(&file).map_err(CacheError::io("read", &source))? else { continue };
+            let Some(mut manifest) = Manifest::read(&file).map_err(CacheError::io("read", &source))? else { continue };
+            let kind = name.rsplit_once('-').map_or("", |(kind, _)| kind);
+            manifest.files.retain(|file, _| !left_out.contains(&(kind, file)));
             let directory = target.join(name);
             let failed = |error| CacheError::writing(&directory, None, error);
             fs::create_dir_all(&directory).map_err(failed)?;

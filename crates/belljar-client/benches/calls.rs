@@ -2,7 +2,7 @@
 //! call beyond the bare exchange of messages.
 //!
 //! ```sh
-//! cargo bench -p belljar-client
+//! cargo bench -p belljar-mcp-client
 //! ```
 //!
 //! The servers have one tool, which echoes its arguments; with `--serve` this program is one of the servers. Over HTTP
@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use axum::serve::ListenerExt;
-use belljar_client::{McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra};
+use belljar_mcp_client::{McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, ServerCapabilities,
     ServerConfig,
@@ -148,7 +148,7 @@ fn main() {
             how => python_client(&[&me, "--serve", how]),
         };
         for (what, [one_by_one, cpu, at_once]) in
-            [("the exchange alone, by hand", bare), ("belljar-client", belljar), ("Python SDK client", python)]
+            [("the exchange alone, by hand", bare), ("belljar-mcp-client", belljar), ("Python SDK client", python)]
         {
             let or_nothing = |value: f64, is_known: bool| if is_known { format!("{value:.0}") } else { String::new() };
             println!(

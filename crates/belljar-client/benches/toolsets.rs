@@ -2,7 +2,7 @@
 //! a call through it.
 //!
 //! ```sh
-//! cargo bench -p belljar-client --bench toolsets
+//! cargo bench -p belljar-mcp-client --bench toolsets
 //! ```
 //!
 //! The servers are `rmcp`'s, in this process. One of them answers its first list later than the others, so that the
@@ -12,8 +12,8 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use belljar_client::transport::{Connector, OpenTransport};
-use belljar_client::{
+use belljar_mcp_client::transport::{Connector, OpenTransport};
+use belljar_mcp_client::{
     CombinedToolset, McpError, McpServer, RunContext, ToolDefinition, ToolRunner, Toolset, ToolsetExt,
 };
 use rmcp::model::{
@@ -40,7 +40,9 @@ struct Many {
 
 impl ServerHandler for Many {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        // Otherwise a list of the modern era is valid for its time to live only, which is 0 here.
+        let announcing = ServerCapabilities::builder().enable_tools().enable_tool_list_changed();
+        ServerConfig::new(announcing.build())
     }
 
     async fn list_tools(

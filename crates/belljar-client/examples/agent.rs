@@ -1,10 +1,10 @@
 //! A minimal agent: a model that decides, the tools of any MCP server, and a loop between them.
 //!
 //! ```sh
-//! cargo run -p belljar-client --example agent -- npx -y @modelcontextprotocol/server-everything
+//! cargo run -p belljar-mcp-client --example agent -- npx -y @modelcontextprotocol/server-everything
 //! ```
 
-use belljar_client::{McpError, McpServerStdio, RunContext, ToolCall, ToolList, ToolRunner, Toolset};
+use belljar_mcp_client::{McpError, McpServerStdio, RunContext, ToolCall, ToolList, ToolRunner, Toolset};
 use serde_json::json;
 
 /// The decision of a model: to call tools, or to answer.

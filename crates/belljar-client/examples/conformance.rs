@@ -4,8 +4,8 @@
 //! `tests/it/conformance.rs` runs the suite.
 
 use async_trait::async_trait;
-use belljar_client::oauth::OAuth;
-use belljar_client::{
+use belljar_mcp_client::oauth::OAuth;
+use belljar_mcp_client::{
     BoxError, CallOptions, Elicitation, ElicitationResponse, McpError, McpServerStreamableHttp, Model, ModelError,
     ProtocolEra, SamplingRequest, SamplingResponse,
 };
@@ -107,7 +107,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Returns the calls that the scenario names, or else one call of every tool.
-async fn calls(server: &belljar_client::McpServer, context: &Value) -> Result<Vec<(String, Value)>, McpError> {
+async fn calls(server: &belljar_mcp_client::McpServer, context: &Value) -> Result<Vec<(String, Value)>, McpError> {
     let tools = server.list_tools().await?;
     if let Some(calls) = context["toolCalls"].as_array() {
         let call = |call: &Value| Some((call["name"].as_str()?.to_owned(), call["arguments"].clone()));

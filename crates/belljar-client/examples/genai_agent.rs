@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! export ANTHROPIC_API_KEY=… MODEL=claude-sonnet-4-5          # or another provider's key and model
-//! cargo run -p belljar-client --features genai --example genai_agent
+//! cargo run -p belljar-mcp-client --features genai --example genai_agent
 //! ```
 //!
 //! `API_URL` names a server with OpenAI's API of chat completions instead, such as `http://localhost:8080/v1/`.
@@ -11,8 +11,8 @@ use std::env::var;
 use std::error::Error;
 use std::time::Duration;
 
-use belljar_client::adapters::genai::GenaiTools;
-use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+use belljar_mcp_client::adapters::genai::GenaiTools;
+use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
 use genai::adapter::AdapterKind;
 use genai::chat::{ChatMessage, ChatRequest};
 use genai::resolver::{AuthData, Endpoint, ServiceTargetResolver};

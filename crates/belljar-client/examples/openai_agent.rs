@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! export OPENAI_API_KEY=… MODEL=gpt-5.2                       # OPENAI_BASE_URL for another server
-//! cargo run -p belljar-client --features openai --example openai_agent
+//! cargo run -p belljar-mcp-client --features openai --example openai_agent
 //! ```
 
 use std::env::var;
@@ -14,8 +14,8 @@ use async_openai::config::OpenAIConfig;
 use async_openai::types::chat::{
     ChatCompletionRequestMessage, ChatCompletionRequestUserMessage, CreateChatCompletionRequestArgs,
 };
-use belljar_client::adapters::openai::OpenAiTools;
-use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+use belljar_mcp_client::adapters::openai::OpenAiTools;
+use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
 
 /// The maximum number of turns of the model.
 const MAX_TURNS: usize = 20;

@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! export PROVIDER=anthropic API_KEY=… MODEL=claude-sonnet-4-5        # or openai, openai-responses, gemini
-//! cargo run -p belljar-client --example provider_agent -- "What is the sum of the first 1000 primes?"
+//! cargo run -p belljar-mcp-client --example provider_agent -- "What is the sum of the first 1000 primes?"
 //! ```
 //!
 //! `API_URL` names another server, for example `http://localhost:11434` with `PROVIDER=openai` for Ollama. `BELLJAR` is the
@@ -12,8 +12,8 @@ use std::env::var;
 use std::error::Error;
 use std::time::Duration;
 
-use belljar_client::adapters::provider::{Provider, ProviderTools};
-use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
 use serde_json::{Value, json};
 
 /// The maximum number of turns of the model.

@@ -2,14 +2,14 @@
 //!
 //! ```sh
 //! export OPENAI_API_KEY=… MODEL=gpt-5.2                       # OPENAI_BASE_URL for another server
-//! cargo run -p belljar-client --features rig --example rig_agent
+//! cargo run -p belljar-mcp-client --features rig --example rig_agent
 //! ```
 
 use std::env::var;
 use std::time::Duration;
 
-use belljar_client::adapters::rig::RigTools;
-use belljar_client::{BoxError, McpServerStdio, RunContext, ToolRunner};
+use belljar_mcp_client::adapters::rig::RigTools;
+use belljar_mcp_client::{BoxError, McpServerStdio, RunContext, ToolRunner};
 use rig_agent::AgentBuilder;
 use rig_agent::tool::server::ToolServer;
 use rig_core::providers::openai::OpenAI;

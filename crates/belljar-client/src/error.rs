@@ -1,16 +1,20 @@
 //! The errors between a program and an MCP server, in one enum.
 
-use std::path::PathBuf;
+mod config;
+
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::toolset::{Retry, RetryReason, ToolOutcome};
 
+pub use config::ConfigError;
+use config::names;
+
 /// A boxed error of a handler, a hook or a transport.
 ///
 /// ```
-/// let error: belljar_client::BoxError = std::io::Error::other("no").into();
+/// let error: belljar_mcp_client::BoxError = std::io::Error::other("no").into();
 /// assert_eq!(error.to_string(), "no");
 /// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -25,7 +29,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// without their query.
 ///
 /// ```
-/// use belljar_client::{McpError, McpServerStdio};
+/// use belljar_mcp_client::{McpError, McpServerStdio};
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let server = McpServerStdio::new("no-such-program").build();
@@ -47,17 +51,23 @@ pub enum McpError {
     },
     /// The connection could not be established, or the server refused it.
     #[error("failed to connect to {server}: {reason}")]
+    #[non_exhaustive]
     Connect {
         /// The server's label.
         server: String,
         /// The cause; includes the last lines of a child's standard error, if any.
         reason: String,
+        /// The status of the HTTP response, if the server sent one.
+        status: Option<u16>,
+        /// The time after which the server asked to repeat the request (`Retry-After`).
+        retry_after: Option<Duration>,
         /// A further cause, whose text `reason` does not contain.
         #[source]
         source: Option<BoxError>,
     },
     /// The connection was closed before or during a request.
     #[error("the connection to {server} is closed: {reason}")]
+    #[non_exhaustive]
     Closed {
         /// The server's label.
         server: String,
@@ -66,6 +76,7 @@ pub enum McpError {
     },
     /// A request failed in transport: a network error, or an HTTP error status.
     #[error("failed to send a request to {server}: {reason}")]
+    #[non_exhaustive]
     Unreachable {
         /// The server's label.
         server: String,
@@ -110,11 +121,15 @@ pub enum McpError {
     },
     /// The server requires authorization and did not accept the request's credentials.
     #[error("{server} requires authorization: {reason}")]
+    #[non_exhaustive]
     Unauthorized {
         /// The server's label.
         server: String,
         /// The server's challenge (`WWW-Authenticate`), or the error that occurred while obtaining a token.
         reason: String,
+        /// The status of the HTTP response: 401, or 403 if the credentials are not sufficient. `None` if obtaining a
+        /// token failed.
+        status: Option<u16>,
     },
     /// A tool failed and the server was configured with
     /// [`ToolErrorBehavior::Error`](crate::ToolErrorBehavior::Error).
@@ -165,12 +180,100 @@ pub enum McpError {
 }
 
 impl McpError {
+    /// Creates the error of a connection that could not be established, for transports of the program.
+    ///
+    /// ```
+    /// # use belljar_mcp_client::McpError;
+    /// let error = McpError::connect("files", "the port does not accept connections");
+    /// assert_eq!(error.to_string(), "failed to connect to files: the port does not accept connections");
+    /// ```
+    pub fn connect(server: impl Into<String>, reason: impl Into<String>) -> Self {
+        let (server, reason) = (server.into(), reason.into());
+        Self::Connect { server, reason, status: None, retry_after: None, source: None }
+    }
+
+    /// Creates the error of a connection that was closed, for transports of the program.
+    ///
+    /// ```
+    /// # use belljar_mcp_client::McpError;
+    /// let error = McpError::closed("files", "the program exited");
+    /// assert_eq!(error.to_string(), "the connection to files is closed: the program exited");
+    /// ```
+    pub fn closed(server: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Closed { server: server.into(), reason: reason.into() }
+    }
+
+    /// Creates the error of a missing authorization, for transports of the program.
+    ///
+    /// ```
+    /// # use belljar_mcp_client::McpError;
+    /// let error = McpError::unauthorized("files", "no token");
+    /// assert_eq!(error.to_string(), "files requires authorization: no token");
+    /// ```
+    pub fn unauthorized(server: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Unauthorized { server: server.into(), reason: reason.into(), status: None }
+    }
+
+    /// Adds a further cause to an error of [`connect`](Self::connect), whose text the reason does not contain.
+    ///
+    /// ```
+    /// # use belljar_mcp_client::McpError;
+    /// # use std::error::Error;
+    /// let cause = std::io::Error::other("no route");
+    /// let error = McpError::connect("files", "the host does not answer").caused_by(cause);
+    /// assert_eq!(error.source().unwrap().to_string(), "no route");
+    /// ```
+    pub fn caused_by(mut self, cause: impl Into<BoxError>) -> Self {
+        if let Self::Connect { source, .. } = &mut self {
+            *source = Some(cause.into());
+        }
+        self
+    }
+
+    /// Returns the status of the HTTP response that caused the error, if the server sent one: while connecting, during
+    /// a request, or with a rejected authorization.
+    ///
+    /// ```
+    /// # use belljar_mcp_client::McpError;
+    /// fn is_overloaded(error: &McpError) -> bool {
+    ///     matches!(error.http_status(), Some(429 | 503))
+    /// }
+    /// # assert!(!is_overloaded(&McpError::connect("files", "refused")));
+    /// ```
+    pub fn http_status(&self) -> Option<u16> {
+        match self {
+            Self::Connect { status, .. } | Self::Unreachable { status, .. } | Self::Unauthorized { status, .. } => {
+                *status
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the time after which the server asked to repeat the request (`Retry-After`), if it did.
+    ///
+    /// ```
+    /// # use belljar_mcp_client::McpError;
+    /// assert_eq!(McpError::connect("files", "refused").retry_after(), None);
+    /// ```
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Connect { retry_after, .. } | Self::Unreachable { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Returns whether the server refused the request with an HTTP status that a repetition does not change.
+    fn is_refused(&self) -> bool {
+        // 408, 425 and 429 ask for a repetition.
+        matches!(self.http_status(), Some(400..=407 | 409..=424 | 426..=428 | 430..=499))
+    }
+
     /// Returns whether a repeated request could succeed: the connection was lost or slow, not refused.
     ///
     /// ```
-    /// use belljar_client::McpError;
+    /// use belljar_mcp_client::McpError;
     ///
-    /// let closed = McpError::Closed { server: "files".into(), reason: "the program exited".into() };
+    /// let closed = McpError::closed("files", "the program exited");
     /// assert!(closed.is_connection_loss());
     /// ```
     pub fn is_connection_loss(&self) -> bool {
@@ -178,17 +281,15 @@ impl McpError {
     }
 
     /// Returns whether a model can react to the error: the server cannot be reached, closed the connection, refused the
-    /// request for now (HTTP 429, 503), did not respond in time, sent an invalid response, or responded with an error.
+    /// request (HTTP 404, 429, 503), did not respond in time, sent an invalid response, or responded with an error.
     /// A server's tools turn such an error of a call into a [`ToolOutcome::Retry`](crate::ToolOutcome::Retry). A missing
     /// authorization, an invalid configuration, a program that cannot be started and a failed hook concern the program.
     ///
     /// ```
-    /// use belljar_client::McpError;
+    /// use belljar_mcp_client::McpError;
     ///
-    /// let closed = McpError::Closed { server: "files".into(), reason: "the program exited".into() };
-    /// assert!(closed.is_for_model());
-    /// let unauthorized = McpError::Unauthorized { server: "files".into(), reason: "no token".into() };
-    /// assert!(!unauthorized.is_for_model());
+    /// assert!(McpError::closed("files", "the program exited").is_for_model());
+    /// assert!(!McpError::unauthorized("files", "no token").is_for_model());
     /// ```
     pub fn is_for_model(&self) -> bool {
         matches!(
@@ -206,7 +307,7 @@ impl McpError {
     /// Returns the retry for the model if the error [is for it](Self::is_for_model), for use in toolsets.
     ///
     /// ```
-    /// use belljar_client::{McpError, McpServer, ToolOutcome};
+    /// use belljar_mcp_client::{McpError, McpServer, ToolOutcome};
     ///
     /// async fn version(server: &McpServer) -> Result<ToolOutcome, McpError> {
     ///     match server.info().await {
@@ -227,6 +328,7 @@ impl McpError {
             Self::Closed { .. } => RetryReason::Disconnected,
             Self::Timeout { .. } => RetryReason::TimedOut,
             Self::InvalidResponse { .. } => RetryReason::InvalidResponse,
+            error if error.is_refused() => RetryReason::Refused,
             _ => RetryReason::Unavailable,
         };
         let message = match self {
@@ -239,15 +341,22 @@ impl McpError {
     /// Returns a suggestion for resolving the error, if any. It is not part of the message.
     ///
     /// ```
-    /// use belljar_client::McpError;
+    /// use belljar_mcp_client::McpError;
     ///
-    /// let unauthorized = McpError::Unauthorized { server: "files".into(), reason: "no token".into() };
-    /// assert!(unauthorized.hint().unwrap().contains("bearer_token"));
+    /// assert!(McpError::unauthorized("files", "no token").hint().unwrap().contains("bearer_token"));
     /// ```
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Spawn { .. } => Some("check that the program is installed and on PATH".to_owned()),
+            Self::Unauthorized { status: Some(403), .. } => {
+                Some("the credentials are not sufficient: check the scopes of the token".to_owned())
+            }
             Self::Unauthorized { .. } => Some("configure the server with `bearer_token` or `oauth`".to_owned()),
+            Self::Connect { status: Some(403), .. } => Some("check the credentials of the server".to_owned()),
+            Self::Connect { status: Some(404 | 405), .. } => {
+                Some("check the URL, and whether the server uses streamable HTTP or the transport of 2024".to_owned())
+            }
+            Self::Connect { status: Some(429 | 502..=504), .. } => Some("try again later".to_owned()),
             Self::NameClash { hint, .. } => Some(hint.clone()),
             Self::Config(error) => error.hint(),
             _ => None,
@@ -262,254 +371,4 @@ impl McpError {
             data: error.data,
         }
     }
-}
-
-/// An invalid configuration file or setting.
-///
-/// ```
-/// use belljar_client::{ConfigError, McpError, McpServerStreamableHttp};
-///
-/// let error = McpServerStreamableHttp::new("ftp://example.org").err().unwrap();
-/// assert!(matches!(error, McpError::Config(ConfigError::UrlScheme { .. })));
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A configuration file does not exist.
-    #[error("{} does not exist", path.display())]
-    NotFound {
-        /// The path of the file.
-        path: PathBuf,
-    },
-    /// A file could not be read.
-    #[error("failed to read {}: {error}", path.display())]
-    Read {
-        /// The path of the file.
-        path: PathBuf,
-        /// The operating system's error.
-        error: std::io::Error,
-    },
-    /// A configuration file is too large.
-    #[error("{} is larger than the maximum of {limit} bytes", path.display())]
-    TooLarge {
-        /// The path of the file.
-        path: PathBuf,
-        /// The maximum size in bytes.
-        limit: u64,
-    },
-    /// A configuration file is not valid JSON or TOML.
-    #[error("failed to parse {} as {format}: {reason}", path.display())]
-    Syntax {
-        /// The path of the file.
-        path: PathBuf,
-        /// The expected format.
-        format: &'static str,
-        /// The parser's error message.
-        reason: String,
-    },
-    /// A configuration file does not have a table of servers.
-    #[error("{} does not define any servers", path.display())]
-    NoServers {
-        /// The path of the file.
-        path: PathBuf,
-    },
-    /// A configuration file does not define a server of this name.
-    #[error("server `{name}` is not defined in {}", path.display())]
-    UnknownServer {
-        /// The path of the file.
-        path: PathBuf,
-        /// The requested name.
-        name: String,
-        /// The names that the file defines.
-        known: Vec<String>,
-    },
-    /// The entry of a server in a configuration file is invalid.
-    #[error("invalid server `{name}` in {}: {error}", path.display())]
-    Server {
-        /// The path of the file.
-        path: PathBuf,
-        /// The name of the server.
-        name: String,
-        /// The error of the entry.
-        error: Box<ConfigError>,
-    },
-    /// A key of an entry has a value of the wrong type. The message does not contain the value, which may be secret.
-    #[error("the value of `{key}` is invalid: {reason}")]
-    Entry {
-        /// The key.
-        key: String,
-        /// The parser's error message.
-        reason: String,
-    },
-    /// An option does not apply to the transport of the server.
-    #[error("`{option}` does not apply to a server that is a child process")]
-    NotHttp {
-        /// The option, named after the builder's method.
-        option: &'static str,
-    },
-    /// An option does not apply to the transport of the server.
-    #[error("`{option}` applies only to a server that is a child process")]
-    NotChildProcess {
-        /// The option, named after the builder's method.
-        option: &'static str,
-    },
-    /// The `type` of an entry does not match its other keys.
-    #[error("type `{kind}` is not valid together with a `{key}`")]
-    TransportType {
-        /// The value of `type`.
-        kind: String,
-        /// The key that determines the transport, `command` or `url`.
-        key: &'static str,
-    },
-    /// An entry has neither a `command` nor a `url`.
-    #[error("neither a `command` nor a `url` is set")]
-    NoTransport,
-    /// A variable that is not set in the environment.
-    #[error("the environment variable `{name}` is not set")]
-    UnsetVariable {
-        /// The name of the variable.
-        name: String,
-    },
-    /// An input that VS Code would ask the user for, and that does not have a default.
-    #[error("the input `{id}` does not have a default")]
-    UnsetInput {
-        /// The ID of the input.
-        id: String,
-    },
-    /// An environment file could not be loaded.
-    #[error("failed to load the environment file {}: {reason}", path.display())]
-    EnvFile {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error message.
-        reason: String,
-    },
-    /// A URL is invalid.
-    #[error("`{url}` is not a valid URL: {reason}")]
-    Url {
-        /// The URL, without credentials and query.
-        url: String,
-        /// The parser's error message.
-        reason: String,
-    },
-    /// A URL has an unsupported scheme.
-    #[error("`{url}` is not an http or https URL")]
-    UrlScheme {
-        /// The URL, without credentials and query.
-        url: String,
-    },
-    /// The name of a header contains characters that HTTP does not allow.
-    #[error("the name of the header `{name}` is not valid in HTTP")]
-    HeaderName {
-        /// The name.
-        name: String,
-    },
-    /// The value of a header contains characters that HTTP does not allow.
-    #[error("the value of the header `{name}` is not valid in HTTP")]
-    HeaderValue {
-        /// The name of the header. The value may be secret.
-        name: String,
-    },
-    /// A header is reserved for the protocol.
-    #[error("the header `{name}` is reserved for the protocol and cannot be set")]
-    ReservedHeader {
-        /// The name.
-        name: String,
-    },
-    /// The HTTP client could not be created.
-    #[error("failed to create the HTTP client: {0}")]
-    HttpClient(BoxError),
-    /// The arguments of a tool are not a JSON object.
-    #[error("the arguments of tool `{tool}` are not a JSON object")]
-    Arguments {
-        /// The name of the tool.
-        tool: String,
-    },
-    /// A tool that should be renamed does not exist.
-    #[error("{toolset} does not have a tool `{old}` to rename to `{new}`; it has: {}", names(.old, .known))]
-    RenamedTool {
-        /// The label of the toolset.
-        toolset: String,
-        /// The name of the tool that does not exist.
-        old: String,
-        /// The name that it should get.
-        new: String,
-        /// The names of the existing tools.
-        known: Vec<String>,
-    },
-    /// Renaming gave two tools the same name.
-    #[error("renaming gives {toolset} two tools with the name `{name}`")]
-    RenameClash {
-        /// The label of the toolset.
-        toolset: String,
-        /// The name.
-        name: String,
-    },
-    /// Preparing the definitions added, renamed or repeated a tool.
-    #[error("preparing the tools of {toolset} added or repeated `{name}`; it may only change and remove tools")]
-    PreparedTool {
-        /// The label of the toolset.
-        toolset: String,
-        /// The name of the tool.
-        name: String,
-    },
-    /// An answer refers to a call that was not deferred.
-    #[error("the answer to the call `{id}` does not belong to a deferred call")]
-    UnknownCall {
-        /// The ID of the call.
-        id: String,
-    },
-    /// A tool does not have a name.
-    #[error("{toolset} has a tool without a name")]
-    UnnamedTool {
-        /// The label of the toolset.
-        toolset: String,
-    },
-}
-
-impl ConfigError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Server { error, .. } => error.hint(),
-            Self::UnknownServer { name, known, .. } => Some(format!("it defines {}", names(name, known))),
-            Self::NoServers { .. } => {
-                Some("define `mcpServers` or `servers`, or `[mcp_servers.NAME]` in a TOML file".to_owned())
-            }
-            Self::RenamedTool { known, old, new, .. } if known.contains(new) => {
-                Some(format!("pairs are the old name and the new one: write (\"{new}\", \"{old}\")"))
-            }
-            Self::RenamedTool { .. } | Self::RenameClash { .. } => {
-                Some("check the names given to `renamed`".to_owned())
-            }
-            Self::PreparedTool { .. } => Some("use `renamed` to rename tools".to_owned()),
-            Self::UnsetVariable { name } => Some(format!("set it, or write ${{{name}:-default}}")),
-            Self::UnsetInput { .. } => {
-                Some("only an editor asks for inputs: write ${VARIABLE} instead and set the variable".to_owned())
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Formats names for an error message, at most `MAX_NAMES` of them: first those that contain the wanted name or that it
-/// contains, such as the name with its prefix.
-fn names(wanted: &str, known: &[String]) -> String {
-    const MAX_NAMES: usize = 20;
-    const MAX_NAME_CHARS: usize = 128;
-    if known.is_empty() {
-        return "none".to_owned();
-    }
-    let is_similar = |name: &&String| !wanted.is_empty() && (name.contains(wanted) || wanted.contains(name.as_str()));
-    let similar = known.iter().filter(is_similar);
-    let others = known.iter().filter(|name| !is_similar(name));
-    let mut text = similar
-        .chain(others)
-        .take(MAX_NAMES)
-        .map(|name| format!("`{}`", name.chars().take(MAX_NAME_CHARS).collect::<String>()))
-        .collect::<Vec<_>>()
-        .join(", ");
-    if known.len() > MAX_NAMES {
-        text.push_str(&format!(" and {} more", known.len() - MAX_NAMES));
-    }
-    text
 }

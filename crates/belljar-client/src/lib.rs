@@ -6,10 +6,10 @@
 //! events.
 //!
 //! ```no_run
-//! use belljar_client::{McpServerStdio, RunContext, Toolset};
+//! use belljar_mcp_client::{McpServerStdio, RunContext, Toolset};
 //! use serde_json::json;
 //!
-//! # async fn run() -> Result<(), belljar_client::McpError> {
+//! # async fn run() -> Result<(), belljar_mcp_client::McpError> {
 //! let server = McpServerStdio::new("npx").args(["-y", "@modelcontextprotocol/server-everything"]).build();
 //! let running = server.connect().await?;
 //! let run = RunContext::new();
@@ -31,12 +31,13 @@
 //! # Features
 //!
 //! `stdio`, `http`, `sse`, `oauth`, `config` and `validate` are on by default. `openai`, `rig` and `genai` add
-//! [`adapters`].
+//! [`adapters`], and `opentelemetry` sends its current trace context.
 //!
 //! # Versions
 //!
 //! The types of `rmcp` 3 are public, as [`protocol`] and in [`transport`]. A new major version of `rmcp`, of `http` or
-//! of `reqwest` is a new major version of this crate. The tests run with `rmcp` 3.9.
+//! of `reqwest` is a new major version of this crate. Any `rmcp` from 3.9 to before 4 is accepted. The lowest version
+//! of Rust is 1.89, with the feature `rig` 1.95.
 //!
 //! # Invariants
 //!
@@ -103,7 +104,7 @@ pub use server::McpServerStdio;
 pub use server::{
     AnyServerBuilder, CallOptions, CallTool, CompletionArgument, ConnectionGuard, McpServer, ProcessToolCall,
     PromptContent, PromptMessage, PromptResult, ProtocolEra, ReconnectPolicy, ResourceUpdates, RestartPolicy,
-    ResultMapping, RetryPolicy, ServerBuilder, ToolErrorBehavior,
+    ResultMapping, RetryPolicy, ServerBuilder, SharedList, ToolErrorBehavior,
 };
 #[cfg(feature = "http")]
 pub use server::{HttpServerBuilderExt, McpServerStreamableHttp};

@@ -14,7 +14,7 @@ use crate::server::ResultMapping;
 /// The output of a tool or the contents of a resource.
 ///
 /// ```
-/// use belljar_client::ToolOutput;
+/// use belljar_mcp_client::ToolOutput;
 /// use serde_json::json;
 ///
 /// let output = ToolOutput::List(vec![ToolOutput::Text("two rows".into()), ToolOutput::Json(json!([1, 2]))]);
@@ -37,7 +37,7 @@ pub enum ToolOutput {
 /// Bytes and their media type.
 ///
 /// ```
-/// use belljar_client::Binary;
+/// use belljar_mcp_client::Binary;
 ///
 /// let image = Binary::new(vec![0x89, b'P', b'N', b'G'], "image/png");
 /// assert!(image.is_image());
@@ -57,7 +57,7 @@ impl Binary {
     /// Creates binary data of a media type.
     ///
     /// ```
-    /// # use belljar_client::Binary;
+    /// # use belljar_mcp_client::Binary;
     /// assert_eq!(Binary::new(vec![1, 2, 3], "image/png").data.len(), 3);
     /// ```
     pub fn new(data: impl Into<Bytes>, media_type: impl Into<String>) -> Self {
@@ -67,7 +67,7 @@ impl Binary {
     /// Returns whether the media type is that of an image.
     ///
     /// ```
-    /// # use belljar_client::Binary;
+    /// # use belljar_mcp_client::Binary;
     /// assert!(Binary::new(vec![], "image/png").is_image());
     /// ```
     pub fn is_image(&self) -> bool {
@@ -77,7 +77,7 @@ impl Binary {
     /// Returns whether the media type is that of audio.
     ///
     /// ```
-    /// # use belljar_client::Binary;
+    /// # use belljar_mcp_client::Binary;
     /// assert!(Binary::new(vec![], "audio/wav").is_audio());
     /// ```
     pub fn is_audio(&self) -> bool {
@@ -87,7 +87,7 @@ impl Binary {
     /// Returns the bytes in base64.
     ///
     /// ```
-    /// # use belljar_client::Binary;
+    /// # use belljar_mcp_client::Binary;
     /// assert_eq!(Binary::new(vec![1, 2, 3], "image/png").base64(), "AQID");
     /// ```
     pub fn base64(&self) -> String {
@@ -97,7 +97,7 @@ impl Binary {
     /// Returns a `data:` URL, the form in which the APIs of language models accept images.
     ///
     /// ```
-    /// # use belljar_client::Binary;
+    /// # use belljar_mcp_client::Binary;
     /// let image = Binary::new(vec![1, 2, 3], "image/png");
     /// assert_eq!(image.data_url(), "data:image/png;base64,AQID");
     /// ```
@@ -110,7 +110,7 @@ impl ToolOutput {
     /// Returns the text, if this is text.
     ///
     /// ```
-    /// # use belljar_client::ToolOutput;
+    /// # use belljar_mcp_client::ToolOutput;
     /// assert_eq!(ToolOutput::Text("hi".into()).as_text(), Some("hi"));
     /// ```
     pub fn as_text(&self) -> Option<&str> {
@@ -123,7 +123,7 @@ impl ToolOutput {
     /// Returns the JSON value, if this is JSON.
     ///
     /// ```
-    /// # use belljar_client::ToolOutput;
+    /// # use belljar_mcp_client::ToolOutput;
     /// assert_eq!(ToolOutput::Json(1.into()).as_json(), Some(&1.into()));
     /// ```
     pub fn as_json(&self) -> Option<&Value> {
@@ -136,7 +136,7 @@ impl ToolOutput {
     /// Converts the output to a type of the program. Text is parsed as JSON; if that fails, it is a string.
     ///
     /// ```
-    /// use belljar_client::ToolOutput;
+    /// use belljar_mcp_client::ToolOutput;
     /// use serde::Deserialize;
     /// use serde_json::json;
     ///
@@ -179,7 +179,7 @@ impl ToolOutput {
     /// Returns every binary part, at any depth, in order.
     ///
     /// ```
-    /// use belljar_client::{Binary, ToolOutput};
+    /// use belljar_mcp_client::{Binary, ToolOutput};
     ///
     /// let image = Binary::new(vec![1], "image/png");
     /// let output = ToolOutput::List(vec![ToolOutput::Text("plot".into()), ToolOutput::Binary(image.clone())]);
@@ -197,7 +197,7 @@ impl ToolOutput {
     /// binary part a note with its type and size.
     ///
     /// ```
-    /// # use belljar_client::{Binary, ToolOutput};
+    /// # use belljar_mcp_client::{Binary, ToolOutput};
     /// let image = ToolOutput::Binary(Binary::new(vec![1, 2, 3], "image/png"));
     /// assert_eq!(image.to_text(), "[image/png, 3 bytes]");
     /// ```
@@ -336,6 +336,14 @@ pub(crate) fn map_resource(contents: ResourceContents) -> Result<ToolOutput, Inv
             mime_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
         )),
         _ => ToolOutput::Text(String::new()),
+    })
+}
+
+/// Converts a part of a result; a link is its URI.
+pub(crate) fn from_content(part: &ContentBlock) -> Result<ToolOutput, InvalidBase64> {
+    Ok(match map_part(part)? {
+        Part::Output(output) => output,
+        Part::Link(uri) => ToolOutput::Text(uri),
     })
 }
 

@@ -18,10 +18,10 @@ pub(crate) type AppHandler = Arc<dyn Fn(AppResult) + Send + Sync>;
 /// The context of one run of an agent, passed to toolsets and hooks.
 ///
 /// ```
-/// use belljar_client::RunContext;
+/// use belljar_mcp_client::RunContext;
 /// use serde_json::json;
 ///
-/// # fn main() -> Result<(), belljar_client::McpError> {
+/// # fn main() -> Result<(), belljar_mcp_client::McpError> {
 /// let run = RunContext::new()
 ///     .bearer_token("the user's token")?
 ///     .header("x-request-id", "42")?
@@ -55,7 +55,7 @@ impl RunContext {
     /// Creates a context that adds nothing.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// let run = RunContext::new();
     /// assert_eq!(run.retry, 0);
     /// ```
@@ -69,8 +69,8 @@ impl RunContext {
     /// differ between the runs of one user.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::RunContext;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let run = RunContext::new().header("x-user", "ada")?;
     /// assert!(RunContext::new().header("mcp-session-id", "42").is_err());
     /// # Ok(())
@@ -90,8 +90,8 @@ impl RunContext {
     /// differ only in such headers share a session; the header is not sent with `initialize`.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::RunContext;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let run = RunContext::new().bearer_token("the user's token")?.request_header("x-request-id", "42")?;
     /// # Ok(())
     /// # }
@@ -113,8 +113,8 @@ impl RunContext {
     /// On transports without headers only the name separates runs: each name has a child process of its own.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::RunContext;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let run = RunContext::new().identity("ada").bearer_token("a token that expires")?;
     /// # Ok(())
     /// # }
@@ -128,7 +128,7 @@ impl RunContext {
     /// of this run, so that the spans of the server belong to the trace of the program.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// let run = RunContext::new().traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
     /// ```
     pub fn traceparent(mut self, value: impl Into<String>) -> Self {
@@ -139,7 +139,7 @@ impl RunContext {
     /// Sends a `tracestate` along with the [`traceparent`](Self::traceparent).
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// let run = RunContext::new()
     ///     .traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     ///     .tracestate("vendor=value");
@@ -152,7 +152,7 @@ impl RunContext {
     /// Sets the number of previous failures of the tool that is being called.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// assert_eq!(RunContext::new().retry(2).retry, 2);
     /// ```
     pub fn retry(mut self, failures: u32) -> Self {
@@ -163,7 +163,7 @@ impl RunContext {
     /// Sets the ID of the call, as assigned by the model's provider.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// assert_eq!(RunContext::new().tool_call_id("call_1").tool_call_id.as_deref(), Some("call_1"));
     /// ```
     pub fn tool_call_id(mut self, id: impl Into<String>) -> Self {
@@ -174,8 +174,8 @@ impl RunContext {
     /// Sends `Authorization: Bearer …` with the HTTP requests of this run.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::RunContext;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let run = RunContext::new().bearer_token("the user's token")?;
     /// # Ok(())
     /// # }
@@ -191,7 +191,7 @@ impl RunContext {
     /// Adds an entry to the `_meta` of every call.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// let run = RunContext::new().metadata("trace", "abc".into());
     /// ```
     pub fn metadata(mut self, name: impl Into<String>, value: Value) -> Self {
@@ -202,7 +202,7 @@ impl RunContext {
     /// Sets the handler of this run's progress notifications. It must not block.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// let run = RunContext::new().progress_handler(|step| eprintln!("{:?}", step.message));
     /// ```
     pub fn progress_handler(mut self, handler: impl Fn(Progress) + Send + Sync + 'static) -> Self {
@@ -215,7 +215,7 @@ impl RunContext {
     /// replaced. It must not block.
     ///
     /// ```
-    /// let run = belljar_client::RunContext::new().app_handler(|app| println!("show {}", app.resource_uri));
+    /// let run = belljar_mcp_client::RunContext::new().app_handler(|app| println!("show {}", app.resource_uri));
     /// ```
     pub fn app_handler(mut self, handler: impl Fn(AppResult) + Send + Sync + 'static) -> Self {
         self.app = Some(Arc::new(handler));
@@ -225,7 +225,7 @@ impl RunContext {
     /// Marks the call as approved: toolsets that need approval do not ask again.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// assert!(RunContext::new().approved(true).is_approved());
     /// ```
     pub fn approved(mut self, approved: bool) -> Self {
@@ -236,7 +236,7 @@ impl RunContext {
     /// Returns whether the call was approved.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// assert!(!RunContext::new().is_approved());
     /// ```
     pub fn is_approved(&self) -> bool {
@@ -247,7 +247,7 @@ impl RunContext {
     /// replaces the first.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// struct User(&'static str);
     /// struct Tenant(u32);
     ///
@@ -263,7 +263,7 @@ impl RunContext {
     /// Returns the value of type `T` that [`deps`](Self::deps) attached, if any.
     ///
     /// ```
-    /// # use belljar_client::RunContext;
+    /// # use belljar_mcp_client::RunContext;
     /// assert_eq!(RunContext::new().deps(1_u8).get_deps::<u16>(), None);
     /// ```
     pub fn get_deps<T: Any>(&self) -> Option<&T> {

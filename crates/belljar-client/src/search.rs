@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::toolset::{ToolDefinition, ToolList};
@@ -19,7 +20,7 @@ const MAX_QUERY: usize = 1024;
 /// An index of tools by the words of their names, descriptions and parameters, ranked with BM25.
 ///
 /// ```
-/// use belljar_client::{ToolDefinition, ToolIndex, ToolList};
+/// use belljar_mcp_client::{ToolDefinition, ToolIndex, ToolList};
 /// use serde_json::json;
 ///
 /// let tool = |name: &str, description: &str| ToolDefinition::new(name, json!({})).with_description(description);
@@ -41,11 +42,11 @@ pub struct ToolIndex {
 /// A tool that matches a query.
 ///
 /// ```
-/// fn show(found: &belljar_client::ToolMatch) {
+/// fn show(found: &belljar_mcp_client::ToolMatch) {
 ///     println!("{}: {:.1}", found.tool.name, found.score);
 /// }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolMatch {
     /// The tool.
@@ -58,7 +59,7 @@ impl ToolIndex {
     /// Indexes the tools of a list.
     ///
     /// ```
-    /// # use belljar_client::{ToolIndex, ToolList};
+    /// # use belljar_mcp_client::{ToolIndex, ToolList};
     /// let index = ToolIndex::new(&ToolList::new());
     /// assert!(index.search("file", 5).is_empty());
     /// ```
@@ -85,7 +86,7 @@ impl ToolIndex {
     /// Returns the tools that match best, at most `limit`, the most relevant first.
     ///
     /// ```
-    /// # use belljar_client::{ToolIndex, ToolList};
+    /// # use belljar_mcp_client::{ToolIndex, ToolList};
     /// for found in ToolIndex::new(&ToolList::new()).search("send an e-mail", 5) {
     ///     println!("{}", found.tool.name);
     /// }
@@ -114,7 +115,7 @@ impl ToolIndex {
     /// Returns the indexed tools.
     ///
     /// ```
-    /// # use belljar_client::{ToolIndex, ToolList};
+    /// # use belljar_mcp_client::{ToolIndex, ToolList};
     /// assert!(ToolIndex::new(&ToolList::new()).tools().is_empty());
     /// ```
     pub fn tools(&self) -> &ToolList {
@@ -124,7 +125,7 @@ impl ToolIndex {
     /// Returns the description of a tool for a model, as JSON: name, description, parameters and result.
     ///
     /// ```
-    /// use belljar_client::{ToolDefinition, ToolIndex, ToolList};
+    /// use belljar_mcp_client::{ToolDefinition, ToolIndex, ToolList};
     /// use serde_json::json;
     ///
     /// let tools = ToolList::from(vec![ToolDefinition::new("now", json!({"type": "object"}))]);

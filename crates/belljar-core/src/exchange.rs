@@ -7,6 +7,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+/// The module that the guest provides to code that can call tools.
+pub const TOOLS_MODULE: &str = "tools";
+/// The beginning of the names of the functions that this module calls. No function of a caller has such a name, which
+/// is not an identifier.
+pub const TOOL_OPERATIONS: &str = "tools:";
+
 /// The parts of a request with which code exchanges Python values and calls with its caller.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Exchange {
@@ -133,6 +139,14 @@ pub struct FunctionCall {
     pub name: String,
     /// The list of positional arguments and the object of keyword arguments, in an encoded list.
     pub arguments: EncodedValue,
+}
+
+impl FunctionCall {
+    /// Returns whether the call can have an effect outside of the code: not if it asks for names or descriptions of
+    /// tools.
+    pub fn may_have_effects(&self) -> bool {
+        self.name.strip_prefix(TOOL_OPERATIONS).is_none_or(|operation| operation == "call")
+    }
 }
 
 /// The reply to a [`FunctionCall`].

@@ -113,6 +113,8 @@ pub enum CellStatus {
     TimedOut {
         /// The limit.
         after: Duration,
+        /// True if it is the limit of waiting, false if it is that of running.
+        waited: bool,
         /// The traceback of the interrupt, as the shell prints it.
         traceback: Vec<String>,
     },
@@ -126,11 +128,14 @@ impl CellStatus {
         match self {
             Self::Ok => None,
             Self::Error(error) => Some(error.clone()),
-            Self::TimedOut { after, traceback } => Some(CellError {
-                name: "TimeoutError".into(),
-                message: format!("the cell ran longer than {} s and was interrupted", after.as_secs_f64()),
-                traceback: traceback.clone(),
-            }),
+            Self::TimedOut { after, waited, traceback } => {
+                let what = if *waited { "waited" } else { "ran" };
+                Some(CellError {
+                    name: "TimeoutError".into(),
+                    message: format!("the cell {what} longer than {} s and was interrupted", after.as_secs_f64()),
+                    traceback: traceback.clone(),
+                })
+            }
             Self::KernelDied(reason) => Some(reason.to_cell_error(limits)),
         }
     }

@@ -27,6 +27,8 @@ pub enum LimitKind {
     WallTime,
     /// Processor time: [`Limits::cpu_time`](crate::Limits::cpu_time).
     CpuTime,
+    /// Time of waiting: [`Limits::wait_time`](crate::Limits::wait_time).
+    WaitTime,
     /// Bytes written: [`Limits::output`](crate::Limits::output).
     Output,
     /// Depth of the native stack.
@@ -37,11 +39,12 @@ pub enum LimitKind {
 }
 
 impl LimitKind {
-    /// Returns the limit's name in answers to programs: `time`, `cpu`, `output`, `stack` or `memory`.
+    /// Returns the limit's name in answers to programs: `time`, `cpu`, `wait`, `output`, `stack` or `memory`.
     pub fn name(self) -> &'static str {
         match self {
             Self::WallTime => "time",
             Self::CpuTime => "cpu",
+            Self::WaitTime => "wait",
             Self::Output => "output",
             Self::Stack => "stack",
             Self::Memory => "memory",
@@ -60,6 +63,7 @@ impl ExitReason {
                 ("TimeLimit", "the cell did not stop when it was interrupted, and its interpreter was ended".into())
             }
             Self::Limit(LimitKind::CpuTime) => ("CpuLimit", "the cell used more processor time than it may".into()),
+            Self::Limit(LimitKind::WaitTime) => ("WaitLimit", "the cell waited for longer than it may".into()),
             Self::Limit(LimitKind::Output) => {
                 ("OutputLimit", format!("the cell wrote more than {}", format_size(limits.output)))
             }

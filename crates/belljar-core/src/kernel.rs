@@ -11,10 +11,9 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -23,7 +22,7 @@ use serde_json::value::RawValue;
 
 use crate::cancellation::CallCancellation;
 use crate::exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
-use crate::execution::{CellResult, RunReport};
+use crate::execution::{CellResult, CellStatus, RunReport};
 use crate::exit_reason::ExitReason;
 use crate::files::{FileError, FileInfo, Range};
 use crate::limits::Limits;
@@ -32,9 +31,9 @@ use crate::output::Stream;
 use crate::progress::{NoProgress, Progress, ProgressStep, StepProgress};
 use crate::session_folder::SessionFolder;
 use crate::statistics::BackendStatistics;
+use crate::waiting::{CellStep, ReplySender, RunStep, Waker};
 
-/// The cause of an error, as the crate that knows its type reports it.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub use crate::kernel_error::{BoxError, CellError, InputError, InputReply, KernelError, ShellError};
 
 /// Runs work to its end on a new thread that has the stack which a backend's interpreters need. Fails when the system
 /// refuses another thread.
@@ -59,6 +58,22 @@ pub trait Backend: Send + Sync {
         observer: Arc<dyn CellObserver>,
         cancellation: &CallCancellation,
     ) -> Result<CompletedRun, KernelError>;
+
+    /// Does the same as [`Backend::run_once`], but returns when the code waits and its thread can do other work, if the
+    /// backend supports it. `waker` is called when waiting code can go on.
+    ///
+    /// # Errors
+    /// The same as for [`Backend::run_once`].
+    fn begin_run(
+        &self,
+        request: OneShotRequest,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+        waker: Waker,
+    ) -> Result<RunStep, KernelError> {
+        let _ = waker;
+        self.run_once(request, observer, cancellation).map(|completed| RunStep::Completed(Box::new(completed)))
+    }
 
     /// Starts a kernel, whose files are in `folder` if one is given. Must be called on a thread of
     /// [`Backend::thread_runner`].
@@ -97,6 +112,11 @@ pub trait Backend: Send + Sync {
         true
     }
 
+    /// Returns whether requests may have `tools` set.
+    fn supports_tools(&self) -> bool {
+        true
+    }
+
     /// Returns whether [`Kernel::fork`] works. The tool for it is offered only then.
     fn supports_fork(&self) -> bool {
         true
@@ -130,7 +150,7 @@ pub struct OneShotRequest {
     /// Variables and functions of the caller. If set, the value is returned encoded.
     pub exchange: Option<Exchange>,
     /// True if the code can import the module `tools`: [`CellObserver::call_function`] receives its calls. Only for
-    /// backends with [`Backend::supports_exchange`].
+    /// backends with [`Backend::supports_tools`].
     pub tools: bool,
 }
 
@@ -146,6 +166,20 @@ pub struct CompletedRun {
 pub trait Kernel: Send {
     /// Runs a cell until it ends or reaches a limit.
     fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult;
+
+    /// Does the same as [`Kernel::execute`], but returns when the cell waits and its thread can do other work, if the
+    /// backend supports it. `waker` is called when a waiting cell can go on. Until the cell has ended, only
+    /// [`Kernel::resume`] and the interrupt handle may be used.
+    fn begin(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>, waker: Waker) -> CellStep {
+        let _ = waker;
+        CellStep::Completed(self.execute(cell, observer))
+    }
+
+    /// Continues the cell that waits, until it ends or waits again.
+    fn resume(&mut self) -> CellStep {
+        let status = CellStatus::KernelDied(ExitReason::Crash("no cell waits".into()));
+        CellStep::Completed(CellResult { execution_count: 0, status, outputs: Vec::new() })
+    }
 
     /// Sends the shell a request that is not a cell: nothing is recorded, and the reply takes seconds at most.
     ///
@@ -258,8 +292,8 @@ pub trait CellObserver: Progress + Send + Sync {
     }
 
     /// Starts a call of a function of the host. The reply is sent to `replies`, at once or later. Runs on the
-    /// interpreter's thread, which is blocked meanwhile.
-    fn call_function(&self, call: FunctionCall, replies: &Sender<FunctionReply>) {
+    /// thread that runs the code or serves its kernel, which is blocked meanwhile.
+    fn call_function(&self, call: FunctionCall, replies: &ReplySender) {
         let message = format!("the host has no function `{}`", call.name);
         let error = FunctionError { name: "NameError".into(), message };
         // Ignore send errors: the code may have ended.
@@ -274,41 +308,6 @@ pub trait CellObserver: Progress + Send + Sync {
 
 /// The time that a person has to reply to a prompt of `input()`.
 pub const INPUT_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// The reply to a request for input: a line, or the reason for its absence.
-pub type InputReply = Result<String, InputError>;
-
-/// The reason why a request for input gets no line. The code that asked receives the text.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InputError {
-    /// The caller of the code cannot be asked.
-    #[error("input() is not available here: set the value in the code instead")]
-    Unavailable,
-    /// The caller of the code cannot be asked, for this reason.
-    #[error("input() is not available: {0}. Set the value in the code instead")]
-    Unsupported(&'static str),
-    /// The caller of the code cannot be asked for secrets, for this reason.
-    #[error("getpass() is not available: {0}")]
-    SecretsForbidden(&'static str),
-    /// As many cells as may wait for input wait for it.
-    #[error("{0} cells wait for answers already: set the value in the code instead")]
-    TooManyWaiting(usize),
-    /// The client was asked, and declined.
-    #[error("the question was declined")]
-    Declined,
-    /// The client was asked, and its answer has no line.
-    #[error("the client did not answer: {0}")]
-    NoAnswer(String),
-    /// The client is gone.
-    #[error("the client has disconnected")]
-    Disconnected,
-    /// The client was asked, and no answer arrived in time.
-    #[error("no input arrived in time")]
-    TimedOut,
-    /// The code was interrupted while it waited.
-    #[error("interrupted while waiting for input")]
-    Interrupted,
-}
 
 /// A [`CellObserver`] that ignores everything.
 #[derive(Debug, Clone, Copy, Default)]
@@ -409,78 +408,4 @@ pub struct KernelSnapshot {
     pub is_copy: bool,
     /// The name of what the snapshot is a difference from: hexadecimal digits. `None` if it is complete.
     pub base: Option<String>,
-}
-
-/// The error of a kernel or of its backend.
-#[derive(Debug, thiserror::Error)]
-pub enum KernelError {
-    /// Python could not be made ready.
-    #[error("{0}")]
-    Start(#[source] BoxError),
-    /// A package that the caller of the code asked for is not a valid requirement.
-    #[error("dependencies: {0}")]
-    InvalidDependency(#[source] BoxError),
-    /// The limit of memory is lower than what an interpreter takes before it runs anything.
-    #[error("a session needs at least {needed_megabytes} MB of memory, and its limit is lower")]
-    MemoryLimitTooLow {
-        /// The memory that an idle session takes.
-        needed_megabytes: u64,
-    },
-    /// A snapshot cannot be used by this backend, or not any more.
-    #[error("{0}")]
-    IncompatibleSnapshot(#[source] BoxError),
-    /// A package could not be installed.
-    #[error("{0}")]
-    Install(#[source] BoxError),
-    /// The backend does not support the operation.
-    #[error("{0}")]
-    Unsupported(&'static str),
-    /// The shell failed to answer a request that is not a cell.
-    #[error(transparent)]
-    Shell(#[from] ShellError),
-    /// The call was cancelled before its code ran.
-    #[error("the call was cancelled")]
-    Cancelled,
-    /// The operation failed.
-    #[error("{0}")]
-    Failed(#[source] BoxError),
-}
-
-/// The reason why a shell request has no reply.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShellError {
-    /// Code that the request ran, such as a property's, raised this exception.
-    #[error("{0}")]
-    Exception(CellError),
-    /// The shell was interrupted.
-    #[error("KeyboardInterrupt")]
-    Interrupted,
-    /// The shell did not reply in time.
-    #[error("TimeoutError: the kernel did not reply in time")]
-    TimedOut,
-    /// The reply is missing or does not match the messaging specification.
-    #[error("the kernel sent an invalid reply")]
-    InvalidReply,
-    /// The interpreter ended.
-    #[error("the interpreter ended while it handled the request")]
-    Exited(ExitReason),
-}
-
-/// An exception that left a cell.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CellError {
-    /// The name of the exception's class: `ZeroDivisionError`. Jupyter's `ename`.
-    pub name: String,
-    /// The exception's text. Jupyter's `evalue`.
-    pub message: String,
-    /// The traceback as the shell prints it, piece by piece; may have ANSI colours.
-    pub traceback: Vec<String>,
-}
-
-impl fmt::Display for CellError {
-    /// Writes `ZeroDivisionError: division by zero`.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.name)?;
-        if self.message.is_empty() { Ok(()) } else { write!(formatter, ": {}", self.message) }
-    }
 }

@@ -5,6 +5,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | [`kernel`] | the traits of backends, kernels and their observers |
+//! | `kernel_error` | the errors of kernels and backends |
 //! | `run_request`, `limits` | what code is run with |
 //! | `execution`, `exit_reason` | how code ended |
 //! | `report` | the result of a run or a cell in one type, for callers that are programs |
@@ -15,6 +16,7 @@
 //! | `cancellation` | calls whose caller has gone |
 //! | [`files`], `session_folder` | a session's files, and directories of the host for them |
 //! | [`progress`] | progress of long work |
+//! | `waiting` | code that waits without a thread |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`bounded_json`] | JSON from a guest |
 
@@ -26,6 +28,7 @@ mod exit_reason;
 pub mod files;
 mod image_collector;
 pub mod kernel;
+mod kernel_error;
 mod limits;
 pub mod mime;
 mod output;
@@ -36,12 +39,14 @@ mod run_request;
 mod session_folder;
 mod statistics;
 pub mod truncation;
+mod waiting;
 
 /// Bytes that clones share, the type of buffers.
 pub use bytes::Bytes;
 pub use cancellation::{CallCancellation, CancelOnDrop};
 pub use exchange::{
     Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HostFunction, Parameter,
+    TOOL_OPERATIONS, TOOLS_MODULE,
 };
 pub use execution::{
     CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
@@ -56,3 +61,4 @@ pub use report::{REPORT_KEY, Report, ReportError, ReportImage, ReportRequest, Re
 pub use run_request::{RunRequest, SourceMode};
 pub use session_folder::SessionFolder;
 pub use statistics::{BackendStatistics, CacheStatistics, CacheUses, InstallStatistics};
+pub use waiting::{CellStep, ReplySender, RunStep, Wait, WaitingRun, Waker, WakingInterruptHandle};

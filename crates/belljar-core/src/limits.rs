@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Elapsed time; `None` is unlimited.
     pub wall_time: Option<Duration>,
+    /// Time for which the code may wait without a thread, in all; `None` is unlimited. It does not count as elapsed.
+    pub wait_time: Option<Duration>,
     /// Processor time; `None` is unlimited.
     pub cpu_time: Option<Duration>,
     /// Time between the interrupt, which the code can handle, and the kill, which it cannot. Zero kills at once.
@@ -27,6 +29,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             wall_time: None,
+            wait_time: None,
             cpu_time: None,
             grace: Duration::ZERO,
             memory: 2 << 30,

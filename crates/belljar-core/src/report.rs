@@ -165,9 +165,10 @@ impl Report {
                 report.status = ReportStatus::Error;
                 report.error = Some(ReportError { name, message, traceback: traceback.join("\n") });
             }
-            CellStatus::TimedOut { .. } => {
+            CellStatus::TimedOut { waited, .. } => {
                 let error = status.error(limits).unwrap_or_default();
-                report.set_exit(&ExitReason::Limit(LimitKind::WallTime), limits);
+                let limit = if waited { LimitKind::WaitTime } else { LimitKind::WallTime };
+                report.set_exit(&ExitReason::Limit(limit), limits);
                 let CellError { name, message, traceback } = error;
                 report.error = Some(ReportError { name, message, traceback: traceback.join("\n") });
             }
@@ -285,7 +286,8 @@ mod tests {
 
     #[test]
     fn cells_that_time_out_have_the_limit_and_their_traceback() {
-        let status = CellStatus::TimedOut { after: Duration::from_secs(1), traceback: vec!["line 1".into()] };
+        let status =
+            CellStatus::TimedOut { after: Duration::from_secs(1), waited: false, traceback: vec!["line 1".into()] };
         let report = Report::of_cell(status, Vec::new(), &Limits::default(), &Statistics::default());
         assert_eq!((report.status, report.limit.as_deref()), (ReportStatus::Limit, Some("time")));
         assert_eq!(report.error.unwrap().traceback, "line 1");

@@ -286,6 +286,22 @@ impl Instance {
         stack.is_ok_and(|stack| stack.top() < stack.end())
     }
 
+    /// Clears the shadow stack below the stack pointer, where earlier calls have left values. Called between calls.
+    ///
+    /// # Errors
+    /// Fails if the program has no shadow stack.
+    pub fn clear_unused_stack(&mut self) -> Result<(), InstanceError> {
+        let stack = ShadowStack::current(&mut self.store.as_context_mut())?;
+        let unused = stack.end()..stack.top();
+        // Without an export of its lowest address, the stack's extent is unknown.
+        if stack.end() > 0
+            && let Ok(bytes) = self.memory().slice_mut(unused.start, unused.len() as u32)
+        {
+            bytes.fill(0);
+        }
+        Ok(())
+    }
+
     /// Returns the value of an exported `i32` global, which for data is its address.
     ///
     /// # Errors

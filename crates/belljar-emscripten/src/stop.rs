@@ -30,6 +30,8 @@ pub enum StopReason {
     WallTime,
     /// The processor time reached its limit.
     CpuTime,
+    /// The time of waiting reached its limit.
+    WaitTime,
     /// The embedder or its user requested it.
     Requested,
 }

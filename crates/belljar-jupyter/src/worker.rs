@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use belljar_core::kernel::{Backend, CellError, CellRequest, Kernel, KernelError, ShellError, ShellRequest};
+use belljar_core::kernel::{
+    Backend, CellError, CellObserver, CellRequest, Kernel, KernelError, ShellError, ShellRequest,
+};
 use belljar_core::{CellStatus, Progress};
 use jupyter_protocol::messaging::{
     CommOpen, CompleteReply, CompleteRequest, ExecuteRequest, InspectRequest, IsCompleteReply, IsCompleteRequest,
@@ -31,11 +33,16 @@ pub struct Worker {
     history: History,
     /// The execution count of the next cell.
     next_count: u64,
+    /// Returns the observer of a cell that can call tools, if cells can.
+    tools: Option<Arc<CellTools>>,
     /// Requests that were received before a cell failed, and are not answered yet.
     deferred: VecDeque<Request>,
     /// Dropped with the worker, which notifies the server that the worker has ended.
     _alive: mpsc::Sender<()>,
 }
+
+/// Returns the observer of a cell that can call tools.
+type CellTools = dyn Fn(Arc<dyn CellObserver>) -> Arc<dyn CellObserver> + Send + Sync;
 
 /// The kernel, or the reason why it could not be started.
 struct KernelSlot<'a> {
@@ -87,9 +94,20 @@ impl Worker {
             closing,
             history: History::default(),
             next_count: 1,
+            tools: None,
             deferred: VecDeque::new(),
             _alive: alive,
         }
+    }
+
+    /// Lets cells call tools. `observer` returns an observer that handles the calls of one cell, until it is dropped,
+    /// and passes all else to the given one.
+    #[must_use]
+    pub fn with_tools(
+        self,
+        observer: impl Fn(Arc<dyn CellObserver>) -> Arc<dyn CellObserver> + Send + Sync + 'static,
+    ) -> Self {
+        Self { tools: Some(Arc::new(observer)), ..self }
     }
 
     /// Answers requests until the kernel is shut down. If the backend fails to start a kernel, each cell tries again,
@@ -236,14 +254,19 @@ impl Worker {
             silent: execute.silent,
             store_history: recorded,
             collect_payloads: true,
+            tools: self.tools.is_some(),
             ..CellRequest::default()
+        };
+        let watching: Arc<dyn CellObserver> = match &self.tools {
+            Some(tools) => tools(observer.clone()),
+            None => observer.clone(),
         };
         self.running.set(Some(kernel.interrupt_handle()));
         // A shutdown request before this line found no cell to stop.
         if *self.closing.borrow() {
             return (Err(own_error("Stopped", "the kernel is shut down")), json!({}));
         }
-        let cell_result = kernel.execute(&cell, observer.clone());
+        let cell_result = kernel.execute(&cell, watching);
         let died = matches!(cell_result.status, CellStatus::KernelDied(_));
         let mut reply_fields = json!({});
         if !died {

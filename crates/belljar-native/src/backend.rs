@@ -63,6 +63,8 @@ pub struct NativeOptions {
     pub cache: Option<PathBuf>,
     /// The installation of packages for sessions; `None` to refuse it.
     pub packages: Option<NativePackages>,
+    /// Set if code can call functions of the module `tools`: requests may have `tools` set.
+    pub tools: bool,
 }
 
 /// The options of installing packages for sessions.
@@ -96,7 +98,8 @@ impl Default for NativePackages {
 
 impl NativeOptions {
     /// Returns options with the full sandbox, without devices, with [`DEFAULT_PACKAGE_BYTES`] of packages, imports of
-    /// numpy, pandas, matplotlib and plotly, one prestarted kernel, and packages by the environment's pip.
+    /// numpy, pandas, matplotlib and plotly, one prestarted kernel, packages by the environment's pip, and without
+    /// tools.
     pub fn new(python: impl Into<PathBuf>) -> Self {
         let modules =
             ["numpy", "pandas", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "plotly.basedatatypes"];
@@ -113,6 +116,7 @@ impl NativeOptions {
             package_bytes: DEFAULT_PACKAGE_BYTES,
             cache: None,
             packages: Some(NativePackages::default()),
+            tools: false,
         }
     }
 }
@@ -158,7 +162,7 @@ impl NativeBackend {
     /// Returns an error if the Python does not exist, or the sandbox cannot be set up: see [`StartError`].
     pub fn new(options: NativeOptions) -> Result<Self, StartError> {
         let NativeOptions { python, python_version, limits, color, policy, modules, prestart, .. } = options;
-        let NativeOptions { devices, mounts, package_bytes, cache, packages, .. } = options;
+        let NativeOptions { devices, mounts, package_bytes, cache, packages, tools, .. } = options;
         if !python.is_file() {
             return Err(StartError::MissingPython(python));
         }
@@ -201,6 +205,7 @@ impl NativeBackend {
             control_groups: sandbox::delegated_control_groups(),
             devices,
             mounts,
+            tools,
             installer,
             install_hint,
         };
@@ -356,6 +361,10 @@ impl Backend for NativeBackend {
 
     fn supports_exchange(&self) -> bool {
         false
+    }
+
+    fn supports_tools(&self) -> bool {
+        self.state.starter.config().tools
     }
 
     fn restore(

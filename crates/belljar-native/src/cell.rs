@@ -14,6 +14,7 @@ use crate::cell_output::CellOutput;
 use crate::client::{Channel, Client};
 use crate::content::{ExecuteReply, InputRequest, IopubMessage};
 use crate::cpu_time::process_tree_cpu_time;
+use crate::function_calls::{CellCalls, FunctionSocket};
 use crate::install_broker::InstallBroker;
 use crate::interrupt::{InterruptFlag, InterruptRequest};
 use crate::zmtp::ZmtpError;
@@ -43,7 +44,8 @@ const REFUSED_PREFIX: char = '\x15';
 /// The limits of a cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CellLimits {
-    /// The elapsed time, without the time of installations, which has a limit of its own.
+    /// The elapsed time, without the time of installations and of calls of functions of the host, which have limits of
+    /// their own.
     pub(crate) wall_time: Option<Duration>,
     /// The processor time of the kernel and its child processes.
     pub(crate) cpu_time: Option<Duration>,
@@ -60,6 +62,7 @@ pub(crate) struct KernelHandles<'a> {
     pub(crate) client: &'a mut Client,
     pub(crate) process: &'a KernelProcess,
     pub(crate) interrupt: &'a InterruptFlag,
+    pub(crate) functions: Option<&'a mut FunctionSocket>,
     pub(crate) broker: &'a mut InstallBroker,
 }
 
@@ -78,13 +81,15 @@ pub(crate) enum KernelLost {
 /// # Errors
 /// Returns the way in which the kernel was lost, and the output until then.
 pub(crate) fn run(
-    kernel: KernelHandles<'_>,
+    mut kernel: KernelHandles<'_>,
     cell: &CellRequest,
     observer: &Arc<dyn CellObserver>,
     limits: CellLimits,
     last_count: u64,
 ) -> Result<(CellResult, Vec<Value>), (KernelLost, Vec<Output>)> {
+    let functions = if cell.tools { kernel.functions.take() } else { None };
     let mut execution = CellExecution {
+        calls: functions.map(|socket| CellCalls::new(socket, observer)),
         received_at_start: kernel.client.received_bytes(),
         install_time_at_start: kernel.broker.elapsed(),
         cpu_time_at_start: limits.cpu_time.and_then(|_| process_tree_cpu_time(kernel.process.exit_fd())),
@@ -117,6 +122,8 @@ struct CellExecution<'a> {
     observer: &'a Arc<dyn CellObserver>,
     limits: CellLimits,
     output: CellOutput,
+    /// The calls of functions of the host, if the cell may make any.
+    calls: Option<CellCalls<'a>>,
     started_at: Instant,
     /// The id of the `execute_request`.
     request_id: String,
@@ -164,6 +171,7 @@ impl CellExecution<'_> {
             let mut others: Vec<BorrowedFd<'_>> =
                 vec![self.kernel.process.exit_fd(), self.kernel.interrupt.wakeup_fd()];
             others.extend(self.kernel.broker.poll_fd());
+            others.extend(self.calls.as_ref().and_then(CellCalls::poll_fd));
             let ready = self.kernel.client.wait(&others, deadline).map_err(|error| self.connection_lost(&error))?;
             has_more = self.poll_channels().map_err(|error| self.connection_lost(&error))?;
             self.enforce_output_limit()?;
@@ -175,6 +183,7 @@ impl CellExecution<'_> {
                 return Err(self.exited());
             }
             self.kernel.broker.serve(self.observer);
+            has_more |= self.calls.as_mut().is_some_and(CellCalls::serve);
             self.forward_input_reply().map_err(|error| self.connection_lost(&error))?;
             self.handle_interrupts()?;
         }
@@ -188,8 +197,12 @@ impl CellExecution<'_> {
         if self.input.is_some() || self.kernel.broker.is_busy() {
             deadline = after(20);
         }
-        if let (Some(wall_time), None) = (self.limits.wall_time, &self.interrupt) {
-            deadline = deadline.min(self.started_at + wall_time + self.install_time());
+        let is_calling = self.calls.as_ref().is_some_and(CellCalls::is_busy);
+        if is_calling {
+            // The time limit does not run: after the call, it does again.
+            deadline = deadline.min(after(50));
+        } else if let (Some(wall_time), None) = (self.limits.wall_time, &self.interrupt) {
+            deadline = deadline.min(self.started_at + wall_time + self.other_time());
         }
         if self.limits.cpu_time.is_some() {
             deadline = deadline.min(after(100));
@@ -203,6 +216,12 @@ impl CellExecution<'_> {
     /// Returns the time that the cell has spent with installations, at most the time limit of one installation.
     fn install_time(&self) -> Duration {
         self.kernel.broker.elapsed().saturating_sub(self.install_time_at_start).min(self.kernel.broker.timeout())
+    }
+
+    /// Returns the time that does not count towards the time limit: that of installations, and that during which a
+    /// function of the host is called, which the host limits.
+    fn other_time(&self) -> Duration {
+        self.install_time() + self.calls.as_ref().map_or(Duration::ZERO, CellCalls::elapsed)
     }
 
     /// Reads the messages that have arrived, up to a batch from each channel. Returns whether there may be more.
@@ -308,7 +327,7 @@ impl CellExecution<'_> {
             InterruptRequest::Interrupt => self.start_interrupt(false),
             InterruptRequest::None => {}
         }
-        if self.limits.wall_time.is_some_and(|limit| self.started_at.elapsed() >= limit + self.install_time()) {
+        if self.limits.wall_time.is_some_and(|limit| self.started_at.elapsed() >= limit + self.other_time()) {
             self.start_interrupt(true);
         }
         if let (Some(limit), Some(before)) = (self.limits.cpu_time, self.cpu_time_at_start)
@@ -381,7 +400,7 @@ impl CellExecution<'_> {
         let status = match (error, self.limits.wall_time.filter(|_| is_timeout)) {
             (None, _) => CellStatus::Ok,
             (Some(error), Some(after)) if error.name == "KeyboardInterrupt" => {
-                CellStatus::TimedOut { after, traceback: error.traceback }
+                CellStatus::TimedOut { after, waited: false, traceback: error.traceback }
             }
             (Some(error), _) => CellStatus::Error(error),
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellError, CellObserver, CellRequest, NullObserver};
-use belljar_core::{CellResult, CellStatus, Limits, Output, Stream};
+use belljar_core::{CellResult, CellStatus, Limits, Output, Stream, TOOLS_MODULE};
 use belljar_packages::{AvailableModules, Dependencies, GeneralHint as _, InferredDependency, Requirement};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -38,7 +38,7 @@ pub(crate) fn execute(
 ) -> CellResult {
     let mut note = String::new();
     if kernel.can_install() && !installs_itself(&cell.code) {
-        match install_for_cell(kernel, python_version, &cell.code, &*observer) {
+        match install_for_cell(kernel, python_version, cell, &*observer) {
             Ok(text) => note = text,
             Err(InstallError::Cancelled) if !kernel.is_killed() => return interrupted(kernel),
             // Running the cell reports the kill.
@@ -86,10 +86,11 @@ fn interrupted(kernel: &NativeKernel) -> CellResult {
 fn install_for_cell(
     kernel: &mut NativeKernel,
     python_version: &str,
-    code: &str,
+    cell: &CellRequest,
     observer: &dyn CellObserver,
 ) -> Result<String, InstallError> {
-    let mut needs = match Dependencies::from_code(code, &AvailableModules::for_python_version(python_version)) {
+    let mut needs = match Dependencies::from_code(&cell.code, &AvailableModules::for_python_version(python_version)) {
+        Ok(needs) if cell.tools => without_tools(needs),
         Ok(needs) => needs,
         Err(error) => return Ok(not_installed(&error.with_general_hint())),
     };
@@ -109,6 +110,12 @@ fn install_for_cell(
         .installed_now
         .summary(&packages.installed)
         .map_or_else(String::new, |text| format!("[installed {text}]\n")))
+}
+
+/// Returns the needs without the module `tools`, which the guest provides.
+pub(crate) fn without_tools(mut needs: Dependencies) -> Dependencies {
+    needs.inferred.retain(|inferred| inferred.module.split('.').next() != Some(TOOLS_MODULE));
+    needs
 }
 
 /// Returns why a module's package is not installed, or how to install it.

@@ -19,8 +19,14 @@ const FILES: &[(&str, &str)] = &[
     ("belljar_kernel/plotly_display.py", include_str!("guest/belljar_kernel/plotly_display.py")),
     ("belljar_kernel/pip.py", include_str!("guest/belljar_kernel/pip.py")),
     ("belljar_kernel/one_shot.py", include_str!("guest/belljar_kernel/one_shot.py")),
-    // The same module renders values in WebAssembly.
+    ("belljar_kernel/exchange.py", include_str!("guest/belljar_kernel/exchange.py")),
+    // The guest in WebAssembly has the same modules.
+    ("belljar_kernel/host_functions.py", include_str!("../../belljar-python/guest/host_functions.py")),
+    ("belljar_kernel/tool_calls.py", include_str!("../../belljar-python/guest/tool_calls.py")),
+    ("belljar_kernel/tool_values.py", include_str!("../../belljar-python/guest/tool_values.py")),
+    ("belljar_kernel/tools.py", include_str!("../../belljar-python/guest/tools.py")),
     ("belljar_kernel/value_json.py", include_str!("../../belljar-python/guest/value_json.py")),
+    ("belljar_kernel/values.py", include_str!("../../belljar-python/guest/values.py")),
     ("belljar_kernel/entry.py", ENTRY_PYTHON),
     ("pip_stub/pip/__init__.py", include_str!("guest/pip_stub/pip/__init__.py")),
     ("pip_stub/pip/__main__.py", include_str!("guest/pip_stub/pip/__main__.py")),

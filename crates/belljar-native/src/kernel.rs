@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use belljar_core::files::{FileError, FileInfo, Range};
 use belljar_core::kernel::{
-    CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError, ShellRequest,
+    CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError, KernelSnapshot, ShellError,
+    ShellRequest,
 };
 use belljar_core::{CellResult, CellStatus, ExitReason, LimitKind, Progress, SessionFolder};
 use serde_json::{Value, json};
 
 use crate::cell::{self, CellLimits, KernelLost};
 use crate::cell_packages::{self, KnownModules};
+use crate::function_calls::FunctionSocket;
 use crate::interrupt::InterruptRequest;
 use crate::kernel_connection::KernelConnection;
 use crate::kernel_starter::KernelStarter;
@@ -90,6 +92,11 @@ impl NativeKernel {
         }
     }
 
+    /// Returns whether code has made a call of a function of the host that may have had an effect.
+    pub(crate) fn has_called(&self) -> bool {
+        self.connection.functions.as_ref().is_some_and(FunctionSocket::has_effects)
+    }
+
     /// Returns the number of the next cell.
     pub(crate) fn next_execution_count(&self) -> u64 {
         self.execution_count.saturating_add(1)
@@ -98,6 +105,11 @@ impl NativeKernel {
     /// Returns whether another thread has requested the end of the interpreter.
     pub(crate) fn is_killed(&self) -> bool {
         self.connection.interrupt.take() == InterruptRequest::Kill
+    }
+
+    /// Returns whether cells may have `tools` set.
+    pub(crate) fn supports_tools(&self) -> bool {
+        self.starter.config().tools
     }
 
     /// Returns whether packages may be installed for the session.
@@ -134,6 +146,15 @@ impl NativeKernel {
 
 impl Kernel for NativeKernel {
     fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+        if cell.tools && !self.supports_tools() {
+            let error = CellError {
+                name: "RuntimeError".into(),
+                message: "this kernel was started without tools".into(),
+                traceback: Vec::new(),
+            };
+            let (execution_count, status) = (self.next_execution_count(), CellStatus::Error(error));
+            return CellResult { execution_count, status, outputs: Vec::new() };
+        }
         let starter = self.starter.clone();
         match &starter.config().python_version {
             Some(version) if !cell.silent => cell_packages::execute(self, version, cell, observer),

@@ -8,10 +8,12 @@ use belljar_core::kernel::{CellObserver, CellRequest, NullObserver};
 
 use crate::cell::{self, CellLimits, KernelHandles};
 use crate::client::Client;
+use crate::function_calls::{self, FunctionSocket};
 use crate::interrupt::InterruptFlag;
 use crate::session_sandbox::{KERNEL_START_TIMEOUT, NativeConfig, SessionSandbox};
 use crate::start_error::StartError;
 use crate::zmtp::message::SigningKey;
+use crate::zmtp::path::connect_in;
 use crate::zygote::{KernelProcess, Zygote};
 
 /// The time in which a kernel whose connection failed is expected to exit, if an exit is the cause.
@@ -22,6 +24,8 @@ pub(crate) struct KernelConnection {
     pub(crate) process: Arc<KernelProcess>,
     pub(crate) client: Client,
     pub(crate) interrupt: Arc<InterruptFlag>,
+    /// The connection for calls of functions of the host, if the backend's code can make any.
+    pub(crate) functions: Option<FunctionSocket>,
     /// The zygote that reaps the process.
     _zygote: Option<Arc<Zygote>>,
 }
@@ -44,7 +48,10 @@ impl KernelConnection {
             if has_exited { StartError::Exited(process.status()) } else { StartError::Connection(error) }
         })?;
         let interrupt = Arc::new(InterruptFlag::new(process.clone())?);
-        Ok(Self { process, client, interrupt, _zygote: zygote })
+        // The kernel has created this socket before those of the client.
+        let functions = config.tools.then(|| connect_in(sandbox.sockets(), function_calls::SOCKET)).transpose()?;
+        let functions = functions.map(FunctionSocket::new).transpose()?;
+        Ok(Self { process, client, interrupt, functions, _zygote: zygote })
     }
 
     /// Returns whether the process runs.
@@ -71,7 +78,7 @@ impl KernelConnection {
 
     /// Borrows all that running a cell takes.
     pub(crate) fn handles<'a>(&'a mut self, sandbox: &'a mut SessionSandbox) -> KernelHandles<'a> {
-        let Self { process, client, interrupt, .. } = self;
-        KernelHandles { client, process, interrupt, broker: sandbox.broker() }
+        let Self { process, client, interrupt, functions, .. } = self;
+        KernelHandles { client, process, interrupt, functions: functions.as_mut(), broker: sandbox.broker() }
     }
 }

@@ -15,6 +15,7 @@
 //! | `host_folder` | directories of the host in sandboxes |
 //! | `zygote`, `zygote_command` | the process that kernels are forked from; kernels' processes |
 //! | `start_error` | the reasons why a kernel did not start |
+//! | `function_calls` | calls of functions of the host by code |
 //! | `cell_packages` | the packages that code imports |
 //! | `one_shot` | code that is run once, in a kernel of its own |
 //! | `cpu_time` | the processor time of a kernel |
@@ -44,6 +45,8 @@ mod cpu_time;
 mod effective_user;
 #[cfg(target_os = "linux")]
 mod environment_view;
+#[cfg(target_os = "linux")]
+mod function_calls;
 #[cfg(target_os = "linux")]
 mod guest;
 #[cfg(target_os = "linux")]

@@ -14,7 +14,7 @@ use belljar_packages::{AvailableModules, Dependencies, GeneralHint as _, Require
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::cell_packages::{CallPackages, eval_helper, run_helper};
+use crate::cell_packages::{CallPackages, eval_helper, run_helper, without_tools};
 use crate::kernel::NativeKernel;
 use crate::missing_dependency::{self, missing_module};
 
@@ -34,8 +34,8 @@ pub(crate) fn run(
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
     let OneShotRequest { code, globals, dependencies, timeout, exchange, tools } = request;
-    if tools {
-        return Err(KernelError::Unsupported("native kernels cannot call tools"));
+    if tools && !kernel.supports_tools() {
+        return Err(KernelError::Unsupported("the kernels of this backend cannot call tools"));
     }
     if exchange.is_some() {
         return Err(KernelError::Unsupported("native kernels exchange no Python values with their callers"));
@@ -57,12 +57,13 @@ pub(crate) fn run(
         Ok(needs) => needs.with_requirements(dependencies),
         Err(error) => return not_installed(report, error.with_general_hint()),
     };
+    let needs = if tools { without_tools(needs) } else { needs };
     let mut packages = match CallPackages::install(&needs, kernel, &*observer) {
         Ok(packages) => packages,
         Err(error) => return not_installed(report, kernel.with_install_hint(&error)),
     };
     let globals = globals.as_deref();
-    let call = Call { code: &code, globals, limits, observer: &observer };
+    let call = Call { code: &code, globals, tools, limits, observer: &observer };
     let (mut result, time) = call.run_cell(kernel, limits.wall_time)?;
     // The time of all attempts together is limited as that of one.
     let mut left = limits.without_time(time);
@@ -74,7 +75,8 @@ pub(crate) fn run(
             error.traceback.push(explanation);
             break;
         }
-        let has_effects = may_write_mounts || !result.outputs.is_empty() || !kernel.files().is_empty();
+        let has_effects =
+            may_write_mounts || !result.outputs.is_empty() || kernel.has_called() || !kernel.files().is_empty();
         match missing_dependency::install(&module, python_version, &mut packages, has_effects, kernel, &*observer) {
             Ok(false) => break,
             Ok(true) => {
@@ -125,6 +127,8 @@ pub(crate) fn run(
 struct Call<'a> {
     code: &'a str,
     globals: Option<&'a RawValue>,
+    /// True if the code can call tools.
+    tools: bool,
     limits: Limits,
     observer: &'a Arc<dyn CellObserver>,
 }
@@ -148,7 +152,8 @@ impl Call<'_> {
             }
         }
         self.observer.on_phase("running");
-        let cell = CellRequest { code: self.code.to_owned(), timeout: time_limit, ..CellRequest::default() };
+        let (code, tools) = (self.code.to_owned(), self.tools);
+        let cell = CellRequest { code, timeout: time_limit, tools, ..CellRequest::default() };
         let begin = Instant::now();
         let result = kernel.run_cell(&cell, self.observer.clone());
         Ok((result, begin.elapsed()))

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::client::connection_info;
 use crate::environment_view::EnvironmentView;
+use crate::function_calls;
 use crate::host_folder::{LentFolder, NativeMount};
 use crate::install_broker::{InstallBroker, InstallHint};
 use crate::pip_installer::PipInstaller;
@@ -67,6 +68,8 @@ pub(crate) struct NativeConfig {
     pub(crate) devices: Vec<PathBuf>,
     /// The directories of the host that sessions can use.
     pub(crate) mounts: Vec<NativeMount>,
+    /// Set if code can call functions of the module `tools`.
+    pub(crate) tools: bool,
     pub(crate) installer: Option<PipInstaller>,
     pub(crate) install_hint: Option<Arc<InstallHint>>,
 }
@@ -302,6 +305,7 @@ impl SandboxPaths {
             code,
             site: text(&self.site),
             sockets: self.sockets.clone(),
+            functions: config.tools.then(|| format!("{}/{}", self.sockets, function_calls::SOCKET)),
             fonts: text(&config.fonts),
             color: config.color,
             network: config.policy != Policy::Weak,
@@ -418,6 +422,7 @@ mod tests {
             control_groups: control_groups.map(PathBuf::from),
             devices: devices.iter().map(PathBuf::from).collect(),
             mounts: vec![NativeMount { source: "/srv/data".into(), inside: "/data".into(), writable: false }],
+            tools: false,
             installer: None,
             install_hint: None,
         };

@@ -40,6 +40,8 @@ pub(crate) struct KernelLaunchConfig {
     pub(crate) site: String,
     /// The directory in which the kernel creates its sockets.
     pub(crate) sockets: String,
+    /// The path of the socket for calls of functions of the host, which the kernel creates; `None` without tools.
+    pub(crate) functions: Option<String>,
     /// The directory of matplotlib's font cache, which the kernel copies.
     pub(crate) fonts: String,
     /// Set to color tracebacks.

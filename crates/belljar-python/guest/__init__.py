@@ -8,6 +8,7 @@ The host calls the functions below. Each takes one JSON text and returns one JSO
     arrange              completes an image: moves code, and runs warm-up code
     run                  runs a cell, or input of the prompt, and returns its outcome
     execute              runs a cell of a session in IPython's shell
+    resume               continues the cell that waits
     ask                  answers a frontend's request about a cell that is being written
     is_complete          returns whether input of the prompt is complete
     complete             returns the completions of input of the prompt
@@ -18,7 +19,7 @@ Exceptions of the user's code do not leave these functions: they are part of the
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from json import dumps, loads
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ from typing import Any
 from . import (
     after_restore,
     cell,
+    exchange,
     gc_freeze,
     hot_code,
     import_readings,
@@ -40,6 +42,8 @@ from . import (
 
 type Request = dict[str, Any]
 type Outcome = dict[str, Any]
+type Steps = Generator[float | None, None, Outcome]
+"""A request that is handled in steps: see `event_loop.steps`."""
 
 
 def _error(kind: str, message: str) -> str:
@@ -51,6 +55,8 @@ _INTERRUPTED = _error("KeyboardInterrupt", "")
 _INTERNAL_ERROR = _error("RuntimeError", "the code left too little memory, or changed what Python itself needs")
 _NO_VALUE = {"kind": "value", "value": None, "text": None}
 _WARM_UPS = 20
+_waiting: Steps | None = None
+"""The request that waits."""
 
 
 def prepare(request: str) -> str:
@@ -94,7 +100,7 @@ def run(request: str) -> str:
     value as Python's prompt does); ``globals`` (variables to set first); ``argv``; ``env``; ``file`` (the value of
     ``__file__``); ``absent`` (by module, the notes for errors of importing modules that no package provides);
     ``exchange`` (``variables`` and ``functions`` of the host, see the module `exchange`);
-    ``tools``, true if the code can import the module `tools`;
+    ``tools``, true if the code can import the module `tools`; ``stepped``, as for `execute`;
     ``renewal`` (see `after_restore.renew`); ``installed``, true if the host has installed packages;
     ``max_value_bytes``.
 
@@ -107,7 +113,7 @@ def run(request: str) -> str:
       code failed, or null.
     * "exit": ``code``, the exit status, and ``message``, which has already been written to stderr.
     """
-    return _answer(lambda: _run(loads(request)))
+    return _answer(lambda: _advance(_run(loads(request))))
 
 
 def execute(request: str) -> str:
@@ -119,10 +125,19 @@ def execute(request: str) -> str:
 
     Outcome: ``kind`` "cell"; ``count``, the number of the cell; ``error``, which is None or has ``name``,
     ``message``, the list ``traceback`` and ``missing_module`` as for `run`; with ``exchange`` and a value, ``value``,
-    its text. The kinds "error" and "exit" are those of
-    `run`: an exception left the shell itself.
+    its text. The kinds "error" and "exit" are those of `run`: an exception left the shell itself.
+
+    With ``stepped`` in the request, a cell that awaits returns whenever it has nothing to do. The outcome is then of
+    the kind "waiting", with ``timer``: the seconds until it has, or null if only a reply of the host can end the wait;
+    and ``host``, true if it waits for one. `resume` continues the cell.
     """
-    return _answer(lambda: _execute(loads(request)))
+    return _answer(lambda: _advance(_execute(loads(request))))
+
+
+def resume(request: str) -> str:
+    """Continues the cell that waits. The outcome is that of `run` or `execute`."""
+    del request  # Not used yet; the host passes "{}".
+    return _answer(_resume)
 
 
 def ask(request: str) -> str:
@@ -183,8 +198,11 @@ def _warm_up(request: Request, times: int) -> None:
 
     It runs often enough for the interpreter to specialize its bytecode, which is not written to later.
     """
-    for code in ("1 + 1", "1 / 0", "def", "await __import__('asyncio').sleep(0)") * times:
-        run(dumps({"code": code, "renewal": "all"}))
+    waiting = "await __import__('asyncio').sleep(0)"
+    for code in ("1 + 1", "1 / 0", "def", waiting) * times:
+        run(dumps({"code": code, "renewal": "all", "stepped": True}))
+    # Once: each wait with its thread leaves objects in the image.
+    run(dumps({"code": waiting, "renewal": "all"}))
     repl.status("1")
     if request.get("shell"):
         _shell_module().warm_up(times)
@@ -204,7 +222,7 @@ def _preloaded(readings: import_readings.Readings | None) -> Outcome:
     return {"kind": "value", "readers": readings.readers, "dependencies": readings.dependencies()}
 
 
-def _run(request: Request) -> Outcome:
+def _run(request: Request) -> Outcome | Steps:
     if request.get("installed"):
         importlib.invalidate_caches()
     after_restore.renew(request.get("renewal"))
@@ -214,8 +232,38 @@ def _run(request: Request) -> Outcome:
     return runner(request)
 
 
-def _execute(request: Request) -> Outcome:
+def _execute(request: Request) -> Steps:
     return _shell_module().execute(request)
+
+
+def _resume() -> Outcome:
+    if _waiting is None:
+        raise RuntimeError("no cell waits")
+    return _advance(_waiting)
+
+
+def _advance(steps: Outcome | Steps, interrupt: KeyboardInterrupt | None = None) -> Outcome:
+    """Runs a request until it ends or waits. ``interrupt`` is raised where it waits."""
+    global _waiting
+    if isinstance(steps, dict):
+        return steps
+    # An interrupt that arrives here, before the code goes on, still finds that it waits.
+    _waiting = steps
+    try:
+        timer = next(steps) if interrupt is None else steps.throw(interrupt)
+    except StopIteration as end:
+        return end.value
+    return {"kind": "waiting", "timer": timer, "host": exchange.is_waiting()}
+
+
+def _interruptible(act: Callable[[], Outcome]) -> Outcome:
+    """Calls ``act``. An interrupt that arrives outside of the code which it continues is raised in that code."""
+    try:
+        return act()
+    except KeyboardInterrupt as interrupt:
+        if _waiting is None or _waiting.gi_suspended is False:
+            raise
+        return _advance(_waiting, interrupt)
 
 
 def _shell_module() -> ModuleType:
@@ -230,12 +278,15 @@ def _finish() -> Outcome:
 
 def _answer(act: Callable[[], Outcome]) -> str:
     try:
-        with streams.guarded():
+        with streams.Guard() as guard:
             errors = []
             try:
                 memory_reserve.reserve()
-                outcome = act()
-                interrupts.raise_pending()
+                outcome = _interruptible(act)
+                if outcome["kind"] == "waiting":
+                    guard.leaves_streams = True
+                else:
+                    interrupts.raise_pending()
             except BaseException as error:
                 if isinstance(error, MemoryError):
                     memory_reserve.release()

@@ -5,6 +5,7 @@ import __future__
 import ast
 import linecache
 import sys
+from collections.abc import Generator
 from types import CodeType
 from typing import Any
 
@@ -51,8 +52,11 @@ class Compiler:
 compiler = Compiler()
 
 
-def run(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the cell of ``request``, and raises what the cell raises."""
+def run(request: dict[str, Any]) -> dict[str, Any] | Generator[float | None, None, dict[str, Any]]:
+    """Runs the cell of ``request``, and raises what the cell raises.
+
+    Returns the outcome; or the steps of a cell that awaits, if the request is ``stepped``: see `event_loop.steps`.
+    """
     filename = request.get("filename", FILENAME)
     code = source_cache.normalise(request["code"])
     source = magics.translate(code)
@@ -66,13 +70,41 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     parts = [compiler.compile(tree, filename, "exec")] if tree.body else []
     if last is not None:
         parts.append(compiler.compile(ast.Expression(last), filename, "eval"))
+    if request.get("stepped") and _awaits(parts):
+        return _steps(request, parts, last, filename)
     try:
         held = [execute(parts)]
         if last is not None:
             tools.check_value(held[0])
     finally:
-        is_captured = magics.end_capture()
-        tools.report_never_awaited()
+        is_captured = _end()
+    return _outcome(request, held, last, filename, is_captured)
+
+
+def _steps(
+    request: dict[str, Any], parts: list[CodeType], last: ast.expr | None, filename: str
+) -> Generator[float | None, None, dict[str, Any]]:
+    # Code that does not await is not run in a generator, which would change StopIteration.
+    try:
+        held = [(yield from event_loop.steps(_await_parts(parts)))]
+        if last is not None:
+            tools.check_value(held[0])
+    finally:
+        is_captured = _end()
+    return _outcome(request, held, last, filename, is_captured)
+
+
+def _end() -> bool:
+    """Ends the code's run. Returns whether its output was captured."""
+    is_captured = magics.end_capture()
+    tools.report_never_awaited()
+    return is_captured
+
+
+def _outcome(
+    request: dict[str, Any], held: list[Any], last: ast.expr | None, filename: str, is_captured: bool
+) -> dict[str, Any]:
+    """Shows what code has left, and returns its outcome. ``held`` contains the value of the last expression."""
     magics.end()
     if is_captured:
         return {"kind": "value", "value": None, "text": None}
@@ -82,7 +114,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     if not display.show(held[0]):
         display.show_figures()
     limit = request.get("max_value_bytes", MAX_VALUE_BYTES)
-    if exchanged is None:
+    if request.get("exchange") is None:
         fields = value_json.render(held[0], limit)
     else:
         # None without a value, too.
@@ -102,12 +134,16 @@ def set_globals(names: dict[str, Any] | None) -> None:
 
 def execute(parts: list[CodeType]) -> Any:
     """Runs the parts of a cell in ``__main__``, on the event loop if one of them awaits, and returns the last value."""
-    if any(code.co_flags & _IS_COROUTINE for code in parts):
+    if _awaits(parts):
         return event_loop.run(_await_parts(parts))
     value = None
     for code in parts:
         value = eval(code, main.__dict__)
     return value
+
+
+def _awaits(parts: list[CodeType]) -> bool:
+    return any(code.co_flags & _IS_COROUTINE for code in parts)
 
 
 async def _await_parts(parts: list[CodeType]) -> Any:

@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 from asyncio import runners, unix_events
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
@@ -32,6 +32,10 @@ class Selector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self._is_woken = False
+        self.stop: Callable[[], None] | None = None
+        """Stops the loop instead of a wait, which then ends the call of the host; None if the wait is to block."""
+        self.timeout: float | None = None
+        """The seconds of the wait that stopped the loop; None if only the host can end it."""
 
     def wake(self) -> None:
         """Ends the wait: a signal handler or another thread has added a callback."""
@@ -39,6 +43,8 @@ class Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Returns events, possibly none, after at most ``timeout`` seconds. None means that no timer is set."""
+        if self.stop is not None and (timeout is None or timeout > 0) and self._suspend(self.stop, timeout):
+            return []
         if exchange.is_waiting():
             return self._wait_for_host(timeout)
         if not self.get_map():
@@ -60,6 +66,24 @@ class Selector(selectors.DefaultSelector):
                 break
         self._is_woken = False
         return ready
+
+    def _suspend(self, stop: Callable[[], None], timeout: float | None) -> bool:
+        """Stops the loop if it has nothing to do until a timer is due or the host has replies. Returns whether the wait
+        is over, since the loop stops or something has happened.
+
+        A wait that the host cannot end, for pipes or for threads, blocks as outside of steps.
+        """
+        interrupts.raise_pending()
+        if self._is_woken or self.get_map() or not scheduler.is_idle():
+            return False
+        if exchange.is_waiting():
+            if exchange.wait(0):
+                return True
+        elif timeout is None:
+            return False  # It cannot end: the blocking wait raises the error.
+        self.timeout = timeout
+        stop()
+        return True
 
     def _wait_for_host(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         """Waits for replies to calls of the host's functions. Threads run meanwhile, unless they want a lock."""
@@ -141,6 +165,39 @@ def run[T](coroutine: Coroutine[Any, Any, T]) -> T:
         del task, coroutine  # This frame is part of the same cycle as asyncio's: see `_from_cell`.
 
 
+def steps[T](coroutine: Coroutine[Any, Any, T]) -> Generator[float | None, None, T]:
+    """Runs a cell's coroutine as `run` does, but yields when it waits for timers or the host: the number of seconds
+    until the next timer, or None without one.
+
+    Nothing of the coroutine is on the stack then, so that the host can continue it later, on any thread. Resuming it
+    early does no harm.
+    """
+    loop = _shared_loop()
+    selector = loop._selector
+    task = loop.create_task(coroutine)
+    code = coroutine.cr_code  # type: ignore[attr-defined]
+    task.add_done_callback(lambda _: loop.stop())
+    try:
+        while True:
+            selector.stop = loop.stop
+            try:
+                loop.run_forever()
+            finally:
+                selector.stop = None
+            if task.done():
+                break
+            yield selector.timeout
+            # Inside of the loop's own code, an interrupt would leave the loop unusable.
+            interrupts.raise_pending()
+        return task.result()
+    except BaseException as error:
+        if task.done():
+            raise error.with_traceback(_from_cell(error.__traceback__, code))
+        raise _cancel(loop, task, code, error)
+    finally:
+        del task, coroutine  # See `run`.
+
+
 def _cancel(loop: EventLoop, task: asyncio.Task, code: CodeType, reason: BaseException) -> BaseException:
     """Cancels a cell after the loop itself has stopped, so that its ``finally`` blocks run. Returns the exception to
     raise.
@@ -151,7 +208,10 @@ def _cancel(loop: EventLoop, task: asyncio.Task, code: CodeType, reason: BaseExc
     where = reason.__traceback__
     task.cancel()
     try:
-        loop.run_until_complete(task)
+        # IPython's coroutine returns the exception that the cell raised.
+        cancelled = getattr(loop.run_until_complete(task), "error_in_exec", None)
+        if isinstance(cancelled, asyncio.CancelledError):
+            where = cancelled.__traceback__
     except asyncio.CancelledError as cancelled:
         where = _from_cell(cancelled.__traceback__, code)
     except BaseException as error:

@@ -8,17 +8,17 @@ Buffers of values are files of the directory `_DIRECTORY`: the host reads and wr
 """
 
 import asyncio
-import builtins
-import inspect
 import os
 import sys
 from collections.abc import Callable
 from json import JSONDecoder, dumps, loads
 from typing import Any
 
-from . import host, interrupts, value_json, values
+from . import host, host_functions, interrupts, value_json, values
 
 _loads = JSONDecoder().decode
+
+HostCallError = host.HostCallError
 
 _DIRECTORY = "/var/lib/belljar"
 _MAX_CALL_BYTES = 256 * 1024 * 1024
@@ -29,17 +29,22 @@ _MAX_PLAIN = 1 << 63
 """The integers below this are written without looking at their length."""
 
 _pending: dict[int, asyncio.Future[Any]] = {}
-exceptions: dict[str, type[Exception]] = {}
-"""The classes of exceptions that are not builtin, by the names that the host uses."""
+"""The calls that were sent, by their numbers."""
+_queued: list[_QueuedCall] = []
+"""The calls that are sent when the event loop waits."""
 _written = 0
 """The number of buffers that this interpreter has written."""
 
 
-class HostFunctionError(Exception):
-    """An exception that a function of the host raised, of a class that is not one of Python's own."""
+class _QueuedCall:
+    """A call that is sent together with others."""
 
+    __slots__ = ("future", "number", "text")
 
-HostFunctionError.__module__ = "builtins"  # Tracebacks show the bare name.
+    def __init__(self, text: str, future: asyncio.Future[Any]) -> None:
+        self.text = text
+        self.future = future
+        self.number: int | None = None
 
 
 def receive(exchange: dict[str, Any]) -> dict[str, Any]:
@@ -63,28 +68,59 @@ def send(value: object, max_bytes: int) -> str:
 
 def abandon() -> None:
     """Ends the calls that still run when the code has ended: nothing will deliver their replies."""
-    while _pending:
-        _, future = _pending.popitem()
+    futures = [*_pending.values(), *(call.future for call in _queued)]
+    _pending.clear()
+    _queued.clear()
+    for future in futures:
         if not future.done():
             future.cancel("the code ended before the host's function replied")
 
 
 def is_waiting() -> bool:
     """Returns whether calls of the host's functions run."""
-    return bool(_pending)
+    return bool(_pending or _queued)
 
 
-def wait(timeout: float | None) -> None:
-    """Waits until a call has a reply, at most for ``timeout`` seconds, and resolves the futures of all that have."""
-    for reply in host.call("await_functions", timeout=timeout):
+def wait(timeout: float | None) -> bool:
+    """Sends the queued calls, and waits until a call has a reply, at most for ``timeout`` seconds.
+
+    Resolves the futures of all calls that have one, and returns whether there was one. All this takes one call of the
+    host.
+    """
+    calls = _queued[:]
+    _queued.clear()
+    texts = ",".join([call.text for call in calls])
+    request = f'{{"name":"await_functions","request":{{"timeout":{dumps(timeout)},"calls":[{texts}]}}}}'
+    text = host.call_host(request)
+    answer = _loads(text)
+    if "error" in answer:
+        error = host.HostCallError(answer["error"])
+        for call in calls:
+            if not call.future.done():
+                call.future.set_exception(error)
+        interrupts.raise_pending()
+        if not calls:
+            raise error
+        return True
+    answer = answer["answer"]
+    for number, call in enumerate(calls, answer["first"]):
+        call.number = number
+        _pending[number] = call.future
+    # Without a key that has a meaning in the encoding, the values are those of JSON.
+    is_plain = '"$' not in text
+    for reply in answer["replies"]:
         future = _pending.pop(reply["id"], None)
         if future is None or future.done():
+            continue
+        if is_plain and "error" not in reply:
+            future.set_result(reply["value"])
             continue
         try:
             future.set_result(_result(reply))
         except Exception as error:
             future.set_exception(error)
     interrupts.raise_pending()
+    return bool(answer["replies"])
 
 
 def _function(description: dict[str, Any]) -> Callable[..., Any]:
@@ -94,7 +130,7 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
     if description["blocking"]:
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            return _result(_start(quoted, args, kwargs, wait=True))
+            return call_blocking(quoted, args, kwargs)
 
     else:
 
@@ -104,7 +140,7 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__module__ = "__main__"
     function.__doc__ = description["doc"]
-    function.__signature__ = _signature(description)  # type: ignore[attr-defined]
+    function.__signature__ = host_functions.signature(description)  # type: ignore[attr-defined]
     return function
 
 
@@ -122,30 +158,27 @@ async def call(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             host.call("cancel_function", id=reply["id"])
 
 
-class _Source:
-    """Python source text that `inspect.signature` shows as it is."""
+async def call_soon(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Does the same as `call`, but sends the call when the event loop waits, together with other calls.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    Only for functions that do not reply at once, and arguments that are plain JSON.
+    """
+    text = f'{{"name":{quoted},"arguments":{_plain_arguments(args, kwargs)}}}'
+    queued = _QueuedCall(text, asyncio.get_running_loop().create_future())
+    _queued.append(queued)
+    try:
+        return await queued.future
+    finally:
+        if queued.number is None:
+            if queued in _queued:
+                _queued.remove(queued)
+        elif _pending.pop(queued.number, None) is not None:
+            host.call("cancel_function", id=queued.number)
 
-    def __repr__(self) -> str:
-        return self._text
 
-
-def _signature(description: dict[str, Any]) -> inspect.Signature:
-    def shown(text: str | None) -> Any:
-        return inspect.Parameter.empty if text is None else _Source(text)
-
-    parameters = [
-        inspect.Parameter(
-            each["name"],
-            inspect._ParameterKind(each["kind"]),
-            default=shown(each["default"]),
-            annotation=shown(each["annotation"]),
-        )
-        for each in description["parameters"]
-    ]
-    return inspect.Signature(parameters, return_annotation=shown(description["returns"]))
+def call_blocking(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls the function with this name, in quotes, and blocks until it has a result."""
+    return _result(_start(quoted, args, kwargs, wait=True))
 
 
 def _start(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, wait: bool) -> dict[str, Any]:
@@ -195,31 +228,11 @@ def _plain_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | Non
 
 def _result(reply: dict[str, Any]) -> Any:
     if (error := reply.get("error")) is not None:
-        raise _exception(error["name"], error["message"])
+        raise host_functions.exception(error["name"], error["message"])
     value = reply["value"]
     if type(value) is not dict and type(value) is not list:
         return value
     return values._Decoder(_read(reply.get("buffers", ()))).decode(value)
-
-
-def _exception(name: str, message: str) -> Exception:
-    """Returns an exception of the known or builtin class of this name, or of a class of this name."""
-    if (known := exceptions.get(name)) is not None:
-        return known(message)
-    kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            # `str` of a KeyError is the `repr` of its argument: the text is one already.
-            return kind(message) if kind is not KeyError else _quoted_key_error(message)
-        except TypeError:
-            pass  # Such as UnicodeDecodeError, which has five arguments.
-    return type(name, (HostFunctionError,), {"__module__": "builtins"})(message)
-
-
-def _quoted_key_error(message: str) -> KeyError:
-    if len(message) >= 2 and message[0] == message[-1] and message[0] in "'\"":
-        return KeyError(message[1:-1])
-    return KeyError(message)
 
 
 def _encode(value: object, limit: int) -> tuple[str, list[Any]]:
@@ -229,7 +242,7 @@ def _encode(value: object, limit: int) -> tuple[str, list[Any]]:
 
     try:
         text, buffers = values.encode(value, convert)
-    except (ValueError, TypeError, RecursionError):
+    except ValueError, TypeError, RecursionError:
         # A structure that contains itself: the same as in an answer in JSON.
         text, buffers = values.encode(convert(value), convert)
     size = len(text) + sum(memoryview(buffer).nbytes for buffer in buffers)

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from typing import Any
 
@@ -22,11 +22,11 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import StdinNotImplementedError, UsageError
 from IPython.core.history import HistoryManager
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 from IPython.core.magics.script import ScriptMagics
 from IPython.utils.text import LSString, SList
 from IPython.utils.tokenutil import token_at_cursor
-from traitlets import Type
+from traitlets import Instance, Type
 
 from . import (
     after_restore,
@@ -37,8 +37,10 @@ from . import (
     host,
     import_patches,
     interrupts,
+    lean_imports,
     memory_reserve,
     pip,
+    plain_cells,
     scheduler,
     shell_commands,
     tools,
@@ -88,6 +90,10 @@ class _DisplayPublisher(DisplayPublisher):
 class _DisplayHook(DisplayHook):
     """A display hook that passes the value of a cell's last line to the host."""
 
+    def __call__(self, result: Any = None) -> None:
+        tools.check_value(result)
+        super().__call__(result)
+
     def write_output_prompt(self) -> None:
         pass
 
@@ -103,6 +109,7 @@ class Shell(InteractiveShell):
 
     displayhook_class = Type(_DisplayHook)
     display_pub_class = Type(_DisplayPublisher)
+    input_transformer_manager = Instance(plain_cells.Transformers, ())
 
     def __init__(self, **options: Any) -> None:
         self.traceback_lines: list[str] = []
@@ -115,12 +122,18 @@ class Shell(InteractiveShell):
     def init_virtualenv(self) -> None:
         pass
 
+    def should_run_async(self, raw_cell: str, *, transformed_cell: str | None = None, **options: Any) -> bool:
+        if transformed_cell is not None and not plain_cells.may_await(transformed_cell):
+            return False
+        return super().should_run_async(raw_cell, transformed_cell=transformed_cell, **options)
+
     def showtraceback(self, *args: Any, **options: Any) -> None:
         error = sys.exc_info()[1]
         if isinstance(error, MemoryError):
             memory_reserve.release()
         if error is not None:
             tracebacks.add_advice(error)
+            _remove_frames_before_cell(error)
             tracebacks.remove_last_own_frames(error)
         super().showtraceback(*args, **options)
 
@@ -178,6 +191,7 @@ _payloads = False
 def install() -> None:
     """Creates the shell, while an image is built."""
     global _shell
+    lean_imports.end()
     os.makedirs(_DIRECTORY, exist_ok=True)
     ScriptMagics.shebang = _run_script
     _shell = Shell.instance(ipython_dir=_DIRECTORY, user_module=cell.main, user_ns=cell.main.__dict__)
@@ -229,9 +243,10 @@ def warm_up(times: int) -> None:
     """Runs code that first cells run, so that lazily created state is part of the image."""
     shell = _current_shell()
     for code in ("x = 1\nx + 1", "1 / 0", "def", "%who", "!pwd", "await __import__('asyncio').sleep(0)") * times:
-        _execute({"code": code})
+        _run_at_once({"code": code, "stepped": True})
+    _run_at_once({"code": "await __import__('asyncio').sleep(0)"})
     shell.colors = "nocolor"
-    _execute({"code": "1 / 0"})
+    _run_at_once({"code": "1 / 0"})
     shell.colors = "neutral"
 
 
@@ -243,8 +258,8 @@ def reset_session() -> None:
     sys.last_type = sys.last_value = sys.last_traceback = sys.last_exc = None
 
 
-def execute(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs one cell: see `_belljar.execute`."""
+def execute(request: dict[str, Any]) -> Generator[float | None, None, dict[str, Any]]:
+    """Runs one cell, and yields when it waits: see `_belljar.execute` and `event_loop.steps`."""
     if request.get("installed"):
         importlib.invalidate_caches()
     after_restore.renew(request.get("renewal"))
@@ -260,7 +275,7 @@ def execute(request: dict[str, Any]) -> dict[str, Any]:
             lines = [f"{type(error).__name__}: {_message(error)}"]
             return {"kind": "cell", "count": count, "error": _error(error, lines)}
     try:
-        return _execute(request)
+        return (yield from _execute(request))
     finally:
         exchange.abandon()
         tools.report_never_awaited()
@@ -333,7 +348,17 @@ def _user_expressions(shell: Shell, request: dict[str, Any]) -> dict[str, Any]:
     return {"payload": payloads, "user_expressions": shell.user_expressions(request["expressions"])}
 
 
-def _execute(request: dict[str, Any]) -> dict[str, Any]:
+def _run_at_once(request: dict[str, Any]) -> dict[str, Any]:
+    """Runs a cell that does not wait."""
+    running = _execute(request)
+    while True:
+        try:
+            next(running)
+        except StopIteration as end:
+            return end.value
+
+
+def _execute(request: dict[str, Any]) -> Generator[float | None, None, dict[str, Any]]:
     global _payloads
     shell = _current_shell()
     shell.traceback_lines = []
@@ -341,7 +366,10 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     shell.payload_manager.clear_payload()
     silent = bool(request.get("silent"))
     store_history = not silent and request.get("store_history", True)
-    result = shell.run_cell(request["code"], store_history=store_history, silent=silent)
+    if request.get("stepped"):
+        result = yield from _run_cell(shell, request["code"], store_history, silent)
+    else:
+        result = shell.run_cell(request["code"], store_history=store_history, silent=silent)
     interrupts.raise_pending()
     if not isinstance(result.error_in_exec, KeyboardInterrupt):
         scheduler.run_started()
@@ -355,6 +383,45 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     # The result holds the value and the error, and with it the frames.
     del result, error
     return outcome
+
+
+def _run_cell(
+    shell: Shell, code: str, store_history: bool, silent: bool
+) -> Generator[float | None, None, ExecutionResult]:
+    """Does what `InteractiveShell.run_cell` does, but yields when the cell's coroutine waits.
+
+    IPython passes the coroutine of a cell that awaits to its loop runner, and runs other cells without a loop.
+    """
+    waiting: list[Coroutine[Any, Any, ExecutionResult]] = []
+    result = None
+    shell.loop_runner = waiting.append
+    try:
+        try:
+            result = shell._run_cell(code, store_history, silent, True, None)
+        finally:
+            shell.loop_runner = event_loop.run
+        if waiting:
+            try:
+                result = yield from event_loop.steps(waiting.pop())
+            except BaseException as error:
+                info = ExecutionInfo(code, store_history, silent, True, None)
+                result = ExecutionResult(info)
+                result.error_in_exec = error
+                shell.showtraceback(running_compiled_code=True)
+    finally:
+        shell.events.trigger("post_execute")
+        if not silent:
+            shell.events.trigger("post_run_cell", result)
+    return result
+
+
+def _remove_frames_before_cell(error: BaseException) -> None:
+    """Removes the frames that called IPython's ``run_code``, whose frame IPython leaves out of tracebacks itself."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code is not InteractiveShell.run_code.__code__:
+        traceback = traceback.tb_next
+    if traceback is not None:
+        error.__traceback__ = traceback
 
 
 def _error(error: BaseException, lines: list[str]) -> dict[str, Any]:

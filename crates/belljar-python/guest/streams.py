@@ -2,21 +2,27 @@
 
 import io
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TextIO
+from contextlib import suppress
+from typing import Self, TextIO
 
 
-@contextmanager
-def guarded() -> Iterator[None]:
+class Guard:
     """Wraps every call: afterwards ``sys.stdin``, ``stdout`` and ``stderr`` are flushed, open and Python's own."""
-    try:
-        yield
-    finally:
+
+    def __init__(self) -> None:
+        self.leaves_streams = False
+        """True if the cell waits: it may have replaced the streams, and goes on with its own. They are only flushed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
             current, original = getattr(sys, name, None), getattr(sys, f"__{name}__", None)
             if descriptor:
                 _flush(current)
+            if self.leaves_streams:
+                continue
             if not _is_open(original):
                 original = _reopened(descriptor)
                 setattr(sys, f"__{name}__", original)

@@ -112,6 +112,7 @@ impl RuntimeBuilder<'_> {
             .part("program", program.identity())
             .part("archive", self.release.stdlib.sha256)
             .part("boot", include_str!("boot.rs"))
+            .part("heap", include_str!("heap.rs"))
             .part("guest", guest::digest())
     }
 

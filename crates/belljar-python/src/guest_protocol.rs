@@ -2,9 +2,10 @@
 //! return. Results are untrusted: one that does not have the expected form is rejected.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use belljar_core::kernel::{CellError, CellRequest, ShellRequest};
-use belljar_core::{ExitReason, Outcome, PythonError, RunRequest, Value};
+use belljar_core::{ExitReason, Outcome, PythonError, RunRequest, Value, Wait};
 use belljar_emscripten::Instance;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,9 @@ pub(crate) struct GuestFunctions {
     pub(crate) finish: Object,
     pub(crate) execute: Object,
     pub(crate) ask: Object,
+    /// Not in images of builds whose cells could not wait without a thread.
+    #[serde(default)]
+    pub(crate) resume: Option<Object>,
 }
 
 impl GuestFunctions {
@@ -37,6 +41,7 @@ impl GuestFunctions {
             finish: function("finish")?,
             execute: function("execute")?,
             ask: function("ask")?,
+            resume: Some(function("resume")?),
         })
     }
 }
@@ -53,6 +58,8 @@ pub(crate) struct RunArguments<'a> {
     /// True if the host has installed packages since the last run.
     pub(crate) installed: bool,
     pub(crate) max_value_bytes: u64,
+    /// True if the guest returns when the code waits.
+    pub(crate) stepped: bool,
 }
 
 /// The argument of `_belljar.execute`.
@@ -66,6 +73,8 @@ pub(crate) struct ExecuteArguments<'a> {
     /// True if the host has installed packages since the last cell.
     pub(crate) installed: bool,
     pub(crate) renewal: Renewal,
+    /// True if the guest returns when the cell waits.
+    pub(crate) stepped: bool,
 }
 
 /// The argument of `_belljar.ask`.
@@ -90,11 +99,33 @@ pub(crate) enum RunResult {
     Exit {
         code: i32,
     },
+    /// The code waits.
+    Waiting(GuestWait),
+}
+
+/// The text about a guest that waits although its caller does.
+const UNEXPECTED_WAIT: &str = "the interpreter waits, but it was not asked to return then";
+
+/// The end of a guest's wait.
+#[derive(Deserialize)]
+pub(crate) struct GuestWait {
+    /// The seconds until the next timer.
+    timer: Option<f64>,
+    /// True if the guest waits for functions of the host.
+    host: bool,
+}
+
+impl From<&GuestWait> for Wait {
+    fn from(&GuestWait { timer, host }: &GuestWait) -> Self {
+        let duration = |seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+        Self { timer: timer.map(duration), for_host: host }
+    }
 }
 
 impl From<RunResult> for Outcome {
     fn from(result: RunResult) -> Self {
         match result {
+            RunResult::Waiting(_) => Self::Exited(ExitReason::Crash(UNEXPECTED_WAIT.into())),
             RunResult::Value { value, text, strict } => Self::Success(value.map(|json| Value {
                 text: text.unwrap_or_else(|| json.clone()),
                 json,
@@ -123,6 +154,8 @@ pub(crate) enum ExecuteResult {
     Exit {
         code: i32,
     },
+    /// The cell waits.
+    Waiting(GuestWait),
 }
 
 /// An exception that the shell caught.
@@ -166,6 +199,7 @@ impl From<ExecuteResult> for Result<ShellCell, Outcome> {
             }
             ExecuteResult::Error(error) => Err(Outcome::Error(error)),
             ExecuteResult::Exit { code } => Err(exited(code)),
+            ExecuteResult::Waiting(_) => Err(Outcome::Exited(ExitReason::Crash(UNEXPECTED_WAIT.into()))),
         }
     }
 }

@@ -15,6 +15,8 @@ const LARGEST: u32 = 1 << 20;
 /// Chunks up to this size are requested in steps of [`STEP`], for each of which the allocator (dlmalloc) has a list.
 const LARGEST_SMALL: u32 = 256;
 const STEP: u32 = 8;
+/// The size of the end of memory that is not cleared, in bytes.
+const UNCLEARED: u32 = 128 << 10;
 /// The maximum number of requests, which no real heap reaches.
 const MAX_REQUESTS: u32 = 1 << 20;
 
@@ -29,6 +31,7 @@ pub(crate) fn fill_holes(instance: &mut Instance) -> Result<u32, CApiError> {
         return Ok(0);
     }
     free(instance, end)?;
+    clear_unused_end(instance, end)?;
     // Large sizes first: requests of the smallest size alone would fill all holes, but there would be too many.
     let powers = (LARGEST_SMALL.ilog2() + 1..=LARGEST.ilog2()).rev().map(|power| 1 << power);
     let steps = (1..=LARGEST_SMALL / STEP).rev().map(|step| step * STEP);
@@ -48,6 +51,20 @@ pub(crate) fn fill_holes(instance: &mut Instance) -> Result<u32, CApiError> {
         }
     }
     Ok(filled)
+}
+
+/// Clears the free memory from `end` on, where building the image has left objects: an image is compressed for the
+/// wheel, and its pages of zeroes take no space.
+fn clear_unused_end(instance: &mut Instance, end: Ptr) -> Result<(), CApiError> {
+    let length = u32::try_from(instance.memory().len()).unwrap_or(u32::MAX);
+    // The allocator needs a part of the rest, and must not make memory grow.
+    let Some(size) = length.checked_sub(end).and_then(|rest| rest.checked_sub(UNCLEARED)) else { return Ok(()) };
+    let chunk = allocate(instance, size)?;
+    if chunk == 0 {
+        return Ok(());
+    }
+    instance.memory().slice_mut(chunk, size)?.fill(0);
+    Ok(free(instance, chunk)?)
 }
 
 fn allocate(instance: &mut Instance, size: u32) -> Result<Ptr, InstanceError> {

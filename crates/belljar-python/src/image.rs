@@ -238,6 +238,7 @@ pub(crate) fn write(
         ImageKind::Shell => metadata.functions.execute,
     };
     let chunks = heap::fill_holes(instance)?;
+    instance.clear_unused_stack()?;
     let renewal = Renewal::All;
     let request =
         serde_json::json!({ "code": code, "filename": "main.py", "mode": "cell", "env": {}, "renewal": renewal });

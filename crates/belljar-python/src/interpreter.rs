@@ -60,6 +60,13 @@ pub struct InterpreterInterruptHandle {
     stop: Arc<StopHandle>,
 }
 
+impl InterpreterInterruptHandle {
+    /// Ends the interpreter for a reason.
+    pub(crate) fn end(&self, reason: StopReason) {
+        self.stop.stop(reason);
+    }
+}
+
 impl InterruptHandle for InterpreterInterruptHandle {
     fn interrupt(&self) {
         /// The number of CPython for Emscripten.
@@ -118,6 +125,8 @@ pub struct Interpreter {
     /// True if the guest package no longer follows the protocol, although CPython still runs.
     is_broken: bool,
     start: Duration,
+    /// The time for which the request that waits has run.
+    pub(crate) spent: Duration,
 }
 
 impl Interpreter {
@@ -146,6 +155,7 @@ impl Interpreter {
             has_new_packages: false,
             is_broken: false,
             start: start.elapsed(),
+            spent: Duration::ZERO,
         })
     }
 
@@ -161,6 +171,7 @@ impl Interpreter {
             has_new_packages: false,
             is_broken: false,
             start: Duration::ZERO,
+            spent: Duration::ZERO,
         }
     }
 
@@ -169,8 +180,14 @@ impl Interpreter {
         let missing_modules = self.missing_modules.clone();
         let (renewal, installed, max_value_bytes) =
             (self.take_renewal(), self.take_has_new_packages(), self.limits.value);
-        let arguments =
-            RunArguments { request, missing_modules: &missing_modules, renewal, installed, max_value_bytes };
+        let arguments = RunArguments {
+            request,
+            missing_modules: &missing_modules,
+            renewal,
+            installed,
+            max_value_bytes,
+            stepped: false,
+        };
         self.with_limits(|this| this.call_for_outcome(this.functions.run, "run", &arguments))
     }
 
@@ -245,6 +262,11 @@ impl Interpreter {
     /// Returns whether the program has written output or read input.
     pub fn has_used_streams(&self) -> bool {
         self.instance.host().console.was_used()
+    }
+
+    /// Returns the modules that no package provides, with the notes for errors of importing them.
+    pub(crate) fn missing_modules(&self) -> &Arc<BTreeMap<String, String>> {
+        &self.missing_modules
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -322,17 +344,22 @@ impl Interpreter {
         self.is_broken || self.instance.is_dead()
     }
 
-    fn with_limits(&mut self, work: impl FnOnce(&mut Self) -> Outcome) -> Execution {
+    /// Runs `work` within the limits of time, less what the request has spent so far.
+    pub(crate) fn with_limits(&mut self, work: impl FnOnce(&mut Self) -> Outcome) -> Execution {
+        let limits = self.limits.without_time(self.spent);
         let watch = DeadlineGuard::start(
             &self.instance.stop_handle(),
-            TimeLimits { wall: self.limits.wall_time, cpu: self.limits.cpu_time, grace: self.limits.grace },
+            TimeLimits { wall: limits.wall_time, cpu: limits.cpu_time, grace: limits.grace },
         );
         let start = Instant::now();
         let outcome = work(self);
         drop(watch);
         self.is_broken |= matches!(outcome, Outcome::Exited(ExitReason::Crash(_)));
-        let statistics =
-            Statistics { start: self.start, run: start.elapsed(), peak_memory: self.instance.peak_memory() };
+        let statistics = Statistics {
+            start: self.start,
+            run: self.spent + start.elapsed(),
+            peak_memory: self.instance.peak_memory(),
+        };
         Execution { outcome, statistics }
     }
 
@@ -344,7 +371,7 @@ impl Interpreter {
     ///
     /// # Errors
     /// The outcome of an interpreter that did not return.
-    fn call_guest<R: DeserializeOwned, A: Serialize>(
+    pub(crate) fn call_guest<R: DeserializeOwned, A: Serialize>(
         &mut self,
         function: Object,
         name: &str,
@@ -370,6 +397,7 @@ impl Interpreter {
             InstanceError::Terminated(Termination::OutputLimit { .. }) => ExitReason::Limit(LimitKind::Output),
             InstanceError::Terminated(Termination::Stopped) => match self.instance.host().stop.reason() {
                 Some(StopReason::WallTime) => ExitReason::Limit(LimitKind::WallTime),
+                Some(StopReason::WaitTime) => ExitReason::Limit(LimitKind::WaitTime),
                 Some(StopReason::CpuTime) => ExitReason::Limit(LimitKind::CpuTime),
                 Some(StopReason::Requested) | None => ExitReason::Cancelled,
             },

@@ -37,8 +37,9 @@ pub mod packages;
 mod python;
 pub mod runtime;
 mod session;
+mod steps;
 
-pub use backend::{GuestMount, PythonRuntime, RuntimeLoader, TOOLS_MODULE, WasmBackend, register_calls};
+pub use backend::{CallEffects, GuestMount, PythonRuntime, RuntimeLoader, WasmBackend, register_calls};
 pub use error::OpenError;
 pub use guest::VALUE_JSON;
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};

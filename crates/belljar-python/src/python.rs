@@ -84,6 +84,9 @@ pub const PACKAGE_ENTRIES: &[&str] = &["bytecode", "image", "layer", "library", 
 
 /// The kinds of cache entries of a bundle.
 const BUNDLED_ENTRIES: [&str; 7] = ["base", "bytecode", "layer", "program", "runtime", "session", "stdlib"];
+/// The files of these entries that are only needed for building what a bundle contains: the memory that the interpreter
+/// of the base image started with, and the archive of the standard library.
+const UNBUNDLED_FILES: [(&str, &str); 2] = [("program", "program.memory"), ("runtime", "python_stdlib.zip")];
 
 impl Python {
     /// Makes CPython ready, building the parts that are missing. Long steps are reported to `progress`.
@@ -157,12 +160,16 @@ impl Python {
             Some(version) => Release::find(version).map_err(OpenError::from)?,
             None => Release::default_release(),
         };
-        let cache = Cache::open(options.cache.clone())?.recording();
         let engine = Engine::for_processor(InterruptMode::default(), Processor::Baseline).map_err(OpenError::from)?;
+        let built = Self::open_with(release, options, Cache::open(options.cache.clone())?, &engine, None, progress)?;
+        let source = source(&built);
+        built.session_image(&*source, progress)?;
+        // Opened again: what was needed for building only is not copied.
+        let cache = Cache::open(options.cache.clone())?.recording();
         let python = Self::open_with(release, options, cache, &engine, None, progress)?;
-        python.session_image(&*source(&python), progress)?;
+        python.session_image(&*source, progress)?;
         python.lock_file(progress)?;
-        python.cache().write_bundle(&BUNDLED_ENTRIES, directory)?;
+        python.cache().write_bundle(&BUNDLED_ENTRIES, &UNBUNDLED_FILES, directory)?;
         Ok(python)
     }
 

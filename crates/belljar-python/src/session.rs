@@ -22,8 +22,10 @@ use crate::python::Python;
 
 /// The requirement of the shell.
 const SHELL: &str = "ipython>=9,<10";
-/// The modules that are imported in the image of sessions.
-const MODULES: [&str; 3] = ["IPython", "IPython.display", "IPython.core.magics"];
+/// The modules that are imported in the image of sessions. The first one has IPython leave out what no cell needs.
+const MODULES: [&str; 4] = ["_belljar.lean_imports", "IPython", "IPython.display", "IPython.core.magics"];
+/// The dependencies of IPython that the image of sessions does without. Code that imports them installs them.
+const UNUSED_WHEELS: [&str; 2] = ["jedi", "parso"];
 /// The code that determines the pages that each copy of the image gets at once: those that every cell writes to. Code
 /// that shows a value would add a third, which sessions keep as their private memory.
 const FIRST_CELL: &str = "x = 1";
@@ -71,7 +73,9 @@ impl Python {
         let request = PackageRequest { requirements: vec![shell], ..PackageRequest::default() };
         let (set, _) = self.install(installer, &request, &[], progress)?;
         let step = progress.start(ProgressStep::indeterminate("building the image of sessions"));
-        let ids: Vec<&WheelId> = set.wheel_ids().collect();
+        let is_used = |id: &&WheelId| !UNUSED_WHEELS.contains(&id.name.as_str());
+        let ids: Vec<WheelId> = set.wheel_ids().filter(is_used).cloned().collect();
+        let set = self.packages(&ids, &[], |missing| Err(missing_wheels_message(missing).into()), progress)?;
         let json = serde_json::to_vec(&ids).unwrap_or_default();
         new.write(WHEELS_FILE, &json)?;
         let modules = MODULES.map(String::from);
@@ -165,7 +169,7 @@ impl Interpreter {
     pub(crate) fn execute(&mut self, cell: &CellRequest, color: bool) -> Result<ShellCell, Outcome> {
         let (installed, renewal) = (self.take_has_new_packages(), self.take_renewal());
         let max_value_bytes = self.limits().value;
-        let arguments = ExecuteArguments { cell, color, max_value_bytes, installed, renewal };
+        let arguments = ExecuteArguments { cell, color, max_value_bytes, installed, renewal, stepped: false };
         self.call_with_limits::<ExecuteResult, _>(self.functions().execute, "execute", &arguments)?.into()
     }
 

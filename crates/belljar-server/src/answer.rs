@@ -239,6 +239,7 @@ fn describe_limit(kind: LimitKind, limits: &Limits) -> String {
     let seconds = |time: Option<Duration>| time.map_or_else(String::new, |time| format!(" {} s", time.as_secs_f64()));
     match kind {
         LimitKind::WallTime => format!("The code ran longer than{} and was ended.", seconds(limits.wall_time)),
+        LimitKind::WaitTime => format!("The code waited for longer than{}.", seconds(limits.wait_time)),
         LimitKind::CpuTime => format!("The code used more processor time than{}.", seconds(limits.cpu_time)),
         LimitKind::Output => format!("The code wrote more than {}; the rest was cut off.", format_size(limits.output)),
         LimitKind::Stack => "The code recursed too deeply.".into(),

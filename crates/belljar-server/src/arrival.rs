@@ -33,7 +33,7 @@ use crate::{session_tools, tool};
 /// The time for which a call waits for calls that arrived before it and were not handled, for example because their
 /// bodies are incomplete. It then runs before them.
 const TURN_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time for which an interrupt waits for such calls.
+/// The time for which an interrupt waits for such calls, at each of its two turns.
 const INTERRUPT_TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The turns of all requests with equal keys, in the order of arrival. Clones share them.
@@ -116,6 +116,12 @@ impl<K: Clone + Eq + Hash> Turn<K> {
         }
     }
 
+    /// Waits for the turn of an interrupt for a short time: it follows the calls that arrived before it, but must act
+    /// soon, and acts before its turn if that does not come.
+    pub(crate) async fn wait_briefly(&self) {
+        let _ = tokio::time::timeout(INTERRUPT_TURN_TIMEOUT, self.wait()).await;
+    }
+
     /// Lets the next request have its turn.
     pub(crate) fn pass(self) {
         self.0.close();
@@ -149,14 +155,6 @@ impl<K: Clone + Eq + Hash> Drop for OpenTurn<K> {
     }
 }
 
-/// Waits for the turn of an interrupt for a short time: it follows the calls that arrived before it, but must act soon.
-pub(crate) async fn wait_briefly(turn: Option<&SessionTurn>) {
-    if let Some(turn) = turn {
-        // An interrupt that waited long enough acts before its turn.
-        let _ = tokio::time::timeout(INTERRUPT_TURN_TIMEOUT, turn.wait()).await;
-    }
-}
-
 /// Waits for a call's turn, calls `queue`, which queues the call's work, and lets the next call have its turn.
 pub(crate) async fn in_turn<T>(turn: Option<SessionTurn>, queue: impl FnOnce() -> T) -> T {
     let Some(turn) = turn else { return queue() };
@@ -176,7 +174,7 @@ pub(crate) fn turn_of(context: &RequestContext<RoleServer>) -> Option<SessionTur
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SessionUse {
     pub(crate) session: SessionId,
-    /// Set if the message interrupts the session, which must not wait for other messages.
+    /// Set if the message interrupts the session, which may not wait for other messages for long.
     pub(crate) is_interrupt: bool,
 }
 

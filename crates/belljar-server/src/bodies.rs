@@ -124,8 +124,10 @@ pub(crate) async fn read_body(State(reader): State<BodyReader>, request: Request
         Err(error) => return reader.refuse(&error),
     };
     if let Some(session_use) = session_use(&bytes) {
-        if let Some(turn) = sender_turn.as_ref().filter(|_| !session_use.is_interrupt) {
-            turn.wait().await;
+        match &sender_turn {
+            Some(turn) if session_use.is_interrupt => turn.wait_briefly().await,
+            Some(turn) => turn.wait().await,
+            None => (),
         }
         parts.extensions.insert(reader.order.enter(session_use.session));
     }

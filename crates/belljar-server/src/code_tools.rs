@@ -1,23 +1,29 @@
 //! Tools of MCP servers that code can call: their runs, and the texts about them for the model.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_core::kernel::CellObserver;
+use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_tools::{
     Approval, ApprovalRequest, Approver, CallRecord, CallStatus, Detail, NoApprover, ObserverApprover, SessionGrants,
     ToolEvents, ToolObserver, ToolRun, ToolRunContext, Tools,
 };
-use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use rmcp::service::RequestContext;
+use rmcp::model::{ErrorData, JsonObject, Tool, ToolAnnotations};
+use rmcp::service::{RequestContext, SubscriptionSink};
 use rmcp::{Peer, RoleServer};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::arguments::{self, ArgumentError};
-use crate::session_tools::{elicit, is_modern};
+use crate::elicitation::{can_ask, elicit};
+use crate::input_rounds::InputPrompt;
+use crate::session_tools::is_modern;
 
 /// The names of the tools that search for tools.
 pub(crate) const SEARCH: &str = "search_tools";
@@ -31,8 +37,10 @@ pub(crate) fn is_search(name: &str) -> bool {
 /// The reason why a call cannot be approved, with what to do about it.
 const CANNOT_ASK: &str = "this client cannot be asked. The option --approve of the server selects the calls that need \
      approval";
-const CANNOT_ASK_BETWEEN_CALLS: &str = "a call of run_python_code cannot ask this client, but a cell of execute_code \
-     can. The option --approve of the server selects the calls that need approval";
+/// The maximum number of requests of clients that wait for changes.
+const MAX_LISTEN_REQUESTS: usize = 1000;
+/// The interval at which a task that waits for changes checks whether its client is still connected.
+const CONNECTION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The tools of MCP servers that code of a server's clients can call. Cheap to clone.
 #[derive(Clone)]
@@ -40,6 +48,8 @@ pub struct CodeTools {
     tools: Arc<Tools>,
     /// The maximum length of the stubs in a description, in characters.
     max_description: usize,
+    /// Limits the requests that wait for changes.
+    listen_requests: Arc<Semaphore>,
 }
 
 impl fmt::Debug for CodeTools {
@@ -52,7 +62,36 @@ impl CodeTools {
     /// Creates the tools. Their stubs are part of the descriptions of the server's tools if they are at most
     /// `max_description` characters long.
     pub fn new(tools: Arc<Tools>, max_description: usize) -> Self {
-        Self { tools, max_description }
+        Self { tools, max_description, listen_requests: Arc::new(Semaphore::new(MAX_LISTEN_REQUESTS)) }
+    }
+
+    /// Notifies a client of the legacy era whenever the tools of a server change, since the descriptions of the
+    /// server's own tools change then, until it disconnects.
+    pub(crate) fn notify_changes(&self, peer: Peer<RoleServer>) {
+        let mut changes = self.tools.changes();
+        tokio::spawn(async move {
+            loop {
+                match tokio::time::timeout(CONNECTION_CHECK_INTERVAL, changes.changed()).await {
+                    Ok(Ok(())) if peer.notify_tool_list_changed().await.is_ok() => {}
+                    Err(_) if !peer.is_transport_closed() => {}
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    /// Notifies a `subscriptions/listen` request of the modern era in the same way, until the task is dropped.
+    ///
+    /// # Errors
+    /// Returns an error if too many requests wait.
+    pub(crate) fn listen(&self, sink: SubscriptionSink) -> Result<AbortOnDropHandle<()>, ErrorData> {
+        let permit = self.listen_requests.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| ErrorData::invalid_request("too many subscriptions are open", None))?;
+        let mut changes = self.tools.changes();
+        Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+            let _permit = permit;
+            while changes.changed().await.is_ok() && sink.notify_tool_list_changed().await.is_ok() {}
+        })))
     }
 
     /// Returns the text about the tools for the descriptions of the server's tools, and whether it lacks the stubs, so
@@ -164,16 +203,23 @@ impl ClientTools {
         Self { code_tools, grants: Arc::default() }
     }
 
-    /// Starts the calls of a run of `run_python_code` for the client of a request.
-    pub(crate) fn for_run(&self, context: &RequestContext<RoleServer>) -> PreparedCalls {
-        let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
-        let can_ask = elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none());
-        let approver: Arc<dyn Approver> = match can_ask {
-            true if !is_modern(context) => Arc::new(ElicitApprover(context.peer.clone())),
-            true => Arc::new(NoApprover { reason: CANNOT_ASK_BETWEEN_CALLS.into() }),
-            false => Arc::new(NoApprover { reason: CANNOT_ASK.into() }),
+    /// Starts the calls of a run of `run_python_code` for the client of a request. Also returns the receiver of its
+    /// prompts, if the client is asked between two calls.
+    pub(crate) fn for_run(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> (PreparedCalls, Option<UnboundedReceiver<InputPrompt>>) {
+        let mut prompts = None;
+        let approver: Arc<dyn Approver> = if !can_ask(context) {
+            Arc::new(NoApprover { reason: CANNOT_ASK.into() })
+        } else if is_modern(context) {
+            let (send, receive) = unbounded_channel();
+            prompts = Some(receive);
+            Arc::new(NextRoundApprover(send))
+        } else {
+            Arc::new(ElicitApprover(context.peer.clone()))
         };
-        PreparedCalls { tools: self.clone(), approver, runtime: Handle::current() }
+        (PreparedCalls { tools: self.clone(), approver, runtime: Handle::current() }, prompts)
     }
 
     /// Returns the calls of a cell whose client `observer` asks for input.
@@ -216,11 +262,30 @@ struct ElicitApprover(Peer<RoleServer>);
 #[async_trait]
 impl Approver for ElicitApprover {
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
-        match elicit(&self.0, request.question()).await {
-            Ok(answer) => Ok(Approval::from_answer(&answer)),
-            Err(belljar_core::kernel::InputError::Declined) => Ok(Approval::Denied),
-            Err(error) => Err(error.to_string()),
-        }
+        approval(elicit(&self.0, request.question()).await)
+    }
+}
+
+/// Asks a client of the protocol's modern era, between two calls.
+struct NextRoundApprover(UnboundedSender<InputPrompt>);
+
+#[async_trait]
+impl Approver for NextRoundApprover {
+    async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
+        let (reply, answer) = mpsc::channel();
+        let prompt = InputPrompt { message: request.question(), reply };
+        self.0.send(prompt).map_err(|_| InputError::Disconnected.to_string())?;
+        let answer = tokio::task::spawn_blocking(move || answer.recv()).await;
+        approval(answer.ok().and_then(Result::ok).unwrap_or(Err(InputError::Disconnected)))
+    }
+}
+
+/// Returns the approval in a client's answer.
+fn approval(answer: InputReply) -> Result<Approval, String> {
+    match answer {
+        Ok(answer) => Ok(Approval::from_answer(&answer)),
+        Err(InputError::Declined) => Ok(Approval::Denied),
+        Err(error) => Err(error.to_string()),
     }
 }
 

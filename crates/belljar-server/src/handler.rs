@@ -1,10 +1,11 @@
 //! The server's answers to each request of the protocol, in both eras.
 
+mod run_python_code;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use belljar_core::Report;
 use belljar_core::kernel::OneShotRequest;
 use belljar_sessions::{Owner, Sessions};
 use rmcp::model::{
@@ -14,19 +15,19 @@ use rmcp::model::{
     ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
     SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
-use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{Peer, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
 use crate::answer::ReturnMode;
-use crate::arguments::{self, ArgumentError, RunPythonCode};
+use crate::arguments::{self, ArgumentError};
 use crate::arrival::turn_of;
 use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
+use crate::input_rounds::PendingInputs;
 use crate::metrics::{CallStatus, Refusals};
 use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
-use crate::report::{self, Recording};
-use crate::runner::{RunError, Runner};
+use crate::runner::{RunClient, Runner};
 use crate::session_tools::{self, SessionTools, ToolAnswer};
 use crate::tool;
 
@@ -51,6 +52,8 @@ pub struct Server {
     session_tools: Option<SessionTools>,
     /// The tools of MCP servers that the client's code can call.
     client_tools: Option<ClientTools>,
+    /// Runs of `run_python_code` that wait for input, of all clients.
+    pending_inputs: PendingInputs,
     /// The level from `logging/setLevel`, as a number.
     level: Arc<AtomicU8>,
     calls: Arc<AtomicUsize>,
@@ -65,7 +68,7 @@ pub struct ServerOptions {
     pub html: bool,
     /// The settings that the descriptions of the tools state.
     pub sandbox: SandboxDescription,
-    /// The tools of MCP servers that code can call. Only for backends that support exchanges.
+    /// The tools of MCP servers that code can call. Only for backends that support tools.
     pub tools: Option<CodeTools>,
 }
 
@@ -80,7 +83,17 @@ impl Server {
         let tools = tools.into();
         let client_tools = options.tools.clone().map(ClientTools::new);
         let options = Arc::new(options);
-        Self { runner, options, python: true, tools, session_tools: None, client_tools, level, calls: Arc::default() }
+        Self {
+            runner,
+            options,
+            python: true,
+            tools,
+            session_tools: None,
+            client_tools,
+            pending_inputs: PendingInputs::default(),
+            level,
+            calls: Arc::default(),
+        }
     }
 
     /// Adds the session tools; with `alone`, they replace `run_python_code`.
@@ -122,7 +135,7 @@ impl Server {
     pub async fn answer(&self, code: &str) -> String {
         let request = OneShotRequest { code: code.to_owned(), ..OneShotRequest::default() };
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
-        match self.runner.run(request, notifier, None, None).await {
+        match self.runner.run(request, RunClient::new(notifier), None, None).await {
             Ok(mut answer) => {
                 answer.truncate(self.options.sandbox.max_answer);
                 answer.text(self.options.mode)
@@ -146,29 +159,6 @@ impl Server {
         self.calls.load(Ordering::Relaxed)
     }
 
-    async fn run(
-        &self,
-        request: OneShotRequest,
-        wants_report: bool,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<ToolAnswer, RunError> {
-        let is_encoded = request.exchange.is_some();
-        let recording = wants_report.then(Arc::<Recording>::default);
-        let tools = self.client_tools.as_ref().map(|tools| tools.for_run(context));
-        let run = |notifier| self.runner.run(request, notifier, recording.clone(), tools);
-        let mut answer = self.with_notifications(context, run).await?;
-        let status = CallStatus::from(&answer.report.outcome);
-        let whole =
-            recording.map(|recording| Report::of_run(answer.report.clone(), is_encoded, recording.take_output()));
-        answer.truncate(self.options.sandbox.max_answer);
-        let result = answer.result(self.options.mode);
-        let result = match whole {
-            Some(report) => report::attach(result, report),
-            None => result,
-        };
-        Ok(ToolAnswer { response: result.into(), status })
-    }
-
     /// Runs `work` with a notifier that forwards the notifications that the client wants.
     async fn with_notifications<F: Future>(
         &self,
@@ -189,19 +179,6 @@ impl Server {
             }
         }
         result
-    }
-
-    /// Returns the request of a call of `run_python_code`, and whether its client wants a report. An error names the
-    /// invalid argument.
-    fn one_shot_request(
-        &self,
-        arguments: Option<JsonObject>,
-        context: &RequestContext<RoleServer>,
-    ) -> Result<(OneShotRequest, bool), ArgumentError> {
-        let mut request = arguments::parse::<RunPythonCode>(arguments).and_then(RunPythonCode::into_request)?;
-        let Some(wanted) = report::requested(context)? else { return Ok((request, false)) };
-        report::add_to_run(wanted, &mut request, self.runner.supports_exchange())?;
-        Ok((request, true))
     }
 
     fn sessions(&self) -> Result<&SessionTools, ErrorData> {
@@ -292,12 +269,17 @@ pub(crate) fn tool_error(text: impl Into<String>) -> CallToolResult {
 impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_logging();
-        let capabilities = match &self.session_tools {
+        let mut capabilities = match &self.session_tools {
             Some(_) => {
                 capabilities.enable_resources().enable_resources_list_changed().enable_resources_subscribe().build()
             }
             None => capabilities.build(),
         };
+        if self.client_tools.is_some()
+            && let Some(tools) = &mut capabilities.tools
+        {
+            tools.list_changed = Some(true);
+        }
         let instructions = match (&self.session_tools, self.python) {
             (None, _) => INSTRUCTIONS.to_owned(),
             (Some(_), false) => session_tools::INSTRUCTIONS.to_owned(),
@@ -364,7 +346,19 @@ impl ServerHandler for Server {
             record.status = status;
             return Ok(response);
         }
-        let (request, wants_report) = match self.one_shot_request(request.arguments, &context) {
+        let CallToolRequestParams { arguments, input_responses, request_state, .. } = request;
+        if let Some(state) = request_state {
+            let (arguments, responses) = (arguments.as_ref(), input_responses.as_ref());
+            let resume = |notifier| self.pending_inputs.resume(&state, arguments, responses, notifier);
+            let result = tokio::select! {
+                result = self.with_notifications(&context, resume) => result,
+                () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
+            };
+            let ToolAnswer { response, status } = result.unwrap_or_else(ToolAnswer::invalid);
+            record.status = status;
+            return Ok(response);
+        }
+        let (request, wants_report) = match self.one_shot_request(arguments.clone(), &context) {
             Ok(request) => request,
             Err(error) => {
                 let ToolAnswer { response, status } = ToolAnswer::invalid(error);
@@ -373,14 +367,10 @@ impl ServerHandler for Server {
             }
         };
         // When the future of `run` is dropped, the code is stopped.
-        let result = tokio::select! {
-            result = self.run(request, wants_report, &context) => result,
+        let ToolAnswer { response, status } = tokio::select! {
+            answer = self.run(request, wants_report, arguments, &context) => answer,
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),
         };
-        let ToolAnswer { response, status } = result.unwrap_or_else(|error| ToolAnswer {
-            response: tool_error(error.to_string()).into(),
-            status: CallStatus::from(&error),
-        });
         record.status = status;
         Ok(response)
     }
@@ -427,11 +417,32 @@ impl ServerHandler for Server {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        self.session_tools.as_ref().map(|tools| tools.accept(requested))
+        let sessions = self.session_tools.as_ref().map(|tools| tools.accept(requested));
+        if self.client_tools.is_none() {
+            return sessions;
+        }
+        let mut accepted = sessions.unwrap_or_default();
+        accepted.tools_list_changed = requested.tools_list_changed;
+        Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.sessions()?.listen(context).await
+        let wants_tools = context.sink().accepted().tools_list_changed == Some(true);
+        let tools = self.client_tools.as_ref().filter(|_| wants_tools);
+        let _changes = tools.map(|tools| tools.code_tools.listen(context.sink().clone())).transpose()?;
+        match &self.session_tools {
+            Some(sessions) => sessions.listen(context).await,
+            None => {
+                context.cancelled().await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if let Some(tools) = &self.client_tools {
+            tools.code_tools.notify_changes(context.peer);
+        }
     }
 
     async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {

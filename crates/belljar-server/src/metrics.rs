@@ -85,6 +85,7 @@ impl From<&CellStatus> for CallStatus {
         match status {
             CellStatus::Ok => Self::Success,
             CellStatus::Error(error) => from_exception(&error.name),
+            CellStatus::TimedOut { waited: true, .. } => Self::LimitReached(LimitKind::WaitTime),
             CellStatus::TimedOut { .. } => Self::LimitReached(LimitKind::WallTime),
             CellStatus::KernelDied(ExitReason::Limit(limit)) => Self::LimitReached(*limit),
             CellStatus::KernelDied(_) => Self::RunError,
@@ -295,7 +296,15 @@ impl Metrics {
             cache_size: Gauge::default(),
             memory: Gauge::default(),
         };
-        for limit in [LimitKind::WallTime, LimitKind::CpuTime, LimitKind::Output, LimitKind::Stack, LimitKind::Memory] {
+        let limits = [
+            LimitKind::WallTime,
+            LimitKind::CpuTime,
+            LimitKind::WaitTime,
+            LimitKind::Output,
+            LimitKind::Stack,
+            LimitKind::Memory,
+        ];
+        for limit in limits {
             drop(metrics.limits.get_or_create(&LimitLabels { limit: limit.name() }));
         }
         metrics.with_registered_families()

@@ -251,6 +251,17 @@ struct OutputBuffer {
     stderr: LineBuffer,
 }
 
+impl OutputBuffer {
+    /// Sends incomplete last lines.
+    fn finish_lines(&mut self) {
+        let Self { notifier, stdout, stderr, .. } = self;
+        if let Some(notifier) = notifier {
+            stdout.finish(|line| notifier.log(LoggingLevel::Info, "python", line));
+            stderr.finish(|line| notifier.log(LoggingLevel::Warning, "python", line));
+        }
+    }
+}
+
 impl Output {
     pub(crate) fn new(notifier: &ClientNotifier) -> Self {
         Self::with(notifier, Some(Vec::new()))
@@ -270,12 +281,20 @@ impl Output {
     /// Sends incomplete last lines and returns the stored output, in order. Must be called when the code has ended.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut buffer = self.buffer();
-        let OutputBuffer { notifier, stdout, stderr, .. } = &mut *buffer;
-        if let Some(notifier) = notifier {
-            stdout.finish(|line| notifier.log(LoggingLevel::Info, "python", line));
-            stderr.finish(|line| notifier.log(LoggingLevel::Warning, "python", line));
-        }
+        buffer.finish_lines();
         buffer.all.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Makes another call the receiver of the output.
+    pub(crate) fn attach(&self, notifier: &ClientNotifier) {
+        self.buffer().notifier = notifier.wants_output().then(|| notifier.clone());
+    }
+
+    /// Sends incomplete last lines, and sends nothing further until [`Output::attach`] is called.
+    pub(crate) fn detach(&self) {
+        let mut buffer = self.buffer();
+        buffer.finish_lines();
+        buffer.notifier = None;
     }
 
     /// Handles output that code has written.

@@ -5,14 +5,16 @@ use std::time::Instant;
 
 use belljar_core::kernel::{Backend, CellObserver, InputError, InputReply, KernelError, OneShotRequest};
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{CallCancellation, ExitReason, Outcome, Progress, Stream};
-use belljar_sessions::{GuestThreadPool, Permit, PoolFull};
+use belljar_core::{CallCancellation, ExitReason, Outcome, Progress, RunStep, Stream};
+use belljar_sessions::{GuestThreadPool, ParkedWork, Permit, PoolFull};
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use rmcp::model::LoggingLevel;
 use tokio::sync::oneshot;
 
 use crate::answer::RunAnswer;
 use crate::code_tools::{CancelOnDrop, PreparedCalls};
+use crate::input_rounds::CodeClient;
 use crate::metrics::{CallStatus, Metrics, Refusal};
 use crate::notifier::{ClientNotifier, Output};
 use crate::report::Recording;
@@ -75,14 +77,14 @@ impl Runner {
     pub(crate) async fn run(
         &self,
         request: OneShotRequest,
-        notifier: ClientNotifier,
+        client: RunClient,
         recording: Option<Arc<Recording>>,
         tools: Option<PreparedCalls>,
     ) -> Result<RunAnswer, RunError> {
         let cancellation = CallCancellation::default();
         let (sender, receiver) = oneshot::channel();
         let (shared, cancelled) = (self.shared.clone(), cancellation.clone());
-        let job = RunJob { shared, request, notifier, recording, tools, cancellation: cancelled };
+        let job = RunJob { shared, request, client, recording, tools, cancellation: cancelled };
         let arrival = Instant::now();
         let submitted = self.shared.pool.submit(move |permit| {
             job.shared.pool.record_wait(arrival.elapsed());
@@ -100,7 +102,7 @@ impl Runner {
 struct RunJob {
     shared: Arc<Shared>,
     request: OneShotRequest,
-    notifier: ClientNotifier,
+    client: RunClient,
     recording: Option<Arc<Recording>>,
     tools: Option<PreparedCalls>,
     cancellation: CallCancellation,
@@ -111,32 +113,58 @@ impl RunJob {
         if self.cancellation.is_cancelled() {
             return;
         }
-        let Self { shared, mut request, notifier, recording, tools, cancellation } = self;
+        let Self { shared, mut request, client, recording, tools, cancellation } = self;
         let live = LiveInterpreterGuard::new(shared.metrics.live.clone());
-        let output = Output::new(&notifier);
-        let client: Arc<dyn CellObserver> =
-            Arc::new(OneShotClient { notifier: notifier.clone(), output: output.clone(), recording });
+        let observer: Arc<dyn CellObserver> = Arc::new(OneShotClient { client: client.clone(), recording });
         request.tools = tools.is_some();
-        let (tool_run, client) = match tools {
+        let (tool_run, observer) = match tools {
             Some(tools) => {
-                let (run, observer) = tools.start(client);
+                let (run, observer) = tools.start(observer);
                 (Some(CancelOnDrop(run)), observer)
             }
-            None => (None, client),
+            None => (None, observer),
         };
-        let (result, interpreter) = match shared.backend.run_once(request, client, &cancellation) {
+        let work = ParkedWork::new(shared.pool.clone());
+        let step = shared.backend.begin_run(request, observer, &cancellation, work.waker());
+        OneShotCall { client, tool_run, work, sender, live }.after_step(step, permit);
+    }
+}
+
+/// A call whose code has begun.
+struct OneShotCall {
+    client: RunClient,
+    tool_run: Option<CancelOnDrop>,
+    work: Arc<ParkedWork>,
+    sender: oneshot::Sender<Result<RunAnswer, RunError>>,
+    live: LiveInterpreterGuard,
+}
+
+impl OneShotCall {
+    /// Answers the call if its code has ended, and otherwise lets it wait without a thread.
+    fn after_step(self, step: Result<RunStep, KernelError>, permit: Permit) {
+        let completed = match step {
+            Ok(RunStep::Completed(completed)) => Ok(*completed),
+            Ok(RunStep::Waiting(wait, run)) => {
+                let work = self.work.clone();
+                work.park(wait.timer, move |permit| self.after_step(run.resume(), permit));
+                return;
+            }
+            Err(error) => Err(error),
+        };
+        let Self { client, tool_run, sender, live, .. } = self;
+        let (result, interpreter) = match completed {
             Ok(completed) => {
                 let answer = RunAnswer {
                     report: completed.report,
-                    output: output.take(),
+                    output: client.output.take(),
                     calls: tool_run.map(|run| run.0.log()),
                 };
-                log_error(&answer, &notifier);
+                log_error(&answer, &client.notifier());
                 (Ok(answer), Some(completed.interpreter))
             }
             Err(error) => (Err(error.into()), None),
         };
-        notifier.end();
+        client.notifier().end();
         // A client that has its answer may call again: it must find the thread's permit free.
         drop(permit);
         // Ignore send errors: the caller may have gone.
@@ -173,17 +201,47 @@ impl Drop for LiveInterpreterGuard {
     }
 }
 
-/// The client of a call: receives output as log messages, and progress.
-struct OneShotClient {
-    notifier: ClientNotifier,
+/// The client of a run: the call that waits for it receives output as log messages, and progress. Clones share it.
+#[derive(Clone)]
+pub(crate) struct RunClient {
+    notifier: Arc<Mutex<ClientNotifier>>,
     output: Output,
+}
+
+impl RunClient {
+    /// Creates the client of a run whose first call has this notifier.
+    pub(crate) fn new(notifier: ClientNotifier) -> Self {
+        Self { output: Output::new(&notifier), notifier: Arc::new(Mutex::new(notifier)) }
+    }
+
+    /// Returns the notifier of the call that waits for the run, or waited for it last.
+    fn notifier(&self) -> ClientNotifier {
+        self.notifier.lock().clone()
+    }
+}
+
+impl CodeClient for RunClient {
+    fn attach(&self, notifier: ClientNotifier) {
+        self.output.attach(&notifier);
+        *self.notifier.lock() = notifier;
+    }
+
+    fn detach(&self) {
+        self.output.detach();
+        self.notifier().end();
+    }
+}
+
+/// Passes a run's events to its client.
+struct OneShotClient {
+    client: RunClient,
     /// Set if the caller wants a report.
     recording: Option<Arc<Recording>>,
 }
 
 impl Progress for OneShotClient {
     fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
-        self.notifier.start(step)
+        self.client.notifier().start(step)
     }
 }
 
@@ -192,24 +250,24 @@ impl CellObserver for OneShotClient {
         if let Some(recording) = &self.recording {
             recording.on_stream(stream, bytes);
         }
-        self.output.on_stream(stream, bytes);
+        self.client.output.on_stream(stream, bytes);
     }
 
     fn on_phase(&self, name: &str) {
-        self.notifier.step(name);
+        self.client.notifier().step(name);
     }
 
     fn on_installed(&self, packages: &str) {
-        self.notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+        self.client.notifier().log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
     }
 
     fn on_tool_call(&self, line: &str) {
-        self.notifier.log(LoggingLevel::Info, "tools", line.to_owned());
-        self.notifier.step(line);
+        self.client.notifier().log(LoggingLevel::Info, "tools", line.to_owned());
+        self.client.notifier().step(line);
     }
 
     fn on_debug(&self, message: &str) {
-        self.notifier.log(LoggingLevel::Debug, "belljar", message);
+        self.client.notifier().log(LoggingLevel::Debug, "belljar", message);
     }
 
     fn request_input(&self, _: &str, _: bool) -> Result<std::sync::mpsc::Receiver<InputReply>, InputError> {

@@ -20,6 +20,7 @@
 //! | `store`, `bases` | snapshots on disk, and what they are differences from |
 //! | `notebook` | notebook files |
 //! | `pool` | guest threads and their queue |
+//! | `parking` | waits of code that holds no thread |
 
 mod bases;
 mod clock;
@@ -29,6 +30,7 @@ mod folders;
 mod id;
 pub mod notebook;
 mod outputs;
+mod parking;
 mod pool;
 mod report;
 mod session;
@@ -43,6 +45,7 @@ pub use files::{FileAddress, is_text, mime_of};
 pub use folders::{FolderError, SessionFolders};
 pub use id::SessionId;
 pub use notebook::NotebookError;
+pub use parking::ParkedWork;
 pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};
 pub use report::{AnswerOptions, CellReport, FileChange};
 pub use sessions::{Owner, SessionOptions, Sessions};

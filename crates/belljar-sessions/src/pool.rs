@@ -5,8 +5,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use prometheus_client::metrics::histogram::Histogram;
+
+use crate::parking::Timers;
 
 /// The upper bounds of the times for which calls wait, in seconds.
 const WAIT_BUCKETS: [f64; 10] = [0.0005, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0];
@@ -57,6 +59,7 @@ pub struct GuestThreadPool {
     limits: PoolLimits,
     shared: Arc<Shared>,
     waits: Histogram,
+    timers: Timers,
 }
 
 /// The number of a pool's jobs.
@@ -91,7 +94,8 @@ impl GuestThreadPool {
         run_on_thread: impl Fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let shared = Shared { state: Mutex::default(), work: Condvar::new(), run_on_thread: Box::new(run_on_thread) };
-        Self { limits, shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS) }
+        let timers = Timers::default();
+        Self { limits, shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS), timers }
     }
 
     /// Returns the number of jobs that run and wait now.
@@ -99,6 +103,11 @@ impl GuestThreadPool {
         let state = self.shared.state.lock();
         let queued = state.queue.len();
         PoolLoad { running: state.permits.saturating_sub(queued), queued }
+    }
+
+    /// Returns the timers of code that waits without a thread.
+    pub(crate) fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// Returns the times for which calls waited, in seconds.
@@ -117,11 +126,22 @@ impl GuestThreadPool {
     /// # Errors
     /// When all threads are busy and the queue is full.
     pub fn submit(&self, job: impl FnOnce(Permit) + Send + 'static) -> Result<(), PoolFull> {
-        let mut state = self.shared.state.lock();
+        let state = self.shared.state.lock();
         let PoolLimits { max_running, max_queued } = self.limits;
         if state.permits >= max_running + max_queued {
             return Err(PoolFull { max_running, max_queued });
         }
+        self.queue(state, job);
+        Ok(())
+    }
+
+    /// Queues `job`, which continues work that was submitted before: it is not refused when the queue is full.
+    pub fn resume(&self, job: impl FnOnce(Permit) + Send + 'static) {
+        self.queue(self.shared.state.lock(), job);
+    }
+
+    fn queue(&self, mut state: MutexGuard<'_, State>, job: impl FnOnce(Permit) + Send + 'static) {
+        let max_running = self.limits.max_running;
         state.permits += 1;
         let permit = Permit(self.shared.clone());
         state.queue.push_back(Box::new(move || job(permit)));
@@ -133,7 +153,6 @@ impl GuestThreadPool {
         } else {
             self.shared.work.notify_one();
         }
-        Ok(())
     }
 
     fn start_thread(&self) {

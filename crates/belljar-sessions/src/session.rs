@@ -8,13 +8,30 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::id::SessionId;
+use crate::parking::ParkedWork;
 use crate::sessions::Owner;
 use crate::state::SessionState;
 use belljar_core::kernel::{InterruptHandle, Kernel};
 
 /// An operation on a session, which runs on a guest thread.
-/// The returned completion is called when the session is free for the next call.
-pub(crate) type Job = Box<dyn FnOnce(&mut SessionState) -> Completion + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&mut SessionState) -> JobStep + Send>;
+
+/// A step of a job.
+pub(crate) enum JobStep {
+    /// The job has ended. The completion is called when the session is free for the next call.
+    Completed(Completion),
+    /// The job waits without a thread. The session is not free until the job has ended.
+    Waiting(JobWait),
+}
+
+/// A job that waits.
+pub(crate) struct JobWait {
+    pub(crate) work: Arc<ParkedWork>,
+    /// The time after which the job goes on.
+    pub(crate) timer: Option<Duration>,
+    /// The rest of the job.
+    pub(crate) next: Job,
+}
 
 /// A function that delivers the result of a job to its caller.
 pub(crate) type Completion = Box<dyn FnOnce() + Send>;
@@ -181,13 +198,30 @@ impl Session {
         drop(jobs);
     }
 
-    /// Runs the queued jobs until the queue is empty.
-    pub(crate) fn work(&self) {
+    /// Runs the queued jobs until the queue is empty, or until a job waits.
+    pub(crate) fn work(self: &Arc<Self>) {
+        let next = self.queue.lock().pop();
+        self.work_from(next);
+    }
+
+    /// Runs `next` and the queued jobs, until the queue is empty or a job waits.
+    fn work_from(self: &Arc<Self>, mut next: Option<Job>) {
         let _recovery = ResetOnPanic(self);
-        let mut next = self.queue.lock().pop();
         while let Some(job) = next {
             let mut state = self.state.lock();
-            let completion = job(&mut state);
+            let completion = match job(&mut state) {
+                JobStep::Completed(completion) => completion,
+                JobStep::Waiting(JobWait { work, timer, next }) => {
+                    drop(state);
+                    let (session, waiting) = (self.clone(), work.clone());
+                    work.park(timer, move |_permit| {
+                        // The work lives as long as its wait.
+                        drop(waiting);
+                        session.work_from(Some(next));
+                    });
+                    return;
+                }
+            };
             let mut queue = self.queue.lock();
             queue.running = None;
             queue.cell_is_starting = false;
@@ -282,12 +316,12 @@ mod tests {
     const LIMITS: QueueLimits = QueueLimits { jobs: 9, bytes: 100 };
 
     /// Creates a session that has not been used.
-    fn session() -> Session {
-        Session::new(SessionId::random().unwrap(), None, false, Duration::ZERO)
+    fn session() -> Arc<Session> {
+        Arc::new(Session::new(SessionId::random().unwrap(), None, false, Duration::ZERO))
     }
 
     fn nothing() -> Job {
-        Box::new(|_: &mut SessionState| Box::new(|| ()) as Completion)
+        Box::new(|_: &mut SessionState| JobStep::Completed(Box::new(|| ())))
     }
 
     /// An interrupt handle without an effect.
@@ -329,14 +363,14 @@ mod tests {
 
     #[test]
     fn interrupt_applies_to_the_cells_before_it() {
-        let session = Arc::new(session());
+        let session = session();
         let cell = |begins: bool| {
             let same = session.clone();
             let job: Job = Box::new(move |_| {
                 assert_eq!(same.begin_running(Arc::new(Ignored)), begins);
                 assert_eq!(same.interrupt(), begins, "a cell that runs can be interrupted");
                 same.end_running();
-                Box::new(|| ())
+                JobStep::Completed(Box::new(|| ()))
             });
             assert!(!matches!(session.submit(JobKind::Cell(1), job, LIMITS), SubmitResult::Full(_)));
         };
@@ -349,8 +383,7 @@ mod tests {
         assert!(!session.interrupt(), "all cells have ended");
         cell(false);
         assert!(session.interrupt());
-        let other: Job = Box::new(|_| Box::new(|| ()));
-        session.submit(JobKind::Other(0), other, LIMITS);
+        session.submit(JobKind::Other(0), nothing(), LIMITS);
         session.work();
         cell(true);
         session.work();

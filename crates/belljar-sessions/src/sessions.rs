@@ -3,9 +3,11 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `table` | which sessions exist: lookup, the limit on their number, expiry |
+//! | `cell_call` | the call of a cell, in steps |
 //! | `queueing` | the work of calls, in the queues of their sessions |
 //! | `idle` | expiry and hibernation of idle sessions |
 
+mod cell_call;
 mod idle;
 mod queueing;
 mod table;
@@ -21,14 +23,16 @@ use crate::error::SessionError;
 use crate::files::FileAddress;
 use crate::folders::SessionFolders;
 use crate::id::SessionId;
+use crate::parking::ParkedWork;
 use crate::pool::GuestThreadPool;
 use crate::report::{AnswerOptions, CellReport};
-use crate::session::{Completion, JobKind, Session};
-use crate::state::{CellStart, SessionServices, SessionState};
+use crate::session::{JobKind, JobStep, Session};
+use crate::state::{SessionServices, SessionState};
 use crate::store::Store;
 use belljar_core::files::FileInfo;
-use belljar_core::kernel::{Backend, CellObserver, CellRequest, InterruptHandle};
+use belljar_core::kernel::{Backend, CellObserver, CellRequest};
 use belljar_core::{CallCancellation, Limits};
+use cell_call::CellCall;
 use queueing::result;
 use table::{EndingSession, HibernatedSession, SessionEntry, Shared, new_id};
 
@@ -202,24 +206,10 @@ impl Sessions {
         let cancellation = CallCancellation::default();
         let guard = cancellation.interrupt_on_drop(CANCEL_GRACE);
         let kind = JobKind::Cell(cell.code.len());
-        let shared = self.shared.clone();
-        let work = move |state: &mut SessionState, session: &Session| {
-            let begin_running = |interrupt: Arc<dyn InterruptHandle>| {
-                if !cancellation.begin_running(interrupt.clone()) {
-                    CellStart::Cancelled
-                } else if session.begin_running(interrupt) {
-                    CellStart::Started
-                } else {
-                    CellStart::Interrupted
-                }
-            };
-            let report = state.execute(&shared.services, &cell, observer, shared.clock.now(), begin_running);
-            session.end_running();
-            cancellation.finish();
-            session.touch(shared.clock.now());
-            report
-        };
-        let queued = self.open(id).and_then(|session| self.queue_call(session, kind, work));
+        let work = ParkedWork::new(self.shared.pool.clone());
+        let call = CellCall { shared: self.shared.clone(), cancellation, work };
+        let work = move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer);
+        let queued = self.open(id).and_then(|session| self.queue_call(session, kind, Box::new(work)));
         async move {
             let report = result(queued).await;
             drop(guard);
@@ -324,7 +314,7 @@ impl Sessions {
                 let destroyed = state.destroy(&ending.shared.services);
                 drop(ending);
                 // Ignore send errors: the receiver may have been dropped.
-                Box::new(move || drop(done.send(destroyed))) as Completion
+                JobStep::Completed(Box::new(move || drop(done.send(destroyed))))
             });
             self.close(session, last);
             answer

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use belljar_core::files::{FileError, FileInfo, Range, check_path};
 use belljar_core::kernel::{Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError};
-use belljar_core::{CellResult, CellStatus, Output, Progress};
+use belljar_core::{CellResult, CellStatus, CellStep, Output, Progress, Wait, Waker};
 
 use crate::bases::PendingBase;
 use crate::error::SessionError;
@@ -81,13 +81,44 @@ pub(crate) struct SessionState {
     pending_sync: Option<PendingSync>,
     /// The base of the last snapshot, until the store has kept it.
     pending_base: Option<PendingBase>,
+    /// The cell that waits.
+    running: Option<RunningCell>,
+}
+
+/// A cell that has begun.
+struct RunningCell {
+    code: String,
+    /// The files before the cell, if they may differ from those after the last one.
+    before: Option<FileIndex>,
+}
+
+/// The progress of a cell.
+pub(crate) enum CellProgress {
+    Completed(Box<CellReport>),
+    /// The cell waits: [`SessionState::resume`] continues it.
+    Waiting(Wait),
+}
+
+impl From<CellReport> for CellProgress {
+    fn from(report: CellReport) -> Self {
+        Self::Completed(Box::new(report))
+    }
 }
 
 impl SessionState {
     /// Creates the state of a session that has not been used, or that is in the store.
     pub(crate) fn new(id: SessionId, owner: Option<Owner>, stored: bool) -> Self {
         let kernel = if stored { KernelState::Stored } else { KernelState::NotStarted };
-        Self { id, owner, kernel, files: BTreeMap::new(), lease: None, pending_sync: None, pending_base: None }
+        Self {
+            id,
+            owner,
+            kernel,
+            files: BTreeMap::new(),
+            lease: None,
+            pending_sync: None,
+            pending_base: None,
+            running: None,
+        }
     }
 
     /// Creates the state of a session with a running kernel.
@@ -101,6 +132,7 @@ impl SessionState {
             lease: None,
             pending_sync: None,
             pending_base: None,
+            running: None,
         }
     }
 
@@ -172,24 +204,62 @@ impl SessionState {
         Ok(folders.map(|folders| folders.open_or_create(&self.id, self.owner.as_deref())).transpose()?)
     }
 
-    /// Runs a cell. `begin_running` receives the cell's interrupt handle when the kernel is ready for its code.
+    /// Runs a cell until it ends or waits. `begin_running` receives the cell's interrupt handle when the kernel is
+    /// ready for its code, and `waker` is called when the waiting cell can go on.
     pub(crate) fn execute(
         &mut self,
         services: &SessionServices,
-        cell: &CellRequest,
+        cell: CellRequest,
         observer: Arc<dyn CellObserver>,
         now: Duration,
         begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
-    ) -> Result<CellReport, SessionError> {
+        waker: Waker,
+    ) -> Result<CellProgress, SessionError> {
         let kernel = self.ensure_running(services, &*observer)?;
         match begin_running(kernel.interrupt_handle()) {
             CellStart::Started => {}
             CellStart::Cancelled => return Err(SessionError::Gone),
-            CellStart::Interrupted => return Ok(CellReport::interrupted()),
+            CellStart::Interrupted => return Ok(CellReport::interrupted().into()),
         }
         // Files that the host has changed in the session's folder are not changes of the cell.
         let before = services.folders.is_some().then(|| file_index(&mut **kernel));
-        let result = kernel.execute(cell, observer);
+        let step = kernel.begin(&cell, observer, waker);
+        self.after_step(services, RunningCell { code: cell.code, before }, step, now)
+    }
+
+    /// Continues the cell that waits, until it ends or waits again.
+    pub(crate) fn resume(&mut self, services: &SessionServices, now: Duration) -> Result<CellProgress, SessionError> {
+        let running = self.running.take().ok_or(SessionError::Gone)?;
+        let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
+        let step = kernel.resume();
+        self.after_step(services, running, step, now)
+    }
+
+    fn after_step(
+        &mut self,
+        services: &SessionServices,
+        running: RunningCell,
+        step: CellStep,
+        now: Duration,
+    ) -> Result<CellProgress, SessionError> {
+        match step {
+            CellStep::Waiting(wait) => {
+                self.running = Some(running);
+                Ok(CellProgress::Waiting(wait))
+            }
+            CellStep::Completed(result) => self.complete(services, running, result, now).map(Into::into),
+        }
+    }
+
+    /// Reports and stores a cell that has ended.
+    fn complete(
+        &mut self,
+        services: &SessionServices,
+        RunningCell { code, before }: RunningCell,
+        result: CellResult,
+        now: Duration,
+    ) -> Result<CellReport, SessionError> {
+        let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         if matches!(result.status, CellStatus::KernelDied(_)) {
             kernel.restart()?;
         }
@@ -198,7 +268,7 @@ impl SessionState {
             .store
             .as_ref()
             .is_some_and(Store::is_persistent)
-            .then(|| notebook::code_cell(&cell.code, &result, &limits));
+            .then(|| notebook::code_cell(&code, &result, &limits));
         let report = self.report(result, before, services.answers)?;
         self.persist(services, now)?;
         if let (Some(record), Some(store)) = (record, &services.store) {

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use belljar_client::{CallOptions, McpServer, McpServerStdio};
-use belljar_core::{EncodedValue, FunctionCall};
+use belljar_core::{EncodedValue, FunctionCall, ReplySender};
+use belljar_mcp_client::{CallOptions, McpServer, McpServerStdio};
 use belljar_tools::{ApprovalMode, NoApprover, NoToolEvents, ToolLimits, ToolPolicy, ToolRun, ToolRunContext, Tools};
 use serde_json::json;
 use serde_json::value::to_raw_value;
@@ -62,8 +62,9 @@ fn main() {
         grants: Arc::default(),
         events: Arc::new(NoToolEvents),
     };
-    let run = ToolRun::new(Arc::new(Tools::new(vec![server()], policy, limits)), context);
+    let run = ToolRun::new(Arc::new(Tools::new(&[server()], policy, limits)), context);
     let (sender, replies) = mpsc::channel();
+    let sender = ReplySender::from(sender);
     let start_call = |id: usize| {
         let json = to_raw_value(&json!([["t", "add", r#"{"a":1}"#, "", false], {}])).unwrap();
         let arguments = EncodedValue { json, buffers: Vec::new() };

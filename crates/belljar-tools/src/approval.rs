@@ -7,7 +7,10 @@ use async_trait::async_trait;
 use belljar_core::kernel::{CellObserver, InputError};
 use parking_lot::Mutex;
 
-use crate::python_text::visible;
+use crate::python_text::{shorten, visible};
+
+/// The maximum length of the arguments in a question, in characters.
+const MAX_SHOWN_ARGUMENTS: usize = 2_000;
 
 /// The identity of a tool's definition: a digest of its name, schemas, description and effects.
 pub type Fingerprint = [u8; 32];
@@ -22,6 +25,8 @@ pub struct ApprovalRequest {
     pub tool: String,
     /// The arguments as JSON, shortened.
     pub arguments: String,
+    /// All arguments as JSON, for programs that decide.
+    pub full_arguments: String,
     /// The line of code that makes the call, as the code itself reports it; may be empty. It is untrusted.
     pub line: String,
     /// True if the tool was approved before and has changed since.
@@ -29,13 +34,15 @@ pub struct ApprovalRequest {
 }
 
 impl ApprovalRequest {
-    pub(crate) fn new(server: &str, tool: &str, arguments: String, line: String, has_changed: bool) -> Self {
-        Self { server: server.into(), tool: tool.into(), arguments, line, has_changed }
+    pub(crate) fn new(server: &str, tool: &str, arguments: &str, line: String, has_changed: bool) -> Self {
+        let full_arguments = arguments.to_owned();
+        let arguments = shorten(arguments, MAX_SHOWN_ARGUMENTS);
+        Self { server: server.into(), tool: tool.into(), arguments, full_arguments, line, has_changed }
     }
 
     /// Returns the question as text, for clients that answer with a line: see [`Approval::from_answer`].
     pub fn question(&self) -> String {
-        let Self { server, tool, arguments, line, has_changed } = self;
+        let Self { server, tool, arguments, line, has_changed, .. } = self;
         let changed = if *has_changed { "The server has changed this tool since it was approved.\n" } else { "" };
         visible(&format!(
             "The code calls the tool {tool} of the MCP server {server}.\n{changed}Arguments: {arguments}\nLine: {line}\n\
@@ -110,16 +117,17 @@ impl ObserverApprover {
 #[async_trait]
 impl Approver for ObserverApprover {
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
-        let answer = match self.observer.request_input(&request.question(), false) {
-            Ok(answer) => answer,
-            Err(InputError::Unavailable | InputError::Unsupported(_)) => return Err(self.refusal.into()),
-            Err(error) => return Err(error.to_string()),
-        };
-        match tokio::task::spawn_blocking(move || answer.recv()).await {
-            Ok(Ok(Ok(line))) => Ok(Approval::from_answer(&line)),
-            Ok(Ok(Err(InputError::Declined))) => Ok(Approval::Denied),
-            Ok(Ok(Err(error))) => Err(error.to_string()),
-            Ok(Err(_)) | Err(_) => Err("the client has gone".into()),
+        let observer = self.observer.clone();
+        // Observers may block while they send the question, too.
+        let asked = tokio::task::spawn_blocking(move || {
+            let answer = observer.request_input(&request.question(), false)?;
+            answer.recv().unwrap_or(Err(InputError::Disconnected))
+        });
+        match asked.await.unwrap_or(Err(InputError::Disconnected)) {
+            Ok(line) => Ok(Approval::from_answer(&line)),
+            Err(InputError::Declined) => Ok(Approval::Denied),
+            Err(InputError::Unavailable | InputError::Unsupported(_)) => Err(self.refusal.into()),
+            Err(error) => Err(error.to_string()),
         }
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use belljar_client::McpServer;
+use belljar_mcp_client::{McpServer, ToolDefinition, ToolIndex};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use crate::approval::Fingerprint;
 use crate::connection::{Connection, Definition};
@@ -16,7 +17,6 @@ use crate::limits::ToolLimits;
 use crate::names::identifiers;
 use crate::policy::ToolPolicy;
 use crate::python_text::shorten;
-use crate::search;
 
 /// The names that the guest's module `tools` has itself.
 const MODULE_NAMES: [&str; 14] = [
@@ -50,12 +50,24 @@ pub struct Tools {
     pub(crate) servers: Vec<Server>,
     pub(crate) policy: ToolPolicy,
     pub(crate) limits: ToolLimits,
+    changes: watch::Sender<u64>,
+    /// The last index for searches.
+    searched: Mutex<Option<SearchedTools>>,
+}
+
+/// Tools, and the index for searches in them.
+struct SearchedTools {
+    tools: Vec<Arc<Tool>>,
+    index: Arc<ToolIndex>,
 }
 
 impl Tools {
-    /// Creates the tools of `servers`, none of which is connected before it is needed.
-    pub fn new(servers: Vec<McpServer>, policy: ToolPolicy, limits: ToolLimits) -> Self {
-        let connections: Vec<Connection> = servers.into_iter().map(Connection::new).collect();
+    /// Creates the tools of `servers`, none of which is connected before it is needed. The connections do not share
+    /// those of the given handles, and their handlers of messages are replaced.
+    pub fn new(servers: &[McpServer], policy: ToolPolicy, limits: ToolLimits) -> Self {
+        let (changes, _) = watch::channel(0);
+        let connections: Vec<Connection> =
+            servers.iter().map(|server| Connection::new(server, changes.clone())).collect();
         let originals: Vec<String> = connections.iter().map(Connection::name).collect();
         let names = identifiers(originals.iter().map(String::as_str), "server", &MODULE_NAMES);
         let servers = connections
@@ -63,7 +75,13 @@ impl Tools {
             .zip(originals.into_iter().zip(names))
             .map(|(connection, (original, name))| Server { name, original, connection, listing: Mutex::default() })
             .collect();
-        Self { servers, policy, limits }
+        Self { servers, policy, limits, changes, searched: Mutex::default() }
+    }
+
+    /// Returns a receiver of the number of changes: a server has announced other tools, lists others than before, or
+    /// can be reached again.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Closes the connections to the servers. Later calls connect again.
@@ -110,12 +128,29 @@ impl Tools {
                 Err(failure) => failures.push((server.name.clone(), failure)),
             }
         }
-        if search::words(query).is_empty() {
+        if !query.contains(char::is_alphanumeric) {
             return (tools, failures);
         }
-        let texts: Vec<Vec<String>> = tools.iter().map(|tool| tool.search_words().to_vec()).collect();
-        let found = search::rank(&texts, query).into_iter().filter_map(|at| tools.get(at).cloned()).collect();
-        (found, failures)
+        let index = self.index(&tools);
+        let by_path: HashMap<String, &Arc<Tool>> = tools.iter().map(|tool| (tool.path(), tool)).collect();
+        let found = index.search(query, tools.len());
+        let found = found.iter().filter_map(|found| by_path.get(&found.tool.name).map(|tool| (*tool).clone()));
+        (found.collect(), failures)
+    }
+
+    /// Returns the index of `tools`, which is made once for the same tools.
+    fn index(&self, tools: &[Arc<Tool>]) -> Arc<ToolIndex> {
+        let mut known = self.searched.lock();
+        let is_same = |indexed: &[Arc<Tool>]| {
+            indexed.len() == tools.len() && indexed.iter().zip(tools).all(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        if let Some(searched) = known.as_ref().filter(|searched| is_same(&searched.tools)) {
+            return searched.index.clone();
+        }
+        let definitions: Vec<ToolDefinition> = tools.iter().map(|tool| tool.for_search()).collect();
+        let index = Arc::new(ToolIndex::new(&definitions.into()));
+        *known = Some(SearchedTools { tools: tools.to_vec(), index: index.clone() });
+        index
     }
 }
 
@@ -212,7 +247,6 @@ pub(crate) struct Tool {
     function: OnceLock<Function>,
     identity: OnceLock<Identity>,
     validator: OnceLock<Option<jsonschema::Validator>>,
-    words: OnceLock<Vec<String>>,
 }
 
 struct Identity {
@@ -231,7 +265,6 @@ impl Tool {
             function: OnceLock::new(),
             identity: OnceLock::new(),
             validator: OnceLock::new(),
-            words: OnceLock::new(),
         }
     }
 
@@ -275,17 +308,10 @@ impl Tool {
         self.identity().fingerprint
     }
 
-    fn search_words(&self) -> &[String] {
-        self.words.get_or_init(|| {
-            let function = self.function();
-            let mut text = format!("{} {} {} ", self.server, self.name, self.name);
-            for parameter in &function.parameters {
-                text.push_str(&parameter.name);
-                text.push(' ');
-            }
-            text.push_str(&self.definition.description);
-            search::words(&text)
-        })
+    /// Returns the texts that searches look in, under the name in Python.
+    fn for_search(&self) -> ToolDefinition {
+        let Definition { description, input, .. } = &self.definition;
+        ToolDefinition::new(self.path(), Value::Object((**input).clone())).with_description(description.as_str())
     }
 
     /// Checks the arguments of the Python function, and leaves out those that count as missing.

@@ -1,12 +1,15 @@
-//! The connection to one MCP server: the only file that knows `belljar-client`.
+//! The connection to one MCP server: the only file that knows `belljar-mcp-client`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_client::protocol::{CallToolResult, ContentBlock, Resource, ResourceContents, Tool as WireTool};
-use belljar_client::{CallOptions, ConnectionGuard, McpError, McpServer};
+use belljar_mcp_client::protocol::{
+    CallToolResult, ContentBlock, Resource, ResourceContents, ServerNotification, Tool as WireTool,
+};
+use belljar_mcp_client::{CallOptions, ConnectionGuard, McpError, McpServer};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use crate::error::ToolFailure;
 use crate::policy::Effects;
@@ -51,7 +54,8 @@ impl From<&WireTool> for Definition {
 pub(crate) struct Connection {
     server: McpServer,
     state: tokio::sync::Mutex<State>,
-    known: Mutex<Known>,
+    known: Arc<Mutex<Known>>,
+    changes: watch::Sender<u64>,
 }
 
 /// The part of the state that calls need, so that they do not wait for one another.
@@ -59,7 +63,20 @@ pub(crate) struct Connection {
 struct Known {
     /// The number of the connection, while there is one.
     connected: Option<u64>,
-    listed: Option<(Instant, Arc<Vec<Definition>>)>,
+    /// The time of the last list; `None` if there may be another one.
+    listed_at: Option<Instant>,
+    /// True once the server has announced another list, until that is read.
+    is_announced: bool,
+    /// The last list.
+    listed: Option<Arc<Vec<Definition>>>,
+}
+
+impl Known {
+    /// Notes that the connection is lost. The next one may have other tools.
+    fn disconnected(&mut self) {
+        self.connected = None;
+        self.listed_at = None;
+    }
 }
 
 #[derive(Default)]
@@ -68,11 +85,26 @@ struct State {
     /// The number of connections so far.
     generation: u64,
     failure: Option<(Instant, ToolFailure)>,
+    /// True once the server could not be reached, until its tools are listed.
+    was_unavailable: bool,
 }
 
 impl Connection {
-    pub(crate) fn new(server: McpServer) -> Self {
-        Self { server, state: tokio::sync::Mutex::default(), known: Mutex::default() }
+    /// Creates the connection to a server, whose handler of messages is replaced. `changes` is incremented when its
+    /// list of tools has changed.
+    pub(crate) fn new(server: &McpServer, changes: watch::Sender<u64>) -> Self {
+        let known = Arc::<Mutex<Known>>::default();
+        let (noted, announced) = (known.clone(), changes.clone());
+        let server = server.to_builder().message_handler(move |notification| {
+            if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
+                let mut known = noted.lock();
+                known.listed_at = None;
+                known.is_announced = true;
+                drop(known);
+                announced.send_modify(|count| *count += 1);
+            }
+        });
+        Self { server: server.build(), state: tokio::sync::Mutex::default(), known, changes }
     }
 
     /// Returns the server's name: its ID in a configuration file.
@@ -102,6 +134,7 @@ impl Connection {
             Err(error) => {
                 let failure = self.unavailable(&error);
                 state.failure = Some((Instant::now(), failure.clone()));
+                state.was_unavailable = true;
                 Err(failure)
             }
         }
@@ -135,33 +168,44 @@ impl Connection {
             listed.len() == tools.len() && listed.iter().zip(&tools).all(|(one, other)| is_unchanged(one, other))
         };
         let mut known = self.known.lock();
-        let listed = match known.listed.take() {
-            Some((_, listed)) if is_same(&listed) => listed,
-            _ => Arc::new(tools.iter().map(Definition::from).collect()),
+        known.listed_at = Some(Instant::now());
+        let is_announced = std::mem::take(&mut known.is_announced);
+        if let Some(listed) = known.listed.as_ref().filter(|listed| is_same(listed)) {
+            return Ok(listed.clone());
+        }
+        let listed: Arc<Vec<_>> = Arc::new(tools.iter().map(Definition::from).collect());
+        let previous = known.listed.replace(listed.clone());
+        drop(known);
+        // A server that was unavailable has a list now.
+        let is_other = match previous {
+            Some(previous) => previous != listed,
+            None => std::mem::take(&mut state.was_unavailable),
         };
-        known.listed = Some((Instant::now(), listed.clone()));
+        if is_other && !is_announced {
+            self.changes.send_modify(|count| *count += 1);
+        }
         Ok(listed)
     }
 
     /// Returns the list of tools if it is new enough to be used without asking the client.
     fn fresh_list(&self) -> Option<Arc<Vec<Definition>>> {
         let known = self.known.lock();
-        let (_, listed) = known.listed.as_ref().filter(|(when, _)| when.elapsed() < LIST_AGE)?;
-        Some(listed.clone())
+        known.listed_at.filter(|when| when.elapsed() < LIST_AGE)?;
+        known.listed.clone()
     }
 
     /// Forgets a connection that is lost, unless there is a newer one.
     fn forget(&self, state: &mut State, generation: u64) {
         if state.generation == generation {
             state.guard = None;
-            *self.known.lock() = Known::default();
+            self.known.lock().disconnected();
         }
     }
 
     /// Closes the connection.
     pub(crate) async fn close(&self) {
         let mut state = self.state.lock().await;
-        *self.known.lock() = Known::default();
+        self.known.lock().disconnected();
         let guard = state.guard.take();
         if let Some(guard) = guard
             && let Err(error) = guard.close().await
@@ -258,7 +302,7 @@ fn is_unchanged(known: &Definition, listed: &WireTool) -> bool {
         && known.description == listed.description.as_deref().unwrap_or_default()
 }
 
-/// Converts a result as `belljar-client` does, except that links to resources stay links.
+/// Converts a result as `belljar-mcp-client` does, except that links to resources stay links.
 ///
 /// # Errors
 /// Returns the message of a tool that failed, or an error if contents are not base64.

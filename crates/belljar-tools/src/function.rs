@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::names::identifiers;
 use crate::python_text::{docstring, first_line, literal, shorten, visible};
-use crate::schema_types::{ANY, TypeWriter, TypedDict, accepts_none, description, strings};
+use crate::schema_types::{ANY, TypeWriter, description, strings};
+use crate::type_union::accepts_none;
+use crate::typed_dict::TypedDict;
 
 /// The maximum number of parameters.
 const MAX_PARAMETERS: usize = 200;

@@ -7,18 +7,19 @@
 //!                     │                        │
 //!                  Tools: names, policy     Approver: the user
 //!                     │
-//!                  belljar-client ─▶ MCP servers
+//!                  belljar-mcp-client ─▶ MCP servers
 //! ```
 //!
 //! The guest sees names, signatures and results. Commands, addresses, variables and credentials of servers stay in
-//! `belljar-client`.
+//! `belljar-mcp-client`.
 //!
 //! | file | subject |
 //! | --- | --- |
 //! | `run`, `observer` | the operations of code, and the limits of a run |
-//! | `catalogue`, `connection` | servers and tools; `belljar-client` is used in `connection` and in signatures |
-//! | `function`, `schema_types`, `names`, `python_text` | a tool as a Python function |
-//! | `description`, `search` | texts about tools for models |
+//! | `catalogue`, `connection` | servers and tools; `belljar-mcp-client` is used in `connection` and in signatures |
+//! | `function`, `names`, `python_text` | a tool as a Python function |
+//! | `schema_types`, `typed_dict`, `type_union` | the types of its parameters and its result |
+//! | `description` | texts about tools for models, and the search for tools |
 //! | `policy`, `approval` | the calls that are allowed, and those that the user has to approve |
 //! | `values` | results as values for code |
 //! | `call_log`, `limits`, `wait_clock`, `error` | what is recorded, limited and refused |
@@ -39,7 +40,8 @@ mod policy;
 mod python_text;
 mod run;
 mod schema_types;
-mod search;
+mod type_union;
+mod typed_dict;
 mod values;
 mod wait_clock;
 
@@ -51,4 +53,4 @@ pub use error::{ExceededLimit, ToolFailure};
 pub use limits::ToolLimits;
 pub use observer::ToolObserver;
 pub use policy::{ApprovalMode, Effects, PatternError, ToolPolicy};
-pub use run::{OPERATION_PREFIX, ToolRun, ToolRunContext};
+pub use run::{ToolRun, ToolRunContext};

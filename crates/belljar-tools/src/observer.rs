@@ -1,18 +1,19 @@
 //! An observer of code that can call tools.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{EncodedValue, FunctionCall, FunctionReply, Progress, Stream};
+use belljar_core::{EncodedValue, FunctionCall, Progress, ReplySender, Stream};
 
 use crate::run::ToolRun;
 
 /// Passes the operations of tools to a [`ToolRun`], and everything else to another observer.
 ///
-/// The numbers of calls are unique in a run, so that a cancellation reaches the one that has the call.
+/// The numbers of calls are unique in a run, so that a cancellation reaches the one that has the call. Dropping the
+/// observer ends the operations in progress.
 pub struct ToolObserver {
     inner: Arc<dyn CellObserver>,
     run: ToolRun,
@@ -22,6 +23,12 @@ impl ToolObserver {
     /// Creates the observer of a run.
     pub fn new(inner: Arc<dyn CellObserver>, run: ToolRun) -> Self {
         Self { inner, run }
+    }
+}
+
+impl Drop for ToolObserver {
+    fn drop(&mut self) {
+        self.run.cancel_all();
     }
 }
 
@@ -64,7 +71,7 @@ impl CellObserver for ToolObserver {
         self.inner.on_value(value);
     }
 
-    fn call_function(&self, call: FunctionCall, replies: &Sender<FunctionReply>) {
+    fn call_function(&self, call: FunctionCall, replies: &ReplySender) {
         if ToolRun::handles(&call) {
             self.run.start(call, replies);
         } else {

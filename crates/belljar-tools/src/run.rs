@@ -14,9 +14,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
 
-use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply};
+use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, ReplySender, TOOL_OPERATIONS};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -35,10 +34,7 @@ use crate::python_text::{first_line, shorten};
 use crate::values::{encode, encode_plain, size};
 use crate::wait_clock::WaitClock;
 
-/// The beginning of the names of the operations. No function of a host has such a name, which is not an identifier.
-pub const OPERATION_PREFIX: &str = "tools:";
-/// The maximum length of the arguments and of the line of code in a request for approval, in characters.
-const MAX_SHOWN_ARGUMENTS: usize = 2_000;
+/// The maximum length of the line of code in a request for approval, in characters.
 const MAX_SHOWN_LINE: usize = 200;
 /// The name of a server's resources in patterns of the policy.
 const RESOURCES: &str = "resources";
@@ -103,11 +99,11 @@ impl ToolRun {
 
     /// Returns whether a call of a host function is an operation of tools.
     pub fn handles(call: &FunctionCall) -> bool {
-        call.name.starts_with(OPERATION_PREFIX)
+        call.name.starts_with(TOOL_OPERATIONS)
     }
 
     /// Starts an operation. Its reply is sent to `replies`.
-    pub fn start(&self, call: FunctionCall, replies: &Sender<FunctionReply>) {
+    pub fn start(&self, call: FunctionCall, replies: &ReplySender) {
         let FunctionCall { id, name, arguments } = call;
         let (shared, replies) = (self.shared.clone(), replies.clone());
         let operation = async move {
@@ -162,7 +158,7 @@ fn arguments<T: DeserializeOwned>(encoded: &EncodedValue) -> Result<T, FunctionE
 
 impl Shared {
     async fn operate(&self, name: &str, encoded: &EncodedValue) -> Result<EncodedValue, FunctionError> {
-        match name.strip_prefix(OPERATION_PREFIX).unwrap_or_default() {
+        match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
             "servers" => {
                 let names: Vec<_> = self.tools.servers.iter().map(|server| (&server.name, &server.original)).collect();
                 Ok(encode_plain(&names)?)
@@ -305,7 +301,7 @@ impl Shared {
         Err(ToolFailure::Denied(format!("the policy denies `{}.{RESOURCES}`", server.name)))
     }
 
-    /// Checks the grant of a call, and asks the user if there is none.
+    /// Checks the grant of a call, and asks the user without one.
     async fn authorize(&self, tool: &Tool, call: &Call) -> Result<(), ToolFailure> {
         if !self.tools.policy.approval.requires_approval(tool.definition.effects) {
             return Ok(());
@@ -330,9 +326,8 @@ impl Shared {
             return Ok(());
         }
         let has_changed = state() == GrantState::Changed;
-        let arguments = shorten(&call.arguments, MAX_SHOWN_ARGUMENTS);
         let line = first_line(&call.line, MAX_SHOWN_LINE);
-        let request = ApprovalRequest::new(server, tool, arguments, line, has_changed);
+        let request = ApprovalRequest::new(server, tool, &call.arguments, line, has_changed);
         match self.approver.approve(request).await {
             Ok(Approval::Once) => {}
             Ok(Approval::ToolForRun) => self.run_grants.grant(fingerprint),

@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::names::{class_name, is_identifier};
-use crate::python_text::{first_line, literal};
+use crate::names::class_name;
+use crate::python_text::first_line;
+use crate::type_union::{literals, union};
+use crate::typed_dict::{Field, TypedDict};
 
 /// The maximum depth of nested schemas.
 const MAX_DEPTH: usize = 12;
@@ -17,60 +19,12 @@ const MAX_SCHEMAS: usize = 1_000;
 /// The maximum number of fields of a class.
 const MAX_FIELDS: usize = 100;
 /// The maximum number of values of a `Literal`, and of types of a union.
-const MAX_ALTERNATIVES: usize = 50;
-/// The maximum length of a value of a `Literal`, in characters.
-const MAX_LITERAL: usize = 100;
+pub(crate) const MAX_ALTERNATIVES: usize = 50;
 /// The maximum length of the comment of a field, in characters.
 const MAX_COMMENT: usize = 120;
 
 /// The type of any value.
 pub(crate) const ANY: &str = "Any";
-
-/// A `TypedDict`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TypedDict {
-    name: String,
-    fields: Vec<Field>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Field {
-    name: String,
-    kind: String,
-    is_required: bool,
-    comment: String,
-}
-
-impl TypedDict {
-    /// Returns the class's Python source.
-    pub(crate) fn source(&self) -> String {
-        let kind = |field: &Field| {
-            if field.is_required { field.kind.clone() } else { format!("NotRequired[{}]", field.kind) }
-        };
-        let comment = |field: &Field| {
-            if field.comment.is_empty() { String::new() } else { format!("  # {}", field.comment) }
-        };
-        let Self { name, fields } = self;
-        // Names with two leading underscores are changed in classes.
-        let is_class = fields.iter().all(|field| is_identifier(&field.name) && !field.name.starts_with("__"));
-        let mut source = if is_class {
-            format!("class {name}(TypedDict):\n")
-        } else {
-            format!("{name} = TypedDict(\"{name}\", {{\n")
-        };
-        for field in fields {
-            source.push_str(&if is_class {
-                format!("    {}: {}{}\n", field.name, kind(field), comment(field))
-            } else {
-                format!("    {}: {},{}\n", literal(&field.name), kind(field), comment(field))
-            });
-        }
-        if !is_class {
-            source.push_str("})\n");
-        }
-        source
-    }
-}
 
 /// Writes the types of the schemas of one tool.
 pub(crate) struct TypeWriter<'a> {
@@ -259,90 +213,6 @@ pub(crate) fn description(schema: &Value) -> &str {
 /// Returns the strings of a list.
 pub(crate) fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
-}
-
-/// Returns the union of types, each once, with `None` last.
-fn union(types: impl IntoIterator<Item = String>) -> String {
-    let mut members: Vec<String> = Vec::new();
-    for kind in types {
-        if kind == ANY {
-            return ANY.into();
-        }
-        // A member may be a union itself.
-        for part in split_union(&kind) {
-            if !members.iter().any(|member| member == part) {
-                members.push(part.to_owned());
-            }
-        }
-    }
-    if let Some(at) = members.iter().position(|member| member == "None") {
-        let none = members.remove(at);
-        members.push(none);
-    }
-    if members.is_empty() { ANY.into() } else { members.join(" | ") }
-}
-
-/// Returns the members of a union outside of brackets and quotes.
-fn split_union(kind: &str) -> Vec<&str> {
-    let (mut members, mut depth, mut start, mut in_string, mut escaped) = (Vec::new(), 0_u32, 0, false, false);
-    for (at, c) in kind.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if in_string => escaped = true,
-            '"' => in_string = !in_string,
-            _ if in_string => {}
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            '|' if depth == 0 => {
-                members.push(kind[start..at].trim());
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    members.push(kind[start..].trim());
-    members
-}
-
-/// Returns whether a type includes `None`.
-pub(crate) fn accepts_none(kind: &str) -> bool {
-    kind == ANY || split_union(kind).contains(&"None")
-}
-
-/// Returns the type of a value out of `values`.
-fn literals(values: &[Value]) -> String {
-    let written: Option<Vec<String>> = values.iter().map(literal_of).collect();
-    match written {
-        Some(written) if !written.is_empty() && written.len() <= MAX_ALTERNATIVES => {
-            let (none, other): (Vec<String>, Vec<String>) = written.into_iter().partition(|value| value == "None");
-            let literal = (!other.is_empty()).then(|| format!("Literal[{}]", other.join(", ")));
-            union(literal.into_iter().chain(none.into_iter().take(1)))
-        }
-        _ => union(values.iter().map(|value| {
-            match value {
-                Value::String(_) => "str",
-                Value::Bool(_) => "bool",
-                Value::Number(number) if number.is_f64() => "float",
-                Value::Number(_) => "int",
-                Value::Null => "None",
-                Value::Array(_) => "list[Any]",
-                Value::Object(_) => "dict[str, Any]",
-            }
-            .to_owned()
-        })),
-    }
-}
-
-/// Returns a value as an argument of `Literal`, if it can be one.
-fn literal_of(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) if text.chars().count() <= MAX_LITERAL => Some(literal(text)),
-        Value::Number(number) if !number.is_f64() => Some(number.to_string()),
-        Value::Bool(true) => Some("True".into()),
-        Value::Bool(false) => Some("False".into()),
-        Value::Null => Some("None".into()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,10 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
+use support::server::Server;
 use support::{Finding, Sample, Table, timed};
 
 const STARTS: usize = 30;
@@ -26,8 +25,8 @@ fn start() -> Finding<()> {
     let mut first = Sample::default();
     for _ in 0..STARTS {
         let (time, server) = timed(|| -> Finding<Server> {
-            let mut server = Server::start()?;
-            server.call("print('hi')")?;
+            let mut server = Server::start("python", &[])?;
+            call(&mut server, "print('hi')")?;
             Ok(server)
         });
         server?;
@@ -41,13 +40,13 @@ fn start() -> Finding<()> {
 }
 
 fn calls() -> Finding<()> {
-    let mut server = Server::start()?;
+    let mut server = Server::start("python", &[])?;
     for _ in 0..50 {
-        server.call("print('hi')")?;
+        call(&mut server, "print('hi')")?;
     }
     let mut each = Sample::default();
     for _ in 0..CALLS {
-        let (time, answer) = timed(|| server.call("print('hi')"));
+        let (time, answer) = timed(|| call(&mut server, "print('hi')"));
         answer?;
         each.add(time);
     }
@@ -58,12 +57,12 @@ fn calls() -> Finding<()> {
     let idle = server.resident_megabytes()?;
     let begin = Instant::now();
     for _ in 0..IN_FLIGHT {
-        server.send("print('hi')")?;
+        send(&mut server, "print('hi')")?;
     }
     for number in 0..CALLS {
-        server.answer()?;
+        answer(&mut server)?;
         if number + IN_FLIGHT < CALLS {
-            server.send("print('hi')")?;
+            send(&mut server, "print('hi')")?;
         }
     }
     let rate = CALLS as f64 / begin.elapsed().as_secs_f64();
@@ -76,74 +75,19 @@ fn calls() -> Finding<()> {
     Ok(())
 }
 
-/// A server process with its pipes.
-struct Server {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    next: u64,
+fn send(server: &mut Server, code: &str) -> Finding<()> {
+    server.send("run_python_code", json!({ "python_code": code })).map(drop)
 }
 
-impl Server {
-    fn start() -> Finding<Self> {
-        let mut command = Command::new(support::program());
-        let mut child = command.arg("stdio").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = child.stdin.take().ok_or("no pipe")?;
-        let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
-        let mut server = Self { child, input, output, next: 0 };
-        let client = json!({ "name": "bench", "version": "1" });
-        server.write(&json!({
-            "jsonrpc": "2.0", "id": 0, "method": "initialize",
-            "params": { "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client },
-        }))?;
-        server.read()?;
-        server.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-        Ok(server)
-    }
-
-    fn write(&mut self, message: &Value) -> Finding<()> {
-        self.input.write_all(format!("{message}\n").as_bytes())?;
-        Ok(())
-    }
-
-    fn read(&mut self) -> Finding<Value> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(serde_json::from_str(&line)?)
-    }
-
-    fn send(&mut self, code: &str) -> Finding<()> {
-        self.next += 1;
-        self.write(&json!({
-            "jsonrpc": "2.0", "id": self.next, "method": "tools/call",
-            "params": { "name": "run_python_code", "arguments": { "python_code": code } },
-        }))
-    }
-
-    fn answer(&mut self) -> Finding<()> {
-        let answer = self.read()?;
-        match answer["result"]["structuredContent"]["output"][0].as_str() {
-            Some("hi") => Ok(()),
-            _ => Err(format!("not the answer: {answer}").into()),
-        }
-    }
-
-    fn call(&mut self, code: &str) -> Finding<()> {
-        self.send(code)?;
-        self.answer()
-    }
-
-    fn resident_megabytes(&self) -> Finding<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+fn answer(server: &mut Server) -> Finding<()> {
+    let answer = server.next_answer()?;
+    match answer["output"][0].as_str() {
+        Some("hi") => Ok(()),
+        _ => Err(format!("not the answer: {answer}").into()),
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn call(server: &mut Server, code: &str) -> Finding<()> {
+    send(server, code)?;
+    answer(server)
 }

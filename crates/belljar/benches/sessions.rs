@@ -5,12 +5,10 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
+use support::server::Server;
 use support::{Finding, Sample, Table, timed};
 
 const TIMES: usize = 200;
@@ -35,7 +33,7 @@ fn row(table: &mut Table, what: &str, sample: &Sample) {
 }
 
 fn cells() -> Finding<()> {
-    let mut server = Server::start(&["--max-sessions", "5000"])?;
+    let mut server = Server::start("interpreter", &["--max-sessions", "5000"])?;
     let warm = server.session()?;
     let (mut new, mut next, mut fork) = (Sample::default(), Sample::default(), Sample::default());
     for _ in 0..TIMES {
@@ -64,9 +62,9 @@ fn cells() -> Finding<()> {
     let mut wake = Sample::default();
     let directory = tempfile::tempdir()?;
     let data = directory.path().to_str().ok_or("not UTF-8")?;
-    let session = Server::start(&["--data-dir", data])?.ended(|server| server.session())?;
+    let session = Server::start("interpreter", &["--data-dir", data])?.ended(|server| server.session())?;
     for _ in 0..TIMES / 4 {
-        let mut server = Server::start(&["--data-dir", data])?;
+        let mut server = Server::start("interpreter", &["--data-dir", data])?;
         // The image is mapped and the server has warmed up; the session is asleep.
         server.session().and_then(|other| server.call("clear_session", json!({ "session_id": other })))?;
         let (time, answer) = timed(|| server.run(&session, "x"));
@@ -89,7 +87,7 @@ fn cells() -> Finding<()> {
 
 fn awake(count: usize) -> Finding<()> {
     let maximum = (count + 100).to_string();
-    let mut server = Server::start(&["--max-sessions", &maximum, "--sleep-after", "100000"])?;
+    let mut server = Server::start("interpreter", &["--max-sessions", &maximum, "--sleep-after", "100000"])?;
     server.session()?;
     let before = server.private_megabytes()?;
     let mut sessions = Vec::with_capacity(count);
@@ -117,7 +115,7 @@ fn asleep() -> Finding<()> {
     let (empty, full) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let path = |directory: &Path| directory.to_str().map(str::to_owned).ok_or("not UTF-8");
     let data = path(full.path())?;
-    let session = Server::start(&["--data-dir", &data])?.ended(|server| server.session())?;
+    let session = Server::start("interpreter", &["--data-dir", &data])?.ended(|server| server.session())?;
     let state = full.path().join(&session).join("state");
     for number in 0..ASLEEP - 1 {
         let copy = full.path().join(format!("{number:016}"));
@@ -126,7 +124,7 @@ fn asleep() -> Finding<()> {
         std::fs::hard_link(&state, copy.join("state"))?;
     }
     let memory = |data: &str| -> Finding<f64> {
-        let mut server = Server::start(&["--data-dir", data, "--max-sessions", "20000"])?;
+        let mut server = Server::start("interpreter", &["--data-dir", data, "--max-sessions", "20000"])?;
         let session = server.session()?;
         let memory = server.private_megabytes()?;
         server.call("clear_session", json!({ "session_id": session }))?;
@@ -138,100 +136,4 @@ fn asleep() -> Finding<()> {
     table.row(&["MB of the server over none", &format!("{difference:.1}")]);
     table.print("Asleep");
     Ok(())
-}
-
-/// A server process with its pipes.
-struct Server {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    next: u64,
-}
-
-impl Server {
-    fn start(options: &[&str]) -> Finding<Self> {
-        let mut command = Command::new(support::program());
-        command.args(["stdio", "--toolset", "interpreter"]).args(options);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().ok_or("no pipe")?);
-        let mut server = Self { child, input, output, next: 0 };
-        let client = json!({ "name": "bench", "version": "1" });
-        server.write(&json!({
-            "jsonrpc": "2.0", "id": 0, "method": "initialize",
-            "params": { "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client },
-        }))?;
-        server.answer(0)?;
-        server.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-        Ok(server)
-    }
-
-    /// Runs `work` and waits for the end of the server. Returns the result of `work`.
-    fn ended<T>(mut self, work: impl FnOnce(&mut Self) -> Finding<T>) -> Finding<T> {
-        let result = work(&mut self)?;
-        self.end()?;
-        Ok(result)
-    }
-
-    fn end(&mut self) -> Finding<()> {
-        self.input = None;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    fn write(&mut self, message: &Value) -> Finding<()> {
-        self.input.as_mut().ok_or("ended")?.write_all(format!("{message}\n").as_bytes())?;
-        Ok(())
-    }
-
-    fn answer(&mut self, id: u64) -> Finding<Value> {
-        loop {
-            let mut line = String::new();
-            if self.output.read_line(&mut line)? == 0 {
-                return Err("the server has ended".into());
-            }
-            let message: Value = serde_json::from_str(&line)?;
-            if message["id"] == id {
-                return Ok(message);
-            }
-        }
-    }
-
-    fn call(&mut self, tool: &str, arguments: Value) -> Finding<Value> {
-        self.next += 1;
-        let id = self.next;
-        let params = json!({ "name": tool, "arguments": arguments });
-        self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))?;
-        let mut answer = self.answer(id)?;
-        let fields = answer["result"]["structuredContent"].take();
-        if fields["success"] == false { Err(format!("it failed: {fields}").into()) } else { Ok(fields) }
-    }
-
-    fn run(&mut self, session: &str, code: &str) -> Finding<Value> {
-        self.call("execute_code", json!({ "code": code, "session_id": session }))
-    }
-
-    /// Creates a session and runs `x = 1` in it.
-    fn session(&mut self) -> Finding<String> {
-        let answer = self.run("", "x = 1")?;
-        Ok(answer["session_info"]["session_id"].as_str().ok_or("no session")?.to_owned())
-    }
-
-    /// Returns the private memory of the server, without unmodified pages of images.
-    fn private_megabytes(&self) -> Finding<f64> {
-        // Memory that was just freed would otherwise still be counted.
-        std::thread::sleep(Duration::from_millis(300));
-        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))?;
-        let lines = rollup.lines().filter(|line| line.starts_with("Private_Dirty:") || line.starts_with("Swap:"));
-        let kilobytes = lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
-        Ok(kilobytes.sum::<f64>() / 1024.0)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Fails if the process has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, open_browser};
-use belljar_client::protocol::Tool;
-use belljar_client::{
+use belljar_core::progress::ProgressStep;
+use belljar_mcp_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, open_browser};
+use belljar_mcp_client::protocol::Tool;
+use belljar_mcp_client::{
     AnyServerBuilder, CallOptions, ConfigFile, LogLevel, McpServer, McpServerStdio, ProtocolEra, ToolOutcome,
     ToolOutput,
 };
-use belljar_core::progress::ProgressStep;
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;

@@ -290,14 +290,14 @@ impl Hint for belljar_native::InstallError {
     }
 }
 
-impl Hint for belljar_client::McpError {
+impl Hint for belljar_mcp_client::McpError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Unauthorized { .. } => {
                 Some("use --oauth, or send a token with --header 'authorization: Bearer TOKEN'".into())
             }
             // The inherent method: hints that do not concern the command line.
-            error => belljar_client::McpError::hint(error),
+            error => belljar_mcp_client::McpError::hint(error),
         }
     }
 }

@@ -26,9 +26,14 @@ use crate::packages::{PackageOptions, Packages};
 use crate::progress;
 use crate::sandbox_options::{NativeSettings, Sandbox, SandboxOptions};
 use crate::shutdown::BackendTracker;
+use crate::tools::{self, ToolOptions};
 
 /// The interval at which a kernel checks that its parent process still exists.
 const PARENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The reason why a call cannot be approved, for the code.
+const REFUSAL: &str = "this frontend cannot be asked. The option --approve of `belljar kernel run` selects the calls \
+     that need approval";
 
 /// A subcommand of `belljar kernel`.
 #[derive(Debug, Clone, Subcommand)]
@@ -109,6 +114,8 @@ pub(crate) struct RunArguments {
     limits: LimitOptions,
     #[command(flatten)]
     packages: PackageOptions,
+    #[command(flatten)]
+    tools: ToolOptions,
 }
 
 /// Runs a subcommand of `belljar kernel`.
@@ -208,8 +215,13 @@ fn list() {
 fn run(global: &GlobalOptions, arguments: &RunArguments) -> Result<(), CommandError> {
     let connection = Connection::read(&arguments.connection_file)?;
     let tracker = BackendTracker::default();
+    let tool_host = arguments.tools.host()?.map(Arc::new);
     let (info, backend) = backend(global, arguments, &tracker)?;
     let (server, worker) = KernelServer::listen(&connection, info)?;
+    let worker = match tool_host.clone() {
+        Some(host) => worker.with_tools(move |cell| host.observer(cell, REFUSAL)),
+        None => worker,
+    };
     handle_signals(server.control());
     exit_with_parent(server.control());
     let control = server.control();
@@ -222,6 +234,8 @@ fn run(global: &GlobalOptions, arguments: &RunArguments) -> Result<(), CommandEr
     });
     server.wait();
     tracker.wait();
+    // A worker that has not ended holds the host, too: the servers end with this process then.
+    tools::close(tool_host.and_then(Arc::into_inner), None);
     tracker.optimize_libraries(global);
     Ok(())
 }
@@ -236,7 +250,8 @@ fn backend(
     let version = env!("CARGO_PKG_VERSION");
     let offline = global.offline();
     let (limits, packages) = (arguments.limits.for_run(), &arguments.packages);
-    let settings = NativeSettings { limits, color: true, packages, offline, mounts: &[], prestart: true };
+    let tools = !arguments.tools.servers.is_empty();
+    let settings = NativeSettings { limits, color: true, packages, offline, mounts: &[], prestart: true, tools };
     if let Some(native) = arguments.sandbox.native(settings)? {
         let python = native.python.clone();
         let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");

@@ -118,7 +118,7 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
 /// The crates to which `-v` applies.
 const LOGGED_CRATES: [&str; 11] = [
     "belljar",
-    "belljar_client",
+    "belljar_mcp_client",
     "belljar_emscripten",
     "belljar_jupyter",
     "belljar_native",

@@ -14,6 +14,10 @@ pub(crate) struct LimitOptions {
     /// Time limit [default: none for `run`, 300 for servers].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
+    /// Limit on the time for which code of a server's calls waits for tools, approvals and timers without computing. It
+    /// does not count towards --timeout [default: 600 for servers].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
+    max_wait: Option<Duration>,
     /// Limit on processor time.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
     cpu: Option<Duration>,
@@ -36,6 +40,8 @@ pub(crate) struct LimitOptions {
 
 /// The default time limit of servers: clients give up after five minutes without a message.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(300);
+/// The default limit on the time for which a server's code waits: a person may have to approve a call.
+const SERVER_MAX_WAIT: Duration = Duration::from_secs(600);
 /// The default output limit of servers, in bytes: a model has to read the output.
 const SERVER_MAX_OUTPUT: u64 = 4 << 20;
 
@@ -47,7 +53,8 @@ impl LimitOptions {
 
     /// Returns the limits for the calls of a server.
     pub(crate) fn for_server(&self) -> Limits {
-        self.limits(Some(SERVER_TIMEOUT), SERVER_MAX_OUTPUT)
+        let wait_time = Some(self.max_wait.unwrap_or(SERVER_MAX_WAIT));
+        Limits { wait_time, ..self.limits(Some(SERVER_TIMEOUT), SERVER_MAX_OUTPUT) }
     }
 
     fn limits(&self, timeout: Option<Duration>, output: u64) -> Limits {

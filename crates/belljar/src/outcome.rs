@@ -21,7 +21,7 @@ pub(crate) fn status(outcome: &Outcome) -> ExitCode {
         Outcome::Error(error) if error.kind == "KeyboardInterrupt" => INTERRUPTED,
         Outcome::Error(_) => FAILURE,
         Outcome::Exited(ExitReason::Exit(status)) => u8::try_from(*status).unwrap_or(FAILURE),
-        Outcome::Exited(ExitReason::Limit(LimitKind::WallTime | LimitKind::CpuTime)) => TIMED_OUT,
+        Outcome::Exited(ExitReason::Limit(LimitKind::WallTime | LimitKind::CpuTime | LimitKind::WaitTime)) => TIMED_OUT,
         Outcome::Exited(ExitReason::Limit(LimitKind::Output | LimitKind::Stack | LimitKind::Memory)) => LIMIT_REACHED,
         Outcome::Exited(ExitReason::Cancelled) => INTERRUPTED,
         Outcome::Exited(ExitReason::Crash(_) | ExitReason::Signal(_)) => CRASHED,
@@ -46,6 +46,7 @@ pub(crate) fn explain(outcome: &Outcome) -> String {
     };
     let (what, hint) = match limit {
         LimitKind::WallTime => ("the code ran out of time", "--timeout SECONDS sets the limit"),
+        LimitKind::WaitTime => ("the code waited for too long", "--max-wait SECONDS sets the limit"),
         LimitKind::CpuTime => ("the code ran out of processor time", "--cpu SECONDS sets the limit"),
         LimitKind::Output => ("the code wrote too much output", "--max-output SIZE sets the limit"),
         LimitKind::Stack => ("the code ran out of stack", "reduce the depth of recursion"),

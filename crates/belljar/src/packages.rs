@@ -8,14 +8,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use belljar_cache::Cache;
-use belljar_core::{MissingDependency, Progress};
+use belljar_core::{MissingDependency, Progress, TOOLS_MODULE};
 use belljar_packages::{
     Dependencies, InferredDependency, InstallError, Installer, Policy, Requirement, Setting, Settings,
 };
 use belljar_python::install::{
     FailedRun, ImageForRepetition, InstalledPackages, InstallerSource, PrepareError, PrepareOptions, RuntimeInstaller,
 };
-use belljar_python::{Image, Interpreter, Python, PythonRuntime, TOOLS_MODULE};
+use belljar_python::{Image, Interpreter, Python, PythonRuntime};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -334,7 +334,7 @@ impl Packages {
     /// # Errors
     /// Returns an error if the requirements of the input cannot be read or met.
     pub(crate) fn needs_of_input(&self, code: &str, running: &mut Running) -> Result<Dependencies, PrepareError> {
-        let Running { interpreter, installer } = running;
+        let Running { interpreter, installer, .. } = running;
         let mut modules = interpreter.local_modules();
         modules.extend_from_slice(&self.given.modules);
         self.python.needs_of_cell(code, &installer.packages(), &modules, &*self.source)
@@ -342,7 +342,7 @@ impl Packages {
 
     /// Returns the package of a module without which input of the prompt failed, if any.
     pub(crate) fn package_of_missing_module(&self, module: &str, running: &mut Running) -> Option<InferredDependency> {
-        let Running { interpreter, installer } = running;
+        let Running { interpreter, installer, .. } = running;
         let modules = interpreter.local_modules();
         self.python.package_of_missing_module(module, &installer.packages(), &modules, &*self.source)
     }

@@ -1,8 +1,8 @@
 //! Runs of a program: a run that lacks a package is repeated with that package.
 
 use belljar_core::{Execution, ExitReason, MissingDependency, Outcome, RunRequest};
-use belljar_python::Streams;
 use belljar_python::install::{FailedRun, ImageForRepetition, InstalledPackages};
+use belljar_python::{CallEffects, Streams};
 
 use crate::command_error::CommandError;
 use crate::console::print_note;
@@ -43,6 +43,7 @@ impl ProgramRun {
         for _ in 0..MAX_REPETITIONS {
             let Outcome::Error(error) = &run.execution.outcome else { break };
             let has_effects = run.running.interpreter.has_used_streams()
+                || run.running.calls.as_ref().is_some_and(CallEffects::any)
                 || context.arguments.mount.iter().any(|mount| mount.writable);
             let failed = FailedRun { code: &request.code, image: &context.image, error, has_effects };
             match context.packages.image_for_repetition(&failed, &mut options) {

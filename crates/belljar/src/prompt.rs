@@ -183,7 +183,7 @@ fn install_missing(
 
 /// Installs packages. The first Ctrl-C meanwhile is ignored, since an installation cannot be interrupted.
 fn install(running: &mut Running, interrupts: &Interrupts, needs: &Dependencies) -> Result<CellPackages, PrepareError> {
-    let Running { interpreter, installer } = running;
+    let Running { interpreter, installer, .. } = running;
     let note = || eprintln!("belljar: packages are being installed; press Ctrl-C again to leave the prompt");
     interrupts.with_handler(note, || interpreter.install(installer, needs))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::{Execution, Limits, RunRequest};
 use belljar_python::install::RuntimeInstaller;
-use belljar_python::{Image, Interpreter, Python, Streams, register_calls};
+use belljar_python::{CallEffects, Image, Interpreter, Python, Streams, register_calls};
 use belljar_tools::ToolRun;
 
 use crate::command_error::CommandError;
@@ -35,6 +35,8 @@ pub(crate) struct RunContext<'a> {
 pub(crate) struct Running {
     pub(crate) interpreter: Interpreter,
     pub(crate) installer: Arc<RuntimeInstaller>,
+    /// The effects of calls of tools, if there are servers.
+    pub(crate) calls: Option<CallEffects>,
 }
 
 impl RunContext<'_> {
@@ -44,9 +46,8 @@ impl RunContext<'_> {
         let Self { arguments, image, .. } = self;
         let mut interpreter = self.python.interpreter_with(image, limits, streams)?;
         let installer = self.packages.serve(&mut interpreter, image);
-        if let Some(tools) = &self.tools {
-            register_calls(&mut interpreter, observer_of(tools.clone()));
-        }
+        let tools = self.tools.clone();
+        let calls = tools.map(|tools| register_calls(&mut interpreter, observer_of(tools)));
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;
         for mount in &arguments.mount {
@@ -55,7 +56,7 @@ impl RunContext<'_> {
             mounted
                 .map_err(|error| format!("failed to mount {} at {}: {error}", mount.host.display(), opened.guest))?;
         }
-        Ok(Running { interpreter, installer })
+        Ok(Running { interpreter, installer, calls })
     }
 }
 

@@ -83,6 +83,8 @@ pub(crate) struct NativeSettings<'a> {
     pub(crate) mounts: &'a [Mount],
     /// Set if a kernel is started before a session needs it: sessions with folders cannot use it.
     pub(crate) prestart: bool,
+    /// Set if code can call tools.
+    pub(crate) tools: bool,
 }
 
 impl NativeKernels {
@@ -151,7 +153,7 @@ impl SandboxOptions {
         use belljar_sandbox::Policy;
 
         self.check()?;
-        let NativeSettings { limits, color, packages, offline, mounts, prestart } = settings;
+        let NativeSettings { limits, color, packages, offline, mounts, prestart, tools } = settings;
         let policy = match self.sandbox {
             Sandbox::Wasm => return Ok(None),
             Sandbox::Native => Policy::Full,
@@ -182,6 +184,7 @@ impl SandboxOptions {
         options.limits = limits;
         options.color = color;
         options.policy = policy;
+        options.tools = tools;
         options.devices.clone_from(&self.device);
         let mounts = mounts.iter().map(|Mount { host, guest, writable }| {
             let (source, inside, writable) = (host.clone(), PathBuf::from(guest), *writable);

@@ -142,10 +142,6 @@ impl ServeArguments {
         let mounts = mounts.collect();
         let sandbox = SandboxDescription { python, kind, packages, mounts, calls, cells, max_answer };
         let tools = self.tools.tools()?;
-        if tools.is_some() && is_native {
-            return Err(CommandError::new("native kernels cannot call the tools of MCP servers")
-                .with_hint("leave out --server and --servers, or --sandbox"));
-        }
         let tools = tools.map(|tools| CodeTools::new(tools, self.tools_in_description));
         let options = ServerOptions { mode, html: self.sessions.html, sandbox, tools };
         let server = Server::new(Runner::new(runs, pool.clone()), options);
@@ -170,7 +166,8 @@ impl ServeArguments {
             Toolset::Interpreter => (session_limits, session_color, prestart_sessions),
             Toolset::Python | Toolset::All => (limits, false, true),
         };
-        let settings = NativeSettings { limits, color, packages: &self.packages, offline, mounts, prestart };
+        let (packages, tools) = (&self.packages, !self.tools.servers.is_empty());
+        let settings = NativeSettings { limits, color, packages, offline, mounts, prestart, tools };
         let Some(native) = self.sandbox.native(settings)? else { return Ok(None) };
         // A kernel's limits are those of its backend, and sessions have limits of their own.
         let native_sessions = match self.toolset {

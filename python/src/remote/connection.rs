@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use belljar_client::protocol::CallToolResult;
-use belljar_client::{
-    CallOptions, ConnectionGuard, LogLevel, LogMessage, McpError, McpServer, McpServerStreamableHttp,
-};
 use belljar_core::kernel::CellObserver as _;
 use belljar_core::{REPORT_KEY, Report, ReportRequest, Stream};
+use belljar_mcp_client::protocol::CallToolResult;
+use belljar_mcp_client::{
+    CallOptions, ConnectionGuard, LogLevel, LogMessage, McpError, McpServer, McpServerStreamableHttp,
+};
 use parking_lot::Mutex;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -20,6 +20,7 @@ use super::{Settings, argument, seconds};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::job::PythonUser;
+use crate::tools::Call;
 
 /// The number of idle connections for calls with output that are kept.
 const MAX_IDLE: usize = 8;
@@ -60,6 +61,13 @@ pub(super) struct CodeCall {
     pub(super) report: ReportRequest,
     /// The receiver of output while the code runs.
     pub(super) client: Option<Arc<Client>>,
+}
+
+/// The result of code.
+pub(super) struct Answer {
+    pub(super) report: Report,
+    /// The calls of the tools of MCP servers that the server is configured with.
+    pub(super) calls: Vec<Call>,
 }
 
 impl Server {
@@ -118,19 +126,19 @@ impl Server {
             error => error.into(),
         })?;
         Ok(match contents {
-            belljar_client::ToolOutput::Binary(binary) => binary.data.into(),
+            belljar_mcp_client::ToolOutput::Binary(binary) => binary.data.into(),
             text => text.to_text().into_bytes(),
         })
     }
 
-    /// Runs code and returns its report.
-    pub(super) async fn run_code(&self, call: CodeCall) -> Result<Report, Error> {
+    /// Runs code and returns its result.
+    pub(super) async fn run_code(&self, call: CodeCall) -> Result<Answer, Error> {
         let CodeCall { tool, arguments, report, client } = call;
         let wanted = serde_json::to_value(report).map_err(|error| argument(error.to_string()))?;
         let options = CallOptions::new().metadata(REPORT_KEY, wanted);
         let Some(client) = client else {
             self.connect().await?;
-            return report_of(self.server.call_tool_raw(tool, arguments, options).await?);
+            return answer_of(self.server.call_tool_raw(tool, arguments, options).await?);
         };
         let connection = self.output_connection().await?;
         let (sender, output) = channel::<(Stream, String)>();
@@ -152,7 +160,7 @@ impl Server {
             self.idle.lock().push(connection);
         }
         delivered.map_err(|error| Error::new(ErrorKind::Failed, error.to_string()))?;
-        report_of(result?)
+        answer_of(result?)
     }
 
     async fn output_connection(&self) -> Result<OutputConnection, Error> {
@@ -182,12 +190,15 @@ fn forward(message: LogMessage, receiver: &OutputReceiver) {
     }
 }
 
-/// Returns the report of a call, or the reason why its code was not run.
-fn report_of(result: CallToolResult) -> Result<Report, Error> {
+/// Returns the result of a call, or the reason why its code was not run.
+fn answer_of(result: CallToolResult) -> Result<Answer, Error> {
     let report = result.meta.as_ref().and_then(|meta| meta.0.get(REPORT_KEY));
     if let Some(report) = report {
         let invalid = |error| Error::new(ErrorKind::Server, format!("the server sent an invalid report: {error}"));
-        return Report::deserialize(report).map_err(invalid);
+        let report = Report::deserialize(report).map_err(invalid)?;
+        let calls = result.structured_content.as_ref().and_then(|content| content.get("calls"));
+        let calls = calls.map(Vec::deserialize).transpose().map_err(invalid)?;
+        return Ok(Answer { report, calls: calls.unwrap_or_default() });
     }
     let is_failure = |content: &Value| content.get("success") == Some(&Value::Bool(false));
     if result.is_error == Some(true) || result.structured_content.as_ref().is_some_and(is_failure) {

@@ -9,23 +9,21 @@ mod connection;
 mod session;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::Report;
-use belljar_core::kernel::InterruptHandle;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
+use crate::executor::start;
 use crate::job::{Job, check_process};
 use crate::results;
 use crate::runtime::Request;
-use connection::{CodeCall, Server};
+use connection::{Answer, CodeCall, Server};
 pub(crate) use session::RemoteSession;
 
 /// The settings of a connection.
@@ -72,7 +70,7 @@ impl RemoteRuntime {
         let report = request.report_request(&buffers);
         let Request { code, packages, timeout, .. } = request;
         let arguments = json!({ "python_code": code, "dependencies": packages, "timeout": timeout });
-        let client = streams.then(|| Client::new(callbacks, true));
+        let client = streams.then(|| Client::new(callbacks, true, None));
         let (server, call) = (self.server.clone(), CodeCall { tool: "run_python_code", arguments, report, client });
         start_code(on_end, async move { server.run_code(call).await })
     }
@@ -114,69 +112,12 @@ fn unsupported(operation: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message)
 }
 
-/// Returns the executor of all connections, which has a thread of its own.
-fn executor() -> Result<&'static tokio::runtime::Handle, Error> {
-    static EXECUTOR: OnceLock<Result<tokio::runtime::Handle, String>> = OnceLock::new();
-    let started = EXECUTOR.get_or_init(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
-        let handle = runtime.handle().clone();
-        let run = move || runtime.block_on(std::future::pending::<()>());
-        std::thread::Builder::new().name("belljar-remote".into()).spawn(run).map_err(|error| error.to_string())?;
-        Ok(handle)
-    });
-    let failed = |error: &String| Error::new(ErrorKind::Failed, format!("failed to start a thread: {error}"));
-    started.as_ref().map_err(failed)
-}
-
-/// Stops a call when its job is cancelled.
-struct StopCall(Arc<Notify>);
-
-impl InterruptHandle for StopCall {
-    fn interrupt(&self) {
-        self.0.notify_one();
-    }
-
-    fn kill(&self) {
-        self.0.notify_one();
-    }
-}
-
-/// Starts a call. If its job is cancelled, the future is dropped, which cancels the request on the server.
-fn start<T: Send + 'static>(
-    on_end: Option<Py<PyAny>>,
-    call: impl Future<Output = Result<T, Error>> + Send + 'static,
-    to_python: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-) -> PyResult<Job> {
-    check_process()?;
-    let executor = executor()?;
-    let (job, end) = Job::new(on_end, None);
-    let cancellation = job.cancellation();
-    executor.spawn(async move {
-        let stopped = Arc::new(Notify::new());
-        let result = if cancellation.begin_running(Arc::new(StopCall(stopped.clone()))) {
-            tokio::select! {
-                result = call => result,
-                () = stopped.notified() => Err(cancelled()),
-            }
-        } else {
-            Err(cancelled())
-        };
-        cancellation.finish();
-        end.finish(Box::new(move |py| to_python(py, result?)));
-    });
-    Ok(job)
-}
-
+/// Starts a call that runs code. If its job is cancelled, the request is cancelled on the server.
 fn start_code(
     on_end: Option<Py<PyAny>>,
-    call: impl Future<Output = Result<Report, Error>> + Send + 'static,
+    call: impl Future<Output = Result<Answer, Error>> + Send + 'static,
 ) -> PyResult<Job> {
-    start(on_end, call, results::to_python)
-}
-
-fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "the call was cancelled")
+    start(on_end, call, |py, Answer { report, calls }| results::to_python(py, report, calls))
 }
 
 fn seconds(value: f64, name: &str) -> Result<Duration, Error> {

@@ -92,7 +92,7 @@ impl RemoteSession {
     ) -> PyResult<Job> {
         let mut request = Request::parse(request)?;
         let report = request.report_request(&buffers);
-        let client = streams.then(|| Client::new(callbacks, true));
+        let client = streams.then(|| Client::new(callbacks, true, None));
         let shared = self.shared.clone();
         start_code(on_end, async move {
             let mut state = shared.state.lock().await;

@@ -10,8 +10,8 @@ use crate::toolset::ToolList;
 /// The tools of one step in the types of `genai`.
 ///
 /// ```no_run
-/// use belljar_client::adapters::genai::GenaiTools;
-/// use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+/// use belljar_mcp_client::adapters::genai::GenaiTools;
+/// use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
 /// use genai::Client;
 /// use genai::chat::{ChatMessage, ChatRequest};
 ///
@@ -48,7 +48,7 @@ impl GenaiTools {
     /// [`provider`](crate::adapters::provider).
     ///
     /// ```
-    /// # use belljar_client::{ToolList, adapters::genai::GenaiTools};
+    /// # use belljar_mcp_client::{ToolList, adapters::genai::GenaiTools};
     /// let tools = GenaiTools::new(&ToolList::new());
     /// ```
     pub fn new(tools: &ToolList) -> Self {
@@ -67,7 +67,7 @@ impl GenaiTools {
     /// Returns the tools of a request.
     ///
     /// ```
-    /// # use belljar_client::{ToolList, adapters::genai::GenaiTools};
+    /// # use belljar_mcp_client::{ToolList, adapters::genai::GenaiTools};
     /// assert!(GenaiTools::new(&ToolList::new()).definitions().is_empty());
     /// ```
     pub fn definitions(&self) -> Vec<Tool> {
@@ -77,7 +77,7 @@ impl GenaiTools {
     /// Converts the calls of a response.
     ///
     /// ```
-    /// # use belljar_client::{ToolList, adapters::genai::GenaiTools};
+    /// # use belljar_mcp_client::{ToolList, adapters::genai::GenaiTools};
     /// assert!(GenaiTools::new(&ToolList::new()).calls(&[]).is_empty());
     /// ```
     pub fn calls(&self, calls: &[&GenaiCall]) -> Vec<ToolCall> {
@@ -92,7 +92,7 @@ impl GenaiTools {
     /// files follow in a message of the user.
     ///
     /// ```
-    /// # use belljar_client::{ToolCall, ToolList, ToolOutcome, ToolReturn, adapters::genai::GenaiTools};
+    /// # use belljar_mcp_client::{ToolCall, ToolList, ToolOutcome, ToolReturn, adapters::genai::GenaiTools};
     /// let tools = GenaiTools::new(&ToolList::new());
     /// let result = ToolReturn::new(&ToolCall::new("c1", "now", serde_json::json!({})), ToolOutcome::text("noon"));
     /// assert_eq!(tools.messages(&[result]).len(), 1);

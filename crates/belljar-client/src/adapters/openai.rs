@@ -17,8 +17,8 @@ use crate::handlers::{
 /// A model behind an endpoint of chat completions.
 ///
 /// ```
-/// use belljar_client::McpServerStdio;
-/// use belljar_client::adapters::openai::OpenAiModel;
+/// use belljar_mcp_client::McpServerStdio;
+/// use belljar_mcp_client::adapters::openai::OpenAiModel;
 ///
 /// let model = OpenAiModel::new("http://localhost:11434/v1", "no key", "llama3.2");
 /// let server = McpServerStdio::new("server").sampling_model(model).build();
@@ -33,7 +33,7 @@ impl OpenAiModel {
     /// Creates a model of this name behind this URL, which usually ends in `/v1`.
     ///
     /// ```
-    /// # use belljar_client::adapters::openai::OpenAiModel;
+    /// # use belljar_mcp_client::adapters::openai::OpenAiModel;
     /// let model = OpenAiModel::new("https://api.example.org/v1", "the key", "the model");
     /// ```
     pub fn new(url: impl Into<String>, key: impl Into<String>, model: impl Into<String>) -> Self {
@@ -44,7 +44,7 @@ impl OpenAiModel {
     /// Creates a model that uses a configured client.
     ///
     /// ```
-    /// # use belljar_client::adapters::openai::OpenAiModel;
+    /// # use belljar_mcp_client::adapters::openai::OpenAiModel;
     /// use async_openai::{Client, config::OpenAIConfig};
     ///
     /// let client = Client::with_config(OpenAIConfig::new().with_api_base("http://localhost:11434/v1"));

@@ -30,9 +30,9 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// once the program adds [`oauth`](crate::AnyServerBuilder), because only the program can ask the user for consent.
 ///
 /// ```
-/// use belljar_client::ConfigFile;
+/// use belljar_mcp_client::ConfigFile;
 ///
-/// # fn main() -> Result<(), belljar_client::McpError> {
+/// # fn main() -> Result<(), belljar_mcp_client::McpError> {
 /// let text = r#"{"mcpServers": {"web": {"url": "https://example.org/mcp"}, "git": {"command": "mcp-git"}}}"#;
 /// let file = ConfigFile::parse(text, "mcp.json".as_ref())?;
 /// assert_eq!(file.names(), ["web", "git"]);
@@ -62,7 +62,7 @@ impl ConfigFile {
     /// Reads a file. Its extension determines the format: TOML, or else JSON, which may contain comments.
     ///
     /// ```
-    /// use belljar_client::{ConfigError, ConfigFile, McpError};
+    /// use belljar_mcp_client::{ConfigError, ConfigFile, McpError};
     ///
     /// let error = ConfigFile::load("/no/such/mcp.json").unwrap_err();
     /// assert!(matches!(error, McpError::Config(ConfigError::NotFound { .. })));
@@ -80,7 +80,7 @@ impl ConfigFile {
     ///
     /// ```
     /// let text = "[mcp_servers.docs]\nurl = \"https://example.org/mcp\"\n";
-    /// let file = belljar_client::ConfigFile::parse(text, "config.toml".as_ref()).unwrap();
+    /// let file = belljar_mcp_client::ConfigFile::parse(text, "config.toml".as_ref()).unwrap();
     /// assert_eq!(file.names(), ["docs"]);
     /// ```
     ///
@@ -107,7 +107,7 @@ impl ConfigFile {
     ///
     /// ```
     /// let text = r#"{"mcpServers": {"b": {"command": "x"}, "a": {"command": "x"}, "off": {"disabled": true}}}"#;
-    /// let file = belljar_client::ConfigFile::parse(text, "mcp.json".as_ref()).unwrap();
+    /// let file = belljar_mcp_client::ConfigFile::parse(text, "mcp.json".as_ref()).unwrap();
     /// assert_eq!(file.names(), ["b", "a"]);
     /// ```
     pub fn names(&self) -> Vec<&str> {
@@ -118,7 +118,7 @@ impl ConfigFile {
     ///
     /// ```
     /// let text = r#"{"mcpServers": {"git": {"command": "mcp-git"}, "web": {"url": "${NO_SUCH_VARIABLE}"}}}"#;
-    /// let file = belljar_client::ConfigFile::parse(text, "mcp.json".as_ref()).unwrap();
+    /// let file = belljar_mcp_client::ConfigFile::parse(text, "mcp.json".as_ref()).unwrap();
     /// let server = file.builder("git").unwrap().timeout(std::time::Duration::from_secs(60)).build();
     /// ```
     ///
@@ -147,9 +147,9 @@ impl ConfigFile {
     /// ```
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let text = r#"{"mcpServers": {"git": {"command": "mcp-git"}}}"#;
-    /// let file = belljar_client::ConfigFile::parse(text, "mcp.json".as_ref())?;
+    /// let file = belljar_mcp_client::ConfigFile::parse(text, "mcp.json".as_ref())?;
     /// let servers = file.build_with(|_name, server| Ok(server.timeout(Duration::from_secs(60))))?;
     /// assert_eq!(servers.len(), 1);
     /// # Ok(())

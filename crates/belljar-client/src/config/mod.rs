@@ -18,7 +18,7 @@ use crate::server::{AnyServerBuilder, McpServer};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let path = std::env::temp_dir().join("belljar-doc-servers.json");
 /// std::fs::write(&path, r#"{"mcpServers": {"git": {"command": "uvx", "args": ["mcp-server-git"]}}}"#)?;
-/// let servers = belljar_client::load_mcp_servers(&path)?;
+/// let servers = belljar_mcp_client::load_mcp_servers(&path)?;
 /// assert_eq!(servers[0].id(), Some("git"));
 /// assert_eq!(servers[0].tool_prefix(), Some("git"));
 /// # Ok(())
@@ -37,7 +37,7 @@ pub fn load_mcp_servers(path: impl AsRef<Path>) -> Result<Vec<McpServer>, McpErr
 ///
 /// ```
 /// use std::time::Duration;
-/// use belljar_client::{ElicitationResponse, McpError, McpServer, load_mcp_servers_with};
+/// use belljar_mcp_client::{ElicitationResponse, McpError, McpServer, load_mcp_servers_with};
 ///
 /// fn load(path: &str) -> Result<Vec<McpServer>, McpError> {
 ///     load_mcp_servers_with(path, |name, server| {
@@ -68,7 +68,7 @@ pub fn load_mcp_servers_with(
 ///
 /// ```
 /// let text = "[mcp_servers.docs]\nurl = \"https://example.org/mcp\"\n";
-/// let servers = belljar_client::parse_mcp_servers(text, "config.toml".as_ref()).unwrap();
+/// let servers = belljar_mcp_client::parse_mcp_servers(text, "config.toml".as_ref()).unwrap();
 /// assert_eq!(servers[0].label(), "docs");
 /// ```
 ///

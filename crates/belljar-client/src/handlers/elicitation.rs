@@ -1,6 +1,7 @@
 //! Elicitation: a server asks the user for the values of a form, or to visit a page.
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::RequestOrigin;
@@ -9,7 +10,7 @@ use crate::error::BoxError;
 /// A server's request to the user.
 ///
 /// ```
-/// use belljar_client::{Elicitation, ElicitationResponse};
+/// use belljar_mcp_client::{Elicitation, ElicitationResponse};
 ///
 /// fn ask(question: &Elicitation) -> ElicitationResponse {
 ///     match question {
@@ -20,7 +21,8 @@ use crate::error::BoxError;
 ///     ElicitationResponse::Cancel
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Elicitation {
     /// A request for the values of a form.
@@ -50,7 +52,7 @@ impl Elicitation {
     /// Returns the message to show to the user.
     ///
     /// ```
-    /// # fn show(question: belljar_client::Elicitation) {
+    /// # fn show(question: belljar_mcp_client::Elicitation) {
     /// println!("The server asks: {}", question.message());
     /// # }
     /// ```
@@ -63,7 +65,7 @@ impl Elicitation {
     /// Returns the server that asks, and the run whose call it is about, if that is known.
     ///
     /// ```
-    /// # fn show(question: belljar_client::Elicitation) {
+    /// # fn show(question: belljar_mcp_client::Elicitation) {
     /// println!("{} asks: {}", question.origin().server(), question.message());
     /// # }
     /// ```
@@ -77,12 +79,13 @@ impl Elicitation {
 /// The user's response.
 ///
 /// ```
-/// # use belljar_client::ElicitationResponse;
+/// # use belljar_mcp_client::ElicitationResponse;
 /// # use serde_json::{Map, json};
 /// let filled_in = ElicitationResponse::Accept(Some(Map::from_iter([("name".into(), json!("Ada"))])));
 /// let agreed_to_visit = ElicitationResponse::Accept(None);
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ElicitationResponse {
     /// The user filled in the form (its values, by name), or agreed to visit the page (`None`).
@@ -101,7 +104,7 @@ pub enum ElicitationResponse {
 /// Closures are handlers as well:
 ///
 /// ```
-/// use belljar_client::{Elicitation, ElicitationResponse, McpServerStdio};
+/// use belljar_mcp_client::{Elicitation, ElicitationResponse, McpServerStdio};
 ///
 /// let server = McpServerStdio::new("server").elicitation_handler(async |question: Elicitation| {
 ///     eprintln!("{}", question.message());

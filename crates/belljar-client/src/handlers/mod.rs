@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rmcp::model::ServerNotification;
+use serde::{Deserialize, Serialize};
 
 pub use elicitation::{Elicitation, ElicitationHandler, ElicitationResponse};
 pub(crate) use model_slot::ModelSlot;
@@ -26,11 +27,11 @@ use crate::error::BoxError;
 /// A directory that the server may work on.
 ///
 /// ```
-/// use belljar_client::{McpServerStdio, Root};
+/// use belljar_mcp_client::{McpServerStdio, Root};
 ///
 /// let server = McpServerStdio::new("server").roots([Root::new("file:///home/me/project").named("project")]);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Root {
     /// The location, a `file://` URI.
@@ -43,7 +44,7 @@ impl Root {
     /// Creates a root with this URI.
     ///
     /// ```
-    /// let root = belljar_client::Root::new("file:///home/me/project");
+    /// let root = belljar_mcp_client::Root::new("file:///home/me/project");
     /// assert_eq!(root.name, None);
     /// ```
     pub fn new(uri: impl Into<String>) -> Self {
@@ -53,7 +54,7 @@ impl Root {
     /// Sets the name for display.
     ///
     /// ```
-    /// let root = belljar_client::Root::new("file:///home/me/project").named("project");
+    /// let root = belljar_mcp_client::Root::new("file:///home/me/project").named("project");
     /// assert_eq!(root.name.as_deref(), Some("project"));
     /// ```
     pub fn named(mut self, name: impl Into<String>) -> Self {
@@ -67,7 +68,7 @@ impl Root {
 /// Closures are handlers as well:
 ///
 /// ```
-/// use belljar_client::{McpServerStdio, Root};
+/// use belljar_mcp_client::{McpServerStdio, Root};
 ///
 /// let server = McpServerStdio::new("server").roots_handler(async || {
 ///     let here = std::env::current_dir()?;
@@ -109,21 +110,21 @@ where
 ///
 /// ```
 /// # use std::sync::Arc;
-/// let handler: belljar_client::LogHandler = Arc::new(|message| eprintln!("{}", message.text()));
+/// let handler: belljar_mcp_client::LogHandler = Arc::new(|message| eprintln!("{}", message.text()));
 /// ```
 pub type LogHandler = Arc<dyn Fn(LogMessage) + Send + Sync>;
 /// A handler of a call's progress notifications, called in order. It runs on the connection's task and must not block.
 ///
 /// ```
 /// # use std::sync::Arc;
-/// let handler: belljar_client::ProgressHandler = Arc::new(|step| eprintln!("{:?}", step.message));
+/// let handler: belljar_mcp_client::ProgressHandler = Arc::new(|step| eprintln!("{:?}", step.message));
 /// ```
 pub type ProgressHandler = Arc<dyn Fn(Progress) + Send + Sync>;
 /// A handler of all notifications in the protocol's types. It runs on the connection's task and must not block.
 ///
 /// ```
 /// # use std::sync::Arc;
-/// let handler: belljar_client::MessageHandler = Arc::new(|notification| eprintln!("{notification:?}"));
+/// let handler: belljar_mcp_client::MessageHandler = Arc::new(|notification| eprintln!("{notification:?}"));
 /// ```
 pub type MessageHandler = Arc<dyn Fn(&ServerNotification) + Send + Sync>;
 

@@ -10,6 +10,7 @@ use rmcp::model::{
     GetMeta, JsonRpcMessage, JsonRpcNotification, LoggingLevel, NumberOrString, ProgressNotificationParam,
     ProgressToken, ServerNotification,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -22,12 +23,13 @@ use crate::transport::Incoming;
 /// The severity of a log message, as in syslog, in ascending order.
 ///
 /// ```
-/// use belljar_client::{LogLevel, McpServerStdio};
+/// use belljar_mcp_client::{LogLevel, McpServerStdio};
 ///
 /// assert!(LogLevel::Error > LogLevel::Info);
 /// let server = McpServerStdio::new("server").log_level(LogLevel::Warning);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names are syslog's")]
 #[non_exhaustive]
 pub enum LogLevel {
@@ -45,7 +47,7 @@ impl LogLevel {
     /// Returns the protocol's name of the level.
     ///
     /// ```
-    /// assert_eq!(belljar_client::LogLevel::Warning.name(), "warning");
+    /// assert_eq!(belljar_mcp_client::LogLevel::Warning.name(), "warning");
     /// ```
     pub fn name(self) -> &'static str {
         match self {
@@ -94,14 +96,14 @@ impl From<LogLevel> for LoggingLevel {
 /// A log message of a server.
 ///
 /// ```
-/// # use belljar_client::{LogLevel, McpServerStdio};
+/// # use belljar_mcp_client::{LogLevel, McpServerStdio};
 /// let server = McpServerStdio::new("server").log_handler(|message| {
 ///     if message.level >= LogLevel::Warning {
 ///         eprintln!("{}: {}", message.logger.as_deref().unwrap_or("server"), message.text());
 ///     }
 /// });
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LogMessage {
     /// The severity.
@@ -116,7 +118,7 @@ impl LogMessage {
     /// Returns the message as one text.
     ///
     /// ```
-    /// # use belljar_client::LogHandler;
+    /// # use belljar_mcp_client::LogHandler;
     /// let handler: LogHandler = std::sync::Arc::new(|message| eprintln!("{:?}: {}", message.level, message.text()));
     /// ```
     pub fn text(&self) -> String {
@@ -130,13 +132,13 @@ impl LogMessage {
 /// A progress notification of a call.
 ///
 /// ```
-/// # use belljar_client::CallOptions;
+/// # use belljar_mcp_client::CallOptions;
 /// let options = CallOptions::new().progress_handler(|step| match step.total {
 ///     Some(total) => eprintln!("{} of {total}", step.progress),
 ///     None => eprintln!("{} so far", step.progress),
 /// });
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Progress {
     /// The progress so far; increases with every notification.
@@ -151,7 +153,7 @@ impl Progress {
     /// Creates a progress notification, for tests of handlers.
     ///
     /// ```
-    /// let step = belljar_client::Progress::new(1.0, Some(4.0), Some("fetching".into()));
+    /// let step = belljar_mcp_client::Progress::new(1.0, Some(4.0), Some("fetching".into()));
     /// assert_eq!(step.fraction(), Some(0.25));
     /// ```
     pub fn new(progress: f64, total: Option<f64>, message: Option<String>) -> Self {
@@ -161,7 +163,7 @@ impl Progress {
     /// Returns the completed fraction, between 0 and 1, if the total is known.
     ///
     /// ```
-    /// assert_eq!(belljar_client::Progress::new(1.0, None, None).fraction(), None);
+    /// assert_eq!(belljar_mcp_client::Progress::new(1.0, None, None).fraction(), None);
     /// ```
     pub fn fraction(&self) -> Option<f64> {
         self.total.filter(|total| *total > 0.0).map(|total| (self.progress / total).clamp(0.0, 1.0))

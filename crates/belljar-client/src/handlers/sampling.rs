@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rmcp::model::{self as wire, CreateMessageRequestParams, CreateMessageResult, SamplingMessageContentBlock};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::RequestOrigin;
@@ -13,7 +14,7 @@ use crate::output::{Binary, InvalidBase64, decode};
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use belljar_client::{Model, ModelError, SamplingRequest, SamplingResponse};
+/// use belljar_mcp_client::{Model, ModelError, SamplingRequest, SamplingResponse};
 ///
 /// /// Repeats the last message.
 /// struct Repeater;
@@ -32,8 +33,8 @@ use crate::output::{Binary, InvalidBase64, decode};
 ///
 /// // One model for two servers.
 /// let model: std::sync::Arc<dyn Model> = std::sync::Arc::new(Repeater);
-/// let first = belljar_client::McpServerStdio::new("first").sampling_model(model.clone());
-/// let second = belljar_client::McpServerStdio::new("second").sampling_model(model);
+/// let first = belljar_mcp_client::McpServerStdio::new("first").sampling_model(model.clone());
+/// let second = belljar_mcp_client::McpServerStdio::new("second").sampling_model(model);
 /// ```
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
@@ -86,7 +87,7 @@ impl<M: Model + ?Sized> Model for Box<M> {
 /// A failure or refusal of a model.
 ///
 /// ```
-/// # use belljar_client::{ModelError, SamplingResponse};
+/// # use belljar_mcp_client::{ModelError, SamplingResponse};
 /// fn refuse() -> Result<SamplingResponse, ModelError> {
 ///     Err(ModelError::new("the user does not want this"))
 /// }
@@ -103,7 +104,7 @@ impl ModelError {
     /// Creates an error with this message.
     ///
     /// ```
-    /// assert_eq!(belljar_client::ModelError::new("out of tokens").to_string(), "out of tokens");
+    /// assert_eq!(belljar_mcp_client::ModelError::new("out of tokens").to_string(), "out of tokens");
     /// ```
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
@@ -113,13 +114,14 @@ impl ModelError {
 /// A server's request for a completion.
 ///
 /// ```
-/// # use belljar_client::{SamplingRequest, SamplingResponse};
+/// # use belljar_mcp_client::{SamplingRequest, SamplingResponse};
 /// fn answer(request: &SamplingRequest) -> SamplingResponse {
 ///     let system = request.system_prompt.as_deref().unwrap_or("");
 ///     SamplingResponse::text(format!("{system}: {} turns, {} tools", request.messages.len(), request.tools.len()))
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SamplingRequest {
     /// The system prompt.
@@ -149,7 +151,7 @@ pub struct SamplingRequest {
 /// A server's preferences for a model. All of them are advisory.
 ///
 /// ```
-/// # use belljar_client::ModelPreferences;
+/// # use belljar_mcp_client::ModelPreferences;
 /// fn choose(preferences: &ModelPreferences) -> &str {
 ///     if preferences.speed > preferences.intelligence {
 ///         return "small";
@@ -157,7 +159,8 @@ pub struct SamplingRequest {
 ///     preferences.hints.first().map_or("large", String::as_str)
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ModelPreferences {
     /// Names, or parts of names, in order of preference.
@@ -173,9 +176,10 @@ pub struct ModelPreferences {
 /// A requirement on the use of tools.
 ///
 /// ```
-/// assert_eq!(belljar_client::ToolChoice::default(), belljar_client::ToolChoice::Auto);
+/// assert_eq!(belljar_mcp_client::ToolChoice::default(), belljar_mcp_client::ToolChoice::Auto);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolChoice {
     /// The model may use tools.
@@ -190,13 +194,13 @@ pub enum ToolChoice {
 /// A tool that a server offers to the model.
 ///
 /// ```
-/// # fn show(request: belljar_client::SamplingRequest) {
+/// # fn show(request: belljar_mcp_client::SamplingRequest) {
 /// for tool in &request.tools {
 ///     println!("{}: {}", tool.name, tool.description.as_deref().unwrap_or_default());
 /// }
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SamplingTool {
     /// The name.
@@ -210,11 +214,12 @@ pub struct SamplingTool {
 /// The role of the author of a turn, or of a message of a prompt.
 ///
 /// ```
-/// # fn show(message: belljar_client::SamplingMessage) {
-/// let is_from_model = message.role == belljar_client::Role::Assistant;
+/// # fn show(message: belljar_mcp_client::SamplingMessage) {
+/// let is_from_model = message.role == belljar_mcp_client::Role::Assistant;
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Role {
     /// The user, or a tool.
@@ -226,14 +231,14 @@ pub enum Role {
 /// A turn of the conversation.
 ///
 /// ```
-/// use belljar_client::{Binary, SamplingContent, SamplingMessage, Role};
+/// use belljar_mcp_client::{Binary, SamplingContent, SamplingMessage, Role};
 ///
 /// let image = Binary::new(vec![0x89, b'P', b'N', b'G'], "image/png");
 /// let content = vec![SamplingContent::Text("What is this?".into()), SamplingContent::Image(image)];
 /// let message = SamplingMessage::new(Role::User, content);
 /// assert_eq!(message.text(), "What is this?");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SamplingMessage {
     /// The author's role.
@@ -246,7 +251,7 @@ impl SamplingMessage {
     /// Creates a turn.
     ///
     /// ```
-    /// use belljar_client::{Role, SamplingContent, SamplingMessage};
+    /// use belljar_mcp_client::{Role, SamplingContent, SamplingMessage};
     ///
     /// let message = SamplingMessage::new(Role::User, vec![SamplingContent::Text("hi".into())]);
     /// ```
@@ -257,7 +262,7 @@ impl SamplingMessage {
     /// Returns the text, with parts on separate lines.
     ///
     /// ```
-    /// use belljar_client::{SamplingContent, SamplingMessage, Role};
+    /// use belljar_mcp_client::{SamplingContent, SamplingMessage, Role};
     ///
     /// let message = SamplingMessage::new(Role::User, vec![SamplingContent::Text("hi".into())]);
     /// assert_eq!(message.text(), "hi");
@@ -278,7 +283,7 @@ impl SamplingMessage {
 /// A part of a turn.
 ///
 /// ```
-/// # use belljar_client::SamplingContent;
+/// # use belljar_mcp_client::SamplingContent;
 /// fn to_text(part: &SamplingContent) -> String {
 ///     match part {
 ///         SamplingContent::Text(text) => text.clone(),
@@ -288,7 +293,8 @@ impl SamplingMessage {
 ///     }
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SamplingContent {
     /// Text.
@@ -320,11 +326,12 @@ pub enum SamplingContent {
 /// The reason for which a model stopped.
 ///
 /// ```
-/// # use belljar_client::{SamplingResponse, StopReason};
+/// # use belljar_mcp_client::{SamplingResponse, StopReason};
 /// let mut response = SamplingResponse::text("Once upon a");
 /// response.stop_reason = StopReason::MaxTokens;
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StopReason {
     /// The response is complete.
@@ -343,12 +350,12 @@ pub enum StopReason {
 /// A model's response.
 ///
 /// ```
-/// # use belljar_client::{SamplingContent, SamplingResponse, StopReason};
+/// # use belljar_mcp_client::{SamplingContent, SamplingResponse, StopReason};
 /// let mut response = SamplingResponse::new(vec![SamplingContent::Text("yes".into())]);
 /// response.stop_reason = StopReason::MaxTokens;
 /// response.model = Some("the model that answered".into());
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SamplingResponse {
     /// The parts of the response.
@@ -363,7 +370,7 @@ impl SamplingResponse {
     /// Creates a complete response of these parts.
     ///
     /// ```
-    /// # use belljar_client::{SamplingContent, SamplingResponse};
+    /// # use belljar_mcp_client::{SamplingContent, SamplingResponse};
     /// let response = SamplingResponse::new(vec![SamplingContent::Text("yes".into())]);
     /// assert_eq!(response, SamplingResponse::text("yes"));
     /// ```
@@ -374,8 +381,8 @@ impl SamplingResponse {
     /// Creates a complete response of one text.
     ///
     /// ```
-    /// let response = belljar_client::SamplingResponse::text("yes");
-    /// assert_eq!(response.stop_reason, belljar_client::StopReason::EndTurn);
+    /// let response = belljar_mcp_client::SamplingResponse::text("yes");
+    /// assert_eq!(response.stop_reason, belljar_mcp_client::StopReason::EndTurn);
     /// ```
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(vec![SamplingContent::Text(text.into())])

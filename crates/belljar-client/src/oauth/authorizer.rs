@@ -9,6 +9,7 @@ use rmcp::transport::auth::{
 };
 use serde_json::Value;
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::record::{Registration, Tokens};
@@ -26,6 +27,8 @@ pub(crate) struct RequestTokens<'a> {
     /// The number of failed authorizations before the request.
     failures: u64,
     left: usize,
+    /// Cancelled when the connection ends.
+    closed: &'a CancellationToken,
 }
 
 impl<'a> RequestTokens<'a> {
@@ -33,13 +36,16 @@ impl<'a> RequestTokens<'a> {
     /// the user.
     const MAX_RENEWALS: usize = 3;
 
-    pub(crate) async fn new(authorizer: Option<&'a Authorizer>) -> Result<Self, AuthError> {
+    pub(crate) async fn new(
+        authorizer: Option<&'a Authorizer>,
+        closed: &'a CancellationToken,
+    ) -> Result<Self, AuthError> {
         let failures = authorizer.map_or(0, Authorizer::failures);
         let current = match authorizer {
             Some(authorizer) => authorizer.token().await?,
             None => None,
         };
-        Ok(Self { authorizer, current, failures, left: Self::MAX_RENEWALS })
+        Ok(Self { authorizer, current, failures, left: Self::MAX_RENEWALS, closed })
     }
 
     pub(crate) fn current(&self) -> Option<String> {
@@ -47,11 +53,19 @@ impl<'a> RequestTokens<'a> {
     }
 
     /// Obtains another token that meets a challenge. Returns whether it succeeded, in which case the request may be
-    /// sent again.
+    /// sent again. If the connection ends meanwhile, the user is no longer asked.
     pub(crate) async fn renew(&mut self, challenge: &str) -> Result<bool, AuthError> {
         let Some(authorizer) = self.authorizer.filter(|_| self.left > 0) else { return Ok(false) };
         self.left -= 1;
-        self.current = Some(authorizer.authorize(challenge, self.current.as_deref(), self.failures).await?);
+        let authorizing = authorizer.authorize(challenge, self.current.as_deref(), self.failures);
+        let token = tokio::select! {
+            biased;
+            () = self.closed.cancelled() => {
+                return Err(AuthError::AuthorizationFailed("the connection was closed".to_owned()));
+            }
+            token = authorizing => token?,
+        };
+        self.current = Some(token);
         Ok(true)
     }
 }
@@ -110,7 +124,7 @@ impl Authorizer {
     /// Loads the tokens, so that a failure to do so is an error of the connection. So is the failure of an
     /// authorization that was in progress.
     pub(super) async fn prepare(&self) -> Result<(), McpError> {
-        let failed = |reason| McpError::Unauthorized { server: redaction::url(&self.url), reason };
+        let failed = |reason: String| McpError::unauthorized(redaction::url(&self.url), reason);
         let failures = self.failures();
         let mut state = self.state.lock().await;
         if let Some(reason) = self.failure_since(&state, failures) {

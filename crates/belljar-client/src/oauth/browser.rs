@@ -5,7 +5,7 @@ use url::Url;
 /// The reason for which a page was not opened.
 ///
 /// ```
-/// use belljar_client::oauth::{BrowserError, open_browser};
+/// use belljar_mcp_client::oauth::{BrowserError, open_browser};
 ///
 /// assert!(matches!(open_browser("file:///etc/passwd"), Err(BrowserError::NotAWebPage)));
 /// ```
@@ -28,7 +28,7 @@ pub enum BrowserError {
 /// Show the URL to the user as well: the browser may be on another computer.
 ///
 /// ```no_run
-/// use belljar_client::oauth::{LoopbackRedirect, open_browser};
+/// use belljar_mcp_client::oauth::{LoopbackRedirect, open_browser};
 ///
 /// let redirect = LoopbackRedirect::new(|url| {
 ///     if let Err(error) = open_browser(url) {

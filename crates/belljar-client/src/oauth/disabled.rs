@@ -1,6 +1,7 @@
 //! The types of authorization without the feature `oauth`: a server does not have a source of tokens.
 
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use tokio_util::sync::CancellationToken;
 
 /// The source of a connection's tokens, of which none exists.
 pub(crate) enum Authorizer {}
@@ -20,7 +21,7 @@ pub(crate) struct RequestTokens;
 
 impl RequestTokens {
     #[expect(clippy::unused_async, reason = "the same signature as with the feature `oauth`")]
-    pub(crate) async fn new(_: Option<&Authorizer>) -> Result<Self, AuthError> {
+    pub(crate) async fn new(_: Option<&Authorizer>, _closed: &CancellationToken) -> Result<Self, AuthError> {
         Ok(Self)
     }
 

@@ -20,7 +20,7 @@ use crate::error::BoxError;
 /// of that server; for others it does not say which server the tokens may be sent to.
 ///
 /// ```
-/// let store = belljar_client::oauth::FileTokenStore::new("tokens.json");
+/// let store = belljar_mcp_client::oauth::FileTokenStore::new("tokens.json");
 /// ```
 #[derive(Debug, Clone)]
 pub struct FileTokenStore {
@@ -37,7 +37,7 @@ impl FileTokenStore {
     /// Creates a store in this file. The file and its directory need not exist.
     ///
     /// ```
-    /// let store = belljar_client::oauth::FileTokenStore::new("tokens.json");
+    /// let store = belljar_mcp_client::oauth::FileTokenStore::new("tokens.json");
     /// ```
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }

@@ -22,7 +22,7 @@ const PATH: &str = "/callback";
 /// Without [`port`](Self::port) it listens on the port that the client was registered with, or on another free one.
 ///
 /// ```
-/// use belljar_client::oauth::{LoopbackRedirect, OAuth};
+/// use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
 ///
 /// let oauth = OAuth::loopback(LoopbackRedirect::new(|url| eprintln!("visit {url}")));
 /// ```
@@ -38,7 +38,7 @@ impl LoopbackRedirect {
     /// Creates a redirect that shows pages with `show`, which may [open a browser](super::open_browser).
     ///
     /// ```
-    /// # use belljar_client::oauth::LoopbackRedirect;
+    /// # use belljar_mcp_client::oauth::LoopbackRedirect;
     /// let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// ```
     pub fn new(show: impl Fn(&str) + Send + Sync + 'static) -> Self {
@@ -49,7 +49,7 @@ impl LoopbackRedirect {
     /// redirect URI is then `http://127.0.0.1:PORT/callback`.
     ///
     /// ```
-    /// # use belljar_client::oauth::LoopbackRedirect;
+    /// # use belljar_mcp_client::oauth::LoopbackRedirect;
     /// let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}")).port(8765);
     /// ```
     pub fn port(mut self, port: u16) -> Self {
@@ -60,7 +60,7 @@ impl LoopbackRedirect {
     /// Uses the host `localhost` in the redirect URI, for clients that were registered with it.
     ///
     /// ```
-    /// # use belljar_client::oauth::LoopbackRedirect;
+    /// # use belljar_mcp_client::oauth::LoopbackRedirect;
     /// let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}")).port(8765).localhost();
     /// ```
     pub fn localhost(mut self) -> Self {

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+#[cfg(feature = "sse")]
 pub(crate) use rmcp::transport::auth::AuthError;
 use rmcp::transport::auth::AuthorizationRequest;
 use url::Url;
@@ -39,8 +40,8 @@ use store::MemoryTokenStore;
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use belljar_client::BoxError;
-/// use belljar_client::oauth::AuthorizationPrompt;
+/// use belljar_mcp_client::BoxError;
+/// use belljar_mcp_client::oauth::AuthorizationPrompt;
 ///
 /// /// Asks the user to paste the URL of the redirect.
 /// struct Paste;
@@ -83,10 +84,10 @@ where
 /// serve any number of servers and connections: the user is asked once per server.
 ///
 /// ```
-/// use belljar_client::McpServerStreamableHttp;
-/// use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, open_browser};
+/// use belljar_mcp_client::McpServerStreamableHttp;
+/// use belljar_mcp_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, open_browser};
 ///
-/// # fn main() -> Result<(), belljar_client::McpError> {
+/// # fn main() -> Result<(), belljar_mcp_client::McpError> {
 /// // Shows the consent page, and receives the redirect on a free port of the loopback interface.
 /// let redirect = LoopbackRedirect::new(|url| {
 ///     eprintln!("visit {url}");
@@ -182,7 +183,7 @@ impl OAuth {
     /// The client is registered dynamically unless another registration method is set.
     ///
     /// ```
-    /// use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
     ///
     /// let oauth = OAuth::loopback(LoopbackRedirect::new(|url| eprintln!("visit {url}")));
     /// ```
@@ -198,7 +199,7 @@ impl OAuth {
     /// The client is registered dynamically unless another registration method is set.
     ///
     /// ```
-    /// use belljar_client::oauth::OAuth;
+    /// use belljar_mcp_client::oauth::OAuth;
     ///
     /// let oauth = OAuth::new("https://agent.example.org/callback", async |url: String| {
     ///     println!("visit {url} and paste the URL that you are redirected to:");
@@ -216,7 +217,7 @@ impl OAuth {
     /// Creates a configuration for the client credentials grant, which does not involve a user.
     ///
     /// ```
-    /// let oauth = belljar_client::oauth::OAuth::client_credentials("id", "secret", ["read"]);
+    /// let oauth = belljar_mcp_client::oauth::OAuth::client_credentials("id", "secret", ["read"]);
     /// ```
     pub fn client_credentials<S: Into<String>>(
         id: impl Into<String>,
@@ -276,7 +277,7 @@ impl OAuth {
     /// Sets the client name that is shown to the user. Defaults to `belljar`.
     ///
     /// ```
-    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
     /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// let oauth = OAuth::loopback(redirect).client_name("my agent");
     /// ```
@@ -288,7 +289,7 @@ impl OAuth {
     /// support it.
     ///
     /// ```
-    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
     /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// let oauth = OAuth::loopback(redirect).client_metadata_url("https://example.org/agent.json");
     /// ```
@@ -300,7 +301,7 @@ impl OAuth {
     /// insists on the port that the client was registered with, set [`LoopbackRedirect::port`].
     ///
     /// ```
-    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
     /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// let oauth = OAuth::loopback(redirect.port(8765)).preregistered_client("id", Some("secret".into()));
     /// ```
@@ -317,7 +318,7 @@ impl OAuth {
     /// Sets the scopes to request. Defaults to those that the server requires.
     ///
     /// ```
-    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
     /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// let oauth = OAuth::loopback(redirect).scopes(["read", "write"]);
     /// ```
@@ -328,7 +329,7 @@ impl OAuth {
     /// Sets the store of the tokens. Defaults to memory, for the lifetime of this value, its clones and their servers.
     ///
     /// ```
-    /// # use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth};
+    /// # use belljar_mcp_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth};
     /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// let oauth = OAuth::loopback(redirect).store(FileTokenStore::new("tokens.json"));
     /// ```
@@ -340,7 +341,7 @@ impl OAuth {
     /// are always allowed if the server itself has one.
     ///
     /// ```
-    /// # use belljar_client::oauth::{LoopbackRedirect, OAuth};
+    /// # use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
     /// # let redirect = LoopbackRedirect::new(|url| eprintln!("visit {url}"));
     /// let oauth = OAuth::loopback(redirect).allow_private_addresses();
     /// ```

@@ -16,8 +16,8 @@ use crate::error::BoxError;
 /// use std::collections::HashMap;
 /// use std::sync::Mutex;
 /// use async_trait::async_trait;
-/// use belljar_client::BoxError;
-/// use belljar_client::oauth::TokenStore;
+/// use belljar_mcp_client::BoxError;
+/// use belljar_mcp_client::oauth::TokenStore;
 ///
 /// #[derive(Default)]
 /// struct Memory(Mutex<HashMap<String, String>>);

@@ -9,7 +9,7 @@ use crate::toolset::{Retry, RetryReason, ToolOutcome};
 /// A call that a model made.
 ///
 /// ```
-/// use belljar_client::ToolCall;
+/// use belljar_mcp_client::ToolCall;
 /// use serde_json::json;
 ///
 /// let call = ToolCall::new("call_1", "echo", json!({"message": "hi"}));
@@ -30,7 +30,7 @@ impl ToolCall {
     /// Creates a call.
     ///
     /// ```
-    /// # use belljar_client::ToolCall;
+    /// # use belljar_mcp_client::ToolCall;
     /// let call = ToolCall::new("call_1", "now", serde_json::json!({}));
     /// ```
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Value) -> Self {
@@ -41,7 +41,7 @@ impl ToolCall {
     /// call is then a retry.
     ///
     /// ```
-    /// # use belljar_client::ToolCall;
+    /// # use belljar_mcp_client::ToolCall;
     /// assert_eq!(ToolCall::from_text("call_1", "now", "").arguments, serde_json::json!({}));
     /// assert_eq!(ToolCall::from_text("call_1", "now", "{").arguments, "{");
     /// ```
@@ -74,7 +74,7 @@ impl ToolCall {
 /// The outcome of a call of a model.
 ///
 /// ```
-/// use belljar_client::{ToolCall, ToolOutcome, ToolReturn};
+/// use belljar_mcp_client::{ToolCall, ToolOutcome, ToolReturn};
 ///
 /// let call = ToolCall::new("call_1", "now", serde_json::json!({}));
 /// let result = ToolReturn::new(&call, ToolOutcome::text("noon"));
@@ -95,7 +95,7 @@ impl ToolReturn {
     /// Creates the result of a call.
     ///
     /// ```
-    /// # use belljar_client::{ToolCall, ToolOutcome, ToolReturn};
+    /// # use belljar_mcp_client::{ToolCall, ToolOutcome, ToolReturn};
     /// let call = ToolCall::new("call_1", "now", serde_json::json!({}));
     /// let result = ToolReturn::new(&call, ToolOutcome::Denied("not today".into()));
     /// ```
@@ -106,7 +106,7 @@ impl ToolReturn {
     /// Returns the message for the model.
     ///
     /// ```
-    /// # use belljar_client::{ToolCall, ToolOutcome, ToolReturn};
+    /// # use belljar_mcp_client::{ToolCall, ToolOutcome, ToolReturn};
     /// let call = ToolCall::new("call_1", "weather", serde_json::json!({}));
     /// let message = ToolReturn::new(&call, ToolOutcome::retry("no such city")).message();
     /// assert!(message.is_error);
@@ -118,6 +118,9 @@ impl ToolReturn {
             ToolOutcome::Output(result) => (flat(&result.output), false),
             ToolOutcome::Retry(retry) if retry.reason.is_temporary() => {
                 (text(format!("{}\n\nTry again later, or continue without this tool.", retry.message)), true)
+            }
+            ToolOutcome::Retry(retry) if retry.reason == RetryReason::Refused => {
+                (text(format!("{}\n\nContinue without this tool.", retry.message)), true)
             }
             ToolOutcome::Retry(retry) => (text(format!("{}\n\nFix the error and try again.", retry.message)), true),
             ToolOutcome::Failed(failure) => (text(failure.message.clone()), true),
@@ -139,7 +142,7 @@ fn flat(output: &ToolOutput) -> Vec<ToolOutput> {
 /// The message with the result of a call, independent of the model's provider.
 ///
 /// ```
-/// use belljar_client::{ToolMessage, ToolOutput};
+/// use belljar_mcp_client::{ToolMessage, ToolOutput};
 ///
 /// fn show(message: &ToolMessage) {
 ///     for part in &message.content {
@@ -167,7 +170,7 @@ impl ToolMessage {
     /// Returns the whole content as text, for models that accept only text.
     ///
     /// ```
-    /// # use belljar_client::{ToolCall, ToolOutcome, ToolReturn};
+    /// # use belljar_mcp_client::{ToolCall, ToolOutcome, ToolReturn};
     /// # let call = ToolCall::new("call_1", "now", serde_json::json!({}));
     /// let message = ToolReturn::new(&call, ToolOutcome::json(vec![1, 2])).message();
     /// assert_eq!(message.text(), "[1,2]");

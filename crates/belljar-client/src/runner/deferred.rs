@@ -12,7 +12,7 @@ use crate::toolset::{Approval, Deferral, ToolOutcome};
 /// A call that waits for an answer.
 ///
 /// ```
-/// use belljar_client::DeferredCall;
+/// use belljar_mcp_client::DeferredCall;
 ///
 /// fn ask(waiting: &DeferredCall) {
 ///     println!("{} with {}: {:?}?", waiting.call.name, waiting.call.arguments, waiting.deferral.kind);
@@ -31,7 +31,7 @@ pub struct DeferredCall {
 /// [`Step::resume`](crate::Step::resume), also by another process.
 ///
 /// ```
-/// use belljar_client::{Deferral, DeferralKind, DeferredCalls, ToolCall, ToolOutcome, ToolReturn};
+/// use belljar_mcp_client::{Deferral, DeferralKind, DeferredCalls, ToolCall, ToolOutcome, ToolReturn};
 /// use serde_json::json;
 ///
 /// let call = ToolCall::new("call_1", "delete", json!({"path": "/tmp/x"}));
@@ -51,7 +51,7 @@ impl DeferredCalls {
     /// Returns those of the calls whose results are deferred; the results of the others go to the model's history.
     ///
     /// ```no_run
-    /// # use belljar_client::{DeferredCalls, McpError, Step, ToolCall};
+    /// # use belljar_mcp_client::{DeferredCalls, McpError, Step, ToolCall};
     /// # async fn run(step: Step, calls: Vec<ToolCall>) -> Result<(), Box<dyn std::error::Error>> {
     /// let results = step.call_all(calls.clone()).await?;
     /// let deferred = DeferredCalls::of(&calls, &results);
@@ -75,7 +75,7 @@ impl DeferredCalls {
     /// Returns whether no call waits.
     ///
     /// ```
-    /// assert!(belljar_client::DeferredCalls::default().is_empty());
+    /// assert!(belljar_mcp_client::DeferredCalls::default().is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
@@ -85,7 +85,7 @@ impl DeferredCalls {
 /// The answer to a deferred call.
 ///
 /// ```
-/// # use belljar_client::{Approval, DeferredAnswer};
+/// # use belljar_mcp_client::{Approval, DeferredAnswer};
 /// let answer = DeferredAnswer::Approval(Approval::Allow);
 /// assert_eq!(serde_json::to_value(answer).unwrap(), serde_json::json!({"approval": "allow"}));
 /// ```
@@ -106,7 +106,7 @@ pub enum DeferredAnswer {
 /// The answers to deferred calls, by the ID of the call.
 ///
 /// ```
-/// use belljar_client::{DeferredAnswer, DeferredAnswers};
+/// use belljar_mcp_client::{DeferredAnswer, DeferredAnswers};
 ///
 /// let answers = DeferredAnswers::new()
 ///     .approve("call_1")
@@ -121,7 +121,7 @@ impl DeferredAnswers {
     /// Creates an empty set of answers.
     ///
     /// ```
-    /// # use belljar_client::DeferredAnswers;
+    /// # use belljar_mcp_client::DeferredAnswers;
     /// assert_eq!(DeferredAnswers::new(), DeferredAnswers::default());
     /// ```
     pub fn new() -> Self {
@@ -131,7 +131,7 @@ impl DeferredAnswers {
     /// Adds the answer to a call.
     ///
     /// ```
-    /// # use belljar_client::{DeferredAnswer, DeferredAnswers};
+    /// # use belljar_mcp_client::{DeferredAnswer, DeferredAnswers};
     /// let answers = DeferredAnswers::new().answer("call_1", DeferredAnswer::Failed("nobody knows".into()));
     /// ```
     pub fn answer(mut self, id: impl Into<String>, answer: DeferredAnswer) -> Self {
@@ -142,7 +142,7 @@ impl DeferredAnswers {
     /// Approves a call.
     ///
     /// ```
-    /// # use belljar_client::DeferredAnswers;
+    /// # use belljar_mcp_client::DeferredAnswers;
     /// let answers = DeferredAnswers::new().approve("call_1");
     /// ```
     pub fn approve(self, id: impl Into<String>) -> Self {
@@ -152,7 +152,7 @@ impl DeferredAnswers {
     /// Approves a call with other arguments.
     ///
     /// ```
-    /// # use belljar_client::DeferredAnswers;
+    /// # use belljar_mcp_client::DeferredAnswers;
     /// # use serde_json::{Map, json};
     /// let dry_run = Map::from_iter([("dry_run".to_owned(), json!(true))]);
     /// let answers = DeferredAnswers::new().approve_with("call_1", dry_run);
@@ -164,7 +164,7 @@ impl DeferredAnswers {
     /// Denies a call; the model sees the reason.
     ///
     /// ```
-    /// # use belljar_client::DeferredAnswers;
+    /// # use belljar_mcp_client::DeferredAnswers;
     /// let answers = DeferredAnswers::new().deny("call_1", "too expensive");
     /// ```
     pub fn deny(self, id: impl Into<String>, reason: impl Into<String>) -> Self {

@@ -32,10 +32,10 @@ const CONCURRENT_CALLS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 /// A runner belongs to one run. Each turn of the model is a [`step`](Self::step):
 ///
 /// ```
-/// use belljar_client::{McpError, RunContext, ToolCall, ToolMessage, ToolRunner, Toolset};
+/// use belljar_mcp_client::{McpError, RunContext, ToolCall, ToolMessage, ToolRunner, Toolset};
 ///
 /// # enum Turn { Calls(Vec<ToolCall>), Answer(String) }
-/// # async fn model(tools: &belljar_client::ToolList, results: &[ToolMessage]) -> Turn { Turn::Answer(String::new()) }
+/// # async fn model(tools: &belljar_mcp_client::ToolList, results: &[ToolMessage]) -> Turn { Turn::Answer(String::new()) }
 /// async fn answer(toolset: impl Toolset) -> Result<String, McpError> {
 ///     let run = RunContext::new();
 ///     let runner = ToolRunner::new(toolset);
@@ -82,7 +82,7 @@ impl ToolRunner {
     /// Creates the runner of one run.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, ToolRunner};
+    /// use belljar_mcp_client::{McpServerStdio, ToolRunner};
     ///
     /// let runner = ToolRunner::new(McpServerStdio::new("server").build());
     /// ```
@@ -102,7 +102,7 @@ impl ToolRunner {
     /// Defaults to 1. Only failures in a row count: a successful call resets the number.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, ToolRunner};
+    /// # use belljar_mcp_client::{McpServerStdio, ToolRunner};
     /// let runner = ToolRunner::new(McpServerStdio::new("server").build()).max_retries(3);
     /// ```
     pub fn max_retries(mut self, retries: u32) -> Self {
@@ -113,7 +113,7 @@ impl ToolRunner {
     /// Sets the treatment of a tool whose retries are used up. By default the model sees that it failed.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, RetryLimitBehavior, ToolRunner};
+    /// # use belljar_mcp_client::{McpServerStdio, RetryLimitBehavior, ToolRunner};
     /// let runner = ToolRunner::new(McpServerStdio::new("server").build()).retry_limit(RetryLimitBehavior::Error);
     /// ```
     pub fn retry_limit(mut self, behavior: RetryLimitBehavior) -> Self {
@@ -124,7 +124,7 @@ impl ToolRunner {
     /// Sets whether to validate arguments against the schema of their tool before the call. Defaults to true.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, ToolRunner};
+    /// # use belljar_mcp_client::{McpServerStdio, ToolRunner};
     /// let runner = ToolRunner::new(McpServerStdio::new("server").build()).validate_arguments(false);
     /// ```
     pub fn validate_arguments(mut self, validate: bool) -> Self {
@@ -136,7 +136,7 @@ impl ToolRunner {
     /// other.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, ToolRunner};
+    /// # use belljar_mcp_client::{McpServerStdio, ToolRunner};
     /// # use std::num::NonZeroUsize;
     /// let runner = ToolRunner::new(McpServerStdio::new("server").build()).concurrent_calls(NonZeroUsize::MIN);
     /// ```
@@ -149,7 +149,7 @@ impl ToolRunner {
     /// approval](crate::ToolsetExt::approval_required). Without it these calls stay deferred.
     ///
     /// ```
-    /// use belljar_client::{Approval, ApprovalRequest, McpServerStdio, NeedsApproval, ToolRunner, ToolsetExt};
+    /// use belljar_mcp_client::{Approval, ApprovalRequest, McpServerStdio, NeedsApproval, ToolRunner, ToolsetExt};
     ///
     /// let server = McpServerStdio::new("server").build().approval_required(NeedsApproval::Writes);
     /// let runner = ToolRunner::new(server).approver(async |request: ApprovalRequest| {
@@ -165,7 +165,7 @@ impl ToolRunner {
     /// Opens the connections of the run's tools and keeps them open until the guard is dropped.
     ///
     /// ```no_run
-    /// # use belljar_client::{McpError, RunContext, ToolRunner};
+    /// # use belljar_mcp_client::{McpError, RunContext, ToolRunner};
     /// # async fn run(runner: ToolRunner) -> Result<(), McpError> {
     /// let connections = runner.enter(&RunContext::new()).await?;
     /// # Ok(())
@@ -182,7 +182,7 @@ impl ToolRunner {
     /// Lists the tools for the next turn of the model.
     ///
     /// ```no_run
-    /// # use belljar_client::{McpError, RunContext, ToolRunner};
+    /// # use belljar_mcp_client::{McpError, RunContext, ToolRunner};
     /// # async fn run(runner: ToolRunner) -> Result<(), McpError> {
     /// let step = runner.step(&RunContext::new()).await?;
     /// println!("{} tools", step.tools().len());

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::error::McpError;
 use crate::toolset::ToolOutcome;
@@ -10,10 +11,11 @@ use crate::toolset::ToolOutcome;
 /// The treatment of a tool whose retries are used up.
 ///
 /// ```
-/// # use belljar_client::{McpServerStdio, RetryLimitBehavior, ToolRunner};
+/// # use belljar_mcp_client::{McpServerStdio, RetryLimitBehavior, ToolRunner};
 /// let runner = ToolRunner::new(McpServerStdio::new("server").build()).retry_limit(RetryLimitBehavior::Error);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RetryLimitBehavior {
     /// [`ToolOutcome::Failed`](crate::ToolOutcome::Failed): the model sees that the tool failed. Further calls of it

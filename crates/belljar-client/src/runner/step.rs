@@ -16,7 +16,7 @@ use crate::toolset::{
 /// The tools for one turn of a model, from [`ToolRunner::step`].
 ///
 /// ```no_run
-/// use belljar_client::{McpError, RunContext, ToolCall, ToolRunner};
+/// use belljar_mcp_client::{McpError, RunContext, ToolCall, ToolRunner};
 /// use serde_json::json;
 ///
 /// # async fn run(runner: ToolRunner) -> Result<(), McpError> {
@@ -49,7 +49,7 @@ impl Step {
     /// Returns the tools to show to the model.
     ///
     /// ```no_run
-    /// # fn show(step: belljar_client::Step) {
+    /// # fn show(step: belljar_mcp_client::Step) {
     /// for tool in step.tools() {
     ///     println!("{}", tool.name);
     /// }
@@ -62,7 +62,7 @@ impl Step {
     /// Returns the instructions of the toolset for the model, if any.
     ///
     /// ```no_run
-    /// # fn show(step: belljar_client::Step) {
+    /// # fn show(step: belljar_mcp_client::Step) {
     /// println!("{}", step.instructions().unwrap_or_default());
     /// # }
     /// ```
@@ -74,7 +74,7 @@ impl Step {
     /// that wait for an answer are [`ToolOutcome::Deferred`], see [`DeferredCalls::of`].
     ///
     /// ```no_run
-    /// # use belljar_client::{McpError, Step, ToolCall};
+    /// # use belljar_mcp_client::{McpError, Step, ToolCall};
     /// # async fn run(step: Step, calls: Vec<ToolCall>) -> Result<(), McpError> {
     /// for result in step.call_all(calls).await? {
     ///     println!("{}: {}", result.id, result.message().text());
@@ -101,7 +101,7 @@ impl Step {
     /// Makes one call.
     ///
     /// ```no_run
-    /// # use belljar_client::{McpError, Step, ToolCall};
+    /// # use belljar_mcp_client::{McpError, Step, ToolCall};
     /// # async fn run(step: Step) -> Result<(), McpError> {
     /// let result = step.call(&ToolCall::new("call_1", "now", serde_json::json!({}))).await?;
     /// # Ok(())
@@ -119,7 +119,7 @@ impl Step {
     /// Returns the results in the order of the calls; a call without an answer stays deferred.
     ///
     /// ```no_run
-    /// # use belljar_client::{DeferredAnswers, DeferredCalls, McpError, Step};
+    /// # use belljar_mcp_client::{DeferredAnswers, DeferredCalls, McpError, Step};
     /// # async fn run(step: Step, stored: &str) -> Result<(), Box<dyn std::error::Error>> {
     /// let deferred: DeferredCalls = serde_json::from_str(stored)?;
     /// let answers = DeferredAnswers::new().approve("call_1").deny("call_2", "too expensive");

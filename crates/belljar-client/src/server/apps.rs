@@ -23,7 +23,7 @@ impl McpServer {
     /// Only tools that are visible to apps can be called. Prefix, hook and validation do not apply.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer, name: &str, from_page: serde_json::Value)
+    /// # async fn run(server: belljar_mcp_client::McpServer, name: &str, from_page: serde_json::Value)
     /// # -> Result<(), Box<dyn std::error::Error>> {
     /// let result = server.call_tool_for_app(name, from_page).await?;
     /// let to_page = serde_json::to_value(result)?;

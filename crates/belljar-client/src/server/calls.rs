@@ -30,7 +30,7 @@ impl McpServer {
     /// serializes to an object.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// use serde_json::json;
     ///
     /// let outcome = server.direct_call_tool("echo", json!({"message": "hi"})).await?;
@@ -50,8 +50,8 @@ impl McpServer {
     /// Calls a tool by its bare name, with options.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::CallOptions;
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::CallOptions;
     /// use serde_json::json;
     ///
     /// let options = CallOptions::new().progress_handler(|step| eprintln!("{:?}", step.fraction()));
@@ -113,8 +113,8 @@ impl McpServer {
     /// Calls a tool by its bare name and returns the server's result in the protocol's types.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::CallOptions;
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::CallOptions;
     /// use serde_json::json;
     ///
     /// let result = server.call_tool_raw("echo", json!({"message": "hi"}), CallOptions::new()).await?;

@@ -4,6 +4,7 @@ use rmcp::model::{
     ArgumentInfo, ClientRequest, CompleteRequest, CompleteRequestParams, CompletionContext, CompletionInfo, Reference,
     ServerResult,
 };
+use serde::{Deserialize, Serialize};
 
 use super::McpServer;
 use super::options::CallOptions;
@@ -12,12 +13,12 @@ use crate::error::McpError;
 /// An argument to complete.
 ///
 /// ```
-/// use belljar_client::CompletionArgument;
+/// use belljar_mcp_client::CompletionArgument;
 ///
 /// let city = CompletionArgument::for_prompt("weather", "city", "Par");
 /// let path = CompletionArgument::for_resource_template("file:///{path}", "path", "src/");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompletionArgument {
     reference: Reference,
     name: String,
@@ -29,7 +30,7 @@ impl CompletionArgument {
     /// Creates an argument of a prompt with the text typed so far.
     ///
     /// ```
-    /// let city = belljar_client::CompletionArgument::for_prompt("weather", "city", "Par");
+    /// let city = belljar_mcp_client::CompletionArgument::for_prompt("weather", "city", "Par");
     /// ```
     pub fn for_prompt(prompt: impl Into<String>, name: impl Into<String>, value: impl Into<String>) -> Self {
         let reference = Reference::for_prompt(prompt);
@@ -39,7 +40,7 @@ impl CompletionArgument {
     /// Creates a variable of a resource template with the text typed so far.
     ///
     /// ```
-    /// let path = belljar_client::CompletionArgument::for_resource_template("file:///{path}", "path", "src/");
+    /// let path = belljar_mcp_client::CompletionArgument::for_resource_template("file:///{path}", "path", "src/");
     /// ```
     pub fn for_resource_template(
         template: impl Into<String>,
@@ -53,7 +54,7 @@ impl CompletionArgument {
     /// Adds another argument whose value is already known.
     ///
     /// ```
-    /// # use belljar_client::CompletionArgument;
+    /// # use belljar_mcp_client::CompletionArgument;
     /// let city = CompletionArgument::for_prompt("weather", "city", "Par").with_context("country", "France");
     /// ```
     pub fn with_context(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -66,8 +67,8 @@ impl McpServer {
     /// Completes an argument of a prompt or of a resource template.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::CompletionArgument;
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::CompletionArgument;
     ///
     /// let city = CompletionArgument::for_prompt("weather", "city", "Par").with_context("country", "France");
     /// let cities = server.complete(city).await?;
@@ -86,8 +87,8 @@ impl McpServer {
     /// Completes an argument as [`complete`](Self::complete) does, with options.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::{CallOptions, CompletionArgument};
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::{CallOptions, CompletionArgument};
     /// use std::time::Duration;
     ///
     /// let options = CallOptions::new().timeout(Duration::from_secs(1));

@@ -58,7 +58,7 @@ impl McpServer {
     /// The function serves one connection over a stream of bytes; it is called for each connection.
     ///
     /// ```
-    /// use belljar_client::McpServer;
+    /// use belljar_mcp_client::McpServer;
     /// use rmcp::model::{ServerCapabilities, ServerConfig};
     /// use rmcp::{ServerHandler, ServiceExt};
     ///
@@ -94,8 +94,8 @@ impl McpServer {
     /// protocol defines, it contains the fields of that shape only.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::CallOptions;
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::CallOptions;
     /// use serde_json::json;
     ///
     /// let result = server.custom_request("example/search", json!({"query": "x"}), CallOptions::new()).await?;
@@ -123,7 +123,7 @@ impl McpServer {
     /// arrive at the [message handler](crate::ServerBuilder::message_handler).
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// server.custom_notification("notifications/example/typing", serde_json::json!({"active": true})).await?;
     /// # Ok(())
     /// # }
@@ -144,7 +144,7 @@ impl McpServer {
     /// headers of this crate's.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let running = server.connect().await?;
     /// let skills = server.peer().await?.list_all_skills().await;
     /// running.close().await?;

@@ -39,12 +39,16 @@ fn duplicate(error: &McpError) -> McpError {
             };
             McpError::Spawn { command: command.clone(), error }
         }
-        McpError::Connect { server, reason, .. } => {
-            McpError::Connect { server: server.clone(), reason: reason.clone(), source: None }
-        }
+        McpError::Connect { server, reason, status, retry_after, source: _ } => McpError::Connect {
+            server: server.clone(),
+            reason: reason.clone(),
+            status: *status,
+            retry_after: *retry_after,
+            source: None,
+        },
         McpError::Closed { server, reason } => McpError::Closed { server: server.clone(), reason: reason.clone() },
-        McpError::Unauthorized { server, reason } => {
-            McpError::Unauthorized { server: server.clone(), reason: reason.clone() }
+        McpError::Unauthorized { server, reason, status } => {
+            McpError::Unauthorized { server: server.clone(), reason: reason.clone(), status: *status }
         }
         McpError::Unreachable { server, reason, status, retry_after } => McpError::Unreachable {
             server: server.clone(),

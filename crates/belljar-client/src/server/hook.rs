@@ -18,7 +18,7 @@ use crate::toolset::ToolOutcome;
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use belljar_client::{CallTool, McpError, McpServerStdio, ProcessToolCall, RunContext, ToolOutcome};
+/// use belljar_mcp_client::{CallTool, McpError, McpServerStdio, ProcessToolCall, RunContext, ToolOutcome};
 /// use serde_json::{Map, Value, json};
 ///
 /// /// Adds the user to the arguments.
@@ -60,7 +60,7 @@ pub trait ProcessToolCall: Send + Sync + 'static {
 /// The call that a hook wraps. It may be made more than once.
 ///
 /// ```
-/// # use belljar_client::{CallTool, McpError, ToolOutcome};
+/// # use belljar_mcp_client::{CallTool, McpError, ToolOutcome};
 /// # use serde_json::{Map, Value, json};
 /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>) -> Result<ToolOutcome, McpError> {
 /// // Try once more after a failure.
@@ -95,7 +95,7 @@ impl CallTool<'_> {
     /// Calls a tool by its bare name.
     ///
     /// ```
-    /// # use belljar_client::{CallTool, McpError, ToolOutcome};
+    /// # use belljar_mcp_client::{CallTool, McpError, ToolOutcome};
     /// # use serde_json::{Map, Value, json};
     /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>)
     /// # -> Result<ToolOutcome, McpError> {
@@ -113,7 +113,7 @@ impl CallTool<'_> {
     /// Calls a tool by its bare name, with metadata that is added to the run's in `_meta`.
     ///
     /// ```
-    /// # use belljar_client::{CallTool, McpError, ToolOutcome};
+    /// # use belljar_mcp_client::{CallTool, McpError, ToolOutcome};
     /// # use serde_json::{Map, Value, json};
     /// # async fn hook(call: CallTool<'_>, name: &str, arguments: Map<String, Value>)
     /// # -> Result<ToolOutcome, McpError> {
@@ -139,7 +139,7 @@ impl CallTool<'_> {
     /// metadata, headers and progress handler.
     ///
     /// ```
-    /// # use belljar_client::{CallOptions, CallTool, McpError, RunContext, ToolOutcome};
+    /// # use belljar_mcp_client::{CallOptions, CallTool, McpError, RunContext, ToolOutcome};
     /// # use serde_json::{Map, Value};
     /// # async fn hook(run: &RunContext, call: CallTool<'_>, name: &str, arguments: Map<String, Value>)
     /// # -> Result<ToolOutcome, McpError> {

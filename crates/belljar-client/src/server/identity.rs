@@ -78,9 +78,9 @@ impl McpServer {
     /// handle has the other methods for the run.
     ///
     /// ```no_run
-    /// use belljar_client::{McpServer, RunContext};
+    /// use belljar_mcp_client::{McpServer, RunContext};
     ///
-    /// # async fn run(server: McpServer, token: &str) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: McpServer, token: &str) -> Result<(), belljar_mcp_client::McpError> {
     /// let run = RunContext::new().identity("ada").bearer_token(token)?;
     /// let notes = server.for_run(&run).read_resource("notes://mine").await?;
     /// # Ok(())
@@ -130,7 +130,7 @@ impl McpServer {
     /// Closes the sessions of identities that are kept open but not in use, and waits until they are closed.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) {
+    /// # async fn run(server: belljar_mcp_client::McpServer) {
     /// server.close_idle_sessions().await;
     /// # }
     /// ```

@@ -13,7 +13,7 @@ impl McpServer {
     /// Returns all of it: protocol version, capabilities, name, instructions.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// println!("{}", server.info().await?.protocol_version);
     /// # Ok(())
     /// # }
@@ -29,7 +29,7 @@ impl McpServer {
     /// Returns the server's capabilities.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let has_prompts = server.capabilities().await?.prompts.is_some();
     /// # Ok(())
     /// # }
@@ -45,7 +45,7 @@ impl McpServer {
     /// Returns the server's name and version, if it sent them.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// if let Some(info) = server.server_info().await? {
     ///     println!("{} {}", info.name, info.version);
     /// }
@@ -63,7 +63,7 @@ impl McpServer {
     /// Returns the server's instructions, if any. They are untrusted text.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let instructions = server.server_instructions().await?;
     /// # Ok(())
     /// # }
@@ -80,7 +80,7 @@ impl McpServer {
     /// `server/discover` is requested instead.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// println!("there, after {:?}", server.ping().await?);
     /// # Ok(())
     /// # }

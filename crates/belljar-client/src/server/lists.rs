@@ -14,6 +14,7 @@ use super::cache::{Cache, ListKind, ToolListing};
 use super::connection::Connection;
 use super::options::RequestOptions;
 use super::session::Session;
+use super::shared_list::SharedList;
 use crate::error::McpError;
 use crate::toolset::definition::{Audience, is_visible_to};
 use crate::toolset::{ToolDefinition, ToolList};
@@ -94,8 +95,8 @@ impl McpServer {
     /// Lists the server's tools by their bare names.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// for tool in server.list_tools().await? {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// for tool in &server.list_tools().await? {
     ///     println!("{}: {:?}", tool.name, tool.annotations);
     /// }
     /// # Ok(())
@@ -105,9 +106,9 @@ impl McpServer {
     /// # Errors
     ///
     /// Errors of the connection, and [`McpError::Protocol`].
-    pub async fn list_tools(&self) -> Result<Vec<Tool>, McpError> {
+    pub async fn list_tools(&self) -> Result<SharedList<Tool>, McpError> {
         let session = self.session().await?;
-        Ok(self.tools_in(&session).await?.to_vec())
+        Ok(self.tools_in(&session).await?.into())
     }
 
     pub(super) async fn tools_in(&self, session: &Session) -> Result<Arc<Vec<Tool>>, McpError> {
@@ -227,8 +228,8 @@ impl McpServer {
     /// Lists the server's resources; empty if the server lacks the capability.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// for resource in server.list_resources().await? {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// for resource in &server.list_resources().await? {
     ///     println!("{}: {}", resource.uri, resource.name);
     /// }
     /// # Ok(())
@@ -238,17 +239,17 @@ impl McpServer {
     /// # Errors
     ///
     /// Errors of the connection, and [`McpError::Protocol`].
-    pub async fn list_resources(&self) -> Result<Vec<Resource>, McpError> {
+    pub async fn list_resources(&self) -> Result<SharedList<Resource>, McpError> {
         let session = self.session().await?;
         let page = page!("resources/list", ListResourcesRequest, ListResourcesResult, resources);
-        Ok(self.list(&session, ListKind::Resources, &session.caches.resources, page).await?.to_vec())
+        Ok(self.list(&session, ListKind::Resources, &session.caches.resources, page).await?.into())
     }
 
     /// Lists the URI templates of resources that the server can read; empty if the server lacks the capability.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// for template in server.list_resource_templates().await? {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// for template in &server.list_resource_templates().await? {
     ///     println!("{}", template.uri_template);
     /// }
     /// # Ok(())
@@ -258,7 +259,7 @@ impl McpServer {
     /// # Errors
     ///
     /// Errors of the connection, and [`McpError::Protocol`].
-    pub async fn list_resource_templates(&self) -> Result<Vec<ResourceTemplate>, McpError> {
+    pub async fn list_resource_templates(&self) -> Result<SharedList<ResourceTemplate>, McpError> {
         let session = self.session().await?;
         let page = page!(
             "resources/templates/list",
@@ -266,14 +267,14 @@ impl McpServer {
             ListResourceTemplatesResult,
             resource_templates
         );
-        Ok(self.list(&session, ListKind::Resources, &session.caches.templates, page).await?.to_vec())
+        Ok(self.list(&session, ListKind::Resources, &session.caches.templates, page).await?.into())
     }
 
     /// Lists the server's prompts; empty if the server lacks the capability.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// for prompt in server.list_prompts().await? {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// for prompt in &server.list_prompts().await? {
     ///     println!("{}", prompt.name);
     /// }
     /// # Ok(())
@@ -283,9 +284,9 @@ impl McpServer {
     /// # Errors
     ///
     /// Errors of the connection, and [`McpError::Protocol`].
-    pub async fn list_prompts(&self) -> Result<Vec<WirePrompt>, McpError> {
+    pub async fn list_prompts(&self) -> Result<SharedList<WirePrompt>, McpError> {
         let session = self.session().await?;
         let page = page!("prompts/list", ListPromptsRequest, ListPromptsResult, prompts);
-        Ok(self.list(&session, ListKind::Prompts, &session.caches.prompts, page).await?.to_vec())
+        Ok(self.list(&session, ListKind::Prompts, &session.caches.prompts, page).await?.into())
     }
 }

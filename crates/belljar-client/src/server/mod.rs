@@ -21,6 +21,7 @@ mod roots;
 mod rounds;
 mod session;
 mod settings;
+mod shared_list;
 mod span;
 mod subscription;
 mod tasks;
@@ -47,6 +48,7 @@ pub use restart::RestartPolicy;
 pub use retry::RetryPolicy;
 pub use session::ConnectionGuard;
 pub use settings::{ProtocolEra, ReconnectPolicy, ResultMapping, ToolErrorBehavior};
+pub use shared_list::SharedList;
 pub use subscription::ResourceUpdates;
 
 use identity::{RunBinding, SessionPool};
@@ -61,7 +63,7 @@ use crate::transport::{Connector, CustomTransport};
 ///
 /// ```
 /// #![allow(deprecated)]
-/// let server = belljar_client::McpServerHttp::new("http://localhost:8000/sse").unwrap();
+/// let server = belljar_mcp_client::McpServerHttp::new("http://localhost:8000/sse").unwrap();
 /// ```
 #[cfg(feature = "sse")]
 #[deprecated(note = "use `McpServerSse`, or `McpServerStreamableHttp` for the transport that replaced it")]
@@ -74,13 +76,13 @@ pub type McpServerHttp = McpServerSse;
 /// every method opens a connection for its own duration. A clone is another handle to the same server.
 ///
 /// ```no_run
-/// use belljar_client::{McpServerStdio, ToolOutcome};
+/// use belljar_mcp_client::{McpServerStdio, ToolOutcome};
 /// use serde_json::json;
 ///
-/// # async fn run() -> Result<(), belljar_client::McpError> {
+/// # async fn run() -> Result<(), belljar_mcp_client::McpError> {
 /// let server = McpServerStdio::new("npx").args(["-y", "@modelcontextprotocol/server-everything"]).build();
 /// let running = server.connect().await?;
-/// for tool in server.list_tools().await? {
+/// for tool in &server.list_tools().await? {
 ///     println!("{}", tool.name);
 /// }
 /// match server.direct_call_tool("echo", json!({"message": "hi"})).await? {
@@ -134,7 +136,7 @@ impl McpServer {
     /// Creates the builder of a server with a custom transport.
     ///
     /// ```
-    /// use belljar_client::{McpServer, transport::Connector};
+    /// use belljar_mcp_client::{McpServer, transport::Connector};
     ///
     /// fn over(connector: impl Connector) -> McpServer {
     ///     McpServer::custom(connector).build()
@@ -148,8 +150,8 @@ impl McpServer {
     /// with streamable HTTP.
     ///
     /// ```
-    /// # fn main() -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::McpServer;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::McpServer;
     ///
     /// let server = McpServer::from_url("https://example.org/mcp")?.bearer_token("secret")?.build();
     /// assert_eq!(server.label(), "https://example.org/mcp");
@@ -168,7 +170,7 @@ impl McpServer {
     /// Returns a builder with the transport and the settings of this server, for a server that differs in some of them.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").id("files").build();
     /// let patient = server.to_builder().timeout(std::time::Duration::from_secs(60)).build();
     /// assert_eq!(patient, server);
@@ -183,7 +185,7 @@ impl McpServer {
     /// does not announce one, so that the server uses it from the next connection on.
     ///
     /// ```
-    /// # use belljar_client::{McpServer, Model};
+    /// # use belljar_mcp_client::{McpServer, Model};
     /// fn equip(servers: &[McpServer], model: std::sync::Arc<dyn Model>) {
     ///     for server in servers {
     ///         server.set_sampling_model(model.clone());
@@ -197,7 +199,7 @@ impl McpServer {
     /// Connects, or shares the existing connection, and keeps it open until the guard is dropped.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let running = server.connect().await?;
     /// println!("{} tools", running.list_tools().await?.len());
     /// running.close().await?;
@@ -217,7 +219,7 @@ impl McpServer {
     /// it is kept for the next use by [the same identity](Self::for_run).
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert!(!McpServerStdio::new("server").build().is_running());
     /// ```
     pub fn is_running(&self) -> bool {
@@ -227,7 +229,7 @@ impl McpServer {
     /// Returns the configured ID, or else the prefix.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert_eq!(McpServerStdio::new("server").tool_prefix("files").build().id(), Some("files"));
     /// ```
     pub fn id(&self) -> Option<&str> {
@@ -237,7 +239,7 @@ impl McpServer {
     /// Returns the prefix of this server's tools, without the underscore that follows it.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert_eq!(McpServerStdio::new("server").id("files").build().tool_prefix(), None);
     /// ```
     pub fn tool_prefix(&self) -> Option<&str> {
@@ -247,7 +249,7 @@ impl McpServer {
     /// Returns the name of this server in error messages: its ID, or else its command or URL.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert_eq!(McpServerStdio::new("server").build().label(), "server");
     /// ```
     pub fn label(&self) -> String {
@@ -257,7 +259,7 @@ impl McpServer {
     /// Returns the number of times that a model may retry a failed tool, if configured.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert_eq!(McpServerStdio::new("server").max_retries(2).build().max_retries(), Some(2));
     /// ```
     pub fn max_retries(&self) -> Option<u32> {
@@ -280,7 +282,7 @@ impl fmt::Debug for McpServer {
 /// are bound to.
 ///
 /// ```
-/// use belljar_client::McpServerStdio;
+/// use belljar_mcp_client::McpServerStdio;
 ///
 /// assert_eq!(McpServerStdio::new("a").build(), McpServerStdio::new("a").build());
 /// assert_ne!(McpServerStdio::new("a").build(), McpServerStdio::new("a").arg("x").build());

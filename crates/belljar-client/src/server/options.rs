@@ -17,7 +17,7 @@ use crate::transport::headers::RunHeaders;
 ///
 /// ```
 /// use std::time::Duration;
-/// use belljar_client::CallOptions;
+/// use belljar_mcp_client::CallOptions;
 /// use serde_json::json;
 ///
 /// let options = CallOptions::new()
@@ -41,7 +41,7 @@ impl CallOptions {
     /// Creates options that add nothing.
     ///
     /// ```
-    /// # use belljar_client::CallOptions;
+    /// # use belljar_mcp_client::CallOptions;
     /// let options = CallOptions::new();
     /// ```
     pub fn new() -> Self {
@@ -52,8 +52,8 @@ impl CallOptions {
     /// run is a matter of the handle, see [`McpServer::for_run`].
     ///
     /// ```no_run
-    /// # use belljar_client::{CallOptions, McpServer, RunContext};
-    /// # async fn run(server: McpServer, run: RunContext) -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::{CallOptions, McpServer, RunContext};
+    /// # async fn run(server: McpServer, run: RunContext) -> Result<(), belljar_mcp_client::McpError> {
     /// let options = CallOptions::from_run(&run);
     /// let notes = server.for_run(&run).read_resource_with("notes://mine", options).await?;
     /// # Ok(())
@@ -76,7 +76,7 @@ impl CallOptions {
     /// Adds an entry to the call's `_meta`.
     ///
     /// ```
-    /// # use belljar_client::CallOptions;
+    /// # use belljar_mcp_client::CallOptions;
     /// let options = CallOptions::new().metadata("trace", "abc".into());
     /// ```
     pub fn metadata(mut self, name: impl Into<String>, value: Value) -> Self {
@@ -87,7 +87,7 @@ impl CallOptions {
     /// Sets the handler of the call's progress notifications. It must not block.
     ///
     /// ```
-    /// # use belljar_client::CallOptions;
+    /// # use belljar_mcp_client::CallOptions;
     /// let options = CallOptions::new().progress_handler(|step| eprintln!("{:?}", step.fraction()));
     /// ```
     pub fn progress_handler(mut self, handler: impl Fn(Progress) + Send + Sync + 'static) -> Self {
@@ -99,7 +99,7 @@ impl CallOptions {
     /// or not the server is idle. Unlimited by default.
     ///
     /// ```
-    /// # use belljar_client::CallOptions;
+    /// # use belljar_mcp_client::CallOptions;
     /// let options = CallOptions::new().timeout(std::time::Duration::from_secs(30));
     /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {

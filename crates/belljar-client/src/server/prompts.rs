@@ -4,6 +4,7 @@ use rmcp::model::{
     Annotations, ClientRequest, ContentBlock, GetPromptRequest, GetPromptRequestParams,
     PromptMessage as WirePromptMessage, Resource, ResourceContents, Role as WireRole, ServerResult,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::McpServer;
@@ -17,13 +18,13 @@ use crate::output::{self, Binary, ToolOutput};
 /// A prompt with its arguments filled in.
 ///
 /// ```no_run
-/// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+/// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
 /// let prompt = server.get_prompt("greet", [("name", "Ada")]).await?;
 /// println!("{}: {} messages", prompt.description.unwrap_or_default(), prompt.messages.len());
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PromptResult {
     /// The description.
@@ -37,14 +38,14 @@ pub struct PromptResult {
 /// A message of a prompt.
 ///
 /// ```no_run
-/// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+/// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
 /// for message in server.get_prompt("greet", [("name", "Ada")]).await?.messages {
 ///     println!("{:?} sent {:?} ({:?})", message.role, message.content, message.annotations);
 /// }
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PromptMessage {
     /// The role of the message's author.
@@ -60,7 +61,7 @@ pub struct PromptMessage {
 /// The content of a prompt's message.
 ///
 /// ```
-/// # use belljar_client::PromptContent;
+/// # use belljar_mcp_client::PromptContent;
 /// fn to_text(content: &PromptContent) -> String {
 ///     match content {
 ///         PromptContent::Text(text) => text.clone(),
@@ -71,7 +72,8 @@ pub struct PromptMessage {
 ///     }
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PromptContent {
     /// Text; JSON is not parsed.
@@ -95,7 +97,7 @@ impl McpServer {
     /// Gets a prompt with these arguments.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let prompt = server.get_prompt("review", [("language", "rust")]).await?;
     /// for message in prompt.messages {
     ///     println!("{:?}: {:?}", message.role, message.content);
@@ -122,8 +124,8 @@ impl McpServer {
     /// Gets a prompt as [`get_prompt`](Self::get_prompt) does, with options.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::CallOptions;
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::CallOptions;
     /// use std::time::Duration;
     ///
     /// let options = CallOptions::new().timeout(Duration::from_secs(10));

@@ -16,7 +16,7 @@ impl McpServer {
     /// Reads a resource: text, binary data, or a list if it has several contents.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let readme = server.read_resource("file:///README.md").await?;
     /// println!("{}", readme.to_text());
     /// # Ok(())
@@ -33,8 +33,8 @@ impl McpServer {
     /// Reads a resource as [`read_resource`](Self::read_resource) does, with options.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
-    /// use belljar_client::CallOptions;
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
+    /// use belljar_mcp_client::CallOptions;
     /// use std::time::Duration;
     ///
     /// let options = CallOptions::new().timeout(Duration::from_secs(10));
@@ -69,7 +69,7 @@ impl McpServer {
     /// Reads a resource and returns the contents in the protocol's types.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let contents = server.read_resource_raw("file:///README.md").await?;
     /// println!("{} contents", contents.len());
     /// # Ok(())

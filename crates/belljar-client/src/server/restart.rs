@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 /// The policy for restarting a child process that exited while it is in use. The call during which it exited fails; the
@@ -10,12 +11,12 @@ use tokio::time::Instant;
 ///
 /// ```
 /// use std::time::Duration;
-/// use belljar_client::{McpServerStdio, RestartPolicy};
+/// use belljar_mcp_client::{McpServerStdio, RestartPolicy};
 ///
 /// let policy = RestartPolicy::new(3).within(Duration::from_secs(60));
 /// let server = McpServerStdio::new("server").restart(policy).build();
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RestartPolicy {
     /// The maximum number of restarts within the period.
@@ -28,7 +29,7 @@ impl RestartPolicy {
     /// Allows this many restarts within five minutes.
     ///
     /// ```
-    /// # use belljar_client::RestartPolicy;
+    /// # use belljar_mcp_client::RestartPolicy;
     /// assert_eq!(RestartPolicy::new(3).max_restarts, 3);
     /// ```
     pub fn new(max_restarts: u32) -> Self {
@@ -38,7 +39,7 @@ impl RestartPolicy {
     /// Sets the period in which restarts are counted.
     ///
     /// ```
-    /// # use belljar_client::RestartPolicy;
+    /// # use belljar_mcp_client::RestartPolicy;
     /// # use std::time::Duration;
     /// let policy = RestartPolicy::new(3).within(Duration::from_secs(60));
     /// ```

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::McpError;
 
 /// The policy for repeating requests that failed in transport. Off by default, because the delays are invisible to an
@@ -14,15 +16,15 @@ use crate::error::McpError;
 ///
 /// ```
 /// use std::time::Duration;
-/// use belljar_client::{McpServerStreamableHttp, RetryPolicy};
+/// use belljar_mcp_client::{McpServerStreamableHttp, RetryPolicy};
 ///
-/// # fn main() -> Result<(), belljar_client::McpError> {
+/// # fn main() -> Result<(), belljar_mcp_client::McpError> {
 /// let policy = RetryPolicy::new(3).max_delay(Duration::from_secs(30));
 /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.retry(policy).build();
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RetryPolicy {
     /// The maximum number of repetitions of a request.
@@ -37,7 +39,7 @@ impl RetryPolicy {
     /// Allows this many repetitions, after 0.5, 1, 2, … seconds, at most 10.
     ///
     /// ```
-    /// # use belljar_client::RetryPolicy;
+    /// # use belljar_mcp_client::RetryPolicy;
     /// assert_eq!(RetryPolicy::new(3).retries, 3);
     /// ```
     pub fn new(retries: u32) -> Self {
@@ -47,7 +49,7 @@ impl RetryPolicy {
     /// Sets the delay before the first repetition.
     ///
     /// ```
-    /// # use belljar_client::RetryPolicy;
+    /// # use belljar_mcp_client::RetryPolicy;
     /// # use std::time::Duration;
     /// let policy = RetryPolicy::new(3).first_delay(Duration::from_millis(100));
     /// ```
@@ -59,7 +61,7 @@ impl RetryPolicy {
     /// Sets the maximum delay, also of a `Retry-After`.
     ///
     /// ```
-    /// # use belljar_client::RetryPolicy;
+    /// # use belljar_mcp_client::RetryPolicy;
     /// # use std::time::Duration;
     /// let policy = RetryPolicy::new(3).max_delay(Duration::from_secs(60));
     /// ```

@@ -9,7 +9,7 @@ impl McpServer {
     /// Notifies the server that the [`roots`](crate::ServerBuilder::roots) changed, so that it requests them again.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// server.notify_roots_changed().await?;
     /// # Ok(())
     /// # }

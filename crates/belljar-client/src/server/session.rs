@@ -269,7 +269,7 @@ impl Core {
 /// Dropping it closes the connection in the background; [`close`](Self::close) waits until it is closed.
 ///
 /// ```no_run
-/// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+/// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
 /// let outer = server.connect().await?;
 /// let inner = server.connect().await?; // the same connection
 /// drop(inner);
@@ -293,7 +293,7 @@ impl ConnectionGuard {
     /// Returns the server.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let running = server.connect().await?;
     /// println!("{} is open", running.server().label());
     /// # Ok(())
@@ -307,7 +307,7 @@ impl ConnectionGuard {
     /// child process. The session of [an identity](McpServer::for_run) stays open until it has been idle for its time.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let running = server.connect().await?;
     /// running.close().await?;
     /// # Ok(())

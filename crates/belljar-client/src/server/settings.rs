@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::Implementation;
+use serde::{Deserialize, Serialize};
 
 use super::hook::ProcessToolCall;
 use super::identity::PoolLimits;
@@ -14,10 +15,11 @@ use crate::handlers::{Handlers, LogLevel};
 /// The era of the protocol.
 ///
 /// ```
-/// # use belljar_client::{McpServerStdio, ProtocolEra};
+/// # use belljar_mcp_client::{McpServerStdio, ProtocolEra};
 /// let server = McpServerStdio::new("server").era(ProtocolEra::Modern);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProtocolEra {
     /// The modern era if the server supports it: sends `server/discover`, and `initialize` if the response is missing
@@ -33,10 +35,11 @@ pub enum ProtocolEra {
 /// The treatment of a tool that reports failure.
 ///
 /// ```
-/// # use belljar_client::{McpServerStdio, ToolErrorBehavior};
+/// # use belljar_mcp_client::{McpServerStdio, ToolErrorBehavior};
 /// let server = McpServerStdio::new("server").tool_error_behavior(ToolErrorBehavior::Failed);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolErrorBehavior {
     /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry), so that the model can correct its call.
@@ -53,10 +56,11 @@ pub enum ToolErrorBehavior {
 /// [`ToolResult::raw`](crate::ToolResult::raw) in any case.
 ///
 /// ```
-/// # use belljar_client::{McpServerStdio, ResultMapping};
+/// # use belljar_mcp_client::{McpServerStdio, ResultMapping};
 /// let server = McpServerStdio::new("server").result_mapping(ResultMapping::PydanticAi2);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ResultMapping {
     /// That of `MCPServer` of pydantic-ai 1: a link is replaced by the resource behind it, if the server can read it;
@@ -72,12 +76,13 @@ pub enum ResultMapping {
 ///
 /// ```
 /// use std::time::Duration;
-/// use belljar_client::{McpServerSse, ReconnectPolicy};
+/// use belljar_mcp_client::{McpServerSse, ReconnectPolicy};
 ///
 /// let policy = ReconnectPolicy::new(10).first_delay(Duration::from_millis(100));
 /// let server = McpServerSse::new("http://localhost:8000/sse").unwrap().reconnect(policy);
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ReconnectPolicy {
     /// The number of attempts; 0 disables reconnecting.
@@ -99,7 +104,7 @@ impl ReconnectPolicy {
     /// Creates a policy with this number of attempts and the default delays.
     ///
     /// ```
-    /// assert_eq!(belljar_client::ReconnectPolicy::new(5), belljar_client::ReconnectPolicy::default());
+    /// assert_eq!(belljar_mcp_client::ReconnectPolicy::new(5), belljar_mcp_client::ReconnectPolicy::default());
     /// ```
     pub fn new(attempts: u32) -> Self {
         Self { attempts, ..Self::default() }
@@ -108,7 +113,7 @@ impl ReconnectPolicy {
     /// Creates a policy that does not reconnect.
     ///
     /// ```
-    /// assert_eq!(belljar_client::ReconnectPolicy::never().attempts, 0);
+    /// assert_eq!(belljar_mcp_client::ReconnectPolicy::never().attempts, 0);
     /// ```
     pub fn never() -> Self {
         Self::new(0)
@@ -118,7 +123,7 @@ impl ReconnectPolicy {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// let policy = belljar_client::ReconnectPolicy::new(3).first_delay(Duration::from_secs(1));
+    /// let policy = belljar_mcp_client::ReconnectPolicy::new(3).first_delay(Duration::from_secs(1));
     /// ```
     pub fn first_delay(mut self, delay: Duration) -> Self {
         self.first_delay = delay;
@@ -129,7 +134,7 @@ impl ReconnectPolicy {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// let policy = belljar_client::ReconnectPolicy::new(100).max_delay(Duration::from_secs(60));
+    /// let policy = belljar_mcp_client::ReconnectPolicy::new(100).max_delay(Duration::from_secs(60));
     /// ```
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.max_delay = delay;

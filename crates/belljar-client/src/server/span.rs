@@ -73,7 +73,7 @@ pub(super) fn for_request(network: &Network, protocol_version: &str, request: &C
 
 fn new() -> Span {
     tracing::info_span!(
-        target: "belljar_client",
+        target: "belljar_mcp_client",
         "mcp.client",
         otel.name = Empty,
         otel.kind = "client",
@@ -166,7 +166,7 @@ fn record_error(span: &Span, error: &McpError) {
             span.record("rpc.response.status_code", code.as_str());
             span.record("otel.status_description", message.as_str());
         }
-        McpError::Unreachable { status: Some(status), .. } => {
+        McpError::Unreachable { status: Some(status), .. } | McpError::Connect { status: Some(status), .. } => {
             span.record("error.type", status.to_string().as_str());
         }
         other => {

@@ -25,7 +25,7 @@ use crate::error::McpError;
 /// dropping it ends the subscription. It is also a [`Stream`], which ends when the connection is closed.
 ///
 /// ```no_run
-/// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+/// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
 /// let mut updates = server.subscribe_resource("file:///log.txt").await?;
 /// updates.changed().await;
 /// println!("the log has grown");
@@ -95,7 +95,7 @@ impl ResourceUpdates {
     /// count as one.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let mut updates = server.subscribe_resource("file:///log.txt").await?;
     /// while updates.changed().await.is_some() {
     ///     println!("the log has grown");
@@ -134,7 +134,7 @@ impl McpServer {
     /// Subscribes to the updates of a resource.
     ///
     /// ```no_run
-    /// # async fn run(server: belljar_client::McpServer) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(server: belljar_mcp_client::McpServer) -> Result<(), belljar_mcp_client::McpError> {
     /// let mut updates = server.subscribe_resource("file:///log.txt").await?;
     /// while updates.changed().await.is_some() {
     ///     println!("{}", server.read_resource("file:///log.txt").await?.to_text());

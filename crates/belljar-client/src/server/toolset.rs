@@ -53,7 +53,7 @@ impl McpServer {
     /// of the server's tools. The connection is shared with the server.
     ///
     /// ```
-    /// use belljar_client::{CombinedToolset, McpServerStdio};
+    /// use belljar_mcp_client::{CombinedToolset, McpServerStdio};
     ///
     /// let server = McpServerStdio::new("server").build();
     /// let all = CombinedToolset::new().with(server.clone()).with(server.resource_tools());

@@ -39,9 +39,9 @@ pub(super) async fn connect_error(
     let server = label.to_owned();
     match error {
         ClientInitializeError::TransportError { error, .. } => match transport_error(label, error) {
-            McpError::Unreachable { reason, .. } => {
+            McpError::Unreachable { reason, status, retry_after, .. } => {
                 let reason = disconnect_reason.reason().await.unwrap_or(reason);
-                McpError::Connect { server, reason, source: None }
+                McpError::Connect { server, reason, status, retry_after, source: None }
             }
             other => other,
         },
@@ -51,10 +51,10 @@ pub(super) async fn connect_error(
         ClientInitializeError::ConnectionClosed(at) => {
             let reason =
                 disconnect_reason.reason().await.unwrap_or_else(|| format!("it closed the connection before the {at}"));
-            McpError::Connect { server, reason, source: None }
+            McpError::connect(server, reason)
         }
         ClientInitializeError::JsonRpcError(data) => McpError::protocol(label, data),
-        other => McpError::Connect { server, reason: error_chain::text(&other), source: None },
+        other => McpError::connect(server, error_chain::text(&other)),
     }
 }
 
@@ -65,16 +65,16 @@ pub(super) fn transport_error(label: &str, error: DynamicTransportError) -> McpE
     for cause in error_chain::causes(&*error.error) {
         #[cfg(feature = "oauth")]
         if let Some(auth) = cause.downcast_ref::<rmcp::transport::AuthError>() {
-            return McpError::Unauthorized { server, reason: error_chain::text(auth) };
+            return McpError::unauthorized(server, error_chain::text(auth));
         }
-        let challenge = if let Some(auth) = cause.downcast_ref::<AuthRequiredError>() {
-            &auth.www_authenticate_header
+        let (challenge, status) = if let Some(auth) = cause.downcast_ref::<AuthRequiredError>() {
+            (&auth.www_authenticate_header, 401)
         } else if let Some(scope) = cause.downcast_ref::<InsufficientScopeError>() {
-            &scope.www_authenticate_header
+            (&scope.www_authenticate_header, 403)
         } else {
             continue;
         };
-        return McpError::Unauthorized { server, reason: challenge.clone() };
+        return McpError::Unauthorized { server, reason: challenge.clone(), status: Some(status) };
     }
     let (status, retry_after) = http_status(&*error.error);
     McpError::Unreachable { server, reason: error_chain::text(&*error.error), status, retry_after }

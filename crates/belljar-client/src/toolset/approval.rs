@@ -13,7 +13,7 @@ use crate::run_context::RunContext;
 /// The decision on a call.
 ///
 /// ```
-/// # use belljar_client::Approval;
+/// # use belljar_mcp_client::Approval;
 /// # use serde_json::{Map, json};
 /// let dry_run = Approval::AllowWith(Map::from_iter([("dry_run".into(), json!(true))]));
 /// let denied = Approval::Deny("the user declined".into());
@@ -36,7 +36,7 @@ pub enum Approval {
 /// A call that awaits approval.
 ///
 /// ```
-/// # use belljar_client::{Approval, ApprovalRequest};
+/// # use belljar_mcp_client::{Approval, ApprovalRequest};
 /// async fn decide(request: ApprovalRequest) -> Approval {
 ///     println!("{} with {:?}? {:?}", request.name, request.arguments, request.definition.description);
 ///     if request.definition.may_destroy() { Approval::Deny("too risky".into()) } else { Approval::Allow }
@@ -65,7 +65,7 @@ impl ApprovalRequest {
 /// Decides on calls. Closures implement it as well: see [`ToolsetExt`](super::ToolsetExt).
 ///
 /// ```
-/// use belljar_client::{Approval, ApprovalRequest, Approve, async_trait};
+/// use belljar_mcp_client::{Approval, ApprovalRequest, Approve, async_trait};
 ///
 /// /// Allows reading only.
 /// struct ReadOnly;
@@ -97,7 +97,7 @@ where
 /// Defers every decision, for [`ToolsetExt::approval_required`](super::ToolsetExt::approval_required).
 ///
 /// ```
-/// use belljar_client::{ApprovedToolset, DeferApproval, McpServer, NeedsApproval, ToolsetExt};
+/// use belljar_mcp_client::{ApprovedToolset, DeferApproval, McpServer, NeedsApproval, ToolsetExt};
 ///
 /// fn careful(server: McpServer) -> ApprovedToolset<McpServer, DeferApproval> {
 ///     server.approval_required(NeedsApproval::Writes)
@@ -122,7 +122,7 @@ type Condition = Arc<dyn Fn(&RunContext, &ToolDefinition, &Map<String, Value>) -
 /// [`Always`](Self::Always) for it.
 ///
 /// ```
-/// use belljar_client::NeedsApproval;
+/// use belljar_mcp_client::NeedsApproval;
 ///
 /// let writes = NeedsApproval::Writes;
 /// let expensive = NeedsApproval::of(|_run, tool, arguments| tool.name == "buy" && arguments["price"].as_f64() > Some(10.0));
@@ -144,7 +144,7 @@ impl NeedsApproval {
     /// Selects calls by the run, the definition of the tool and the arguments.
     ///
     /// ```
-    /// # use belljar_client::NeedsApproval;
+    /// # use belljar_mcp_client::NeedsApproval;
     /// let needed = NeedsApproval::of(|run, tool, _arguments| tool.may_destroy() && run.get_deps::<bool>() == Some(&true));
     /// ```
     pub fn of(
@@ -156,7 +156,7 @@ impl NeedsApproval {
     /// Returns whether a call needs approval.
     ///
     /// ```
-    /// use belljar_client::{NeedsApproval, RunContext, ToolDefinition};
+    /// use belljar_mcp_client::{NeedsApproval, RunContext, ToolDefinition};
     /// use serde_json::{Map, json};
     ///
     /// let tool = ToolDefinition::new("now", json!({"type": "object"}));
@@ -187,7 +187,7 @@ impl std::fmt::Debug for NeedsApproval {
 /// [`approved_if`](super::ToolsetExt::approved_if) and [`approval_required`](super::ToolsetExt::approval_required).
 ///
 /// ```
-/// # use belljar_client::{Approval, ApprovalRequest, McpServer, Toolset, ToolsetExt};
+/// # use belljar_mcp_client::{Approval, ApprovalRequest, McpServer, Toolset, ToolsetExt};
 /// fn deny_all(server: McpServer) -> impl Toolset {
 ///     server.approved(async |_request: ApprovalRequest| Approval::Deny("calls are disabled".into()))
 /// }

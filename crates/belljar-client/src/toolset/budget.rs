@@ -24,7 +24,7 @@ const MAX_KEPT: usize = 64 * 1024 * 1024;
 /// [`ToolsetExt::with_result_budget`](super::ToolsetExt::with_result_budget).
 ///
 /// ```
-/// use belljar_client::{BudgetToolset, McpServerStdio, ToolsetExt};
+/// use belljar_mcp_client::{BudgetToolset, McpServerStdio, ToolsetExt};
 ///
 /// let server = McpServerStdio::new("server").build();
 /// let tools: BudgetToolset = server.with_result_budget(20_000);
@@ -93,6 +93,14 @@ impl BudgetToolset {
             return part;
         }
         ToolOutput::List([part].into_iter().chain(binaries).collect())
+    }
+
+    /// Limits the message of a failure.
+    fn shorten(&self, message: &mut String) {
+        if message.len() > self.budget {
+            let id = self.stored.add(message.clone());
+            *message = self.part(&id, message, 0);
+        }
     }
 
     fn read(&self, arguments: &Map<String, Value>) -> ToolOutcome {
@@ -174,8 +182,8 @@ impl Toolset for BudgetToolset {
                 let output = std::mem::replace(&mut result.output, ToolOutput::List(Vec::new()));
                 result.output = self.limit(output);
             }
-            ToolOutcome::Retry(retry) => shorten(&mut retry.message, self.budget),
-            ToolOutcome::Failed(failure) => shorten(&mut failure.message, self.budget),
+            ToolOutcome::Retry(retry) => self.shorten(&mut retry.message),
+            ToolOutcome::Failed(failure) => self.shorten(&mut failure.message),
             _ => {}
         }
         Ok(outcome)
@@ -185,15 +193,6 @@ impl Toolset for BudgetToolset {
     async fn for_run(&self, run: &RunContext) -> Result<Option<Arc<dyn Toolset>>, McpError> {
         let inner = self.inner.for_run(run).await?.unwrap_or_else(|| self.inner.clone());
         Ok(Some(Arc::new(Self::new(inner, self.budget))))
-    }
-}
-
-/// Cuts the message of a failure.
-fn shorten(message: &mut String, budget: usize) {
-    if message.len() > budget {
-        let rest = message.len() - budget;
-        message.truncate(prefix(message, budget).len());
-        message.push_str(&format!("\n[{rest} more bytes]"));
     }
 }
 
@@ -226,19 +225,26 @@ mod tests {
         let tools = FunctionToolset::new("t")
             .tool(ToolDefinition::new("long", json!({})), move |_: RunContext, _: Map<String, Value>| {
                 std::future::ready(Ok(result.clone()))
+            })
+            .tool(ToolDefinition::new("fails", json!({})), |_: RunContext, _: Map<String, Value>| {
+                std::future::ready(Ok(ToolOutcome::retry("a message of more than nine bytes")))
             });
         let tools = tools.with_result_budget(9);
         let run = RunContext::new();
-        assert_eq!(tools.tools(&run).await.unwrap().names().collect::<Vec<_>>(), ["long", READ]);
-        let mut text = tools.call(&run, "long", Map::new()).await.unwrap().to_text();
-        let mut whole = String::new();
-        while let Some((part, note)) = text.clone().split_once("\n[") {
-            whole.push_str(part);
-            let arguments = &note[note.find('{').unwrap()..note.rfind('}').unwrap() + 1];
-            let arguments = serde_json::from_str(arguments).unwrap();
-            text = tools.call(&run, READ, arguments).await.unwrap().to_text();
+        assert_eq!(tools.tools(&run).await.unwrap().names().collect::<Vec<_>>(), ["long", "fails", READ]);
+        for (tool, expected) in
+            [("long", format!("{long}\n{{\"a\":1}}")), ("fails", "a message of more than nine bytes".to_owned())]
+        {
+            let mut text = tools.call(&run, tool, Map::new()).await.unwrap().to_text();
+            let mut whole = String::new();
+            while let Some((part, note)) = text.clone().split_once("\n[") {
+                whole.push_str(part);
+                let arguments = &note[note.find('{').unwrap()..note.rfind('}').unwrap() + 1];
+                let arguments = serde_json::from_str(arguments).unwrap();
+                text = tools.call(&run, READ, arguments).await.unwrap().to_text();
+            }
+            assert_eq!(whole + &text, expected);
         }
-        assert_eq!(whole + &text, format!("{long}\n{{\"a\":1}}"));
 
         // Another run cannot read it.
         let id = tools.stored.0.lock()[0].0.clone();

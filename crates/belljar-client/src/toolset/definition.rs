@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// A tool as presented to a model.
 ///
 /// ```no_run
-/// # use belljar_client::{McpError, RunContext, Toolset};
+/// # use belljar_mcp_client::{McpError, RunContext, Toolset};
 /// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
 /// for tool in &toolset.tools(&RunContext::new()).await? {
 ///     println!("{}: takes {}, gives {:?}", tool.name, tool.input_schema, tool.output_schema);
@@ -49,7 +49,7 @@ impl ToolDefinition {
     /// Creates a tool of the program.
     ///
     /// ```
-    /// use belljar_client::ToolDefinition;
+    /// use belljar_mcp_client::ToolDefinition;
     /// use serde_json::json;
     ///
     /// let tool = ToolDefinition::new("now", json!({"type": "object"}));
@@ -73,7 +73,7 @@ impl ToolDefinition {
     /// Sets the description.
     ///
     /// ```
-    /// # use belljar_client::ToolDefinition;
+    /// # use belljar_mcp_client::ToolDefinition;
     /// # use serde_json::json;
     /// let tool = ToolDefinition::new("now", json!({"type": "object"})).with_description("The time.");
     /// ```
@@ -85,7 +85,7 @@ impl ToolDefinition {
     /// Returns whether the tool only reads, according to its annotations; false without them, as MCP defines.
     ///
     /// ```
-    /// # use belljar_client::ToolDefinition;
+    /// # use belljar_mcp_client::ToolDefinition;
     /// # use serde_json::json;
     /// assert!(!ToolDefinition::new("now", json!({"type": "object"})).is_read_only());
     /// ```
@@ -97,7 +97,7 @@ impl ToolDefinition {
     /// MCP defines.
     ///
     /// ```
-    /// # use belljar_client::ToolDefinition;
+    /// # use belljar_mcp_client::ToolDefinition;
     /// # use serde_json::json;
     /// assert!(ToolDefinition::new("now", json!({"type": "object"})).may_destroy());
     /// ```
@@ -110,7 +110,7 @@ impl ToolDefinition {
     /// Apps](https://modelcontextprotocol.io/extensions/apps/overview)).
     ///
     /// ```
-    /// use belljar_client::ToolDefinition;
+    /// use belljar_mcp_client::ToolDefinition;
     /// use serde_json::json;
     ///
     /// let mut tool = ToolDefinition::new("map", json!({"type": "object"}));

@@ -13,7 +13,7 @@ use crate::run_context::RunContext;
 /// A toolset without some of its tools, from [`ToolsetExt::filtered`](super::ToolsetExt::filtered).
 ///
 /// ```
-/// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
+/// # use belljar_mcp_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
 /// fn safe(server: McpServer) -> impl Toolset {
 ///     server.filtered(|_run: &RunContext, tool: &ToolDefinition| tool.name != "delete")
 /// }
@@ -70,7 +70,7 @@ where
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
+/// # use belljar_mcp_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
 /// fn safe(server: McpServer) -> impl Toolset {
 ///     server.filtered_async(|_run: RunContext, tool: Arc<ToolDefinition>| async move { Ok(tool.name != "delete") })
 /// }

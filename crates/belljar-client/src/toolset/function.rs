@@ -20,7 +20,7 @@ type Function =
 /// Closures as tools.
 ///
 /// ```
-/// use belljar_client::{FunctionToolset, RunContext, ToolDefinition, Toolset};
+/// use belljar_mcp_client::{FunctionToolset, RunContext, ToolDefinition, Toolset};
 /// use serde::Deserialize;
 /// use serde_json::{Map, json};
 ///
@@ -51,7 +51,7 @@ impl FunctionToolset {
     /// Creates a toolset without tools. The label appears in error messages.
     ///
     /// ```
-    /// # use belljar_client::{FunctionToolset, Toolset};
+    /// # use belljar_mcp_client::{FunctionToolset, Toolset};
     /// assert_eq!(FunctionToolset::new("calculator").label(), "calculator");
     /// ```
     pub fn new(label: impl Into<String>) -> Self {
@@ -61,7 +61,7 @@ impl FunctionToolset {
     /// Sets instructions for the model on the use of the tools.
     ///
     /// ```
-    /// # use belljar_client::FunctionToolset;
+    /// # use belljar_mcp_client::FunctionToolset;
     /// let tools = FunctionToolset::new("calculator").with_instructions("Calculate with the tools, not by yourself.");
     /// ```
     pub fn with_instructions(mut self, instructions: impl Into<String>) -> Self {
@@ -74,7 +74,7 @@ impl FunctionToolset {
     /// anything that is a [`ToolOutcome`]: text, JSON, a [`ToolOutput`](crate::ToolOutput), or an outcome.
     ///
     /// ```
-    /// use belljar_client::{FunctionToolset, RunContext, ToolDefinition, ToolOutcome};
+    /// use belljar_mcp_client::{FunctionToolset, RunContext, ToolDefinition, ToolOutcome};
     /// use serde_json::{Map, Value, json};
     ///
     /// let now = ToolDefinition::new("now", json!({"type": "object"})).with_description("Returns the time.");
@@ -141,7 +141,7 @@ impl std::fmt::Debug for FunctionToolset {
 /// [`ToolOutcome::Deferred`], and its result comes with [`DeferredAnswers`](crate::DeferredAnswers).
 ///
 /// ```
-/// use belljar_client::{ExternalToolset, RunContext, ToolDefinition, ToolOutcome, Toolset};
+/// use belljar_mcp_client::{ExternalToolset, RunContext, ToolDefinition, ToolOutcome, Toolset};
 /// use serde_json::{Map, json};
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -160,7 +160,7 @@ impl ExternalToolset {
     /// Creates a toolset with these tools. The label appears in error messages.
     ///
     /// ```
-    /// # use belljar_client::{ExternalToolset, ToolDefinition};
+    /// # use belljar_mcp_client::{ExternalToolset, ToolDefinition};
     /// let location = ToolDefinition::new("location", serde_json::json!({"type": "object"}));
     /// let browser = ExternalToolset::new("browser", [location]);
     /// ```

@@ -14,7 +14,7 @@ pub(crate) trait CloseGuard: Send + Sync + 'static {
 /// A guard that keeps a toolset's connections open, as [`ConnectionGuard`](crate::ConnectionGuard) does for one server.
 ///
 /// ```no_run
-/// # use belljar_client::{McpError, RunContext, Toolset, ToolsetGuard};
+/// # use belljar_mcp_client::{McpError, RunContext, Toolset, ToolsetGuard};
 /// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
 /// let connections: ToolsetGuard = toolset.enter().await?;
 /// let tools = toolset.tools(&RunContext::new()).await?;
@@ -31,7 +31,7 @@ impl ToolsetGuard {
     /// Creates a guard for a toolset without connections.
     ///
     /// ```
-    /// let guard = belljar_client::ToolsetGuard::noop();
+    /// let guard = belljar_mcp_client::ToolsetGuard::noop();
     /// ```
     pub fn noop() -> Self {
         Self { guards: Vec::new() }
@@ -41,7 +41,7 @@ impl ToolsetGuard {
     /// Guards of other toolsets are combined with `collect`.
     ///
     /// ```
-    /// use belljar_client::ToolsetGuard;
+    /// use belljar_mcp_client::ToolsetGuard;
     /// use std::sync::Arc;
     ///
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -67,7 +67,7 @@ impl ToolsetGuard {
     /// having run.
     ///
     /// ```
-    /// use belljar_client::ToolsetGuard;
+    /// use belljar_mcp_client::ToolsetGuard;
     ///
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let guard = ToolsetGuard::closing(async || {
@@ -102,7 +102,7 @@ impl ToolsetGuard {
     /// Releases the connections and waits until those without another guard are closed.
     ///
     /// ```no_run
-    /// # use belljar_client::{McpError, Toolset};
+    /// # use belljar_mcp_client::{McpError, Toolset};
     /// # async fn run(toolset: impl Toolset) -> Result<(), McpError> {
     /// toolset.enter().await?.close().await?;
     /// # Ok(())

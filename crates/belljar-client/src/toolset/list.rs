@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::ToolDefinition;
 
 /// The tools of a toolset. A copy shares the definitions; a toolset whose tools did not change returns the same list
 /// again, see [`is_same`](Self::is_same).
 ///
 /// ```
-/// use belljar_client::{ToolDefinition, ToolList};
+/// use belljar_mcp_client::{ToolDefinition, ToolList};
 /// use serde_json::json;
 ///
 /// let tools = ToolList::from(vec![ToolDefinition::new("now", json!({"type": "object"}))]);
@@ -30,7 +32,7 @@ impl ToolList {
     /// Creates an empty list.
     ///
     /// ```
-    /// assert!(belljar_client::ToolList::new().is_empty());
+    /// assert!(belljar_mcp_client::ToolList::new().is_empty());
     /// ```
     pub fn new() -> Self {
         Self::default()
@@ -39,7 +41,7 @@ impl ToolList {
     /// Returns the tool of this name.
     ///
     /// ```
-    /// # use belljar_client::ToolList;
+    /// # use belljar_mcp_client::ToolList;
     /// assert!(ToolList::new().get("now").is_none());
     /// ```
     pub fn get(&self, name: &str) -> Option<&Arc<ToolDefinition>> {
@@ -61,7 +63,7 @@ impl ToolList {
     /// Returns the names of the tools, in order.
     ///
     /// ```
-    /// # use belljar_client::ToolList;
+    /// # use belljar_mcp_client::ToolList;
     /// assert_eq!(ToolList::new().names().count(), 0);
     /// ```
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -71,7 +73,7 @@ impl ToolList {
     /// Returns whether both are copies of one list, which is then unchanged.
     ///
     /// ```
-    /// # use belljar_client::ToolList;
+    /// # use belljar_mcp_client::ToolList;
     /// let tools = ToolList::new();
     /// assert!(tools.is_same(&tools.clone()));
     /// assert!(!tools.is_same(&ToolList::new()));
@@ -83,7 +85,7 @@ impl ToolList {
     /// Returns the definitions as values that can be changed.
     ///
     /// ```
-    /// # use belljar_client::ToolList;
+    /// # use belljar_mcp_client::ToolList;
     /// assert_eq!(ToolList::new().to_definitions(), []);
     /// ```
     pub fn to_definitions(&self) -> Vec<ToolDefinition> {
@@ -123,6 +125,19 @@ impl<'a> IntoIterator for &'a ToolList {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.tools.iter()
+    }
+}
+
+/// In JSON, the definitions in order.
+impl Serialize for ToolList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(&self.0.tools)
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::<ToolDefinition>::deserialize(deserializer).map(Self::from)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tools of any origin for an agent: the [`Toolset`] trait, the outcome of a call, and combinators.
 
 mod approval;
+mod audience;
 mod budget;
 mod combine;
 pub(crate) mod definition;
@@ -46,7 +47,7 @@ use crate::run_context::RunContext;
 /// closures. A program can implement the trait for its own tools:
 ///
 /// ```
-/// use belljar_client::{McpError, RunContext, ToolDefinition, ToolList, ToolOutcome, Toolset, async_trait};
+/// use belljar_mcp_client::{McpError, RunContext, ToolDefinition, ToolList, ToolOutcome, Toolset, async_trait};
 /// use serde_json::{Map, Value, json};
 ///
 /// struct Dice(ToolList);
@@ -77,7 +78,7 @@ use crate::run_context::RunContext;
 /// delegate to it:
 ///
 /// ```
-/// use belljar_client::{McpError, RunContext, ToolList, ToolOutcome, Toolset, async_trait};
+/// use belljar_mcp_client::{McpError, RunContext, ToolList, ToolOutcome, Toolset, async_trait};
 /// use serde_json::{Map, Value};
 ///
 /// /// Logs every call.
@@ -209,7 +210,7 @@ impl<T: Toolset + ?Sized> Toolset for Arc<T> {
 /// Combinators that wrap a toolset.
 ///
 /// ```
-/// use belljar_client::{Approval, ApprovalRequest, McpServerStdio, RunContext, ToolsetExt};
+/// use belljar_mcp_client::{Approval, ApprovalRequest, McpServerStdio, RunContext, ToolsetExt};
 ///
 /// let files = McpServerStdio::new("server-filesystem").arg("/tmp").build();
 /// let restricted = files
@@ -239,7 +240,7 @@ pub trait ToolsetExt: Toolset + Sized {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use belljar_client::{McpServerStdio, RunContext, ToolDefinition, ToolsetExt};
+    /// use belljar_mcp_client::{McpServerStdio, RunContext, ToolDefinition, ToolsetExt};
     ///
     /// # async fn is_allowed(user: Option<String>, tool: &str) -> bool { true }
     /// let server = McpServerStdio::new("server").build();
@@ -259,7 +260,7 @@ pub trait ToolsetExt: Toolset + Sized {
     /// [`ToolDefinition::is_read_only`]. Servers may lie.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, ToolsetExt};
+    /// use belljar_mcp_client::{McpServerStdio, ToolsetExt};
     ///
     /// let files = McpServerStdio::new("server-filesystem").arg("/tmp").build().read_only();
     /// ```
@@ -280,7 +281,7 @@ pub trait ToolsetExt: Toolset + Sized {
     /// adds or renames is an error of the list, because the toolset could not carry it out.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, RunContext, ToolDefinition, ToolsetExt};
+    /// use belljar_mcp_client::{McpServerStdio, RunContext, ToolDefinition, ToolsetExt};
     ///
     /// let terse = McpServerStdio::new("server").build().prepared(|_run: &RunContext, mut tools: Vec<ToolDefinition>| {
     ///     tools.iter_mut().for_each(|tool| tool.description = None);
@@ -297,7 +298,7 @@ pub trait ToolsetExt: Toolset + Sized {
     /// Changes the tools' definitions as [`prepared`](Self::prepared) does, with a closure that returns a future.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, RunContext, ToolDefinition, ToolsetExt};
+    /// use belljar_mcp_client::{McpServerStdio, RunContext, ToolDefinition, ToolsetExt};
     ///
     /// let server = McpServerStdio::new("server").build();
     /// let few = server.prepared_async(|_run: RunContext, tools: Vec<ToolDefinition>| async move {
@@ -331,7 +332,7 @@ pub trait ToolsetExt: Toolset + Sized {
     /// Asks for approval before those calls that need it.
     ///
     /// ```
-    /// use belljar_client::{Approval, ApprovalRequest, McpServerStdio, NeedsApproval, ToolsetExt};
+    /// use belljar_mcp_client::{Approval, ApprovalRequest, McpServerStdio, NeedsApproval, ToolsetExt};
     ///
     /// let ask = async |request: ApprovalRequest| Approval::Deny(format!("{} is not allowed", request.name));
     /// let server = McpServerStdio::new("server").build().approved_if(NeedsApproval::Writes, ask);
@@ -345,7 +346,7 @@ pub trait ToolsetExt: Toolset + Sized {
     /// answers.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, NeedsApproval, ToolsetExt};
+    /// use belljar_mcp_client::{McpServerStdio, NeedsApproval, ToolsetExt};
     ///
     /// let server = McpServerStdio::new("server").build();
     /// let careful = server.approval_required(NeedsApproval::of(|_run, tool, arguments| {

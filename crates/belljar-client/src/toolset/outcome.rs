@@ -11,7 +11,7 @@ use crate::output::ToolOutput;
 /// The outcome of a call.
 ///
 /// ```
-/// use belljar_client::ToolOutcome;
+/// use belljar_mcp_client::ToolOutcome;
 ///
 /// fn to_model(outcome: ToolOutcome) -> String {
 ///     match outcome {
@@ -46,7 +46,7 @@ impl ToolOutcome {
     /// Creates a retry with this message.
     ///
     /// ```
-    /// use belljar_client::ToolOutcome;
+    /// use belljar_mcp_client::ToolOutcome;
     ///
     /// let outcome = ToolOutcome::retry("no such city");
     /// assert_eq!(outcome.to_text(), "no such city");
@@ -59,7 +59,7 @@ impl ToolOutcome {
     /// Creates a failure with this message.
     ///
     /// ```
-    /// # use belljar_client::ToolOutcome;
+    /// # use belljar_mcp_client::ToolOutcome;
     /// assert_eq!(ToolOutcome::failed("out of paper").to_text(), "out of paper");
     /// ```
     pub fn failed(message: impl Into<String>) -> Self {
@@ -69,7 +69,7 @@ impl ToolOutcome {
     /// Creates the outcome of a tool that returns text.
     ///
     /// ```
-    /// # use belljar_client::ToolOutcome;
+    /// # use belljar_mcp_client::ToolOutcome;
     /// assert_eq!(ToolOutcome::text("done").to_text(), "done");
     /// ```
     pub fn text(text: impl Into<String>) -> Self {
@@ -79,7 +79,7 @@ impl ToolOutcome {
     /// Creates the outcome of a tool that returns JSON.
     ///
     /// ```
-    /// # use belljar_client::ToolOutcome;
+    /// # use belljar_mcp_client::ToolOutcome;
     /// assert_eq!(ToolOutcome::json(serde_json::json!([1, 2])).to_text(), "[1,2]");
     /// ```
     pub fn json(value: impl Into<Value>) -> Self {
@@ -90,7 +90,7 @@ impl ToolOutcome {
     /// similar name first, at most twenty.
     ///
     /// ```
-    /// use belljar_client::ToolOutcome;
+    /// use belljar_mcp_client::ToolOutcome;
     ///
     /// let outcome = ToolOutcome::unknown_tool("read", ["git_log", "files_read"]);
     /// assert_eq!(outcome.to_text(), "unknown tool `read`; known tools: `files_read`, `git_log`");
@@ -104,7 +104,7 @@ impl ToolOutcome {
     /// Returns the output, if the call succeeded.
     ///
     /// ```
-    /// # use belljar_client::ToolOutcome;
+    /// # use belljar_mcp_client::ToolOutcome;
     /// assert!(ToolOutcome::text("yes").output().is_some());
     /// assert!(ToolOutcome::Denied("no".into()).output().is_none());
     /// ```
@@ -119,7 +119,7 @@ impl ToolOutcome {
     /// the server did not send a result, or if a hook replaced it.
     ///
     /// ```
-    /// # use belljar_client::ToolOutcome;
+    /// # use belljar_mcp_client::ToolOutcome;
     /// assert!(ToolOutcome::text("of the program itself").raw().is_none());
     /// ```
     pub fn raw(&self) -> Option<&Arc<CallToolResult>> {
@@ -134,7 +134,7 @@ impl ToolOutcome {
     /// Returns the text to show to a model that accepts only text.
     ///
     /// ```
-    /// # use belljar_client::ToolOutcome;
+    /// # use belljar_mcp_client::ToolOutcome;
     /// assert_eq!(ToolOutcome::Denied("not today".into()).to_text(), "not today");
     /// ```
     pub fn to_text(&self) -> String {
@@ -182,7 +182,7 @@ impl From<ToolOutput> for ToolOutcome {
 /// The result of a successful call: the output for the model, and the server's whole result for the program.
 ///
 /// ```
-/// use belljar_client::{ToolOutcome, ToolResult};
+/// use belljar_mcp_client::{ToolOutcome, ToolResult};
 ///
 /// fn title(result: &ToolResult) -> Option<String> {
 ///     let raw = result.raw.as_ref()?;
@@ -225,7 +225,7 @@ impl std::ops::Deref for ToolResult {
 /// A request to the model to try again.
 ///
 /// ```
-/// # use belljar_client::{Retry, ToolOutcome};
+/// # use belljar_mcp_client::{Retry, ToolOutcome};
 /// let outcome = ToolOutcome::Retry(Retry::new("no such city"));
 /// assert_eq!(outcome, ToolOutcome::retry("no such city"));
 /// ```
@@ -244,7 +244,7 @@ impl Retry {
     /// Creates a retry for a tool that failed.
     ///
     /// ```
-    /// # use belljar_client::{Retry, RetryReason};
+    /// # use belljar_mcp_client::{Retry, RetryReason};
     /// assert_eq!(Retry::new("no such city").reason, RetryReason::ToolFailed);
     /// ```
     pub fn new(message: impl Into<String>) -> Self {
@@ -254,7 +254,7 @@ impl Retry {
     /// Sets the cause.
     ///
     /// ```
-    /// # use belljar_client::{Retry, RetryReason};
+    /// # use belljar_mcp_client::{Retry, RetryReason};
     /// let retry = Retry::new("`city` is missing").with_reason(RetryReason::InvalidArguments);
     /// ```
     pub fn with_reason(mut self, reason: RetryReason) -> Self {
@@ -266,7 +266,7 @@ impl Retry {
 /// The cause of a [`Retry`].
 ///
 /// ```
-/// # use belljar_client::{Retry, RetryReason};
+/// # use belljar_mcp_client::{Retry, RetryReason};
 /// fn should_reconnect(retry: &Retry) -> bool {
 ///     retry.reason == RetryReason::Disconnected
 /// }
@@ -283,6 +283,8 @@ pub enum RetryReason {
     InvalidArguments,
     /// The server could not be reached, or refused the request for now.
     Unavailable,
+    /// The server refused the request for good, with an HTTP status such as 403 or 404.
+    Refused,
     /// The connection was closed during the call.
     Disconnected,
     /// The server did not respond in time.
@@ -295,7 +297,7 @@ impl RetryReason {
     /// Returns whether the same call could succeed later, without a change by the model.
     ///
     /// ```
-    /// # use belljar_client::RetryReason;
+    /// # use belljar_mcp_client::RetryReason;
     /// assert!(RetryReason::Unavailable.is_temporary() && !RetryReason::UnknownTool.is_temporary());
     /// ```
     pub fn is_temporary(self) -> bool {
@@ -306,7 +308,7 @@ impl RetryReason {
 /// A failure that the model cannot correct.
 ///
 /// ```
-/// # use belljar_client::ToolOutcome;
+/// # use belljar_mcp_client::ToolOutcome;
 /// let ToolOutcome::Failed(failure) = ToolOutcome::failed("out of paper") else { unreachable!() };
 /// assert_eq!(failure.message, "out of paper");
 /// ```
@@ -322,7 +324,7 @@ pub struct Failure {
 /// A call that was not made yet.
 ///
 /// ```
-/// use belljar_client::{Deferral, DeferralKind};
+/// use belljar_mcp_client::{Deferral, DeferralKind};
 ///
 /// let deferral = Deferral::new(DeferralKind::External);
 /// assert!(deferral.metadata.is_empty());
@@ -341,7 +343,7 @@ impl Deferral {
     /// Creates a deferral without metadata.
     ///
     /// ```
-    /// # use belljar_client::{Deferral, DeferralKind, ToolOutcome};
+    /// # use belljar_mcp_client::{Deferral, DeferralKind, ToolOutcome};
     /// let outcome = ToolOutcome::Deferred(Deferral::new(DeferralKind::Approval));
     /// ```
     pub fn new(kind: DeferralKind) -> Self {
@@ -351,7 +353,7 @@ impl Deferral {
     /// Adds an entry to the metadata.
     ///
     /// ```
-    /// # use belljar_client::{Deferral, DeferralKind};
+    /// # use belljar_mcp_client::{Deferral, DeferralKind};
     /// let deferral = Deferral::new(DeferralKind::Approval).with_metadata("risk", "high".into());
     /// ```
     pub fn with_metadata(mut self, name: impl Into<String>, value: Value) -> Self {
@@ -363,7 +365,7 @@ impl Deferral {
 /// The input that a deferred call awaits.
 ///
 /// ```
-/// # use belljar_client::DeferralKind;
+/// # use belljar_mcp_client::DeferralKind;
 /// assert_eq!(serde_json::to_string(&DeferralKind::Approval).unwrap(), "\"approval\"");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -381,7 +383,7 @@ pub enum DeferralKind {
 /// [`RunContext::app_handler`](crate::RunContext::app_handler) receives these.
 ///
 /// ```
-/// # use belljar_client::RunContext;
+/// # use belljar_mcp_client::RunContext;
 /// let run = RunContext::new().app_handler(|app| {
 ///     println!("show {} of {:?} with {:?}", app.resource_uri, app.server_id, app.result);
 /// });

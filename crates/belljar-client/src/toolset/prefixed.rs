@@ -13,7 +13,7 @@ use crate::run_context::RunContext;
 /// A toolset with prefixed tool names, from [`ToolsetExt::prefixed`](super::ToolsetExt::prefixed).
 ///
 /// ```
-/// # use belljar_client::{McpServer, PrefixedToolset, ToolsetExt};
+/// # use belljar_mcp_client::{McpServer, PrefixedToolset, ToolsetExt};
 /// fn git_tools(server: McpServer) -> PrefixedToolset<McpServer> {
 ///     server.prefixed("git")
 /// }

@@ -13,7 +13,7 @@ use crate::run_context::RunContext;
 /// A toolset with changed definitions, from [`ToolsetExt::prepared`](super::ToolsetExt::prepared).
 ///
 /// ```
-/// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
+/// # use belljar_mcp_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
 /// fn first_ten(server: McpServer) -> impl Toolset {
 ///     server.prepared(|_run: &RunContext, tools: Vec<ToolDefinition>| tools.into_iter().take(10).collect())
 /// }
@@ -80,7 +80,7 @@ where
 /// A toolset with changed definitions, from [`ToolsetExt::prepared_async`](super::ToolsetExt::prepared_async).
 ///
 /// ```
-/// # use belljar_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
+/// # use belljar_mcp_client::{McpServer, RunContext, ToolDefinition, Toolset, ToolsetExt};
 /// fn first_ten(server: McpServer) -> impl Toolset {
 ///     server.prepared_async(|_run: RunContext, tools: Vec<ToolDefinition>| async move {
 ///         Ok(tools.into_iter().take(10).collect())

@@ -14,7 +14,7 @@ use crate::run_context::RunContext;
 /// A toolset with renamed tools, from [`ToolsetExt::renamed`](super::ToolsetExt::renamed).
 ///
 /// ```
-/// # use belljar_client::{McpServer, RenamedToolset, ToolsetExt};
+/// # use belljar_mcp_client::{McpServer, RenamedToolset, ToolsetExt};
 /// fn shorter(server: McpServer) -> RenamedToolset<McpServer> {
 ///     server.renamed([("read_text_file", "read")])
 /// }

@@ -20,7 +20,7 @@ const MAX_DESCRIPTION: usize = 300;
 /// [`McpServer::resource_tools`](crate::McpServer::resource_tools). They have the prefix of the server's tools.
 ///
 /// ```
-/// use belljar_client::{CombinedToolset, McpServerStdio, ResourceToolset};
+/// use belljar_mcp_client::{CombinedToolset, McpServerStdio, ResourceToolset};
 ///
 /// let server = McpServerStdio::new("server").tool_prefix("docs").build();
 /// let resources: ResourceToolset = server.resource_tools();

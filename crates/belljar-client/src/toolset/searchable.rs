@@ -28,7 +28,7 @@ const MAX_SUMMARY: usize = 300;
 /// searches for the tools of its task and calls them by name.
 ///
 /// ```
-/// use belljar_client::{CombinedToolset, McpServerStdio, SearchToolset, ToolsetExt};
+/// use belljar_mcp_client::{CombinedToolset, McpServerStdio, SearchToolset, ToolsetExt};
 ///
 /// let servers = ["git", "mail"].map(|name| McpServerStdio::new(name).tool_prefix(name).build());
 /// let tools: SearchToolset = CombinedToolset::from_iter(servers).searchable();
@@ -58,7 +58,7 @@ impl SearchToolset {
     /// Shows some tools as themselves, beside the three.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, ToolsetExt};
+    /// use belljar_mcp_client::{McpServerStdio, ToolsetExt};
     ///
     /// let tools = McpServerStdio::new("server").build().searchable().showing(|tool| tool.name == "read_file");
     /// ```
@@ -71,7 +71,7 @@ impl SearchToolset {
     /// Returns the index of the current tools, for use by the program itself.
     ///
     /// ```no_run
-    /// use belljar_client::{McpError, RunContext, SearchToolset};
+    /// use belljar_mcp_client::{McpError, RunContext, SearchToolset};
     ///
     /// # async fn run(tools: SearchToolset) -> Result<(), McpError> {
     /// let index = tools.index(&RunContext::new()).await?;

@@ -19,7 +19,7 @@ use crate::error::McpError;
 /// Any transport: a child process, streamable HTTP, HTTP with server-sent events, or a custom one.
 ///
 /// ```
-/// use belljar_client::{AnyServerBuilder, ServerBuilder, transport::AnyTransport};
+/// use belljar_mcp_client::{AnyServerBuilder, ServerBuilder, transport::AnyTransport};
 ///
 /// fn with_timeout(server: AnyServerBuilder) -> ServerBuilder<AnyTransport> {
 ///     server.timeout(std::time::Duration::from_secs(60))
@@ -31,11 +31,11 @@ pub struct AnyTransport(Kind);
 #[derive(Clone)]
 enum Kind {
     #[cfg(feature = "stdio")]
-    ChildProcess(ChildProcess),
+    ChildProcess(Box<ChildProcess>),
     #[cfg(feature = "http")]
-    StreamableHttp(StreamableHttp),
+    StreamableHttp(Box<StreamableHttp>),
     #[cfg(feature = "sse")]
-    Sse(Sse),
+    Sse(Box<Sse>),
     Custom(CustomTransport),
 }
 
@@ -66,7 +66,7 @@ impl AnyTransport {
     #[cfg(feature = "stdio")]
     pub(crate) fn child_process(&self) -> Option<&ChildProcess> {
         match &self.0 {
-            Kind::ChildProcess(process) => Some(process),
+            Kind::ChildProcess(process) => Some(&**process),
             _ => None,
         }
     }
@@ -74,7 +74,7 @@ impl AnyTransport {
     #[cfg(feature = "stdio")]
     pub(crate) fn child_process_mut(&mut self) -> Option<&mut ChildProcess> {
         match &mut self.0 {
-            Kind::ChildProcess(process) => Some(process),
+            Kind::ChildProcess(process) => Some(&mut **process),
             _ => None,
         }
     }
@@ -82,11 +82,11 @@ impl AnyTransport {
     fn connector(&self) -> &dyn Connector {
         match &self.0 {
             #[cfg(feature = "stdio")]
-            Kind::ChildProcess(transport) => transport,
+            Kind::ChildProcess(transport) => &**transport,
             #[cfg(feature = "http")]
-            Kind::StreamableHttp(transport) => transport,
+            Kind::StreamableHttp(transport) => &**transport,
             #[cfg(feature = "sse")]
-            Kind::Sse(transport) => transport,
+            Kind::Sse(transport) => &**transport,
             Kind::Custom(transport) => transport,
         }
     }
@@ -95,21 +95,21 @@ impl AnyTransport {
 #[cfg(feature = "stdio")]
 impl From<ChildProcess> for AnyTransport {
     fn from(transport: ChildProcess) -> Self {
-        Self(Kind::ChildProcess(transport))
+        Self(Kind::ChildProcess(Box::new(transport)))
     }
 }
 
 #[cfg(feature = "http")]
 impl From<StreamableHttp> for AnyTransport {
     fn from(transport: StreamableHttp) -> Self {
-        Self(Kind::StreamableHttp(transport))
+        Self(Kind::StreamableHttp(Box::new(transport)))
     }
 }
 
 #[cfg(feature = "sse")]
 impl From<Sse> for AnyTransport {
     fn from(transport: Sse) -> Self {
-        Self(Kind::Sse(transport))
+        Self(Kind::Sse(Box::new(transport)))
     }
 }
 
@@ -128,7 +128,7 @@ impl fmt::Debug for AnyTransport {
 /// A custom transport in a builder.
 ///
 /// ```
-/// # use belljar_client::{CustomTransport, ServerBuilder};
+/// # use belljar_mcp_client::{CustomTransport, ServerBuilder};
 /// fn with_timeout(server: ServerBuilder<CustomTransport>) -> ServerBuilder<CustomTransport> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }

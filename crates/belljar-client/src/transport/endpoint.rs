@@ -36,8 +36,8 @@ pub(crate) const NO_CHALLENGE: &str = "the server did not send a challenge";
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use belljar_client::BoxError;
-/// use belljar_client::transport::HeaderProvider;
+/// use belljar_mcp_client::BoxError;
+/// use belljar_mcp_client::transport::HeaderProvider;
 /// use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 ///
 /// /// Reads a token that another program refreshes.

@@ -17,6 +17,7 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpPostResponse,
 };
 use sse_stream::{Error as SseError, Sse as Event};
+use tokio_util::sync::CancellationToken;
 
 use super::any::AnyTransport;
 use super::endpoint::{HttpEndpoint, NO_CHALLENGE};
@@ -39,7 +40,7 @@ const CONNECT_RETRY_DELAYS: [Duration; 3] =
 /// The transport of a server that uses streamable HTTP.
 ///
 /// ```
-/// # use belljar_client::{McpServerStreamableHttp, ServerBuilder, transport::StreamableHttp};
+/// # use belljar_mcp_client::{McpServerStreamableHttp, ServerBuilder, transport::StreamableHttp};
 /// fn with_timeout(server: McpServerStreamableHttp) -> ServerBuilder<StreamableHttp> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }
@@ -60,18 +61,21 @@ impl Connector for StreamableHttp {
     async fn connect(&self) -> Result<OpenTransport, McpError> {
         let authorizer = self.endpoint.authorizer().await?;
         let network = Network::http(&self.endpoint.url);
+        let closed = CancellationToken::new();
         let client = HttpClient {
             clients: Arc::new(self.endpoint.clients()?),
             endpoint: Arc::new(self.endpoint.clone()),
             authorizer,
             session: network.session.clone(),
+            closed: closed.clone(),
         };
         let mut config = StreamableHttpClientTransportConfig::with_uri(self.endpoint.url.as_str())
             .max_concurrent_requests(MAX_CONCURRENT_REQUESTS);
         config.max_sse_event_size = MAX_MESSAGE_BYTES;
         config.allow_stateless = true;
         config.reinit_on_expired_session = true;
-        Ok(OpenTransport { network, ..OpenTransport::new(StreamableHttpClientTransport::with_client(client, config)) })
+        let transport = OpenTransport::new(StreamableHttpClientTransport::with_client(client, config));
+        Ok(OpenTransport { network, ..transport }.cancelling(closed))
     }
 
     async fn connect_as(&self, headers: &Arc<IdentityHeaders>) -> Result<OpenTransport, McpError> {
@@ -115,6 +119,8 @@ struct HttpClient {
     authorizer: Option<Arc<Authorizer>>,
     /// The ID of the session, for spans.
     session: SessionId,
+    /// Cancelled when the connection ends: no user is asked for it any more.
+    closed: CancellationToken,
 }
 
 impl HttpClient {
@@ -148,7 +154,7 @@ impl HttpClient {
         // A run with a token of its own does not use that of the program.
         let is_authorized = all.contains_key(&http::header::AUTHORIZATION);
         let authorizer = self.authorizer.as_deref().filter(|_| !is_authorized);
-        let mut tokens = RequestTokens::new(authorizer).await?;
+        let mut tokens = RequestTokens::new(authorizer, &self.closed).await?;
         let mut attempt = 0;
         loop {
             let error = match send(tokens.current(), all.clone()).await {

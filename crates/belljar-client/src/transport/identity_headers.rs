@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// same identity may bring newer ones, such as a renewed token.
 ///
 /// ```
-/// # use belljar_client::transport::IdentityHeaders;
+/// # use belljar_mcp_client::transport::IdentityHeaders;
 /// fn token(headers: &IdentityHeaders) -> Option<http::HeaderValue> {
 ///     headers.current().get(http::header::AUTHORIZATION).cloned()
 /// }
@@ -26,7 +26,7 @@ impl IdentityHeaders {
     /// Returns the headers to send with the next request.
     ///
     /// ```
-    /// # use belljar_client::transport::IdentityHeaders;
+    /// # use belljar_mcp_client::transport::IdentityHeaders;
     /// fn count(headers: &IdentityHeaders) -> usize {
     ///     headers.current().len()
     /// }

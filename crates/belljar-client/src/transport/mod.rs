@@ -33,6 +33,8 @@ use futures::future::BoxFuture;
 use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::{IntoTransport, Transport};
+#[cfg(feature = "http")]
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 #[cfg(feature = "http")]
 pub use self::http::StreamableHttp;
@@ -53,7 +55,7 @@ use crate::error::{BoxError, McpError};
 /// A message from the server.
 ///
 /// ```
-/// # use belljar_client::transport::Incoming;
+/// # use belljar_mcp_client::transport::Incoming;
 /// fn read(line: &str) -> serde_json::Result<Incoming> {
 ///     serde_json::from_str(line)
 /// }
@@ -62,7 +64,7 @@ pub type Incoming = RxJsonRpcMessage<RoleClient>;
 /// A message to the server.
 ///
 /// ```
-/// # use belljar_client::transport::Outgoing;
+/// # use belljar_mcp_client::transport::Outgoing;
 /// fn write(message: &Outgoing) -> serde_json::Result<String> {
 ///     serde_json::to_string(message)
 /// }
@@ -72,7 +74,7 @@ pub type Outgoing = TxJsonRpcMessage<RoleClient>;
 /// The maximum size of a message on any transport: 16 MiB.
 ///
 /// ```
-/// assert_eq!(belljar_client::transport::MAX_MESSAGE_BYTES, 16 << 20);
+/// assert_eq!(belljar_mcp_client::transport::MAX_MESSAGE_BYTES, 16 << 20);
 /// ```
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -84,8 +86,8 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 ///
 /// ```
 /// use async_trait::async_trait;
-/// use belljar_client::transport::{Connector, OpenTransport};
-/// use belljar_client::{McpError, McpServer};
+/// use belljar_mcp_client::transport::{Connector, OpenTransport};
+/// use belljar_mcp_client::{McpError, McpServer};
 ///
 /// /// Connects to a server that exchanges lines of JSON on a TCP port.
 /// #[derive(Debug)]
@@ -94,11 +96,8 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// #[async_trait]
 /// impl Connector for Tcp {
 ///     async fn connect(&self) -> Result<OpenTransport, McpError> {
-///         let stream = tokio::net::TcpStream::connect(self.0).await.map_err(|error| McpError::Connect {
-///             server: self.identity(),
-///             reason: "the port does not accept connections".into(),
-///             source: Some(error.into()),
-///         })?;
+///         let failed = |error| McpError::connect(self.identity(), "the port refused the connection").caused_by(error);
+///         let stream = tokio::net::TcpStream::connect(self.0).await.map_err(failed)?;
 ///         Ok(OpenTransport::new(stream))
 ///     }
 ///
@@ -167,7 +166,7 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
 /// An open transport to a server.
 ///
 /// ```
-/// use belljar_client::transport::OpenTransport;
+/// use belljar_mcp_client::transport::OpenTransport;
 ///
 /// async fn through(path: &str) -> std::io::Result<OpenTransport> {
 ///     Ok(OpenTransport::new(tokio::net::UnixStream::connect(path).await?))
@@ -185,7 +184,7 @@ impl OpenTransport {
     ///
     /// ```
     /// let (client_end, _server_end) = tokio::io::duplex(4096);
-    /// let transport = belljar_client::transport::OpenTransport::new(client_end);
+    /// let transport = belljar_mcp_client::transport::OpenTransport::new(client_end);
     /// ```
     pub fn new<T, E, A>(transport: T) -> Self
     where
@@ -197,6 +196,13 @@ impl OpenTransport {
             disconnect_reason: Arc::new(NoDisconnectReason),
             network: Network::default(),
         }
+    }
+
+    /// Cancels the token when the transport is dropped, so that what the connection waits for ends with it.
+    #[cfg(feature = "http")]
+    pub(crate) fn cancelling(mut self, token: CancellationToken) -> Self {
+        self.transport._cancels = Some(token.drop_guard());
+        self
     }
 }
 
@@ -256,11 +262,20 @@ impl<T: Transport<RoleClient>> ErasedTransport for T {
     }
 }
 
-pub(crate) struct BoxTransport(Box<dyn ErasedTransport>);
+pub(crate) struct BoxTransport {
+    transport: Box<dyn ErasedTransport>,
+    /// Cancels the token of [`OpenTransport::cancelling`].
+    #[cfg(feature = "http")]
+    _cancels: Option<DropGuard>,
+}
 
 impl BoxTransport {
     fn new(transport: impl Transport<RoleClient> + 'static) -> Self {
-        Self(Box::new(transport))
+        Self {
+            transport: Box::new(transport),
+            #[cfg(feature = "http")]
+            _cancels: None,
+        }
     }
 }
 
@@ -268,14 +283,14 @@ impl Transport<RoleClient> for BoxTransport {
     type Error = TransportError;
 
     fn send(&mut self, message: Outgoing) -> impl Future<Output = Result<(), TransportError>> + Send + 'static {
-        self.0.send(message)
+        self.transport.send(message)
     }
 
     fn receive(&mut self) -> impl Future<Output = Option<Incoming>> + Send {
-        self.0.receive()
+        self.transport.receive()
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), TransportError>> + Send {
-        self.0.close()
+        self.transport.close()
     }
 }

@@ -16,12 +16,14 @@ use rmcp::RoleClient;
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::{AuthRequiredError, HttpStatusError};
 use sse_stream::{Sse as Event, SseStream};
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::any::AnyTransport;
 use super::endpoint::{HttpEndpoint, NO_CHALLENGE, bearer};
 use super::headers::{RunHeaders, run_headers};
 use super::network::Network;
+use super::retry_after;
 use super::{
     BoxTransport, Connector, DisconnectReason, IdentityHeaders, Incoming, MAX_MESSAGE_BYTES, OpenTransport, Outgoing,
     error_chain, message, redaction,
@@ -35,7 +37,7 @@ const POST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The transport of a server that uses HTTP with server-sent events.
 ///
 /// ```
-/// # use belljar_client::{McpServerSse, ServerBuilder, transport::Sse};
+/// # use belljar_mcp_client::{McpServerSse, ServerBuilder, transport::Sse};
 /// fn with_timeout(server: McpServerSse) -> ServerBuilder<Sse> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }
@@ -83,13 +85,14 @@ async fn send_authorized(
     endpoint: &HttpEndpoint,
     authorizer: Option<&Authorizer>,
     run: Option<&RunHeaders>,
+    closed: &CancellationToken,
     request: impl Fn(HeaderMap) -> reqwest::RequestBuilder,
 ) -> Result<reqwest::Response, SseError> {
     let mut headers = endpoint.headers_for(run.map(|run| &run.0)).await.map_err(SseError::Headers)?;
     let mut has_renewed = false;
     // A run with a token of its own does not use that of the program.
     let authorizer = authorizer.filter(|_| !headers.contains_key(http::header::AUTHORIZATION));
-    let mut tokens = RequestTokens::new(authorizer).await?;
+    let mut tokens = RequestTokens::new(authorizer, closed).await?;
     loop {
         let mut all = headers.clone();
         if let Some(token) = tokens.current() {
@@ -117,20 +120,28 @@ async fn send_authorized(
 impl Connector for Sse {
     async fn connect(&self) -> Result<OpenTransport, McpError> {
         let label = self.label();
-        let broken = |reason: String| McpError::Connect { server: label.clone(), reason, source: None };
+        let broken = |reason: String| McpError::connect(&label, reason);
         let client = self.endpoint.client()?;
         let authorizer = self.endpoint.authorizer().await?;
-        let response = send_authorized(&self.endpoint, authorizer.as_deref(), None, |headers| {
+        let closed = CancellationToken::new();
+        let response = send_authorized(&self.endpoint, authorizer.as_deref(), None, &closed, |headers| {
             client.get(self.endpoint.url.clone()).headers(headers).header(http::header::ACCEPT, "text/event-stream")
         })
         .await;
         let response = response.map_err(|error| match error {
-            SseError::Auth(challenge) => {
-                McpError::Unauthorized { server: label.clone(), reason: challenge.www_authenticate_header }
-            }
-            SseError::Token(error) => {
-                McpError::Unauthorized { server: label.clone(), reason: error_chain::text(&error) }
-            }
+            SseError::Auth(challenge) => McpError::Unauthorized {
+                server: label.clone(),
+                reason: challenge.www_authenticate_header,
+                status: Some(http::StatusCode::UNAUTHORIZED.as_u16()),
+            },
+            SseError::Token(error) => McpError::unauthorized(&label, error_chain::text(&error)),
+            SseError::Status(error) => McpError::Connect {
+                server: label.clone(),
+                reason: error.to_string(),
+                status: Some(error.status),
+                retry_after: error.retry_after.as_deref().and_then(retry_after::parse),
+                source: None,
+            },
             other => broken(error_chain::text(&other)),
         })?;
         let kind = response.headers().get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -161,12 +172,14 @@ impl Connector for Sse {
             endpoint: Arc::new(self.endpoint.clone()),
             authorizer,
             end_reason: end_reason.clone(),
+            closed: closed.clone(),
         };
         Ok(OpenTransport {
             transport: BoxTransport::new(transport),
             disconnect_reason: end_reason,
             network: Network::http(&self.endpoint.url),
-        })
+        }
+        .cancelling(closed))
     }
 
     async fn connect_as(&self, headers: &Arc<IdentityHeaders>) -> Result<OpenTransport, McpError> {
@@ -268,21 +281,24 @@ struct SseTransport {
     endpoint: Arc<HttpEndpoint>,
     authorizer: Option<Arc<Authorizer>>,
     end_reason: Arc<StreamEndReason>,
+    /// Cancelled when the connection ends: no user is asked for it any more.
+    closed: CancellationToken,
 }
 
 impl Transport<RoleClient> for SseTransport {
     type Error = SseErrorBox;
 
     fn send(&mut self, message: Outgoing) -> impl Future<Output = Result<(), SseErrorBox>> + Send + 'static {
-        let post = post(
-            self.client.clone(),
-            self.messages.clone(),
-            self.endpoint.clone(),
-            self.authorizer.clone(),
-            run_headers(&message),
-            serde_json::to_vec(&message),
-        );
-        async move { post.await.map_err(SseErrorBox) }
+        let post = Post {
+            client: self.client.clone(),
+            url: self.messages.clone(),
+            endpoint: self.endpoint.clone(),
+            authorizer: self.authorizer.clone(),
+            run: run_headers(&message),
+            closed: self.closed.clone(),
+        };
+        let message = serde_json::to_vec(&message);
+        async move { post.send(message).await.map_err(SseErrorBox) }
     }
 
     async fn receive(&mut self) -> Option<Incoming> {
@@ -314,25 +330,30 @@ impl Transport<RoleClient> for SseTransport {
     }
 }
 
-/// Posts a message.
-async fn post(
+/// The sending of one message.
+struct Post {
     client: reqwest::Client,
     url: Url,
     endpoint: Arc<HttpEndpoint>,
     authorizer: Option<Arc<Authorizer>>,
     run: Option<Arc<RunHeaders>>,
-    message: serde_json::Result<Vec<u8>>,
-) -> Result<(), SseError> {
-    let message = Bytes::from(message?);
-    let request = |headers| {
-        client
-            .post(url.clone())
-            .headers(headers)
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .timeout(POST_TIMEOUT)
-            .body(message.clone())
-    };
-    send_authorized(&endpoint, authorizer.as_deref(), run.as_deref(), request).await.map(drop)
+    closed: CancellationToken,
+}
+
+impl Post {
+    async fn send(self, message: serde_json::Result<Vec<u8>>) -> Result<(), SseError> {
+        let message = Bytes::from(message?);
+        let request = |headers| {
+            self.client
+                .post(self.url.clone())
+                .headers(headers)
+                .header(http::header::CONTENT_TYPE, "application/json")
+                .timeout(POST_TIMEOUT)
+                .body(message.clone())
+        };
+        let (authorizer, run) = (self.authorizer.as_deref(), self.run.as_deref());
+        send_authorized(&self.endpoint, authorizer, run, &self.closed, request).await.map(drop)
+    }
 }
 
 /// The transport's error type for `rmcp`.

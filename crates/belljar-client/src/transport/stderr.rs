@@ -28,8 +28,8 @@ pub(super) const DIAGNOSTICS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The destination of a child's standard error, for [`ServerBuilder::stderr`](crate::ServerBuilder::stderr).
 ///
 /// ```
-/// use belljar_client::McpServerStdio;
-/// use belljar_client::transport::ChildStderr;
+/// use belljar_mcp_client::McpServerStdio;
+/// use belljar_mcp_client::transport::ChildStderr;
 ///
 /// let server = McpServerStdio::new("server").stderr(ChildStderr::lines(|line| eprintln!("server: {line}")));
 /// ```
@@ -37,7 +37,7 @@ pub(super) const DIAGNOSTICS_TIMEOUT: Duration = Duration::from_millis(500);
 #[non_exhaustive]
 pub enum ChildStderr {
     /// Error messages contain its last lines, and it is logged at the level "debug" with the target
-    /// `belljar_client::stderr`. The other destinations but [`Inherit`](Self::Inherit) get it in addition.
+    /// `belljar_mcp_client::stderr`. The other destinations but [`Inherit`](Self::Inherit) get it in addition.
     #[default]
     Capture,
     /// The standard error of this process. Error messages do not contain it.
@@ -52,7 +52,7 @@ pub enum ChildStderr {
 /// A handler of lines.
 ///
 /// ```
-/// let handler: belljar_client::transport::LineHandler = std::sync::Arc::new(|line| eprintln!("{line}"));
+/// let handler: belljar_mcp_client::transport::LineHandler = std::sync::Arc::new(|line| eprintln!("{line}"));
 /// ```
 pub type LineHandler = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -60,7 +60,7 @@ impl ChildStderr {
     /// Passes each line to a handler.
     ///
     /// ```
-    /// # use belljar_client::transport::ChildStderr;
+    /// # use belljar_mcp_client::transport::ChildStderr;
     /// let stderr = ChildStderr::lines(|line| eprintln!("server: {line}"));
     /// ```
     pub fn lines(handler: impl Fn(&str) + Send + Sync + 'static) -> Self {
@@ -70,7 +70,7 @@ impl ChildStderr {
     /// Writes it to a file.
     ///
     /// ```
-    /// # use belljar_client::transport::ChildStderr;
+    /// # use belljar_mcp_client::transport::ChildStderr;
     /// let stderr = ChildStderr::file("/var/log/server.log");
     /// ```
     pub fn file(path: impl Into<PathBuf>) -> Self {
@@ -205,7 +205,7 @@ impl ChildDiagnostics {
         let mut piece = [0; 4096];
         while let Ok(count @ 1..) = stderr.read(&mut piece).await {
             let text = String::from_utf8_lossy(&piece[..count]);
-            tracing::debug!(target: "belljar_client::stderr", "{}", text.trim_end());
+            tracing::debug!(target: "belljar_mcp_client::stderr", "{}", text.trim_end());
             {
                 let mut state = diagnostics.state();
                 state.stderr.extend(&piece[..count]);

@@ -52,7 +52,7 @@ const INHERITED: &[&str] = &[
 /// The transport of a server that is started as a child process.
 ///
 /// ```
-/// # use belljar_client::{McpServerStdio, ServerBuilder, transport::ChildProcess};
+/// # use belljar_mcp_client::{McpServerStdio, ServerBuilder, transport::ChildProcess};
 /// fn with_timeout(server: McpServerStdio) -> ServerBuilder<ChildProcess> {
 ///     server.timeout(std::time::Duration::from_secs(60))
 /// }

@@ -1,8 +1,9 @@
 //! Adapters to other libraries.
 
-use belljar_client::adapters::openai::OpenAiModel;
-use belljar_client::adapters::rig::RigTools;
-use belljar_client::{RunContext, ToolRunner};
+use belljar_mcp_client::adapters::openai::OpenAiModel;
+use belljar_mcp_client::adapters::rig::{RigModel, RigTools};
+use belljar_mcp_client::{Model, RunContext, ToolRunner};
+use rig_core::providers::openai::OpenAIConfig;
 use serde_json::{Value, json};
 
 use crate::harness::{TestServer, everything, output, script};
@@ -29,9 +30,15 @@ async fn rig_agents_get_the_tools_of_a_server() {
 }
 
 #[tokio::test]
-async fn openai_model_serves_sampling_requests() {
+async fn models_of_libraries_serve_sampling_requests() {
     let endpoint = TestServer::start("python3", &["-u", &script("chat_endpoint.py")]);
-    let model = OpenAiModel::new(endpoint.url("/v1"), "key", "some-model");
+    serves(OpenAiModel::new(endpoint.url("/v1"), "key", "some-model"), "\"model\": \"model-that-answered\"").await;
+    let chat = OpenAIConfig::new("key").with_base_url(endpoint.url("/v1")).client().chat("some-model");
+    serves(RigModel::new(chat.erase(), "some-model"), "\"model\": \"some-model\"").await;
+}
+
+/// Checks that a model gets the request of a server, and the server the model's response.
+async fn serves(model: impl Model, answered: &str) {
     let server = everything().sampling_model(model).build();
     let running = server.connect().await.unwrap();
     let arguments = json!({"prompt": "why?", "maxTokens": 33});
@@ -43,8 +50,10 @@ async fn openai_model_serves_sampling_requests() {
     let got: Value = serde_json::from_str(&quoted).unwrap();
     assert_eq!(got["model"], "some-model");
     assert_eq!(got["max_tokens"], 33);
-    assert_eq!(got["messages"][0], json!({"role": "system", "content": "You are a helpful test server."}));
-    assert!(got["messages"][1]["content"].as_str().unwrap().contains("why?"));
-    assert!(text.contains("model-that-answered"), "{text}");
+    // The content is text, or a list of parts.
+    assert_eq!((&got["messages"][0]["role"], &got["messages"][1]["role"]), (&json!("system"), &json!("user")));
+    assert!(got["messages"][0]["content"].to_string().contains("You are a helpful test server."), "{got}");
+    assert!(got["messages"][1]["content"].to_string().contains("why?"), "{got}");
+    assert!(text.contains(answered), "{text}");
     running.close().await.unwrap();
 }

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use belljar_client::adapters::provider::{Provider, ProviderTools};
-use belljar_client::{RunContext, ToolRunner, ToolsetExt};
+use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+use belljar_mcp_client::{RunContext, ToolRunner, ToolsetExt};
 use serde_json::{Value, json};
 
 use crate::harness::{TestServer, everything, script};
@@ -32,7 +32,7 @@ fn scripted_model() -> TestServer {
 /// Runs an example program and returns the agent's answer.
 fn answer(example: &str, variables: &[(&str, &str)]) -> String {
     let program = target().join("examples").join(example);
-    assert!(program.exists(), "{} is not there: run `cargo test -p belljar-client`", program.display());
+    assert!(program.exists(), "{} is not there: run `cargo test -p belljar-mcp-client`", program.display());
     let variables = variables.iter().copied().chain([("MODEL", "gpt-scripted"), ("API_KEY", "key")]);
     let output = Command::new(program).env("BELLJAR", belljar()).envs(variables).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -116,8 +116,8 @@ mod live {
 
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use belljar_client::adapters::rig::RigTools;
-    use belljar_client::{
+    use belljar_mcp_client::adapters::rig::RigTools;
+    use belljar_mcp_client::{
         McpError, RunContext, ToolDefinition, ToolList, ToolOutcome, ToolRunner, Toolset, async_trait,
     };
     use rig_agent::AgentBuilder;

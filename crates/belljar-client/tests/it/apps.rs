@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use belljar_client::transport::{Connector, OpenTransport};
-use belljar_client::{
+use belljar_mcp_client::transport::{Connector, OpenTransport};
+use belljar_mcp_client::{
     CallTool, McpError, McpServer, ProcessToolCall, ProtocolEra, RetryReason, RunContext, ToolOutcome, Toolset,
 };
 use rmcp::model::{
@@ -78,7 +78,7 @@ impl Connector for Maps {
     }
 }
 
-fn names(tools: &belljar_client::ToolList) -> Vec<&str> {
+fn names(tools: &belljar_mcp_client::ToolList) -> Vec<&str> {
     tools.iter().map(|tool| tool.name.as_str()).collect()
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use belljar_client::protocol::Implementation;
-use belljar_client::transport::{Connector, HeaderProvider};
-use belljar_client::{
+use belljar_mcp_client::protocol::Implementation;
+use belljar_mcp_client::transport::{Connector, HeaderProvider};
+use belljar_mcp_client::{
     BoxError, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, RunContext, ServerBuilder,
     Toolset,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use belljar_client::{
+use belljar_mcp_client::{
     CombinedToolset, McpServerStreamableHttp, RetryReason, RunContext, ToolOutcome, Toolset, ToolsetState,
 };
 use serde_json::Map;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use belljar_client::oauth::{LoopbackRedirect, OAuth};
-use belljar_client::{
+use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
+use belljar_mcp_client::{
     ConfigError, ConfigFile, Elicitation, ElicitationResponse, McpError, McpServer, McpServerSse, McpServerStdio,
     McpServerStreamableHttp, Toolset, load_mcp_servers, load_mcp_servers_with, parse_mcp_servers,
 };
@@ -93,7 +93,7 @@ async fn configured_server_takes_everything_that_a_built_one_does() {
     let servers = servers.unwrap();
     assert_eq!(names, ["elicits", "slow"]);
     assert!(matches!(servers[1].connect().await.err().unwrap(), McpError::Timeout { .. }));
-    let run = belljar_client::RunContext::new();
+    let run = belljar_mcp_client::RunContext::new();
     let answer = output(servers[0].call(&run, "x_act", serde_json::Map::new()).await.unwrap());
     assert_eq!(answer.as_json().unwrap()["result"]["action"], "decline");
     let environment = output(servers[0].call(&run, "x_environment", serde_json::Map::new()).await.unwrap());
@@ -269,7 +269,7 @@ async fn codex_file_selects_the_tools_shown_to_models() {
         script("faulty_server.py")
     );
     let server = parse(&text, "config.toml").unwrap().remove(0);
-    let tools = server.tools(&belljar_client::RunContext::new()).await.unwrap();
+    let tools = server.tools(&belljar_mcp_client::RunContext::new()).await.unwrap();
     assert_eq!(tools.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["it_fine"]);
 }
 
@@ -311,7 +311,7 @@ async fn configured_server_works() {
     let entry = json!({"command": "python3", "args": ["-u", script("faulty_server.py"), "none"], "timeout": 60});
     std::fs::write(&path, json!({"mcpServers": {"it": entry}}).to_string()).unwrap();
     let server = load_mcp_servers(&path).unwrap().remove(0);
-    let run = belljar_client::RunContext::new();
+    let run = belljar_mcp_client::RunContext::new();
     let outcome = server.call(&run, "it_fine", serde_json::Map::new()).await.unwrap();
     assert_eq!(output(outcome).to_text(), "fine");
 }

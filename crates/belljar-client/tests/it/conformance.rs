@@ -10,7 +10,7 @@ fn run(requirements: &str) {
     // Cargo builds the examples along with the tests, next to their directory.
     let tests = std::env::current_exe().unwrap();
     let client = tests.ancestors().nth(2).unwrap().join("examples/conformance");
-    assert!(client.exists(), "{} is not there: run `cargo test -p belljar-client`", client.display());
+    assert!(client.exists(), "{} is not there: run `cargo test -p belljar-mcp-client`", client.display());
     let results = tempfile::tempdir().unwrap();
     let mut command = isolated();
     command

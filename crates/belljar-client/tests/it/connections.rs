@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use belljar_client::transport::{Connector, OpenTransport};
-use belljar_client::{
+use belljar_mcp_client::transport::{Connector, OpenTransport};
+use belljar_mcp_client::{
     CallTool, McpError, McpServer, McpServerSse, McpServerStreamableHttp, ProcessToolCall, ProtocolEra,
     ReconnectPolicy, RunContext, ToolOutcome, Toolset,
 };

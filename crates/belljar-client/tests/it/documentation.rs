@@ -72,3 +72,24 @@ fn code_of_every_page_of_the_guide_is_compiled() {
         assert!(walk.contains(&format!("(client/{name})")), "docs/client.md does not link to {name}");
     }
 }
+
+/// Returns the version of a package in the workspace's lock file.
+fn locked(package: &str) -> String {
+    let lock = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock")).unwrap();
+    let entry = lock.split("[[package]]").find(|entry| entry.contains(&format!("name = \"{package}\"\n"))).unwrap();
+    entry.split("version = \"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+}
+
+#[test]
+fn documented_versions_are_those_of_the_build() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap().replace('\n', " ");
+    let guide = std::fs::read_to_string(root.join("../../docs/client.md")).unwrap();
+    let tested = locked("rmcp");
+    assert!(readme.contains(&format!("`rmcp` from 3.9 to before 4: it is tested with {tested},")), "{tested}");
+    let minor: u32 = tested.strip_prefix("3.").unwrap().split('.').next().unwrap().parse().unwrap();
+    assert!(minor >= 9, "{tested} is outside of the documented range");
+    let lowest = env!("CARGO_PKG_RUST_VERSION");
+    assert!(readme.contains(&format!("The lowest version of Rust is {lowest}")), "{lowest}");
+    assert!(guide.contains(&format!("| Rust | {lowest} and later")), "{lowest}");
+}

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use belljar_client::{
+use belljar_mcp_client::{
     CallOptions, ElicitationResponse, LogMessage, McpError, McpServerSse, McpServerStdio, McpServerStreamableHttp,
-    ProtocolEra, ToolErrorBehavior, ToolOutcome,
+    ProtocolEra, RetryReason, RunContext, ToolCall, ToolErrorBehavior, ToolOutcome, ToolReturn, Toolset,
 };
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::harness::{START_TIMEOUT, TestServer, eventually, faulty, output, script};
 
@@ -99,7 +99,7 @@ async fn progress_keeps_a_call_alive() {
     let options = CallOptions::new().progress_handler(move |_| {
         counter.fetch_add(1, Ordering::SeqCst);
     });
-    let server = faulty("talks").read_timeout(Duration::from_millis(1200)).build();
+    let server = faulty("talks").read_timeout(Duration::from_secs(3)).build();
     let outcome = server.call_tool_with("act", json!({}), options).await.unwrap();
     assert_eq!(outcome.to_text(), "done");
     assert_eq!(steps.load(Ordering::SeqCst), 8);
@@ -285,6 +285,43 @@ async fn urls_that_are_not_mcp_servers_are_errors() {
             "{path}: {error:?}"
         );
         McpServerSse::new(listening.url(path)).unwrap().build().connect().await.err().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn refused_connects_have_a_status_and_words_for_the_model() {
+    let listening = faulty_http();
+    let (again, without) = ("Try again later, or continue without this tool.", "Continue without this tool.");
+    for (path, status, reason, words) in [
+        ("/refuses/403", 403, RetryReason::Refused, without),
+        ("/refuses/404", 404, RetryReason::Refused, without),
+        ("/refuses/429", 429, RetryReason::Unavailable, again),
+        ("/refuses/503", 503, RetryReason::Unavailable, again),
+    ] {
+        let url = listening.url(path);
+        let servers = [McpServerStreamableHttp::new(&url).unwrap().build(), McpServerSse::new(&url).unwrap().build()];
+        for server in servers {
+            let error = server.connect().await.err().unwrap();
+            assert!(matches!(error, McpError::Connect { .. }), "{error:?}");
+            assert_eq!(error.http_status(), Some(status), "{error:?}");
+            let retry_after = matches!(status, 429 | 503).then_some(Duration::from_secs(7));
+            assert_eq!(error.retry_after(), retry_after, "{error:?}");
+            assert!(error.hint().is_some(), "{error:?}");
+            let outcome = server.call(&RunContext::new(), "act", Map::new()).await.unwrap();
+            assert!(matches!(&outcome, ToolOutcome::Retry(retry) if retry.reason == reason), "{outcome:?}");
+            let call = ToolCall::new("c1", "act", json!({}));
+            let message = ToolReturn::new(&call, outcome).message().text();
+            assert!(message.ends_with(words) && message.contains(&status.to_string()), "{message}");
+        }
+    }
+    // Callers that wait for the attempt get the status, too.
+    let server = McpServerStreamableHttp::new(listening.url("/refuses/403")).unwrap().build();
+    let failed = futures::future::join_all((0..3).map(|_| server.connect())).await;
+    assert!(failed.into_iter().all(|failed| failed.err().unwrap().http_status() == Some(403)));
+    for (path, status) in [("/private", 401), ("/locked", 401), ("/scopes", 403)] {
+        let error = McpServerStreamableHttp::new(listening.url(path)).unwrap().build().connect().await.err().unwrap();
+        assert!(matches!(error, McpError::Unauthorized { .. }), "{error:?}");
+        assert_eq!(error.http_status(), Some(status), "{error:?}");
     }
 }
 

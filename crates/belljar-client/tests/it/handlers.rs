@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use belljar_client::{
+use belljar_mcp_client::{
     BoxError, Elicitation, ElicitationResponse, McpServer, McpServerStdio, Model, ModelError, RequestOrigin, Root,
     RootsHandler, RunContext, SamplingRequest, SamplingResponse, Toolset,
 };
@@ -48,7 +48,7 @@ async fn response(server: McpServerStdio) -> Value {
     assert_eq!(output(server.call(&run, "fine", Map::new()).await.unwrap()).to_text(), "fine");
     running.close().await.unwrap();
     match output(outcome) {
-        belljar_client::ToolOutput::Json(value) => value,
+        belljar_mcp_client::ToolOutput::Json(value) => value,
         other => panic!("{other:?}"),
     }
 }
@@ -72,6 +72,10 @@ async fn failures_of_handlers_are_responses_to_the_server() {
 
     let answer = response(faulty("samples").sampling_model(Mood::Fails)).await;
     assert!(message(&answer).contains("out of tokens"), "{answer}");
+
+    // The model was not announced to accept tools.
+    let answer = response(faulty("samples_with_tools").sampling_model(Mood::Responds)).await;
+    assert!(message(&answer).contains("does not support tools"), "{answer}");
 
     let fails = async || Err("no directory is open".into());
     let answer = response(faulty("lists_roots").roots_handler(fails)).await;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use belljar_client::{McpServerStdio, ToolOutcome, ToolOutput};
+use belljar_mcp_client::{McpServerStdio, ToolOutcome, ToolOutput};
 use belljar_testing::install;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ static PYDANTIC_AI_2_PYTHON: LazyLock<PathBuf> =
 static MODERN_PYTHON: LazyLock<PathBuf> = LazyLock::new(|| install::pip(folder(), "mcp-2", MODERN_SDK));
 
 fn folder() -> &'static Path {
-    Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/belljar-client-servers"))
+    Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/belljar-mcp-client-servers"))
 }
 
 /// Returns the Python interpreter with pydantic-ai and the SDK of the legacy era.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use belljar_client::{
+use belljar_mcp_client::{
     CallOptions, CompletionArgument, McpServer, McpServerStreamableHttp, PromptContent, RunContext, Toolset,
 };
 use serde_json::{Map, Value, json};
@@ -73,7 +73,7 @@ async fn token_of_a_run_goes_with_every_request() {
     }
     assert!(seen.as_array().unwrap().iter().all(|seen| seen["authorization"] == "Bearer ada"), "{seen}");
     // Without a token the server does not answer at all.
-    assert!(matches!(server.list_tools().await, Err(belljar_client::McpError::Unauthorized { .. })));
+    assert!(matches!(server.list_tools().await, Err(belljar_mcp_client::McpError::Unauthorized { .. })));
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn identity_that_cannot_connect_leaves_nothing_behind() {
     let anonymous = RunContext::new().header("x-user", "anonymous").unwrap();
     for _ in 0..2 {
         let error = server.tools(&anonymous).await.unwrap_err();
-        assert!(matches!(error, belljar_client::McpError::Unauthorized { .. }), "{error:?}");
+        assert!(matches!(error, belljar_mcp_client::McpError::Unauthorized { .. }), "{error:?}");
     }
     assert!(!server.for_run(&anonymous).is_running());
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_client::{
+use belljar_mcp_client::{
     BoxError, CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerSse, McpServerStdio,
     McpServerStreamableHttp, Model, ModelError, ProtocolEra, Root, RunContext, SamplingRequest, SamplingResponse,
     ServerBuilder, ToolOutcome, Toolset,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use belljar_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, TokenStore};
-use belljar_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp};
+use belljar_mcp_client::oauth::{FileTokenStore, LoopbackRedirect, OAuth, TokenStore};
+use belljar_mcp_client::{McpError, McpServer, McpServerSse, McpServerStreamableHttp};
 use serde_json::{Value, json};
 
-use crate::harness::{START_TIMEOUT, TestServer, free_port, output, script};
+use crate::harness::{START_TIMEOUT, TestServer, eventually, free_port, output, script};
 
 fn private_server() -> TestServer {
     TestServer::start("python3", &["-u", &script("oauth_server.py")])
@@ -262,6 +262,46 @@ async fn waiting_for_consent_does_not_count_as_server_time() {
     let server =
         McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(Duration::from_secs(5)).oauth(oauth);
     assert_eq!(ask(&server.build()).await, "for your eyes");
+}
+
+/// Counts the consents that ended.
+struct Consent(Arc<AtomicUsize>);
+
+impl Drop for Consent {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn consent_ends_with_the_connection_that_asks_for_it() {
+    let listening = private_server();
+    for path in ["/mcp", "/sse"] {
+        let (asked, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counter, consents) = (asked.clone(), ended.clone());
+        let oauth = OAuth::new("http://127.0.0.1:1/callback", move |_url: String| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            let consent = Consent(consents.clone());
+            async move {
+                // The user never decides.
+                std::future::pending::<()>().await;
+                drop(consent);
+                Err("not reached".into())
+            }
+        });
+        let server = McpServer::from_url(listening.url(path)).unwrap().oauth(oauth).unwrap().build();
+        for attempt in 1..=2 {
+            let connecting = tokio::spawn({
+                let server = server.clone();
+                async move { server.connect().await.map(drop) }
+            });
+            // The second connection does not wait for the first one's consent, but asks itself.
+            eventually("the user is asked", || asked.load(Ordering::SeqCst) == attempt).await;
+            assert_eq!(ended.load(Ordering::SeqCst), attempt - 1);
+            connecting.abort();
+            eventually("the consent ends", || ended.load(Ordering::SeqCst) == attempt).await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use belljar_client::adapters::provider::{Provider, ProviderTools};
-use belljar_client::{McpServerStdio, ProtocolEra, RunContext, Toolset, parse_mcp_servers};
+use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+use belljar_mcp_client::{McpServerStdio, ProtocolEra, RunContext, Toolset, parse_mcp_servers};
 use serde_json::{Value, json};
 
 use crate::harness::{START_TIMEOUT, output, script};

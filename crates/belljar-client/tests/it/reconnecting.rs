@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_client::transport::{ChildStderr, Connector, OpenTransport};
-use belljar_client::{
+use belljar_mcp_client::transport::{ChildStderr, Connector, OpenTransport};
+use belljar_mcp_client::{
     CallOptions, McpError, McpServer, McpServerStreamableHttp, ReconnectPolicy, RestartPolicy, RetryPolicy, RunContext,
     ToolOutcome, Toolset,
 };

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
-use belljar_client::{
+use belljar_mcp_client::{
     Approval, ApprovalRequest, CombinedToolset, DeferredAnswer, DeferredAnswers, DeferredCalls, ExternalToolset,
     FunctionToolset, McpError, McpServerStreamableHttp, NeedsApproval, ProtocolEra, RetryLimitBehavior, RetryReason,
     RunContext, ToolCall, ToolDefinition, ToolErrorBehavior, ToolOutcome, ToolOutput, ToolReturn, ToolRunner, Toolset,
@@ -93,7 +93,7 @@ async fn failures_of_servers_are_retries_unless_they_are_errors_by_choice() {
     assert!(matches!(&outcome, ToolOutcome::Retry(retry) if retry.reason == RetryReason::Unavailable), "{outcome:?}");
     gone.tools(&run).await.unwrap_err();
     // A program that does not exist and a missing authorization concern the program.
-    let missing = belljar_client::McpServerStdio::new("no-such-program").build();
+    let missing = belljar_mcp_client::McpServerStdio::new("no-such-program").build();
     let error = missing.call(&run, "act", Map::new()).await.unwrap_err();
     assert!(matches!(error, McpError::Spawn { .. }), "{error:?}");
     let private = McpServerStreamableHttp::new(listening.url("/private")).unwrap().build();

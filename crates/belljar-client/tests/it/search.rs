@@ -1,6 +1,6 @@
 //! Search in tools, resources as tools, and results of a limited size, with real servers.
 
-use belljar_client::{
+use belljar_mcp_client::{
     CombinedToolset, McpError, NeedsApproval, RetryReason, RunContext, ToolDefinition, ToolOutcome, Toolset, ToolsetExt,
 };
 use serde_json::{Map, Value, json};

@@ -3,8 +3,10 @@
 use std::error::Error;
 use std::path::Path;
 
-use belljar_client::oauth::{LoopbackRedirect, OAuth};
-use belljar_client::{McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, parse_mcp_servers};
+use belljar_mcp_client::oauth::{LoopbackRedirect, OAuth};
+use belljar_mcp_client::{
+    McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, parse_mcp_servers,
+};
 
 use crate::harness::{TestServer, free_port, script};
 
@@ -127,5 +129,5 @@ fn errors_of_configuration_files_quote_no_values() {
 #[tokio::test]
 async fn causes_are_printed_once() {
     check(&McpServerStdio::new("no-such-program").build().connect().await.err().unwrap());
-    check(&belljar_client::load_mcp_servers("/no/such/file.json").unwrap_err());
+    check(&belljar_mcp_client::load_mcp_servers("/no/such/file.json").unwrap_err());
 }

@@ -1,6 +1,6 @@
 //! npm's reference servers for files and for memory, used as an agent would.
 
-use belljar_client::{McpServerStdio, RunContext, ToolOutcome, Toolset, ToolsetExt};
+use belljar_mcp_client::{McpServerStdio, RunContext, ToolOutcome, Toolset, ToolsetExt};
 use serde_json::{Map, Value, json};
 
 use crate::harness::{START_TIMEOUT, npm_server, output};

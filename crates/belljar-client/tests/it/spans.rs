@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use belljar_client::{CallOptions, McpServer, McpServerStreamableHttp, ProtocolEra, RunContext};
+use belljar_mcp_client::{CallOptions, McpServer, McpServerStreamableHttp, ProtocolEra, RunContext};
+use opentelemetry::Context;
+use opentelemetry::propagation::text_map_propagator::FieldIter;
+use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use parking_lot::Mutex;
 use serde_json::json;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 
 use crate::harness::{START_TIMEOUT, TestServer, faulty, script};
 
@@ -31,15 +35,15 @@ impl Visit for Writer<'_> {
 }
 
 impl<S: tracing::Subscriber> Layer<S> for Recorder {
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
-        if attributes.metadata().target() == "belljar_client" {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: LayerContext<'_, S>) {
+        if attributes.metadata().target() == "belljar_mcp_client" {
             let mut fields = Fields::new();
             attributes.record(&mut Writer(&mut fields));
             self.0.lock().push((id.clone(), fields));
         }
     }
 
-    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: LayerContext<'_, S>) {
         let mut spans = self.0.lock();
         // An ID may be used again after its span is closed.
         if let Some((_, fields)) = spans.iter_mut().rev().find(|(other, _)| other == id) {
@@ -127,6 +131,55 @@ async fn spans_have_the_conventional_names_and_attributes() {
     assert!(!all.contains("hunter2"), "{all}");
 }
 
+/// The propagator of the W3C trace context, as far as a client needs it.
+#[derive(Debug)]
+struct TraceParent;
+
+impl TextMapPropagator for TraceParent {
+    fn inject_context(&self, context: &Context, injector: &mut dyn Injector) {
+        let span = context.span().span_context().clone();
+        if span.is_valid() {
+            let flags = span.trace_flags().to_u8();
+            injector.set("traceparent", format!("00-{}-{}-{flags:02x}", span.trace_id(), span.span_id()));
+        }
+    }
+
+    fn extract_with_context(&self, context: &Context, _: &dyn Extractor) -> Context {
+        context.clone()
+    }
+
+    fn fields(&self) -> FieldIter<'_> {
+        FieldIter::new(&[])
+    }
+}
+
+#[tokio::test]
+async fn current_context_of_opentelemetry_reaches_the_server() {
+    let listening = TestServer::start("python3", &["-u", &script("identity_server.py")]);
+    opentelemetry::global::set_text_map_propagator(TraceParent);
+    let server = McpServerStreamableHttp::new(listening.url("/mcp")).unwrap().timeout(START_TIMEOUT);
+    let server = server.bearer_token("ada").era(ProtocolEra::Legacy).build();
+    let running = server.connect().await.unwrap();
+    let own = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let look = json!({});
+    server.call_tool_raw("look", look.clone(), CallOptions::new()).await.unwrap();
+    {
+        let (trace, span) = (TraceId::from_bytes([1; 16]), SpanId::from_bytes([2; 8]));
+        let remote = SpanContext::new(trace, span, TraceFlags::SAMPLED, true, TraceState::default());
+        let _attached = Context::new().with_remote_span_context(remote).attach();
+        server.call_tool_raw("look", look.clone(), CallOptions::new()).await.unwrap();
+        // The context of the run takes precedence.
+        let run = RunContext::new().traceparent(own);
+        server.call_tool_raw("look", look, CallOptions::from_run(&run)).await.unwrap();
+    }
+    let seen: Vec<BTreeMap<String, String>> = reqwest::get(listening.url("/seen")).await.unwrap().json().await.unwrap();
+    let calls = seen.iter().filter(|request| request["method"] == "tools/call");
+    let parents: Vec<&str> = calls.map(|call| call["traceparent"].as_str()).collect();
+    let current = format!("00-{}-{}-01", "01".repeat(16), "02".repeat(8));
+    assert_eq!(parents, ["", &current, own]);
+    running.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn failures_have_a_type() {
     let (recorder, _guard) = record();
@@ -141,7 +194,7 @@ async fn failures_have_a_type() {
     server.call_tool_raw("act", json!({}), CallOptions::new()).await.unwrap_err();
     assert_attributes(&recorder.span("tools/call act"), &[("error.type", "connection_closed")]);
     running.close().await.unwrap();
-    belljar_client::McpServerStdio::new("no-such-program").build().connect().await.err().unwrap();
+    belljar_mcp_client::McpServerStdio::new("no-such-program").build().connect().await.err().unwrap();
     assert_attributes(&recorder.span("initialize"), &[("error.type", "spawn_failed")]);
     faulty("dies_at_start").build().connect().await.err().unwrap();
     assert_attributes(&recorder.span("initialize"), &[("error.type", "connect_failed")]);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use belljar_client::{
-    Binary, CallOptions, ConfigError, Deferral, DeferralKind, McpError, ToolCall, ToolDefinition, ToolOutcome,
+use belljar_mcp_client::{
+    Binary, CallOptions, ConfigError, Deferral, DeferralKind, McpError, Role, ToolCall, ToolDefinition, ToolOutcome,
     ToolOutput, ToolReturn,
 };
 use serde::de::DeserializeOwned;
@@ -41,6 +41,49 @@ fn outcomes_survive() {
         survives(&result);
         survives(&result.message());
     }
+}
+
+#[test]
+fn requests_of_servers_and_settings_survive() {
+    use belljar_mcp_client::adapters::provider::Provider;
+    use belljar_mcp_client::{
+        CompletionArgument, Elicitation, ElicitationResponse, LogLevel, Progress, ProtocolEra, ReconnectPolicy,
+        RequestOrigin, RestartPolicy, ResultMapping, RetryLimitBehavior, RetryPolicy, Root, SamplingContent,
+        SamplingMessage, SamplingRequest, SamplingResponse, StopReason, ToolChoice, ToolErrorBehavior, ToolIndex,
+        ToolList,
+    };
+
+    let form: Elicitation = serde_json::from_value(json!({
+        "form": {"message": "Name?", "schema": {"type": "object"}, "origin": {"server": "files"}}
+    }))
+    .unwrap();
+    assert_eq!(form.origin(), &RequestOrigin::new("files"));
+    survives(&form);
+    survives(&ElicitationResponse::Accept(json!({"name": "Ada"}).as_object().cloned()));
+    survives(&Root::new("file:///home").named("home"));
+    survives(&Progress::new(1.0, None, Some("half".into())));
+    let image = SamplingContent::Image(Binary::new(vec![1], "image/png"));
+    let call = SamplingContent::ToolUse { id: "c".into(), name: "t".into(), input: Default::default() };
+    let result = SamplingContent::ToolResult { id: "c".into(), content: vec![image.clone()], is_error: true };
+    survives(&SamplingMessage::new(Role::Assistant, vec![image, call, result]));
+    survives(&SamplingRequest::default());
+    let request: SamplingRequest = serde_json::from_value(json!({"max_tokens": 5, "tool_choice": "required"})).unwrap();
+    assert_eq!((request.max_tokens, request.tool_choice), (5, ToolChoice::Required));
+    let mut response = SamplingResponse::text("yes");
+    response.stop_reason = StopReason::Other("refusal".into());
+    survives(&response);
+    survives(&CompletionArgument::for_prompt("p", "city", "Par").with_context("country", "France"));
+    survives(&ReconnectPolicy::never());
+    survives(&RestartPolicy::new(3));
+    survives(&RetryPolicy::new(3));
+    let names = serde_json::to_value((
+        (LogLevel::Warning, ProtocolEra::Auto, ToolErrorBehavior::Failed),
+        (ResultMapping::PydanticAi2, RetryLimitBehavior::Fail, Provider::OpenAiChat),
+    ));
+    assert_eq!(names.unwrap(), json!([["warning", "auto", "failed"], ["pydantic_ai2", "fail", "openai_chat"]]));
+    let tools = ToolList::from(vec![ToolDefinition::new("z", json!({})), ToolDefinition::new("a", json!({}))]);
+    survives(&tools);
+    survives(&ToolIndex::new(&tools).search("z", 1));
 }
 
 #[test]
@@ -91,5 +134,9 @@ async fn results_and_prompts_of_a_server_survive() {
     let ToolOutcome::Output(result) = &outcome else { panic!("{outcome:?}") };
     assert!(result.raw.is_some() && !result.binaries().is_empty(), "{result:?}");
     survives(&outcome);
+    // The image is for the user only.
+    assert!(result.output_for(Role::Assistant).binaries().is_empty(), "{result:?}");
+    assert_eq!(result.output_for(Role::User).binaries().len(), 1);
+    assert_eq!(result.content_for(Role::Assistant).count(), 1);
     running.close().await.unwrap();
 }

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_client::transport::{Connector, OpenTransport};
-use belljar_client::{CallOptions, Elicitation, ElicitationResponse, McpError, McpServer, ToolOutcome};
+use belljar_mcp_client::transport::{Connector, OpenTransport};
+use belljar_mcp_client::{
+    CallOptions, Elicitation, ElicitationResponse, McpError, McpServer, ProtocolEra, ToolOutcome,
+};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, DetailedTask, GetTaskParams,
     GetTaskResult, ServerCapabilities, ServerConfig, Task, TaskPayload, TaskStatus, UpdateTaskParams,
@@ -14,7 +16,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Map, Value, json};
 
-use crate::harness::{START_TIMEOUT, eventually, output};
+use crate::harness::{START_TIMEOUT, eventually, faulty, output};
 
 /// The state of the server's only task.
 #[derive(Default)]
@@ -146,5 +148,31 @@ async fn dropped_call_cancels_its_task() {
     let call = server.direct_call_tool("endless", json!({}));
     tokio::time::timeout(Duration::from_millis(300), call).await.unwrap_err();
     eventually("the task is cancelled", || slow.0.lock().unwrap().cancelled).await;
+    running.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn tasks_of_the_legacy_era_that_fail_or_expire_are_retries() {
+    for (fault, message) in [("task_fails", "out of paper"), ("task_expires", "unknown task t1")] {
+        let server = faulty(fault).era(ProtocolEra::Legacy).build();
+        let running = server.connect().await.unwrap();
+        for _ in 0..2 {
+            let outcome = server.direct_call_tool("act", json!({})).await.unwrap();
+            assert!(matches!(&outcome, ToolOutcome::Retry(retry) if retry.message == message), "{outcome:?}");
+        }
+        assert_eq!(output(server.direct_call_tool("fine", json!({})).await.unwrap()).to_text(), "fine");
+        running.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn error_that_only_mentions_a_task_is_the_outcome_of_the_call() {
+    let server = faulty("mentions_task").era(ProtocolEra::Legacy).build();
+    let running = server.connect().await.unwrap();
+    let outcome = server.direct_call_tool("act", json!({})).await.unwrap();
+    assert!(
+        matches!(&outcome, ToolOutcome::Retry(retry) if retry.message == "there is no such task list"),
+        "{outcome:?}"
+    );
     running.close().await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use belljar_client::{
+use belljar_mcp_client::{
     Approval, ApprovalRequest, CombinedToolset, ConfigError, McpError, NeedsApproval, RetryReason, RunContext,
     ToolCall, ToolDefinition, ToolErrorBehavior, ToolOutcome, Toolset, ToolsetExt,
 };

@@ -5,11 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
-use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
+use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, ReplySender, Waker};
 use belljar_emscripten::fs::Filesystem;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -34,7 +35,7 @@ const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"]
 const MAX_BATCH: usize = 16 << 20;
 
 /// Prepares an interpreter for a request with an exchange: writes the buffers of the variables, and registers the host
-/// calls for the functions, and for those of the module `tools`.
+/// calls for the functions, and for those of the module `tools`. Returns the effects of these calls.
 ///
 /// # Errors
 /// Returns an error if the buffers do not fit into the code's file system.
@@ -43,26 +44,45 @@ pub(super) fn begin(
     exchange: Option<&Exchange>,
     tools: bool,
     observer: &Arc<dyn CellObserver>,
-) -> Result<(), KernelError> {
-    if tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty()) {
-        register_calls(interpreter, observer.clone());
-    }
-    let Some(exchange) = exchange else { return Ok(()) };
+    waker: Option<&Waker>,
+) -> Result<Option<CallEffects>, KernelError> {
+    let can_call = tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
+    let effects = can_call.then(|| register(interpreter, observer.clone(), waker.cloned()));
+    let Some(exchange) = exchange else { return Ok(effects) };
     let files = interpreter.files();
     for (at, buffer) in exchange.buffers.iter().enumerate() {
         write_buffer(files, &format!("in-{at}"), &buffer.contiguous()).map_err(|error| {
             KernelError::Failed(format!("the variables do not fit into the code's file system: {error}").into())
         })?;
     }
-    Ok(())
+    Ok(effects)
 }
 
-/// Registers the host calls with which code calls functions of the host: `observer` receives them.
-pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) {
-    let calls = Arc::new(Calls::new(observer));
+/// The effects that calls of functions of the host may have had.
+#[derive(Debug, Clone, Default)]
+pub struct CallEffects(Arc<AtomicBool>);
+
+impl CallEffects {
+    /// Returns whether the code has made a call that may have had an effect.
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Registers the host calls with which code calls functions of the host: `observer` receives them. Returns their
+/// effects.
+pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) -> CallEffects {
+    register(interpreter, observer, None)
+}
+
+/// Does the same as [`register_calls`]. `waker` is called when a reply arrives.
+fn register(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>, waker: Option<Waker>) -> CallEffects {
+    let effects = CallEffects::default();
+    let calls = Arc::new(Calls::new(observer, effects.clone(), waker));
     interpreter.register_host_call(NAMES[0], Arc::new(CallFunction(calls.clone())));
     interpreter.register_host_call(NAMES[1], Arc::new(AwaitFunctions(calls.clone())));
     interpreter.register_host_call(NAMES[2], Arc::new(CancelFunction(calls)));
+    effects
 }
 
 /// Registers `handler` for the host calls of functions, after the cell that could make them.
@@ -93,8 +113,9 @@ fn write_buffer(files: &mut Filesystem, name: &str, bytes: &[u8]) -> Result<(), 
 /// The calls of one run or cell.
 struct Calls {
     observer: Arc<dyn CellObserver>,
-    replies: Sender<FunctionReply>,
+    replies: ReplySender,
     state: Mutex<State>,
+    effects: CallEffects,
 }
 
 struct State {
@@ -128,10 +149,18 @@ impl State {
 }
 
 impl Calls {
-    fn new(observer: Arc<dyn CellObserver>) -> Self {
+    fn new(observer: Arc<dyn CellObserver>, effects: CallEffects, waker: Option<Waker>) -> Self {
         let (replies, arrived) = mpsc::channel();
+        let replies = ReplySender::new(replies, waker);
         let state = State { next: 0, arrived, early: VecDeque::new(), buffers: 0 };
-        Self { observer, replies, state: Mutex::new(state) }
+        Self { observer, replies, state: Mutex::new(state), effects }
+    }
+
+    fn start(&self, call: FunctionCall) {
+        if call.may_have_effects() {
+            self.effects.0.store(true, Ordering::Relaxed);
+        }
+        self.observer.call_function(call, &self.replies);
     }
 }
 
@@ -199,7 +228,7 @@ impl HostCall for CallFunction {
         }
         let CallRequest { name, wait, buffers, arguments } = parse(request)?;
         let buffers = read_arguments(context.files(), &buffers)?;
-        let Calls { observer, replies, state } = &*self.0;
+        let Calls { observer, state, .. } = &*self.0;
         let mut state = state.lock();
         let id = state.next;
         state.next += 1;
@@ -207,7 +236,7 @@ impl HostCall for CallFunction {
         {
             // A function that returns at once runs here; the time that it takes is not the code's.
             let _pause = context.pause();
-            observer.call_function(call, replies);
+            self.0.start(call);
         }
         loop {
             match state.arrived.try_recv() {
@@ -256,7 +285,8 @@ fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Buffer
     Ok(buffers)
 }
 
-/// The host call `await_functions`: waits for at least one reply, and returns those that have arrived, up to a size.
+/// The host call `await_functions`: starts calls, waits for at least one reply, and returns those that have arrived, up
+/// to a size, with the number of the first of the calls. Those after it have the next numbers.
 struct AwaitFunctions(Arc<Calls>);
 
 impl HostCall for AwaitFunctions {
@@ -264,11 +294,36 @@ impl HostCall for AwaitFunctions {
         #[derive(Deserialize)]
         struct AwaitRequest {
             timeout: Option<f64>,
+            calls: Vec<CallRequest>,
         }
-        let AwaitRequest { timeout } = parse(request)?;
+        #[derive(Deserialize)]
+        struct CallRequest {
+            name: String,
+            arguments: Box<RawValue>,
+        }
+        #[derive(Serialize)]
+        struct AwaitAnswer {
+            first: u64,
+            replies: Vec<GuestReply>,
+        }
+        let AwaitRequest { timeout, calls } = parse(request)?;
         let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
         let timeout = timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let mut state = self.0.state.lock();
+        let first = state.next;
+        if !calls.is_empty() {
+            // The time that starting them takes is not the code's.
+            let _pause = context.pause();
+            for CallRequest { name, arguments } in calls {
+                let id = state.next;
+                state.next += 1;
+                self.0.start(FunctionCall {
+                    id,
+                    name,
+                    arguments: EncodedValue { json: arguments, buffers: Vec::new() },
+                });
+            }
+        }
         if state.early.is_empty() {
             state.collect();
         }
@@ -282,7 +337,7 @@ impl HostCall for AwaitFunctions {
         let arrived = state.take_batch();
         let replies: Vec<GuestReply> =
             arrived.into_iter().map(|reply| GuestReply::new(reply, &mut state, context.files())).collect();
-        to_answer(&replies)
+        to_answer(&AwaitAnswer { first, replies })
     }
 }
 

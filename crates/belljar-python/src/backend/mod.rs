@@ -7,6 +7,7 @@
 //! | `session_kernel` | a session's kernel: IPython's shell |
 //! | `exchange` | values and calls that cross between code and its caller |
 //! | `session_calls` | the host calls of code in a session |
+//! | `wait_clock` | the limits of time of code that waits |
 //! | `mounts` | directories of the host that code can use |
 
 mod exchange;
@@ -15,6 +16,7 @@ mod one_shot;
 mod runtime;
 mod session_calls;
 mod session_kernel;
+mod wait_clock;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,7 +26,9 @@ use std::time::Duration;
 use belljar_core::kernel::{
     Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
-use belljar_core::{BackendStatistics, CallCancellation, Limits, NoProgress, Progress, SessionFolder, Stream};
+use belljar_core::{
+    BackendStatistics, CallCancellation, Limits, NoProgress, Progress, RunStep, SessionFolder, Stream, Waker,
+};
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
 use belljar_emscripten::fs::{Filesystem, Quota};
@@ -37,16 +41,13 @@ use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use session_kernel::WasmKernel;
 
-pub use exchange::register_calls;
+pub use exchange::{CallEffects, register_calls};
 pub use mounts::GuestMount;
 pub use runtime::{PythonRuntime, RuntimeLoader};
 
 /// The shortest time between the interrupt of a session's cell at its time limit, which the cell can handle and which
 /// keeps its variables, and the end of its interpreter.
 const MIN_SESSION_GRACE: Duration = Duration::from_secs(3);
-
-/// The module that the guest provides to code that can call tools.
-pub const TOOLS_MODULE: &str = "tools";
 
 /// A backend that runs CPython in WebAssembly. Cheap to clone.
 #[derive(Clone)]
@@ -93,6 +94,18 @@ impl WasmBackend {
     /// Returns an error if Python or IPython cannot be loaded.
     pub fn warm_up_sessions(&self) -> Result<(), KernelError> {
         self.session_runtime(&NoProgress).map(drop)
+    }
+
+    /// Runs code once. It waits without its thread only if there is a waker.
+    fn run_in_steps(
+        &self,
+        request: OneShotRequest,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+        waker: Option<Waker>,
+    ) -> Result<RunStep, KernelError> {
+        let runtime = self.shared.runtime.get(&*observer).map_err(KernelError::Start)?;
+        one_shot::begin(runtime, self.shared.clone(), request, observer, cancellation.clone(), waker)
     }
 
     /// Returns the limits of sessions.
@@ -171,8 +184,20 @@ impl Backend for WasmBackend {
         observer: Arc<dyn CellObserver>,
         cancellation: &CallCancellation,
     ) -> Result<CompletedRun, KernelError> {
-        let runtime = self.shared.runtime.get(&*observer).map_err(KernelError::Start)?;
-        one_shot::run(&runtime, &self.shared, request, observer, cancellation)
+        match self.run_in_steps(request, observer, cancellation, None)? {
+            RunStep::Completed(completed) => Ok(*completed),
+            RunStep::Waiting(..) => Err(KernelError::Unsupported("the code waits, but its caller does not")),
+        }
+    }
+
+    fn begin_run(
+        &self,
+        request: OneShotRequest,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+        waker: Waker,
+    ) -> Result<RunStep, KernelError> {
+        self.run_in_steps(request, observer, cancellation, Some(waker))
     }
 
     fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {

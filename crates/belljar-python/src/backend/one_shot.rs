@@ -2,36 +2,41 @@
 
 use std::sync::Arc;
 
-use belljar_core::kernel::{CellObserver, CompletedRun, KernelError, OneShotRequest};
+use belljar_core::kernel::{CellObserver, CompletedRun, InterruptHandle, KernelError, OneShotRequest};
 use belljar_core::{
-    CallCancellation, Execution, ExitReason, ImageCollector, Limits, Outcome, RunReport, RunRequest, mime,
+    CallCancellation, Execution, ExitReason, ImageCollector, Limits, Outcome, RunReport, RunRequest, RunStep,
+    TOOLS_MODULE, WaitingRun, Waker, WakingInterruptHandle, mime,
 };
 use belljar_emscripten::console::{self, OutputSink};
 use belljar_packages::{Dependencies, GeneralHint as _, InferredDependency, Requirement};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::exchange;
+use super::exchange::{self, CallEffects};
 use super::mounts::mount_all;
 use super::runtime::PythonRuntime;
-use super::{Shared, TOOLS_MODULE, core_stream};
+use super::wait_clock::WaitClock;
+use super::{Shared, core_stream};
 use crate::host_calls::{CallError, HostCall, HostCallContext};
 use crate::image::Image;
-use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, RuntimeInstaller};
+use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Streams};
+use crate::steps::Step;
 
 /// The maximum number of times that code is run again, each time with another package that it lacked.
 const MAX_REPETITIONS: usize = 3;
 
-/// Runs `request` on `runtime`: see [`Backend::run_once`](belljar_core::kernel::Backend::run_once).
-pub(super) fn run(
-    runtime: &PythonRuntime,
-    backend: &Shared,
+/// Begins to run `request` on `runtime`: see [`Backend::begin_run`](belljar_core::kernel::Backend::begin_run). Without
+/// a waker, the code runs to its end.
+pub(super) fn begin(
+    runtime: PythonRuntime,
+    backend: Arc<Shared>,
     request: OneShotRequest,
     observer: Arc<dyn CellObserver>,
-    cancellation: &CallCancellation,
-) -> Result<CompletedRun, KernelError> {
-    let PythonRuntime { python, installer, .. } = runtime;
+    cancellation: CallCancellation,
+    waker: Option<Waker>,
+) -> Result<RunStep, KernelError> {
+    let PythonRuntime { python, installer, .. } = &runtime;
     let OneShotRequest { code, globals, dependencies, timeout, exchange, tools } = request;
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
@@ -55,78 +60,146 @@ pub(super) fn run(
         }
         Ok(image)
     });
-    let mut image = match image {
+    let image = match image {
         Ok(image) => image,
         Err(error) if error.is_about_packages() => {
             report.outcome = Outcome::InstallError(error.with_general_hint());
-            return Ok(CompletedRun { report, interpreter: Box::new(()) });
+            let completed = CompletedRun { report, interpreter: Box::new(()) };
+            return Ok(RunStep::Completed(Box::new(completed)));
         }
         Err(error) => return Err(KernelError::Start(error.into())),
     };
     let request = RunRequest { code, globals, exchange, tools, ..RunRequest::default() };
-    let mut ran = Attempt::run(runtime, backend, &image, limits, &request, &observer, cancellation)?;
-    // The time of all attempts together is limited as that of one.
-    let mut left = limits;
-    for _ in 0..MAX_REPETITIONS {
-        let Outcome::Error(error) = &ran.execution.outcome else { break };
-        let failed = FailedRun { code: &request.code, image: &image, error, has_effects: ran.has_effects(backend) };
-        match python.image_for_repetition(&failed, &mut options, &**installer, &*observer) {
-            Ok(None) => break,
-            Ok(Some(ImageForRepetition { image: next, installed, needs })) => {
-                observer.on_installed(&installed.to_string());
-                report.dependencies = installed_names(&needs, &next);
-                left = left.without_time(ran.execution.statistics.run);
-                image = next;
-                ran = Attempt::run(runtime, backend, &image, left, &request, &observer, cancellation)?;
-            }
-            Err(missing) => {
-                report.missing_dependency = Some(missing);
-                break;
-            }
-        }
-    }
-    let Attempt { mut interpreter, execution, images } = ran;
-    report.outcome = execution.outcome;
-    report.statistics = execution.statistics;
-    if request.exchange.is_some() && matches!(report.outcome, Outcome::Success(Some(_))) {
-        report.buffers = exchange::take_buffers(interpreter.files(), limits.value);
-    }
-    if !interpreter.is_dead() {
-        let finished = interpreter.finish();
-        if matches!(
-            finished.outcome,
-            Outcome::Exited(ExitReason::Limit(_) | ExitReason::Cancelled | ExitReason::Crash(_))
-        ) {
-            report.outcome = finished.outcome;
-        }
-    }
-    cancellation.finish();
-    python.compile_imported_in_background(image.packages());
-    report.images = images.take();
-    Ok(CompletedRun { report, interpreter: Box::new(interpreter) })
+    let clock = WaitClock::new(&limits, timeout);
+    let run = OneShotRun {
+        runtime,
+        backend,
+        options,
+        request,
+        report,
+        image,
+        left: limits,
+        repetitions: 0,
+        clock,
+        observer,
+        cancellation,
+        waker,
+        waiting: None,
+    };
+    Box::new(run).attempt()
 }
 
-/// A run of the code that has not been finished yet: functions that the code registered for its end have not run.
+/// Code that is run once.
+struct OneShotRun {
+    runtime: PythonRuntime,
+    backend: Arc<Shared>,
+    options: PrepareOptions,
+    request: RunRequest,
+    report: RunReport,
+    image: Image,
+    /// The limits of the next attempt: the time of all attempts together is limited as that of one.
+    left: Limits,
+    /// The number of times that the code has been run again.
+    repetitions: usize,
+    clock: WaitClock,
+    observer: Arc<dyn CellObserver>,
+    cancellation: CallCancellation,
+    waker: Option<Waker>,
+    /// The attempt that waits.
+    waiting: Option<Attempt>,
+}
+
+impl WaitingRun for OneShotRun {
+    fn resume(mut self: Box<Self>) -> Result<RunStep, KernelError> {
+        let mut attempt = self.waiting.take().ok_or(KernelError::Cancelled)?;
+        self.clock.end_wait().apply(&mut attempt.interpreter);
+        let step = attempt.interpreter.resume_run();
+        self.after_step(attempt, step)
+    }
+}
+
+impl OneShotRun {
+    /// Runs the code in a new interpreter, until it ends or waits.
+    fn attempt(self: Box<Self>) -> Result<RunStep, KernelError> {
+        let mut attempt = Attempt::new(&self)?;
+        let step = match &self.waker {
+            Some(_) => attempt.interpreter.begin_run(&self.request),
+            None => Step::Completed(attempt.interpreter.run(&self.request)),
+        };
+        self.after_step(attempt, step)
+    }
+
+    fn after_step(mut self: Box<Self>, attempt: Attempt, step: Step<Execution>) -> Result<RunStep, KernelError> {
+        let execution = match step {
+            Step::Completed(execution) => execution,
+            Step::Waiting(wait) => {
+                let wait = self.clock.begin_wait(wait);
+                self.waiting = Some(attempt);
+                return Ok(RunStep::Waiting(wait, self));
+            }
+        };
+        if let Outcome::Error(error) = &execution.outcome
+            && self.repetitions < MAX_REPETITIONS
+        {
+            let PythonRuntime { python, installer, .. } = &self.runtime;
+            let has_effects = attempt.has_effects(&self.backend);
+            let failed = FailedRun { code: &self.request.code, image: &self.image, error, has_effects };
+            match python.image_for_repetition(&failed, &mut self.options, &**installer, &*self.observer) {
+                Ok(None) => {}
+                Ok(Some(ImageForRepetition { image: next, installed, needs })) => {
+                    self.observer.on_installed(&installed.to_string());
+                    self.report.dependencies = installed_names(&needs, &next);
+                    self.left = self.left.without_time(execution.statistics.run);
+                    self.image = next;
+                    self.repetitions += 1;
+                    return self.attempt();
+                }
+                Err(missing) => self.report.missing_dependency = Some(missing),
+            }
+        }
+        Ok(RunStep::Completed(Box::new(self.complete(attempt, execution))))
+    }
+
+    /// Ends the program, whose code has ended.
+    fn complete(self: Box<Self>, attempt: Attempt, execution: Execution) -> CompletedRun {
+        let Attempt { mut interpreter, images, .. } = attempt;
+        let mut report = self.report;
+        report.outcome = execution.outcome;
+        report.statistics = execution.statistics;
+        if self.request.exchange.is_some() && matches!(report.outcome, Outcome::Success(Some(_))) {
+            report.buffers = exchange::take_buffers(interpreter.files(), self.backend.limits.value);
+        }
+        if !interpreter.is_dead() {
+            let finished = interpreter.finish();
+            if matches!(
+                finished.outcome,
+                Outcome::Exited(ExitReason::Limit(_) | ExitReason::Cancelled | ExitReason::Crash(_))
+            ) {
+                report.outcome = finished.outcome;
+            }
+        }
+        self.cancellation.finish();
+        self.runtime.python.compile_imported_in_background(self.image.packages());
+        report.images = images.take();
+        CompletedRun { report, interpreter: Box::new(interpreter) }
+    }
+}
+
+/// An interpreter for one run of the code, until functions that the code registered for its end have run.
 struct Attempt {
     interpreter: Interpreter,
-    execution: Execution,
     images: ImageCollector,
+    /// The calls of functions of the host, if the code can make any.
+    calls: Option<CallEffects>,
 }
 
 impl Attempt {
-    /// Runs `request` in a new interpreter.
+    /// Creates an interpreter for `run`.
     ///
     /// # Errors
     /// Returns an error if the interpreter could not be created, or if the call was cancelled before the code began.
-    fn run(
-        runtime: &PythonRuntime,
-        backend: &Shared,
-        image: &Image,
-        limits: Limits,
-        request: &RunRequest,
-        observer: &Arc<dyn CellObserver>,
-        cancellation: &CallCancellation,
-    ) -> Result<Self, KernelError> {
+    fn new(run: &OneShotRun) -> Result<Self, KernelError> {
+        let OneShotRun { runtime, backend, image, request, observer, cancellation, waker, .. } = run;
         if cancellation.is_cancelled() {
             return Err(KernelError::Cancelled);
         }
@@ -134,26 +207,32 @@ impl Attempt {
         let output = Box::new(ObserverSink(observer.clone()));
         let streams = Streams { output, input: Box::new(std::io::empty()) };
         let mut interpreter =
-            python.interpreter_with(image, limits, streams).map_err(|error| KernelError::Start(error.into()))?;
+            python.interpreter_with(image, run.left, streams).map_err(|error| KernelError::Start(error.into()))?;
         mount_all(interpreter.files(), &backend.mounts, None)?;
         let images = ImageCollector::default();
         interpreter.register_host_call("takes_images", Arc::new(TakesImages));
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
-        exchange::begin(&mut interpreter, request.exchange.as_ref(), request.tools, observer)?;
+        let calls =
+            exchange::begin(&mut interpreter, request.exchange.as_ref(), request.tools, observer, waker.as_ref())?;
         let installer = RuntimeInstaller::new(python, image, installer.clone(), observer.clone());
         interpreter.register_host_call("install", Arc::new(installer));
-        if !cancellation.begin_running(Arc::new(interpreter.interrupt_handle())) {
+        let inner: Arc<dyn InterruptHandle> = Arc::new(interpreter.interrupt_handle());
+        let handle = match waker.clone() {
+            Some(waker) => Arc::new(WakingInterruptHandle { inner, waker }),
+            None => inner,
+        };
+        if !cancellation.begin_running(handle) {
             return Err(KernelError::Cancelled);
         }
         observer.on_phase("running");
-        let execution = interpreter.run(request);
-        Ok(Self { interpreter, execution, images })
+        Ok(Self { interpreter, images, calls })
     }
 
-    /// Returns whether running the code again could repeat output or changes of files of the host.
+    /// Returns whether running the code again could repeat output, changes of files of the host, or calls.
     fn has_effects(&self, backend: &Shared) -> bool {
         let may_write = backend.mounts.iter().any(|mount| mount.directory.is_writable());
-        may_write || self.interpreter.has_used_streams() || !self.images.is_empty()
+        let has_called = self.calls.as_ref().is_some_and(CallEffects::any);
+        may_write || has_called || self.interpreter.has_used_streams() || !self.images.is_empty()
     }
 }
 

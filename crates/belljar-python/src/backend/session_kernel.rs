@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use belljar_core::files::{FileError, FileInfo, MAX_READ, Range};
 use belljar_core::kernel::{
@@ -10,7 +10,8 @@ use belljar_core::kernel::{
     ShellRequest,
 };
 use belljar_core::{
-    CellResult, CellStatus, EncodedValue, ExitReason, Outcome, OutputCollector, Progress, SessionFolder, Stream,
+    CellResult, CellStatus, CellStep, EncodedValue, ExitReason, Outcome, OutputCollector, Progress, SessionFolder,
+    Stream, TOOLS_MODULE, Waker,
 };
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
@@ -23,13 +24,15 @@ use serde_json::value::RawValue;
 use super::exchange;
 use super::mounts::mount_all;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
-use super::{PythonRuntime, SessionRuntime, TOOLS_MODULE, WasmBackend};
+use super::wait_clock::WaitClock;
+use super::{PythonRuntime, SessionRuntime, WasmBackend};
 use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
 use crate::install::{CellPackages, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::packages::{PackageSet, WheelId};
 use crate::session::SESSION_DIRECTORY;
+use crate::steps::Step;
 
 /// The time for a shell request, which may run the session's code: properties, `__repr__`.
 const SHELL_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,6 +77,8 @@ pub(super) struct WasmKernel {
     interpreter: Interpreter,
     /// The number of the last cell.
     execution_count: u64,
+    /// The cell that waits.
+    running: Option<RunningCell>,
 }
 
 impl WasmKernel {
@@ -90,7 +95,7 @@ impl WasmKernel {
         for layer in packages.layers_not_in(session_runtime.image.packages()) {
             interpreter.files().add_layer(layer.clone());
         }
-        let mut kernel = Self { backend, session_runtime, packages, interpreter, execution_count: 0 };
+        let mut kernel = Self { backend, session_runtime, packages, interpreter, execution_count: 0, running: None };
         kernel.mount(folder)?;
         Ok(kernel)
     }
@@ -146,7 +151,7 @@ impl WasmKernel {
         let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         interpreter.set_renewal(renewal);
-        Ok(Self { backend, session_runtime, packages, interpreter, execution_count })
+        Ok(Self { backend, session_runtime, packages, interpreter, execution_count, running: None })
     }
 
     /// Installs the packages that the cell imports, and returns their names. A failure is reported in the cell's
@@ -242,8 +247,29 @@ fn exit_reason(outcome: Outcome) -> ExitReason {
     }
 }
 
-impl Kernel for WasmKernel {
-    fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+/// A cell that has begun.
+struct RunningCell {
+    observer: Arc<dyn CellObserver>,
+    outputs: OutputCollector,
+    installer: Arc<RuntimeInstaller>,
+    /// The packages that the cell imports.
+    tried: Vec<String>,
+    /// True if the cell can call functions of the host.
+    has_functions: bool,
+    clock: WaitClock,
+}
+
+impl WasmKernel {
+    /// Prepares the interpreter for a cell: its packages, its streams and its calls of the host.
+    ///
+    /// # Errors
+    /// The result of a cell that cannot begin.
+    fn prepare(
+        &mut self,
+        cell: &CellRequest,
+        observer: Arc<dyn CellObserver>,
+        waker: Option<&Waker>,
+    ) -> Result<RunningCell, CellResult> {
         let outputs = OutputCollector::new(observer.clone());
         let runtime = &self.session_runtime.runtime;
         let progress: Arc<dyn Progress> = observer.clone();
@@ -255,28 +281,34 @@ impl Kernel for WasmKernel {
         );
         let installer = Arc::new(installer);
         let tried = self.install_imports(&installer, cell, &*observer, &outputs);
-        if let Err(error) = exchange::begin(&mut self.interpreter, cell.exchange.as_ref(), cell.tools, &observer) {
+        let exchange = cell.exchange.as_ref();
+        if let Err(error) = exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker) {
             let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
             let status = CellStatus::Error(error);
-            return CellResult { execution_count: self.execution_count, status, outputs: outputs.take() };
+            return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
         }
         self.interpreter
             .redirect(Streams { output: Box::new(CollectorSink(outputs.clone())), input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
         self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
-        let timeout = self.backend.session_limits().with_timeout(cell.timeout).wall_time;
-        self.interpreter.set_wall_time(timeout);
-        let begin = Instant::now();
-        let result = self.interpreter.execute(cell, self.backend.shared.color);
-        let expired = timeout.filter(|timeout| begin.elapsed() >= *timeout);
+        let limits = self.backend.session_limits().with_timeout(cell.timeout);
+        self.interpreter.set_wall_time(limits.wall_time);
+        let has_functions = cell.tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
+        let clock = WaitClock::new(&limits, cell.timeout);
+        Ok(RunningCell { observer, outputs, installer, tried, has_functions, clock })
+    }
+
+    /// Ends a cell whose code has ended.
+    fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
+        let RunningCell { observer, outputs, installer, tried, has_functions, clock } = running;
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
         for name in ["install", "show", "input"] {
             self.interpreter.register_host_call(name, refusal.clone());
         }
-        if cell.tools || cell.exchange.as_ref().is_some_and(|exchange| !exchange.functions.is_empty()) {
+        if has_functions {
             exchange::end(&mut self.interpreter, &refusal);
         }
         if let Ok(ShellCell { value: Some(value), .. }) = &result {
@@ -295,15 +327,58 @@ impl Kernel for WasmKernel {
         self.execution_count = result.as_ref().map_or(self.execution_count + 1, |cell| cell.execution_count);
         let status = match result {
             Ok(ShellCell { error: None, .. }) => CellStatus::Ok,
-            Ok(ShellCell { error: Some(error), .. }) => match expired {
-                Some(after) if error.name == "KeyboardInterrupt" => {
-                    CellStatus::TimedOut { after, traceback: error.traceback }
+            Ok(ShellCell { error: Some(error), .. }) => match clock.expired() {
+                Some((after, waited)) if error.name == "KeyboardInterrupt" => {
+                    CellStatus::TimedOut { after, waited, traceback: error.traceback }
                 }
                 _ => CellStatus::Error(error),
             },
             Err(outcome) => CellStatus::KernelDied(exit_reason(outcome)),
         };
         CellResult { execution_count: self.execution_count, status, outputs: outputs.take() }
+    }
+
+    fn after_step(&mut self, mut running: RunningCell, step: Result<Step<ShellCell>, Outcome>) -> CellStep {
+        match step {
+            Ok(Step::Waiting(wait)) => {
+                let wait = running.clock.begin_wait(wait);
+                self.running = Some(running);
+                CellStep::Waiting(wait)
+            }
+            Ok(Step::Completed(cell)) => CellStep::Completed(self.complete(running, Ok(cell))),
+            Err(outcome) => CellStep::Completed(self.complete(running, Err(outcome))),
+        }
+    }
+}
+
+impl Kernel for WasmKernel {
+    fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+        let running = match self.prepare(cell, observer, None) {
+            Ok(running) => running,
+            Err(refused) => return refused,
+        };
+        let result = self.interpreter.execute(cell, self.backend.shared.color);
+        self.complete(running, result)
+    }
+
+    fn begin(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>, waker: Waker) -> CellStep {
+        let running = match self.prepare(cell, observer, Some(&waker)) {
+            Ok(running) => running,
+            Err(refused) => return CellStep::Completed(refused),
+        };
+        let step = self.interpreter.begin_cell(cell, self.backend.shared.color);
+        self.after_step(running, step)
+    }
+
+    fn resume(&mut self) -> CellStep {
+        let Some(mut running) = self.running.take() else {
+            let status = CellStatus::KernelDied(ExitReason::Crash("no cell waits".into()));
+            let execution_count = self.execution_count;
+            return CellStep::Completed(CellResult { execution_count, status, outputs: Vec::new() });
+        };
+        running.clock.end_wait().apply(&mut self.interpreter);
+        let step = self.interpreter.resume_cell();
+        self.after_step(running, step)
     }
 
     fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
@@ -333,6 +408,7 @@ impl Kernel for WasmKernel {
         let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
         interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
         self.interpreter = interpreter;
+        self.running = None;
         self.execution_count = 0;
         Ok(())
     }

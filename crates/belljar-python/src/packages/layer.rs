@@ -142,7 +142,7 @@ impl Layers<'_> {
                 scope.spawn(|| compiled.compile_all(&libraries, progress));
                 wheels.extend(self.make_all(&missing, supplied)?);
                 let set = PackageSet::new(wheels);
-                self.compile(&set, &reachable::reachable(&set, imports, Reach::Imports))?;
+                self.compile(&set, &reachable::reachable(&set, imports, Reach::Imports, &[]))?;
                 Ok(set)
             });
         }

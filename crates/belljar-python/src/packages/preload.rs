@@ -83,7 +83,7 @@ impl Preloader<'_> {
         let mut made = false;
         let entry = self.cache.get_or_create_pinned(&self.key(set, modules), self.progress, |new| {
             made = true;
-            let layers = self.compiled_layers(set, &reachable(set, modules, Reach::Imports))?;
+            let layers = self.compiled_layers(set, &reachable(set, modules, Reach::Imports, &[]))?;
             let step = self.progress.start(ProgressStep::indeterminate("building the image of these packages"));
             let file = image::create(&new.path().join(IMAGE))?;
             let (mut instance, failures) = self.build(&layers, modules, ImageKind::Script)?;
@@ -112,7 +112,7 @@ impl Preloader<'_> {
         let file = image::create(path)?;
         // Cells use many of the shell's modules, each for the first time.
         let imports: Vec<String> = modules.iter().cloned().chain(guest::imports()).collect();
-        let layers = self.compiled_layers(set, &reachable(set, &imports, Reach::Functions))?;
+        let layers = self.compiled_layers(set, &reachable(set, &imports, Reach::Functions, &SHELL_LEAVES_OUT))?;
         let (mut instance, failures) = self.build(&layers, modules, ImageKind::Shell)?;
         let metadata = self.metadata(failures);
         image::write(&mut instance, &file, metadata, first_cell, ImageKind::Shell).map_err(failed)
@@ -189,6 +189,9 @@ impl Preloader<'_> {
         Ok((instance, output))
     }
 }
+
+/// Modules that IPython imports and that the image of sessions does without: see `guest/lean_imports.py`.
+const SHELL_LEAVES_OUT: [&str; 2] = ["jedi", "IPython.terminal"];
 
 /// A step of building an image.
 #[derive(Debug, Clone, PartialEq, Eq)]

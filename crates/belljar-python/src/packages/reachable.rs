@@ -36,14 +36,15 @@ struct Module {
 }
 
 /// Returns the modules of `set` that importing the modules `roots` (dotted names) imports, with the packages around
-/// them.
-pub(crate) fn reachable(set: &PackageSet, roots: &[String], reach: Reach) -> ModulePaths {
+/// them, but without those in `left_out` and what only these import.
+pub(crate) fn reachable(set: &PackageSet, roots: &[String], reach: Reach, left_out: &[&str]) -> ModulePaths {
     let modules = modules(set);
     let mut paths = vec![Vec::new(); set.wheels().len()];
     let mut seen = BTreeSet::new();
     let mut pending: Vec<String> = roots.to_vec();
     while let Some(name) = pending.pop() {
-        for name in with_packages(&name) {
+        let is_left_out = |name: &str| left_out.iter().any(|module| is_in(name, module));
+        for name in with_packages(&name).filter(|name| !is_left_out(name)) {
             let Some((name, module)) = modules.get_key_value(name) else { continue };
             if !seen.insert(name) {
                 continue;
@@ -94,6 +95,11 @@ fn modules(set: &PackageSet) -> HashMap<String, Module> {
 fn with_packages(name: &str) -> impl Iterator<Item = &str> {
     let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
     ends.map(|end| &name[..end])
+}
+
+/// Returns whether the module `name` is `package`, or one of its modules.
+fn is_in(name: &str, package: &str) -> bool {
+    name.strip_prefix(package).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Returns the absolute name of a module that the module `name` imports.

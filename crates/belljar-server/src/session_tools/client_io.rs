@@ -8,21 +8,16 @@ use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{EncodedValue, Progress, Stream};
 use parking_lot::{Mutex, MutexGuard};
-use rmcp::model::{
-    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, LoggingLevel, PrimitiveSchemaDefinition,
-    StringSchema,
-};
+use rmcp::model::LoggingLevel;
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::input_rounds::InputPrompt;
 use super::is_modern;
+use crate::elicitation::{can_ask, elicit};
+use crate::input_rounds::{CodeClient, InputPrompt};
 use crate::notifier::{ClientNotifier, Output};
 use crate::report::Recording;
-
-/// The name of the only field of an elicitation.
-const FIELD: &str = "value";
 
 /// The client of one cell. Clones share it.
 #[derive(Clone)]
@@ -75,17 +70,15 @@ impl CellClient {
         context: &RequestContext<RoleServer>,
         recording: Option<Arc<Recording>>,
     ) -> (Self, Option<UnboundedReceiver<InputPrompt>>) {
-        let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
         let mut prompts = None;
-        let input = match elicitation {
-            Some(modes) if modes.form.is_some() || modes.url.is_none() => Ok(if is_modern(context) {
-                let (send, receive) = unbounded_channel();
-                prompts = Some(receive);
-                InputChannel::NextRound(send)
-            } else {
-                InputChannel::Elicit(context.peer.clone(), tokio::runtime::Handle::current())
-            }),
-            _ => Err(InputError::Unsupported("the client does not support elicitation")),
+        let input = if !can_ask(context) {
+            Err(InputError::Unsupported("the client does not support elicitation"))
+        } else if is_modern(context) {
+            let (send, receive) = unbounded_channel();
+            prompts = Some(receive);
+            Ok(InputChannel::NextRound(send))
+        } else {
+            Ok(InputChannel::Elicit(context.peer.clone(), tokio::runtime::Handle::current()))
         };
         let shared = Shared { attached: Mutex::new(AttachedCall::new(notifier)), input, recording };
         (Self { shared: Arc::new(shared) }, prompts)
@@ -99,15 +92,15 @@ impl CellClient {
     pub(super) fn observer(&self) -> Arc<dyn CellObserver> {
         self.shared.clone()
     }
+}
 
-    /// Ends the call's events: the cell has ended, or no call waits for it until [`CellClient::attach`] is called.
-    pub(super) fn detach(&self) {
-        self.shared.attached().end();
+impl CodeClient for CellClient {
+    fn attach(&self, notifier: ClientNotifier) {
+        *self.shared.attached() = AttachedCall::new(notifier);
     }
 
-    /// Makes another call the receiver of the cell's output.
-    pub(super) fn attach(&self, notifier: ClientNotifier) {
-        *self.shared.attached() = AttachedCall::new(notifier);
+    fn detach(&self) {
+        self.shared.attached().end();
     }
 }
 
@@ -175,34 +168,5 @@ impl CellObserver for Shared {
             }
         }
         Ok(answer)
-    }
-}
-
-/// Asks a client for a line during a call.
-pub(crate) async fn elicit(peer: &Peer<RoleServer>, message: String) -> InputReply {
-    let result = peer.create_elicitation(elicit_line(message)).await;
-    parse_elicit_result(result.map_err(|error| InputError::NoAnswer(error.to_string()))?)
-}
-
-/// Returns an elicitation of one line.
-pub(super) fn elicit_line(message: String) -> ElicitRequestParams {
-    let field = PrimitiveSchemaDefinition::String(StringSchema::new());
-    let mut requested_schema = ElicitationSchema::new([(FIELD.to_owned(), field)].into());
-    requested_schema.required = Some(vec![FIELD.into()]);
-    ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema }
-}
-
-/// Returns the line from a client's response.
-pub(super) fn parse_elicit_result(result: ElicitResult) -> InputReply {
-    match result.action {
-        ElicitationAction::Accept => {
-            let content = result.content.unwrap_or_default();
-            match content.get(FIELD) {
-                Some(serde_json::Value::String(line)) => Ok(line.clone()),
-                Some(other) if !other.is_null() => Ok(other.to_string()),
-                _ => Err(InputError::NoAnswer("it accepted the question without a value".into())),
-            }
-        }
-        _ => Err(InputError::Declined),
     }
 }

@@ -5,13 +5,11 @@
 //! | `tools` | the definitions of the tools |
 //! | `answer` | their results |
 //! | `client_io` | the client of a cell: output, progress and input |
-//! | `input_rounds` | input between two calls, in the protocol's modern era |
 //! | `resources` | files as resources |
 //! | `subscriptions` | subscriptions to changes of files |
 
 mod answer;
 mod client_io;
-mod input_rounds;
 mod resources;
 mod subscriptions;
 mod tools;
@@ -31,17 +29,16 @@ use rmcp::{Peer, RoleServer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::arguments::{self, ArgumentError, ExecuteCode, SessionOnly, UploadFile};
-use crate::arrival::{SessionTurn, in_turn, turn_of, wait_briefly};
+use crate::arrival::{SessionTurn, in_turn, turn_of};
 use crate::code_tools::{CancelOnDrop, ClientTools};
 use crate::description::SandboxDescription;
 use crate::handler::tool_error;
+use crate::input_rounds::{CodeClient as _, PendingInputs, RunningCode};
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
-pub(crate) use client_io::elicit;
-use input_rounds::{PendingInputs, RunningCell};
 use subscriptions::Subscribers;
 pub(crate) use tools::INTERRUPT;
 
@@ -76,7 +73,7 @@ pub(crate) struct ToolAnswer {
 }
 
 impl ToolAnswer {
-    fn success(result: CallToolResult) -> Self {
+    pub(crate) fn success(result: CallToolResult) -> Self {
         Self { response: result.into(), status: CallStatus::Success }
     }
 
@@ -195,7 +192,7 @@ impl SessionTools {
                     // The cell may outlast this call.
                     Some(prompts) => {
                         let task = AbortOnDropHandle::new(tokio::spawn(work));
-                        let running = RunningCell { arguments: given, client, prompts, task };
+                        let running = RunningCode { arguments: given, client: Arc::new(client), prompts, task };
                         return Ok(self.pending_inputs.answer(running).await);
                     }
                     None => work.await,
@@ -233,7 +230,9 @@ impl SessionTools {
             }
             INTERRUPT => {
                 let SessionOnly { session_id } = arguments::parse(given)?;
-                wait_briefly(caller.turn.as_ref()).await;
+                if let Some(turn) = &caller.turn {
+                    turn.wait_briefly().await;
+                }
                 let interrupted = self.find(&session_id).and_then(|id| self.sessions.interrupt(&id));
                 answer::done(interrupted, |ran| {
                     if *ran { "The running code was interrupted".into() } else { "Nothing was running".into() }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::queueing::result;
+use super::queueing::{WorkStep, result};
 use super::table::{HibernatedSession, SessionEntry, is_expired};
 use super::{SessionOptions, Sessions};
 use crate::session::{JobKind, Session};
@@ -74,14 +74,16 @@ impl Sessions {
         let shared = self.shared.clone();
         let work = move |state: &mut SessionState, session: &Session| {
             let last_used = session.last_used();
-            if state.hibernate(&shared.services, last_used)? && session.close_if_last() {
-                // From now on, lookups find the session in the store.
-                let hibernated = HibernatedSession { last_used, owner: session.owner.clone() };
-                shared.table.lock().insert(session.id.clone(), SessionEntry::Hibernated(hibernated));
-            }
-            Ok(())
+            let hibernated = state.hibernate(&shared.services, last_used).map(|is_stored| {
+                if is_stored && session.close_if_last() {
+                    // From now on, lookups find the session in the store.
+                    let hibernated = HibernatedSession { last_used, owner: session.owner.clone() };
+                    shared.table.lock().insert(session.id.clone(), SessionEntry::Hibernated(hibernated));
+                }
+            });
+            WorkStep::Completed(hibernated)
         };
-        if let Err(error) = result(self.queue(session, JobKind::Other(0), work)).await {
+        if let Err(error) = result(self.queue(session, JobKind::Other(0), Box::new(work))).await {
             tracing::warn!(%error, "failed to hibernate a session");
         }
     }

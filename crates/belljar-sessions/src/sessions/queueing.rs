@@ -9,11 +9,43 @@ use tokio::sync::oneshot;
 use super::{SessionOptions, Sessions};
 use crate::error::SessionError;
 use crate::id::SessionId;
-use crate::session::{Job, JobKind, QueueLimits, Session, SubmitResult};
+use crate::parking::ParkedWork;
+use crate::session::{Job, JobKind, JobStep, JobWait, QueueLimits, Session, SubmitResult};
 use crate::state::{SessionServices, SessionState};
 
 /// The receiver of a queued job's result, or the reason why the job was not queued.
 pub(super) type QueuedResult<T> = Result<oneshot::Receiver<Result<T, SessionError>>, SessionError>;
+
+/// Work on a session, or the rest of it.
+pub(super) type Work<T> = Box<dyn FnOnce(&mut SessionState, &Session) -> WorkStep<T> + Send>;
+
+/// A step of work.
+pub(super) enum WorkStep<T> {
+    Completed(Result<T, SessionError>),
+    /// The work waits without a thread: see [`JobWait`](crate::session::JobWait).
+    Waiting {
+        work: Arc<ParkedWork>,
+        timer: Option<Duration>,
+        next: Work<T>,
+    },
+}
+
+/// Returns the job that does `work` on the session that is `current` then, and sends its result.
+fn job<T: Send + 'static>(
+    work: Work<T>,
+    current: Arc<Mutex<Arc<Session>>>,
+    done: oneshot::Sender<Result<T, SessionError>>,
+) -> Job {
+    Box::new(move |state| {
+        let session = current.lock().clone();
+        match work(state, &session) {
+            WorkStep::Completed(result) => JobStep::Completed(Box::new(move || drop(done.send(result)))),
+            WorkStep::Waiting { work, timer, next } => {
+                JobStep::Waiting(JobWait { work, timer, next: job(next, current, done) })
+            }
+        }
+    })
+}
 
 /// Waits for the result of a queued job.
 pub(super) async fn result<T>(queued: QueuedResult<T>) -> Result<T, SessionError> {
@@ -29,8 +61,10 @@ impl Sessions {
         work: impl FnOnce(&mut SessionState, &SessionServices, Duration) -> Result<T, SessionError> + Send + 'static,
     ) -> QueuedResult<T> {
         let (shared, session) = (self.shared.clone(), self.open(id)?);
-        let work = move |state: &mut SessionState, _: &Session| work(state, &shared.services, shared.clock.now());
-        self.queue_call(session, JobKind::Other(bytes), work)
+        let work = move |state: &mut SessionState, _: &Session| {
+            WorkStep::Completed(work(state, &shared.services, shared.clock.now()))
+        };
+        self.queue_call(session, JobKind::Other(bytes), Box::new(work))
     }
 
     /// Queues the work of a call, and records how long it waits.
@@ -38,14 +72,15 @@ impl Sessions {
         &self,
         session: Arc<Session>,
         kind: JobKind,
-        work: impl FnOnce(&mut SessionState, &Session) -> Result<T, SessionError> + Send + 'static,
+        work: Work<T>,
     ) -> QueuedResult<T> {
         let (pool, arrival) = (self.shared.pool.clone(), Instant::now());
-        self.queue(session, kind, move |state, session| {
+        let recorded = move |state: &mut SessionState, session: &Session| {
             pool.record_wait(arrival.elapsed());
             drop(pool);
             work(state, session)
-        })
+        };
+        self.queue(session, kind, Box::new(recorded))
     }
 
     /// Queues `work`, which a guest thread will run.
@@ -53,17 +88,12 @@ impl Sessions {
         &self,
         mut session: Arc<Session>,
         kind: JobKind,
-        work: impl FnOnce(&mut SessionState, &Session) -> Result<T, SessionError> + Send + 'static,
+        work: Work<T>,
     ) -> QueuedResult<T> {
         let (done, answer) = oneshot::channel();
         // If the session is hibernated before the job runs, the job runs on another `Session` object.
         let current: Arc<Mutex<Arc<Session>>> = Arc::new(Mutex::new(session.clone()));
-        let shared_current = current.clone();
-        let mut job: Job = Box::new(move |state| {
-            let session = shared_current.lock().clone();
-            let result = work(state, &session);
-            Box::new(move || drop(done.send(result)))
-        });
+        let mut job = job(work, current.clone(), done);
         let SessionOptions { max_queued, max_queued_bytes, .. } = self.shared.options;
         let limits = QueueLimits { jobs: max_queued, bytes: max_queued_bytes };
         loop {

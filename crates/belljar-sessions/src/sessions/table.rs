@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::pool::GuestThreadPool;
-use crate::session::{Completion, Session};
+use crate::session::{JobStep, Session};
 use crate::state::{SessionServices, SessionState};
 use crate::store::{Store, StoreError};
 use belljar_core::kernel::KernelError;
@@ -127,7 +127,7 @@ impl Shared {
             let services = SessionServices { backend, store: None, folders, answers };
             if session.close(Box::new(move |state: &mut SessionState| {
                 drop(state.destroy(&services));
-                Box::new(|| ()) as Completion
+                JobStep::Completed(Box::new(|| ()))
             })) {
                 session.work();
             }

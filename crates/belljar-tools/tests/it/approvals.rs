@@ -7,7 +7,7 @@ use crate::harness::{Answers, Session, error, one, server};
 
 fn session(mode: &str, approve: ApprovalMode, answers: &[Approval]) -> Session {
     let policy = ToolPolicy::new(&[], &[], approve).unwrap();
-    let session = Session::new(vec![server("t", mode)], policy, ToolLimits::default());
+    let session = Session::new(&[server("t", mode)], policy, ToolLimits::default());
     Session { approver: Answers::new(answers), ..session }
 }
 

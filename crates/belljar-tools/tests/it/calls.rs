@@ -24,7 +24,7 @@ fn results_become_values() {
 
 #[test]
 fn results_are_those_of_the_client() {
-    use belljar_client::ToolOutput;
+    use belljar_mcp_client::ToolOutput;
     let session = Session::plain();
     let run = session.run();
     let client = server("t", "plain");
@@ -97,9 +97,9 @@ fn original_names_are_accepted() {
 
 #[test]
 fn server_that_is_down_does_not_affect_others() {
-    let down = belljar_client::McpServerStdio::new("no-such-program").id("down").build();
+    let down = belljar_mcp_client::McpServerStdio::new("no-such-program").id("down").build();
     let policy = ToolPolicy::new(&[], &[], ApprovalMode::None).unwrap();
-    let session = Session::new(vec![down, server("t", "plain")], policy, ToolLimits::default());
+    let session = Session::new(&[down, server("t", "plain")], policy, ToolLimits::default());
     let run = session.run();
     let (class, message) = error(run.operate("call", json!(["down", "x", "{}", "", false])));
     assert_eq!(class, "tools.ToolUnavailable");
@@ -123,7 +123,7 @@ fn server_that_ended_is_started_again() {
 #[test]
 fn denied_tool_is_not_listed_and_not_called() {
     let policy = ToolPolicy::new(&[], &["t.fro*".into(), "*.add".into(), "t.resources".into()], ApprovalMode::None);
-    let session = Session::new(vec![server("t", "plain")], policy.unwrap(), ToolLimits::default());
+    let session = Session::new(&[server("t", "plain")], policy.unwrap(), ToolLimits::default());
     let run = session.run();
     let names = run.operate("names", json!(["t"])).unwrap();
     assert!(!names.as_array().unwrap().iter().any(|name| name == "add" || name == "from_to"), "{names}");

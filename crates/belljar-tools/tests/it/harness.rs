@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::mpsc;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use belljar_client::{McpServer, McpServerStdio};
-use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply};
+use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, ReplySender};
+use belljar_mcp_client::{McpServer, McpServerStdio};
 use belljar_tools::{
     Approval, ApprovalMode, ApprovalRequest, Approver, NoToolEvents, SessionGrants, ToolLimits, ToolPolicy, ToolRun,
     ToolRunContext, Tools,
@@ -24,10 +25,14 @@ pub(crate) fn runtime() -> &'static Runtime {
     &RUNTIME
 }
 
+/// The time that a server has to start, on a busy machine.
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Returns the test server with the tools of `mode`.
 pub(crate) fn server(name: &str, mode: &str) -> McpServer {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/python/tool_server.py");
-    McpServerStdio::new("python3").args(["-u", &script.display().to_string(), mode]).id(name).build()
+    let server = McpServerStdio::new("python3").args(["-u", &script.display().to_string(), mode]);
+    server.id(name).timeout(START_TIMEOUT).build()
 }
 
 /// An approver that gives fixed answers and keeps the questions.
@@ -60,7 +65,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(servers: Vec<McpServer>, policy: ToolPolicy, limits: ToolLimits) -> Self {
+    pub(crate) fn new(servers: &[McpServer], policy: ToolPolicy, limits: ToolLimits) -> Self {
         let tools = Arc::new(Tools::new(servers, policy, limits));
         Self { tools, approver: Answers::new(&[]), grants: Arc::default() }
     }
@@ -73,7 +78,7 @@ impl Session {
     /// Creates a session with the server `t` of this mode, whose calls need no approval.
     pub(crate) fn with_mode(mode: &str) -> Self {
         let policy = ToolPolicy::new(&[], &[], ApprovalMode::None).unwrap();
-        Self::new(vec![server("t", mode)], policy, ToolLimits::default())
+        Self::new(&[server("t", mode)], policy, ToolLimits::default())
     }
 
     /// Starts a run.
@@ -85,14 +90,14 @@ impl Session {
             events: Arc::new(NoToolEvents),
         };
         let (sender, replies) = mpsc::channel();
-        TestRun { run: ToolRun::new(self.tools.clone(), context), sender, replies }
+        TestRun { run: ToolRun::new(self.tools.clone(), context), sender: sender.into(), replies }
     }
 }
 
 /// A run, with the channel of its replies.
 pub(crate) struct TestRun {
     pub(crate) run: ToolRun,
-    sender: mpsc::Sender<FunctionReply>,
+    sender: ReplySender,
     pub(crate) replies: mpsc::Receiver<FunctionReply>,
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::harness::{Session, one, runtime};
+use crate::harness::{Session, error, one, runtime};
 
 /// Checks with Python's own parser that a text has only definitions, and returns the names of the functions.
 fn functions(source: &str) -> Vec<String> {
@@ -83,4 +83,35 @@ fn schema_of_ten_megabytes_is_cut_off() {
     assert!(stubs.len() < 20_000, "{}", stubs.len());
     // It is too large to be checked here: the server gets the arguments.
     assert_eq!(one(session.run().call("huge", json!({"wide": "y"}))).as_array().unwrap()[0], json!("huge"));
+}
+
+#[test]
+fn response_of_a_hundred_megabytes_ends_the_connection() {
+    let session = Session::plain();
+    let run = session.run();
+    let (class, message) = error(run.call("large", json!({"size": 100_000_000})));
+    assert_eq!(
+        (class.as_str(), message.as_str()),
+        ("tools.ToolUnavailable", "server `t` is unavailable: the connection was closed")
+    );
+    // The next call connects again.
+    assert_eq!(one(run.call("add", json!({"a": 1}))), json!(2));
+}
+
+#[test]
+fn notifications_of_other_tools_are_counted() {
+    let session = Session::with_mode("changing");
+    let run = session.run();
+    let mut changes = session.tools.changes();
+    let before = run.operate("describe", json!([["t.note"]])).unwrap();
+    assert!(!changes.has_changed().unwrap());
+    run.call("change", json!({})).unwrap();
+    let limit = std::time::Duration::from_secs(60);
+    let changed = runtime().block_on(async { tokio::time::timeout(limit, changes.changed()).await });
+    changed.unwrap().unwrap();
+    let after = run.operate("describe", json!([["t.note"]])).unwrap();
+    let (before, after) = (before.as_str().unwrap(), after.as_str().unwrap());
+    assert!(before.contains("Writes a note.") && after.contains("Deletes everything."), "{before}\n{after}");
+    // Reading the list that was announced is not another change.
+    assert!(!changes.has_changed().unwrap());
 }

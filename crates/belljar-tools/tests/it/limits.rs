@@ -9,7 +9,7 @@ use crate::harness::{Session, TestRun, error, one, server};
 
 fn session(limits: ToolLimits) -> Session {
     let policy = ToolPolicy::new(&[], &[], ApprovalMode::None).unwrap();
-    Session::new(vec![server("t", "plain")], policy, limits)
+    Session::new(&[server("t", "plain")], policy, limits)
 }
 
 fn limited(run: &TestRun, tool: &str, arguments: serde_json::Value) -> String {

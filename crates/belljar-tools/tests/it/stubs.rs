@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use belljar_client::McpServerStdio;
+use belljar_mcp_client::McpServerStdio;
 use belljar_testing::install;
 use belljar_tools::{ApprovalMode, ToolLimits, ToolPolicy};
 use serde_json::json;
 
-use crate::harness::{Session, one, runtime};
+use crate::harness::{START_TIMEOUT, Session, one, runtime};
 
 /// Versions are pinned: the tests expect the servers' exact tools.
 const PACKAGES: &[&str] = &["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"];
@@ -15,10 +15,12 @@ const PACKAGES: &[&str] = &["mcp-server-time==2026.10.19", "mcp-server-git==2026
 fn session() -> Session {
     let folder = Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/belljar-tools-servers"));
     let python = install::pip(folder, "servers", PACKAGES).join("python").display().to_string();
-    let server = |name: &str, module: &str| McpServerStdio::new(&python).args(["-m", module]).id(name).build();
+    let server = |name: &str, module: &str| {
+        McpServerStdio::new(&python).args(["-m", module]).id(name).timeout(START_TIMEOUT).build()
+    };
     let policy = ToolPolicy::new(&[], &[], ApprovalMode::None).unwrap();
     let servers = vec![server("time", "mcp_server_time"), server("git", "mcp_server_git")];
-    Session::new(servers, policy, ToolLimits::default())
+    Session::new(&servers, policy, ToolLimits::default())
 }
 
 #[test]

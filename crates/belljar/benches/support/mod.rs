@@ -2,6 +2,7 @@
 #![expect(dead_code, reason = "each benchmark is a program of its own and uses a part of this")]
 
 pub(crate) mod node;
+pub(crate) mod server;
 
 use std::error::Error;
 use std::ffi::OsString;

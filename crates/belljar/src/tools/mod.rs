@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_client::{McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, load_mcp_servers};
 use belljar_core::kernel::{CellObserver, NullObserver};
+use belljar_mcp_client::{McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, load_mcp_servers_with};
 use belljar_tools::{
-    ApprovalMode, Approver, NoToolEvents, SessionGrants, ToolLimits, ToolObserver, ToolPolicy, ToolRun, ToolRunContext,
-    Tools,
+    ApprovalMode, Approver, NoToolEvents, ObserverApprover, SessionGrants, ToolLimits, ToolObserver, ToolPolicy,
+    ToolRun, ToolRunContext, Tools,
 };
 use clap::Args;
 use tokio::runtime::Runtime;
@@ -23,6 +23,8 @@ use crate::value_parsers::seconds;
 pub(crate) use approval::TerminalApprover;
 pub(crate) use command::{ToolsCommand, tools};
 
+/// The time that a server has to start. Programs such as npx and uvx may fetch it first.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that servers have to end when the command does.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -81,7 +83,7 @@ impl ServerOptions {
     fn open(&self) -> Result<Vec<McpServer>, CommandError> {
         let mut servers = Vec::new();
         for file in &self.server_files {
-            servers.extend(load_mcp_servers(file)?);
+            servers.extend(load_mcp_servers_with(file, |_, server| Ok(server.timeout(START_TIMEOUT)))?);
         }
         for (name, target) in &self.named_servers {
             servers.push(server(name, target).map_err(|error| error.context(format!("--server {name}")))?);
@@ -101,7 +103,7 @@ impl ServerOptions {
         let policy = policy.map_err(|error| {
             CommandError::from_error(&error).with_hint("write SERVER.TOOL, in which * matches any characters")
         })?;
-        Ok(Arc::new(Tools::new(self.open()?, policy, limits)))
+        Ok(Arc::new(Tools::new(&self.open()?, policy, limits)))
     }
 }
 
@@ -160,6 +162,18 @@ impl ToolHost {
         ToolRun::new(self.tools.clone(), context)
     }
 
+    /// Returns an observer of a cell that handles the calls of tools. The observer `cell` receives all else, and is
+    /// asked for input if a call needs approval. `refusal` is the reason for the code if it cannot be asked.
+    pub(crate) fn observer(&self, cell: Arc<dyn CellObserver>, refusal: &'static str) -> Arc<dyn CellObserver> {
+        let context = ToolRunContext {
+            runtime: self.runtime.handle().clone(),
+            approver: Arc::new(ObserverApprover::new(cell.clone(), refusal)),
+            grants: self.grants.clone(),
+            events: Arc::new(NoToolEvents),
+        };
+        Arc::new(ToolObserver::new(cell, ToolRun::new(self.tools.clone(), context)))
+    }
+
     /// Disconnects from the servers.
     pub(crate) fn close(self) {
         let tools = self.tools;
@@ -184,9 +198,9 @@ fn server(name: &str, target: &str) -> Result<McpServer, CommandError> {
     if target.starts_with("http://") || target.starts_with("https://") {
         let path = target.split(['?', '#']).next().unwrap_or(target);
         return Ok(if path.ends_with("/sse") {
-            McpServerSse::new(target)?.id(name).build()
+            McpServerSse::new(target)?.id(name).timeout(START_TIMEOUT).build()
         } else {
-            McpServerStreamableHttp::new(target)?.id(name).build()
+            McpServerStreamableHttp::new(target)?.id(name).timeout(START_TIMEOUT).build()
         });
     }
     let mut command = shlex::split(target).ok_or_else(|| format!("unbalanced quotation marks in `{target}`"))?;
@@ -194,7 +208,7 @@ fn server(name: &str, target: &str) -> Result<McpServer, CommandError> {
         return Err("the command is empty".into());
     }
     let program = command.remove(0);
-    Ok(McpServerStdio::new(program).args(command).id(name).build())
+    Ok(McpServerStdio::new(program).args(command).id(name).timeout(START_TIMEOUT).build())
 }
 
 /// Parses `NAME=COMMAND|URL`.

@@ -11,6 +11,7 @@ mod matplotlib;
 mod native_calls;
 mod native_folders;
 mod native_jupyter;
+mod native_tools;
 mod offline_packages;
 mod scientific_images;
 mod service;
@@ -23,6 +24,9 @@ mod harness;
 #[path = "../support/jupyter.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod jupyter;
+#[path = "../support/tool_client.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod tool_client;
 #[path = "../support/wheels.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod wheels;
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
             native_calls::trials(),
             native_folders::trials(),
             native_jupyter::trials(),
+            native_tools::trials(),
             offline_packages::trials(),
             scientific_images::trials(),
             service::trials(),

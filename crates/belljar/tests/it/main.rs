@@ -21,6 +21,11 @@ mod snippets;
 mod harness;
 #[path = "../support/jupyter.rs"]
 mod jupyter;
+#[path = "../support/tool_client.rs"]
+mod tool_client;
+#[path = "../support/tool_servers.rs"]
+#[allow(dead_code, reason = "shared with a benchmark, which uses more of it")]
+mod tool_servers;
 #[path = "../support/wheels.rs"]
 mod wheels;
 #[path = "../support/wire.rs"]

@@ -12,8 +12,8 @@ use crate::toolset::ToolList;
 /// ```no_run
 /// use async_openai::Client;
 /// use async_openai::types::chat::{ChatCompletionRequestUserMessage, CreateChatCompletionRequestArgs};
-/// use belljar_client::adapters::openai::OpenAiTools;
-/// use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+/// use belljar_mcp_client::adapters::openai::OpenAiTools;
+/// use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
 ///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let (client, run) = (Client::new(), RunContext::new());
@@ -50,7 +50,7 @@ impl OpenAiTools {
     /// [`provider`](crate::adapters::provider).
     ///
     /// ```
-    /// # use belljar_client::{ToolList, adapters::openai::OpenAiTools};
+    /// # use belljar_mcp_client::{ToolList, adapters::openai::OpenAiTools};
     /// let tools = OpenAiTools::new(&ToolList::new());
     /// ```
     pub fn new(tools: &ToolList) -> Self {
@@ -60,7 +60,7 @@ impl OpenAiTools {
     /// Returns the tools of a request. OpenAI rejects an empty list.
     ///
     /// ```
-    /// # use belljar_client::{ToolList, adapters::openai::OpenAiTools};
+    /// # use belljar_mcp_client::{ToolList, adapters::openai::OpenAiTools};
     /// assert!(OpenAiTools::new(&ToolList::new()).definitions().unwrap().is_empty());
     /// ```
     ///
@@ -75,7 +75,7 @@ impl OpenAiTools {
     ///
     /// ```
     /// # use async_openai::types::chat::ChatCompletionResponseMessage;
-    /// # use belljar_client::{ToolCall, adapters::openai::OpenAiTools};
+    /// # use belljar_mcp_client::{ToolCall, adapters::openai::OpenAiTools};
     /// fn calls(tools: &OpenAiTools, message: &ChatCompletionResponseMessage) -> Vec<ToolCall> {
     ///     tools.calls(message).unwrap_or_default()
     /// }
@@ -92,7 +92,7 @@ impl OpenAiTools {
     ///
     /// ```
     /// # use async_openai::types::chat::{ChatCompletionRequestMessage, ChatCompletionResponseMessage};
-    /// # use belljar_client::{ToolReturn, adapters::openai::OpenAiTools};
+    /// # use belljar_mcp_client::{ToolReturn, adapters::openai::OpenAiTools};
     /// fn history(
     ///     tools: &OpenAiTools,
     ///     message: &ChatCompletionResponseMessage,

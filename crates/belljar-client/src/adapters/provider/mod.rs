@@ -4,8 +4,8 @@
 //! the calls in the response, and their results for the next request.
 //!
 //! ```no_run
-//! use belljar_client::adapters::provider::{Provider, ProviderTools};
-//! use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+//! use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+//! use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
 //! use serde_json::json;
 //!
 //! # async fn post(body: serde_json::Value) -> serde_json::Value { body }
@@ -53,6 +53,7 @@ mod openai_chat;
 mod openai_responses;
 mod schema;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::runner::{ToolCall, ToolMessage, ToolReturn};
@@ -64,17 +65,20 @@ pub(super) use schema::json_schema;
 /// An API of language models.
 ///
 /// ```
-/// use belljar_client::adapters::provider::Provider;
+/// use belljar_mcp_client::adapters::provider::Provider;
 /// use serde_json::json;
 ///
 /// assert_eq!(Provider::Anthropic.user_message("Hi."), json!({"role": "user", "content": "Hi."}));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Provider {
     /// OpenAI's chat completions, which many other providers and local servers offer as well.
+    #[serde(rename = "openai_chat")]
     OpenAiChat,
     /// OpenAI's responses.
+    #[serde(rename = "openai_responses")]
     OpenAiResponses,
     /// Anthropic's messages.
     Anthropic,
@@ -86,7 +90,7 @@ impl Provider {
     /// Returns the message of a user.
     ///
     /// ```
-    /// use belljar_client::adapters::provider::Provider;
+    /// use belljar_mcp_client::adapters::provider::Provider;
     /// use serde_json::json;
     ///
     /// let message = Provider::Gemini.user_message("Hi.");
@@ -103,8 +107,8 @@ impl Provider {
 /// The tools of one step in the form of a provider.
 ///
 /// ```
-/// use belljar_client::adapters::provider::{Provider, ProviderTools};
-/// use belljar_client::{ToolDefinition, ToolList};
+/// use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+/// use belljar_mcp_client::{ToolDefinition, ToolList};
 /// use serde_json::json;
 ///
 /// let tools = ToolList::from(vec![ToolDefinition::new("files.read", json!({"type": "object"}))]);
@@ -124,8 +128,8 @@ impl ProviderTools {
     /// Converts tools.
     ///
     /// ```
-    /// # use belljar_client::adapters::provider::{Provider, ProviderTools};
-    /// # use belljar_client::ToolList;
+    /// # use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+    /// # use belljar_mcp_client::ToolList;
     /// let tools = ProviderTools::new(Provider::Gemini, &ToolList::new());
     /// assert_eq!(tools.to_json(), serde_json::json!([]));
     /// ```
@@ -146,8 +150,8 @@ impl ProviderTools {
     /// complete descriptions follow the instructions of a [`request`](Self::request).
     ///
     /// ```
-    /// # use belljar_client::adapters::provider::{Provider, ProviderTools};
-    /// # use belljar_client::{ToolDefinition, ToolList};
+    /// # use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+    /// # use belljar_mcp_client::{ToolDefinition, ToolList};
     /// let tool = ToolDefinition::new("now", serde_json::json!({})).with_description("Returns the time.");
     /// let tools = ProviderTools::new(Provider::Anthropic, &vec![tool].into()).max_description(8);
     /// assert_eq!(tools.to_json()[0]["description"], "Returns…");
@@ -170,8 +174,8 @@ impl ProviderTools {
     /// [`request`](Self::request) does.
     ///
     /// ```
-    /// # use belljar_client::adapters::provider::{Provider, ProviderTools};
-    /// # use belljar_client::ToolList;
+    /// # use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+    /// # use belljar_mcp_client::ToolList;
     /// assert_eq!(ProviderTools::new(Provider::OpenAiChat, &ToolList::new()).to_json(), serde_json::json!([]));
     /// ```
     pub fn to_json(&self) -> Value {
@@ -184,8 +188,8 @@ impl ProviderTools {
     /// Returns the body of a request with these messages, to which the program adds `model` and other settings.
     ///
     /// ```
-    /// # use belljar_client::adapters::provider::{Provider, ProviderTools};
-    /// # use belljar_client::ToolList;
+    /// # use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+    /// # use belljar_mcp_client::ToolList;
     /// # use serde_json::json;
     /// let provider = Provider::OpenAiChat;
     /// let tools = ProviderTools::new(provider, &ToolList::new());
@@ -222,8 +226,8 @@ impl ProviderTools {
     /// Reads the response of a provider.
     ///
     /// ```
-    /// use belljar_client::adapters::provider::{Provider, ProviderTools};
-    /// use belljar_client::{ToolCall, ToolDefinition, ToolList};
+    /// use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+    /// use belljar_mcp_client::{ToolCall, ToolDefinition, ToolList};
     /// use serde_json::json;
     ///
     /// let tools = ToolList::from(vec![ToolDefinition::new("math.add", json!({"type": "object"}))]);
@@ -261,8 +265,8 @@ impl ProviderTools {
     /// [`Step::resume`](crate::Step::resume) has replaced the deferred ones.
     ///
     /// ```
-    /// use belljar_client::adapters::provider::{Provider, ProviderTools};
-    /// use belljar_client::{ToolCall, ToolList, ToolOutcome, ToolReturn};
+    /// use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+    /// use belljar_mcp_client::{ToolCall, ToolList, ToolOutcome, ToolReturn};
     /// use serde_json::json;
     ///
     /// let tools = ProviderTools::new(Provider::OpenAiChat, &ToolList::new());
@@ -291,8 +295,8 @@ impl ProviderTools {
 /// A turn of a model, from [`ProviderTools::read`].
 ///
 /// ```
-/// use belljar_client::adapters::provider::{Provider, ProviderTools};
-/// use belljar_client::ToolList;
+/// use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+/// use belljar_mcp_client::ToolList;
 /// use serde_json::json;
 ///
 /// let tools = ProviderTools::new(Provider::OpenAiChat, &ToolList::new());
@@ -301,7 +305,7 @@ impl ProviderTools {
 /// assert_eq!((turn.text.as_str(), turn.calls.len()), ("Hello.", 0));
 /// assert_eq!(turn.messages, [message]);
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ProviderTurn {
     /// The text of the turn, without the model's reasoning.
@@ -318,8 +322,8 @@ pub struct ProviderTurn {
 /// The error of a response that is not a turn of a model.
 ///
 /// ```
-/// use belljar_client::adapters::provider::{Provider, ProviderTools};
-/// use belljar_client::ToolList;
+/// use belljar_mcp_client::adapters::provider::{Provider, ProviderTools};
+/// use belljar_mcp_client::ToolList;
 /// use serde_json::json;
 ///
 /// let tools = ProviderTools::new(Provider::OpenAiChat, &ToolList::new());

@@ -20,8 +20,8 @@ use crate::handlers::{
 /// A model of `rig` for servers to use. It accepts text, images and tools, and responds with text and tool calls.
 ///
 /// ```no_run
-/// use belljar_client::McpServerStdio;
-/// use belljar_client::adapters::rig::RigModel;
+/// use belljar_mcp_client::McpServerStdio;
+/// use belljar_mcp_client::adapters::rig::RigModel;
 /// # use rig_core::{DynModel, operation::Completion};
 ///
 /// # fn build(model: DynModel<Completion>) {
@@ -37,7 +37,7 @@ impl RigModel {
     /// Wraps a model; `name` is the name reported to servers.
     ///
     /// ```
-    /// # use belljar_client::adapters::rig::RigModel;
+    /// # use belljar_mcp_client::adapters::rig::RigModel;
     /// # fn wrap(model: rig_core::DynModel<rig_core::operation::Completion>) -> RigModel {
     /// RigModel::new(model, "the model's name")
     /// # }

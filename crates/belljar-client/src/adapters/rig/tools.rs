@@ -25,8 +25,8 @@ use crate::toolset::{ToolList, ToolOutcome};
 /// the model can react is an error with feedback for the model.
 ///
 /// ```no_run
-/// use belljar_client::adapters::rig::RigTools;
-/// use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+/// use belljar_mcp_client::adapters::rig::RigTools;
+/// use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
 /// use rig_agent::AgentBuilder;
 /// use rig_agent::tool::server::ToolServer;
 ///
@@ -67,8 +67,8 @@ impl RigTools {
     /// Creates the tools of a run.
     ///
     /// ```
-    /// use belljar_client::adapters::rig::RigTools;
-    /// use belljar_client::{McpServerStdio, RunContext, ToolRunner};
+    /// use belljar_mcp_client::adapters::rig::RigTools;
+    /// use belljar_mcp_client::{McpServerStdio, RunContext, ToolRunner};
     ///
     /// let tools = RigTools::new(ToolRunner::new(McpServerStdio::new("server").build()), RunContext::new());
     /// ```
@@ -80,7 +80,7 @@ impl RigTools {
     /// connection.
     ///
     /// ```no_run
-    /// # async fn run(tools: belljar_client::adapters::rig::RigTools) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(tools: belljar_mcp_client::adapters::rig::RigTools) -> Result<(), belljar_mcp_client::McpError> {
     /// let connections = tools.enter().await?;
     /// # Ok(())
     /// # }
@@ -96,7 +96,7 @@ impl RigTools {
     /// Returns the instructions of the servers for the agent's preamble, if any.
     ///
     /// ```no_run
-    /// # async fn run(tools: belljar_client::adapters::rig::RigTools) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(tools: belljar_mcp_client::adapters::rig::RigTools) -> Result<(), belljar_mcp_client::McpError> {
     /// let preamble = tools.instructions().await?.unwrap_or_default();
     /// # Ok(())
     /// # }
@@ -113,7 +113,7 @@ impl RigTools {
     /// `AgentBuilder::dynamic_tools(tools.list().await?)`.
     ///
     /// ```no_run
-    /// # async fn run(tools: belljar_client::adapters::rig::RigTools) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(tools: belljar_mcp_client::adapters::rig::RigTools) -> Result<(), belljar_mcp_client::McpError> {
     /// println!("{:?}", tools.list().await?);
     /// # Ok(())
     /// # }
@@ -131,7 +131,7 @@ impl RigTools {
     /// [`refresh`](Self::refresh), replaces them if the list of a server has changed.
     ///
     /// ```no_run
-    /// # async fn run(tools: belljar_client::adapters::rig::RigTools) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(tools: belljar_mcp_client::adapters::rig::RigTools) -> Result<(), belljar_mcp_client::McpError> {
     /// let server = rig_agent::tool::server::ToolServer::new().run();
     /// tools.install(server.clone()).await?;
     /// # Ok(())
@@ -151,7 +151,7 @@ impl RigTools {
     /// Updates the registered tools, for example before each prompt of a user.
     ///
     /// ```no_run
-    /// # async fn run(tools: belljar_client::adapters::rig::RigTools) -> Result<(), belljar_client::McpError> {
+    /// # async fn run(tools: belljar_mcp_client::adapters::rig::RigTools) -> Result<(), belljar_mcp_client::McpError> {
     /// tools.refresh().await?;
     /// # Ok(())
     /// # }

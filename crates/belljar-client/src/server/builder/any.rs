@@ -34,7 +34,7 @@ use crate::transport::{AnyTransport, Connector};
 /// transport.
 ///
 /// ```
-/// use belljar_client::{AnyServerBuilder, McpError, McpServer};
+/// use belljar_mcp_client::{AnyServerBuilder, McpError, McpServer};
 ///
 /// fn equip(server: AnyServerBuilder) -> Result<McpServer, McpError> {
 ///     let server = server.timeout(std::time::Duration::from_secs(60));
@@ -52,7 +52,7 @@ impl<T: Connector + Into<AnyTransport>> ServerBuilder<T> {
     /// Converts this builder to one of the type that all transports share.
     ///
     /// ```
-    /// use belljar_client::{AnyServerBuilder, McpServerStdio};
+    /// use belljar_mcp_client::{AnyServerBuilder, McpServerStdio};
     ///
     /// let server: AnyServerBuilder = McpServerStdio::new("server").into_any();
     /// ```
@@ -70,7 +70,7 @@ impl AnyServerBuilder {
     /// it sets one.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// # use std::time::Duration;
     /// assert_eq!(McpServerStdio::new("server").into_any().configured_timeout(), Duration::from_secs(5));
     /// ```
@@ -81,7 +81,7 @@ impl AnyServerBuilder {
     /// Returns the configured ID: for an entry of a configuration file its name.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert_eq!(McpServerStdio::new("server").id("files").into_any().configured_id(), Some("files"));
     /// ```
     pub fn configured_id(&self) -> Option<&str> {
@@ -103,7 +103,7 @@ impl AnyServerBuilder {
     /// Returns whether the server is reached over HTTP.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert!(!McpServerStdio::new("server").into_any().is_http());
     /// ```
     pub fn is_http(&self) -> bool {
@@ -131,8 +131,8 @@ impl AnyServerBuilder {
     /// Adds a header to every request.
     ///
     /// ```
-    /// # use belljar_client::{McpServer, McpServerStdio};
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::{McpServer, McpServerStdio};
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServer::from_url("https://example.org/mcp")?.header("x-team", "blue")?;
     /// assert!(McpServerStdio::new("server").into_any().header("x-team", "blue").is_err());
     /// # Ok(())
@@ -150,8 +150,8 @@ impl AnyServerBuilder {
     /// Adds headers to every request.
     ///
     /// ```
-    /// # use belljar_client::McpServer;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServer;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServer::from_url("https://example.org/mcp")?.headers(&http::HeaderMap::new())?;
     /// # Ok(())
     /// # }
@@ -167,8 +167,8 @@ impl AnyServerBuilder {
     /// Sends `Authorization: Bearer …` with every request.
     ///
     /// ```
-    /// # use belljar_client::McpServer;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServer;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServer::from_url("https://example.org/mcp")?.bearer_token("secret")?;
     /// # Ok(())
     /// # }
@@ -188,8 +188,8 @@ impl AnyServerBuilder {
     /// configuration file names is used, unless `oauth` names one.
     ///
     /// ```
-    /// # use belljar_client::{McpServer, oauth::{LoopbackRedirect, OAuth}};
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::{McpServer, oauth::{LoopbackRedirect, OAuth}};
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let oauth = OAuth::loopback(LoopbackRedirect::new(|url| eprintln!("visit {url}")));
     /// let server = McpServer::from_url("https://example.org/mcp")?.oauth(oauth)?;
     /// # Ok(())
@@ -210,8 +210,8 @@ impl AnyServerBuilder {
     /// Sets a provider of additional headers that is called before each request.
     ///
     /// ```
-    /// # use belljar_client::McpServer;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServer;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServer::from_url("https://example.org/mcp")?.header_provider(async || Ok(http::HeaderMap::new()))?;
     /// # Ok(())
     /// # }
@@ -230,8 +230,8 @@ impl AnyServerBuilder {
     /// Sets the HTTP client, for custom proxies, certificates or timeouts.
     ///
     /// ```
-    /// # use belljar_client::McpServer;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServer;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     /// let server = McpServer::from_url("https://example.org/mcp")?.http_client(client)?;
     /// # Ok(())
@@ -254,7 +254,7 @@ impl AnyServerBuilder {
     /// Returns whether the server is a child process.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// assert!(McpServerStdio::new("server").into_any().is_child_process());
     /// ```
     pub fn is_child_process(&self) -> bool {
@@ -269,8 +269,8 @@ impl AnyServerBuilder {
     /// Adds an argument to the command of a child process.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStdio::new("server").into_any().arg("--verbose")?;
     /// # Ok(())
     /// # }
@@ -286,8 +286,8 @@ impl AnyServerBuilder {
     /// Sets a variable of a child's environment.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStdio::new("server").into_any().env("API_KEY", "secret")?;
     /// # Ok(())
     /// # }
@@ -303,8 +303,8 @@ impl AnyServerBuilder {
     /// Lets a child inherit all environment variables of the program.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStdio::new("server").into_any().inherit_env()?;
     /// # Ok(())
     /// # }
@@ -320,8 +320,8 @@ impl AnyServerBuilder {
     /// Sets the destination of a child's standard error.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, transport::ChildStderr};
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::{McpServerStdio, transport::ChildStderr};
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStdio::new("server").into_any().stderr(ChildStderr::Inherit)?;
     /// # Ok(())
     /// # }
@@ -337,8 +337,8 @@ impl AnyServerBuilder {
     /// Sets the directory to start a child in.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStdio::new("server").into_any().cwd("/tmp")?;
     /// # Ok(())
     /// # }

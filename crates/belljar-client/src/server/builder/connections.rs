@@ -12,7 +12,7 @@ impl<T> ServerBuilder<T> {
     /// [reconnected](Self::reconnect) instead.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, RestartPolicy};
+    /// # use belljar_mcp_client::{McpServerStdio, RestartPolicy};
     /// let server = McpServerStdio::new("server").restart(RestartPolicy::new(3));
     /// ```
     pub fn restart(mut self, policy: RestartPolicy) -> Self {
@@ -23,8 +23,8 @@ impl<T> ServerBuilder<T> {
     /// Repeats requests that failed in transport and are safe to repeat, see [`RetryPolicy`]. Off by default.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStreamableHttp, RetryPolicy};
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::{McpServerStreamableHttp, RetryPolicy};
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.retry(RetryPolicy::new(3));
     /// # Ok(())
     /// # }
@@ -38,9 +38,9 @@ impl<T> ServerBuilder<T> {
     /// Defaults to five minutes. With zero it is closed as soon as no guard and no call uses it.
     ///
     /// ```
-    /// # use belljar_client::McpServerStreamableHttp;
+    /// # use belljar_mcp_client::McpServerStreamableHttp;
     /// # use std::time::Duration;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server =
     /// McpServerStreamableHttp::new("https://example.org/mcp")?.identity_idle_time(Duration::from_secs(60));
     /// # Ok(())
@@ -56,8 +56,8 @@ impl<T> ServerBuilder<T> {
     /// limited.
     ///
     /// ```
-    /// # use belljar_client::McpServerStreamableHttp;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStreamableHttp;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.max_idle_identities(1_000);
     /// # Ok(())
     /// # }

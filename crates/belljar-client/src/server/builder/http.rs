@@ -16,9 +16,9 @@ use crate::transport::sse::Sse;
 /// The builder of a server that uses streamable HTTP.
 ///
 /// ```
-/// use belljar_client::McpServerStreamableHttp;
+/// use belljar_mcp_client::McpServerStreamableHttp;
 ///
-/// # fn main() -> Result<(), belljar_client::McpError> {
+/// # fn main() -> Result<(), belljar_mcp_client::McpError> {
 /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?
 ///     .bearer_token("secret")
 ///     .header("x-team", "blue")?
@@ -32,9 +32,9 @@ pub type McpServerStreamableHttp = ServerBuilder<StreamableHttp>;
 /// The builder of a server that uses HTTP with server-sent events, the transport of 2024.
 ///
 /// ```
-/// use belljar_client::McpServerSse;
+/// use belljar_mcp_client::McpServerSse;
 ///
-/// # fn main() -> Result<(), belljar_client::McpError> {
+/// # fn main() -> Result<(), belljar_mcp_client::McpError> {
 /// let server = McpServerSse::new("http://localhost:8000/sse")?.build();
 /// # Ok(())
 /// # }
@@ -45,7 +45,7 @@ pub type McpServerSse = ServerBuilder<Sse>;
 /// The transports over HTTP: [`McpServerStreamableHttp`] and [`McpServerSse`]. Other types cannot implement it.
 ///
 /// ```
-/// use belljar_client::{McpError, McpServerSse, HttpServerBuilderExt, ServerBuilder};
+/// use belljar_mcp_client::{McpError, McpServerSse, HttpServerBuilderExt, ServerBuilder};
 ///
 /// fn with_defaults<T: HttpServerBuilderExt>(server: ServerBuilder<T>) -> Result<ServerBuilder<T>, McpError> {
 ///     server.bearer_token("secret").header("x-team", "blue")
@@ -92,8 +92,8 @@ impl ServerBuilder<StreamableHttp> {
     /// Creates the builder of a server at this URL.
     ///
     /// ```
-    /// # use belljar_client::McpServerStreamableHttp;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStreamableHttp;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?;
     /// assert!(McpServerStreamableHttp::new("example.org").is_err());
     /// # Ok(())
@@ -113,8 +113,8 @@ impl ServerBuilder<Sse> {
     /// Creates the builder of a server at this URL, whose path usually ends in `/sse`.
     ///
     /// ```
-    /// # use belljar_client::McpServerSse;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerSse;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerSse::new("https://example.org/sse")?;
     /// # Ok(())
     /// # }
@@ -132,8 +132,8 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// Adds a header to every request.
     ///
     /// ```
-    /// # use belljar_client::McpServerStreamableHttp;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStreamableHttp;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.header("x-team", "blue")?;
     /// # Ok(())
     /// # }
@@ -151,8 +151,8 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// Adds headers to every request.
     ///
     /// ```
-    /// # use belljar_client::McpServerStreamableHttp;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStreamableHttp;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// use http::{HeaderMap, HeaderValue};
     ///
     /// let headers = HeaderMap::from_iter([("x-team".parse().unwrap(), HeaderValue::from_static("blue"))]);
@@ -172,8 +172,8 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// Sends `Authorization: Bearer …` with every request.
     ///
     /// ```
-    /// # use belljar_client::McpServerStreamableHttp;
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::McpServerStreamableHttp;
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.bearer_token("secret");
     /// # Ok(())
     /// # }
@@ -186,10 +186,10 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// Obtains tokens by OAuth 2.1 if the server requires authorization.
     ///
     /// ```
-    /// use belljar_client::McpServerStreamableHttp;
-    /// use belljar_client::oauth::OAuth;
+    /// use belljar_mcp_client::McpServerStreamableHttp;
+    /// use belljar_mcp_client::oauth::OAuth;
     ///
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let oauth = OAuth::new("http://127.0.0.1:8765/callback", async |url: String| {
     ///     println!("visit {url} and paste where you were sent:");
     ///     let mut answer = String::new();
@@ -210,10 +210,10 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// One that implements [`HeaderProvider::rejected`] can renew them after status 401.
     ///
     /// ```
-    /// use belljar_client::McpServerStreamableHttp;
+    /// use belljar_mcp_client::McpServerStreamableHttp;
     /// use http::{HeaderMap, HeaderValue};
     ///
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.header_provider(async || {
     ///     Ok(HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer fresh"))]))
     /// });
@@ -231,7 +231,7 @@ impl<T: HttpServerBuilderExt> ServerBuilder<T> {
     /// custom client should do the same.
     ///
     /// ```no_run
-    /// use belljar_client::McpServerStreamableHttp;
+    /// use belljar_mcp_client::McpServerStreamableHttp;
     /// use reqwest::redirect::Policy;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -36,7 +36,7 @@ use crate::transport::Connector;
 /// [`McpServerSse`].
 ///
 /// ```
-/// use belljar_client::{McpServer, McpServerStdio, ServerBuilder};
+/// use belljar_mcp_client::{McpServer, McpServerStdio, ServerBuilder};
 /// use std::time::Duration;
 ///
 /// /// Applies the settings that all servers of a program share.
@@ -67,8 +67,8 @@ impl<T: Connector> ServerBuilder<T> {
     /// Builds the server. Nothing is started or connected yet.
     ///
     /// ```
-    /// use belljar_client::transport::Connector;
-    /// use belljar_client::{McpServer, McpServerStdio, ServerBuilder};
+    /// use belljar_mcp_client::transport::Connector;
+    /// use belljar_mcp_client::{McpServer, McpServerStdio, ServerBuilder};
     ///
     /// fn patient<T: Connector>(server: ServerBuilder<T>) -> McpServer {
     ///     server.timeout(std::time::Duration::from_secs(60)).build()
@@ -86,7 +86,7 @@ impl<T> ServerBuilder<T> {
     /// does not prefix tools.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").id("files").build();
     /// assert_eq!(server.id(), Some("files"));
     /// ```
@@ -98,7 +98,7 @@ impl<T> ServerBuilder<T> {
     /// Prefixes the names of the server's tools: `{prefix}_{name}`. Hooks receive the bare name.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").tool_prefix("files").build();
     /// assert_eq!(server.id(), Some("files"));
     /// ```
@@ -110,8 +110,8 @@ impl<T> ServerBuilder<T> {
     /// Sets the era of the protocol. Defaults to [`ProtocolEra::Auto`].
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # use belljar_client::ProtocolEra;
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # use belljar_mcp_client::ProtocolEra;
     /// let server = McpServerStdio::new("server").era(ProtocolEra::Legacy);
     /// ```
     pub fn era(mut self, era: ProtocolEra) -> Self {
@@ -123,8 +123,8 @@ impl<T> ServerBuilder<T> {
     /// the modern era sends none.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # use belljar_client::LogLevel;
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # use belljar_mcp_client::LogLevel;
     /// let server = McpServerStdio::new("server").log_level(LogLevel::Info);
     /// ```
     pub fn log_level(mut self, level: LogLevel) -> Self {
@@ -136,7 +136,7 @@ impl<T> ServerBuilder<T> {
     /// must not block.
     ///
     /// ```
-    /// use belljar_client::McpServerStdio;
+    /// use belljar_mcp_client::McpServerStdio;
     ///
     /// let server = McpServerStdio::new("server").log_handler(|message| eprintln!("{}", message.text()));
     /// ```
@@ -148,7 +148,7 @@ impl<T> ServerBuilder<T> {
     /// Sets the handler of progress for calls without a handler of their own. It must not block.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").progress_handler(|step| eprintln!("{:?}", step.message));
     /// ```
     pub fn progress_handler(mut self, handler: impl Fn(Progress) + Send + Sync + 'static) -> Self {
@@ -160,7 +160,7 @@ impl<T> ServerBuilder<T> {
     /// block.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").message_handler(|notification| eprintln!("{notification:?}"));
     /// ```
     pub fn message_handler(mut self, handler: impl Fn(&ServerNotification) + Send + Sync + 'static) -> Self {
@@ -171,7 +171,7 @@ impl<T> ServerBuilder<T> {
     /// Sets the time within which the server must start and respond to the first request. Defaults to 5 s.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// # use std::time::Duration;
     /// let server = McpServerStdio::new("server").timeout(Duration::from_secs(30));
     /// ```
@@ -184,7 +184,7 @@ impl<T> ServerBuilder<T> {
     /// long, the call is cancelled. Defaults to 300 s.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// # use std::time::Duration;
     /// let server = McpServerStdio::new("server").read_timeout(Duration::from_secs(60));
     /// ```
@@ -197,7 +197,7 @@ impl<T> ServerBuilder<T> {
     /// [`ToolRunner::max_retries`](crate::ToolRunner::max_retries).
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").max_retries(3);
     /// ```
     pub fn max_retries(mut self, retries: u32) -> Self {
@@ -209,7 +209,7 @@ impl<T> ServerBuilder<T> {
     /// true.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").cache_tools(false);
     /// ```
     pub fn cache_tools(mut self, cache: bool) -> Self {
@@ -220,7 +220,7 @@ impl<T> ServerBuilder<T> {
     /// Enables caching of resources and their templates, as [`cache_tools`](Self::cache_tools) does of tools.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").cache_resources(false);
     /// ```
     pub fn cache_resources(mut self, cache: bool) -> Self {
@@ -231,7 +231,7 @@ impl<T> ServerBuilder<T> {
     /// Enables caching of prompts, as [`cache_tools`](Self::cache_tools) does of tools.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").cache_prompts(false);
     /// ```
     pub fn cache_prompts(mut self, cache: bool) -> Self {
@@ -243,7 +243,7 @@ impl<T> ServerBuilder<T> {
     /// false, because they are untrusted text in the model's instructions.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").include_instructions(true);
     /// ```
     pub fn include_instructions(mut self, include: bool) -> Self {
@@ -255,7 +255,7 @@ impl<T> ServerBuilder<T> {
     /// [`ToolDefinition::include_return_schema`](crate::ToolDefinition::include_return_schema).
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").include_return_schema(true);
     /// ```
     pub fn include_return_schema(mut self, include: bool) -> Self {
@@ -267,7 +267,7 @@ impl<T> ServerBuilder<T> {
     /// [`ToolOutcome::Retry`](crate::ToolOutcome::Retry). Defaults to false, because servers validate as well.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").validate_arguments(true);
     /// ```
     #[cfg(feature = "validate")]
@@ -280,7 +280,7 @@ impl<T> ServerBuilder<T> {
     /// [`direct_call_tool`](McpServer::direct_call_tool). Defaults to all tools.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").enabled_tools(["read", "search"]);
     /// ```
     pub fn enabled_tools<I: IntoIterator<Item = impl Into<String>>>(mut self, names: I) -> Self {
@@ -291,7 +291,7 @@ impl<T> ServerBuilder<T> {
     /// Hides these tools from models, as [`enabled_tools`](Self::enabled_tools) hides all others.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").disabled_tools(["delete"]);
     /// ```
     pub fn disabled_tools<I: IntoIterator<Item = impl Into<String>>>(mut self, names: I) -> Self {
@@ -303,8 +303,8 @@ impl<T> ServerBuilder<T> {
     /// that cannot be reached or sends an invalid response. Defaults to a retry.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # use belljar_client::ToolErrorBehavior;
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # use belljar_mcp_client::ToolErrorBehavior;
     /// let server = McpServerStdio::new("server").tool_error_behavior(ToolErrorBehavior::Error);
     /// ```
     pub fn tool_error_behavior(mut self, behavior: ToolErrorBehavior) -> Self {
@@ -315,7 +315,7 @@ impl<T> ServerBuilder<T> {
     /// Sets the conversion of results to the output for models. Defaults to [`ResultMapping::PydanticAi1`].
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, ResultMapping};
+    /// # use belljar_mcp_client::{McpServerStdio, ResultMapping};
     /// let server = McpServerStdio::new("server").result_mapping(ResultMapping::PydanticAi2);
     /// ```
     pub fn result_mapping(mut self, mapping: ResultMapping) -> Self {
@@ -326,7 +326,7 @@ impl<T> ServerBuilder<T> {
     /// Sets the client's name and version, which servers see. Defaults to `belljar` and this crate's version.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").client_info("my agent", "1.0");
     /// ```
     pub fn client_info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
@@ -337,7 +337,7 @@ impl<T> ServerBuilder<T> {
     /// Sets all that servers see of the client: also its title, description, icons and website.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, protocol::Implementation};
+    /// use belljar_mcp_client::{McpServerStdio, protocol::Implementation};
     ///
     /// let info = Implementation::new("my-agent", "1.0").with_title("My agent").with_website_url("https://example.org");
     /// let server = McpServerStdio::new("server").client_implementation(info);
@@ -351,7 +351,7 @@ impl<T> ServerBuilder<T> {
     /// or return an outcome of its own.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, ProcessToolCall};
+    /// # use belljar_mcp_client::{McpServerStdio, ProcessToolCall};
     /// # fn with(hook: impl ProcessToolCall) {
     /// let server = McpServerStdio::new("server").process_tool_call(hook);
     /// # }
@@ -364,7 +364,7 @@ impl<T> ServerBuilder<T> {
     /// Sets a hook around every tool call, as [`process_tool_call`](Self::process_tool_call) does, from a closure.
     ///
     /// ```
-    /// use belljar_client::McpServerStdio;
+    /// use belljar_mcp_client::McpServerStdio;
     ///
     /// let server = McpServerStdio::new("server").process_tool_call_with(|_run, call, name, mut arguments| {
     ///     arguments.insert("user".into(), "ada".into());
@@ -389,7 +389,7 @@ impl<T> ServerBuilder<T> {
     /// Sets the model that the server may use.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStdio, Model};
+    /// # use belljar_mcp_client::{McpServerStdio, Model};
     /// # fn with(model: impl Model) {
     /// let server = McpServerStdio::new("server").sampling_model(model);
     /// # }
@@ -402,7 +402,7 @@ impl<T> ServerBuilder<T> {
     /// Sets whether the server may use the model. Defaults to true; has no effect without a model.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").allow_sampling(false);
     /// ```
     pub fn allow_sampling(mut self, allow: bool) -> Self {
@@ -413,8 +413,8 @@ impl<T> ServerBuilder<T> {
     /// Sets the handler of the server's requests to the user.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # use belljar_client::ElicitationResponse;
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # use belljar_mcp_client::ElicitationResponse;
     /// let server = McpServerStdio::new("server").elicitation_handler(async |_form| Ok(ElicitationResponse::Decline));
     /// ```
     pub fn elicitation_handler(mut self, handler: impl ElicitationHandler) -> Self {
@@ -425,7 +425,7 @@ impl<T> ServerBuilder<T> {
     /// Sets the directories that the server may work on, as `file://` URIs.
     ///
     /// ```
-    /// use belljar_client::{McpServerStdio, Root};
+    /// use belljar_mcp_client::{McpServerStdio, Root};
     ///
     /// let server = McpServerStdio::new("server").roots([Root::new("file:///home/me/project")]);
     /// ```
@@ -438,8 +438,8 @@ impl<T> ServerBuilder<T> {
     /// [`notify_roots_changed`](McpServer::notify_roots_changed) after a change.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # use belljar_client::Root;
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # use belljar_mcp_client::Root;
     /// let server = McpServerStdio::new("server").roots_handler(async || Ok(vec![Root::new("file:///tmp")]));
     /// ```
     pub fn roots_handler(mut self, handler: impl RootsHandler) -> Self {
@@ -451,7 +451,7 @@ impl<T> ServerBuilder<T> {
     /// some servers offer pages only then. Defaults to false.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").supports_apps(true);
     /// ```
     pub fn supports_apps(mut self, shows: bool) -> Self {
@@ -463,8 +463,8 @@ impl<T> ServerBuilder<T> {
     /// only the program knows whether it may be repeated.
     ///
     /// ```
-    /// # use belljar_client::{McpServerStreamableHttp, ReconnectPolicy};
-    /// # fn main() -> Result<(), belljar_client::McpError> {
+    /// # use belljar_mcp_client::{McpServerStreamableHttp, ReconnectPolicy};
+    /// # fn main() -> Result<(), belljar_mcp_client::McpError> {
     /// let server = McpServerStreamableHttp::new("https://example.org/mcp")?.reconnect(ReconnectPolicy::never());
     /// # Ok(())
     /// # }

@@ -14,7 +14,7 @@ use crate::transport::stdio::ChildProcess;
 /// its descendants: its standard input is closed, after two seconds it gets SIGTERM, after one more SIGKILL.
 ///
 /// ```
-/// use belljar_client::McpServerStdio;
+/// use belljar_mcp_client::McpServerStdio;
 ///
 /// let server = McpServerStdio::new("uvx")
 ///     .args(["mcp-server-git", "--repository", "."])
@@ -29,7 +29,7 @@ impl ServerBuilder<ChildProcess> {
     /// Creates the builder of a server that this command starts: a program on `PATH`, or a path.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server");
     /// ```
     pub fn new(command: impl AsRef<OsStr>) -> Self {
@@ -39,7 +39,7 @@ impl ServerBuilder<ChildProcess> {
     /// Adds an argument.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").arg("--verbose");
     /// ```
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
@@ -50,7 +50,7 @@ impl ServerBuilder<ChildProcess> {
     /// Adds arguments.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").args(["--root", "/tmp"]);
     /// ```
     pub fn args<I: IntoIterator<Item = impl AsRef<OsStr>>>(mut self, arguments: I) -> Self {
@@ -61,7 +61,7 @@ impl ServerBuilder<ChildProcess> {
     /// Sets a variable of the child's environment.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").env("API_KEY", "secret");
     /// ```
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
@@ -72,7 +72,7 @@ impl ServerBuilder<ChildProcess> {
     /// Sets variables of the child's environment.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").envs([("API_KEY", "secret"), ("LANG", "C.UTF-8")]);
     /// ```
     pub fn envs<I, N, V>(mut self, variables: I) -> Self
@@ -91,7 +91,7 @@ impl ServerBuilder<ChildProcess> {
     /// not need.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").inherit_env().env("LANG", "C.UTF-8");
     /// ```
     pub fn inherit_env(mut self) -> Self {
@@ -102,7 +102,7 @@ impl ServerBuilder<ChildProcess> {
     /// Sets the directory to start the child in. Defaults to that of the program.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
+    /// # use belljar_mcp_client::McpServerStdio;
     /// let server = McpServerStdio::new("server").cwd("/tmp");
     /// ```
     pub fn cwd(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -113,8 +113,8 @@ impl ServerBuilder<ChildProcess> {
     /// Sets the destination of the child's standard error. By default the last lines are part of error messages.
     ///
     /// ```
-    /// # use belljar_client::McpServerStdio;
-    /// # use belljar_client::transport::ChildStderr;
+    /// # use belljar_mcp_client::McpServerStdio;
+    /// # use belljar_mcp_client::transport::ChildStderr;
     /// let server = McpServerStdio::new("server").stderr(ChildStderr::Inherit);
     /// ```
     pub fn stderr(mut self, destination: ChildStderr) -> Self {

@@ -22,7 +22,7 @@ pub(super) type UnavailableHandler = Arc<dyn Fn(&str, &McpError) + Send + Sync>;
 /// The status of one toolset of a [`CombinedToolset`](crate::CombinedToolset).
 ///
 /// ```
-/// use belljar_client::{CombinedToolset, McpServerStdio, ToolsetState};
+/// use belljar_mcp_client::{CombinedToolset, McpServerStdio, ToolsetState};
 ///
 /// let all = CombinedToolset::new().with_optional(McpServerStdio::new("server").id("files").build());
 /// let [status] = all.statuses().try_into().unwrap();
@@ -42,7 +42,7 @@ pub struct ToolsetStatus {
 /// The availability of a toolset.
 ///
 /// ```
-/// # use belljar_client::ToolsetState;
+/// # use belljar_mcp_client::ToolsetState;
 /// let state = ToolsetState::Unavailable { error: "connection refused".into(), failures: 2 };
 /// assert_eq!(serde_json::to_value(&state).unwrap()["unavailable"]["failures"], 2);
 /// ```

@@ -23,7 +23,7 @@ use crate::run_context::RunContext;
 /// [optional](Self::with_optional) toolset, which comes back when it is available again.
 ///
 /// ```
-/// use belljar_client::{CombinedToolset, McpServerStdio};
+/// use belljar_mcp_client::{CombinedToolset, McpServerStdio};
 ///
 /// let git = McpServerStdio::new("mcp-server-git").tool_prefix("git").build();
 /// let files = McpServerStdio::new("server-filesystem").tool_prefix("files").build();
@@ -62,7 +62,7 @@ impl CombinedToolset {
     /// Creates an empty toolset.
     ///
     /// ```
-    /// # use belljar_client::{CombinedToolset, Toolset};
+    /// # use belljar_mcp_client::{CombinedToolset, Toolset};
     /// assert_eq!(CombinedToolset::new().label(), "");
     /// ```
     pub fn new() -> Self {
@@ -72,7 +72,7 @@ impl CombinedToolset {
     /// Adds a toolset.
     ///
     /// ```
-    /// # use belljar_client::{CombinedToolset, McpServerStdio, Toolset};
+    /// # use belljar_mcp_client::{CombinedToolset, McpServerStdio, Toolset};
     /// let (git, mail) = (McpServerStdio::new("git").build(), McpServerStdio::new("mail").build());
     /// let all = CombinedToolset::new().with(git).with(mail);
     /// assert_eq!(all.label(), "git + mail");
@@ -87,7 +87,7 @@ impl CombinedToolset {
     /// that ended is then started again.
     ///
     /// ```
-    /// # use belljar_client::{CombinedToolset, McpServerStdio, Toolset};
+    /// # use belljar_mcp_client::{CombinedToolset, McpServerStdio, Toolset};
     /// let (git, mail) = (McpServerStdio::new("git").build(), McpServerStdio::new("mail").build());
     /// let all = CombinedToolset::new().with(git).with_optional(mail);
     /// ```
@@ -100,7 +100,7 @@ impl CombinedToolset {
     /// unavailable. It must not block.
     ///
     /// ```
-    /// # use belljar_client::CombinedToolset;
+    /// # use belljar_mcp_client::CombinedToolset;
     /// let all = CombinedToolset::new().on_unavailable(|toolset, error| eprintln!("without {toolset}: {error}"));
     /// ```
     pub fn on_unavailable(mut self, handler: impl Fn(&str, &McpError) + Send + Sync + 'static) -> Self {
@@ -111,7 +111,7 @@ impl CombinedToolset {
     /// Returns the status of each toolset, in the order in which they were added.
     ///
     /// ```
-    /// # use belljar_client::CombinedToolset;
+    /// # use belljar_mcp_client::CombinedToolset;
     /// for status in CombinedToolset::new().statuses() {
     ///     println!("{}: {:?}", status.label, status.state);
     /// }

@@ -69,6 +69,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(200, {})
             case "private":
                 self.answer(401, {"www-authenticate": 'Bearer realm="private"'})
+            case "refuses":
+                status = int(path.split("/")[2])
+                retry = {"retry-after": "7"} if status in (429, 503) else {}
+                self.answer(status, {"content-type": "text/plain", **retry}, b"no")
+            case "scopes":
+                self.answer(403, {"www-authenticate": 'Bearer error="insufficient_scope", scope="write"'})
             case "locked":
                 self.answer(401, {"content-type": "application/json"}, b'{"error": "who are you?"}')
             case "endless":

@@ -28,6 +28,10 @@ def answer(request: dict, result: object) -> None:
     send({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 
+def refuse(request: dict, code: int, message: str) -> None:
+    send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message}})
+
+
 def text(words: str) -> dict:
     return {"content": [{"type": "text", "text": words}]}
 
@@ -46,6 +50,12 @@ def act(request: dict) -> None:
         case "links":
             links = [{"type": "resource_link", "uri": uri, "name": "n"} for uri in ("https://example.org/x", "mem://no")]
             answer(request, {"content": links, "_meta": {"trace": "abc"}, "structuredContent": {"a": 1}})
+        case "task_fails" | "task_expires" if "task" not in request["params"]:
+            refuse(request, -32601, "the tool must be called as a task")
+        case "task_fails" | "task_expires":
+            answer(request, {"task": {"taskId": "t1", "status": "working", "pollInterval": 20}})
+        case "mentions_task":
+            refuse(request, -32601, "there is no such task list")
         case "waits_for_peer":
             # Answers only when the other call has arrived too.
             waiting.append(request)
@@ -56,7 +66,7 @@ def act(request: dict) -> None:
             # Each pause is shorter than the client's read timeout; their sum is longer.
             token = request["params"]["_meta"]["progressToken"]
             for step in range(8):
-                time.sleep(0.25)
+                time.sleep(0.5)
                 send({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
             answer(request, text("done"))
         case "logs_and_steps":
@@ -114,10 +124,14 @@ def act(request: dict) -> None:
             send({"jsonrpc": "2.0", "id": "s1", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
             reply = json.loads(sys.stdin.readline())
             answer(request, text(reply["error"]["message"]))
-        case "samples" | "elicits" | "lists_roots":
+        case "samples" | "samples_with_tools" | "elicits" | "lists_roots":
             schema = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
             method, params = {
                 "samples": ("sampling/createMessage", {"messages": [], "maxTokens": 1}),
+                "samples_with_tools": (
+                    "sampling/createMessage",
+                    {"messages": [], "maxTokens": 1, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+                ),
                 "elicits": ("elicitation/create", {"message": "Who?", "requestedSchema": schema}),
                 "lists_roots": ("roots/list", {}),
             }[FAULT]
@@ -173,6 +187,12 @@ for line in sys.stdin:
             answer(message, {"tools": tools, "nextCursor": str(page + 1) if page < 4 else ""})
         case "tools/list":
             answer(message, {"tools": TOOLS})
+        case "tasks/get" if FAULT == "task_fails":
+            answer(message, {"taskId": "t1", "status": "failed", "statusMessage": "out of paper"})
+        case "tasks/result" if FAULT == "task_fails":
+            answer(message, {"isError": True, **text("out of paper")})
+        case "tasks/get" if FAULT == "task_expires":
+            refuse(message, -32602, "unknown task t1")
         case "resources/subscribe" if FAULT == "subscribed":
             answer(message, {})
         case "tools/call" if message["params"]["name"] == "act":

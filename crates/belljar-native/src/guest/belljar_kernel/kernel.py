@@ -24,12 +24,12 @@ from ipykernel import kernelapp, zmqshell  # noqa: E402
 from ipykernel.iostream import IOPubThread, OutStream  # noqa: E402
 from ipykernel.ipkernel import IPythonKernel  # noqa: E402
 from ipykernel.kernelapp import IPKernelApp  # noqa: E402
-from ipykernel.zmqshell import ZMQInteractiveShell  # noqa: E402
+from ipykernel.zmqshell import ZMQInteractiveShell, ZMQShellDisplayHook  # noqa: E402
 from IPython.core.error import StdinNotImplementedError  # noqa: E402
 from traitlets import Type  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from . import event_loops, no_network, pip, plotly_display  # noqa: E402
+from . import event_loops, exchange, no_network, pip, plotly_display, tool_calls, tools  # noqa: E402
 
 _REFUSED = "\x15"
 """The prefix of an input reply that is the reason for a missing answer. It cannot be typed."""
@@ -87,8 +87,18 @@ class Stream(OutStream):
         return super().write(string)
 
 
+class DisplayHook(ZMQShellDisplayHook):
+    """Shows the value of a cell, unless it is a call of a tool that was not awaited: that is an error."""
+
+    def __call__(self, result: Any = None) -> None:
+        tools.check_value(result)
+        super().__call__(result)
+
+
 class Shell(ZMQInteractiveShell):
     """IPython's shell, which ``exit()`` does not end."""
+
+    displayhook_class = Type(DisplayHook)
 
     def ask_exit(self) -> None:
         """Explains that the session goes on. ``exit`` and ``quit`` call this."""
@@ -134,9 +144,14 @@ def serve(launch: dict[str, Any]) -> NoReturn:
         if not launch["network"]:
             _disable_iopub_pipe()
             _precreate_startup_readme()
+        if launch["functions"] is not None:
+            exchange.listen(launch["functions"])
+            tools.install()
         application = IPKernelApp.instance(config=_config(launch), kernel_class=Kernel)
         application.initialize(["-f", _connection_file(launch)])
         _configure_shell(application.shell)
+        if launch["functions"] is not None:
+            _configure_tools(application.shell)
         if not launch["color"]:
             _turn_colors_off()
         application.start()
@@ -261,6 +276,24 @@ def _configure_shell(shell: ZMQInteractiveShell) -> None:
     warnings.filterwarnings("ignore", "To exit: use")
     shell.events.register("pre_execute", event_loops.adopt_running_loop)
     shell.register_magic_function(_pip, "line", "pip")
+
+
+def _configure_tools(shell: ZMQInteractiveShell) -> None:
+    """Lets cells call functions of the host. Between two cells, the host does not read calls, and they are refused."""
+
+    def begin(_: Any) -> None:
+        exchange.set_serving(True)
+
+    def end(_: Any) -> None:
+        exchange.set_serving(False)
+        tools.report_never_awaited()
+
+    def shown_filename(filename: str) -> str:
+        return " ".join(shell.compile.format_code_name(filename) or (filename,))
+
+    shell.events.register("pre_run_cell", begin)
+    shell.events.register("post_run_cell", end)
+    tool_calls.shown_filename = shown_filename
 
 
 def _turn_colors_off() -> None:

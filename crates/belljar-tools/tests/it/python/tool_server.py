@@ -1,7 +1,7 @@
 """An MCP server on standard streams for tests, of Python's standard library only.
 
-Its argument selects the tools: "plain", "hostile", "many" or "large"; "changing" lists another description once the
-tool ``change`` was called.
+Its argument selects the tools: "plain", "hostile", "many", "twenty" or "large"; "changing" lists another description
+once the tool ``change`` was called.
 """
 
 import base64
@@ -35,8 +35,9 @@ def tools():
             tool("a_b", {}, "Second."),
             tool("quotes", {"e": {"enum": [CODE, '"', "\\", "\n"]}}, '"' * 50 + "\\"),
         ]
-    if MODE == "many":
-        return [tool(f"tool_{at}", {"n": number}, f"Does the thing {at}.") for at in range(1000)]
+    if MODE in ("many", "twenty"):
+        count = 1000 if MODE == "many" else 20
+        return [tool(f"tool_{at}", {"n": number}, f"Does the thing {at}.") for at in range(count)]
     if MODE == "large":
         deep = {"type": "string"}
         for _ in range(60):

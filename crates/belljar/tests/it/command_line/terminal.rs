@@ -1,5 +1,7 @@
 //! `belljar run -i` on a terminal: editing, history and Ctrl-C.
 
+use std::process::Command;
+
 use rexpect::session::{PtySession, spawn_command};
 
 use crate::harness::Belljar;
@@ -10,7 +12,16 @@ const UP: &str = "\x1b[A";
 
 /// Starts a prompt on a new terminal and waits until it reads input.
 fn prompt(args: &[&str]) -> PtySession {
-    let mut command = Belljar::new().args(["run", "-i", "-q"]).args(args).into_command();
+    let belljar = Belljar::new().args(["run", "-i", "-q"]).args(args).into_command();
+    // A shell's job in the background ignores interrupts, and its children inherit that.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT").arg(belljar.get_program()).args(belljar.get_args());
+    for (name, value) in belljar.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command.env("TERM", "xterm");
     let mut session = spawn_command(command, Some(60_000)).unwrap();
     session.exp_string(">>> ").unwrap();

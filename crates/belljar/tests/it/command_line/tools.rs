@@ -3,12 +3,8 @@
 use std::path::Path;
 
 use crate::harness::{Belljar, Run};
-
-/// Returns the option `--server` for the test server with the tools of `mode`.
-pub(crate) fn server(name: &str, mode: &str) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../belljar-tools/tests/it/python/tool_server.py");
-    format!("--server={name}=python3 -u '{}' {mode}", script.display())
-}
+use crate::tool_client::tool_server as server;
+use crate::tool_servers::{ToolServer, registry_servers};
 
 fn run_with(options: &[&str], code: &str) -> Run {
     let server = server("t", "plain");
@@ -173,6 +169,57 @@ fn module_does_not_exist_without_servers() {
 }
 
 #[test]
+fn code_that_has_called_a_tool_is_not_run_again() {
+    // Its package is installed, but the call must not be repeated.
+    let late = "from tools import t\nimport importlib\nawait t.add(a=1)\nimportlib.import_module('inflection')";
+    let run = run_with(&["--json"], late);
+    let outcome: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(outcome["calls"].as_array().unwrap().len(), 1, "{outcome}");
+    assert_eq!(outcome["error"]["type"], "ModuleNotFoundError", "{outcome}");
+    // Looking tools up is not a call.
+    let early = "from tools import t\nimport importlib\nt.add\nimportlib.import_module('inflection').pluralize('day')";
+    let run = run_with(&["--json"], early);
+    let outcome: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(outcome["value"], "days", "{outcome}");
+}
+
+/// Writes a file of servers, and returns the names of the tools of `t` that code gets with it.
+fn tools_of_file(name: &str, text: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    let run = Belljar::without_cache().args(["tools", "search", "--servers"]).arg(&path).arg("adds").run();
+    assert_eq!(run.status, Some(0), "{name}: {run:?}");
+    run.stdout
+}
+
+#[test]
+fn files_of_servers_have_the_formats_of_known_programs() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../belljar-tools/tests/it/python/tool_server.py");
+    let script = script.display().to_string();
+    let entry = serde_json::json!({ "command": "python3", "args": ["-u", script, "plain"] });
+    let typed = serde_json::json!({ "type": "stdio", "command": "python3", "args": ["-u", script, "plain"] });
+    let found = "t.add(*, a: int, b: int = 1) -> int  # Adds.\n";
+    for (name, text) in [
+        // Claude, Cursor and pydantic-ai.
+        ("claude_desktop_config.json", serde_json::json!({ "mcpServers": { "t": entry } }).to_string()),
+        (".mcp.json", serde_json::json!({ "mcpServers": { "t": typed } }).to_string()),
+        // VS Code, with comments.
+        ("mcp.json", format!("{{\n  // Servers.\n  \"servers\": {{ \"t\": {typed}, }},\n}}")),
+        ("config.toml", format!("[mcp_servers.t]\ncommand = \"python3\"\nargs = [\"-u\", {script:?}, \"plain\"]\n")),
+    ] {
+        assert_eq!(tools_of_file(name, &text), found, "{name}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mcp.json");
+    std::fs::write(&file, serde_json::json!({ "mcpServers": { "t": entry } }).to_string()).unwrap();
+    let options = ["--servers", file.to_str().unwrap(), "-c", "from tools import t\nawait t.add(a=1)"];
+    assert_eq!(Belljar::run_with([&["-p"][..], &options].concat()).stdout, "2\n");
+    let missing = Belljar::without_cache().args(["tools", "stubs", "--servers", "/nonexistent/mcp.json"]).run();
+    assert!(missing.stderr.contains("/nonexistent/mcp.json"), "{missing:?}");
+}
+
+#[test]
 fn notebook_calls_tools() {
     let folder = tempfile::tempdir().unwrap();
     let cell = |source: &str| {
@@ -207,49 +254,17 @@ fn stubs_are_printed() {
     assert!(pattern.stderr.starts_with("belljar: invalid pattern `a[`: "), "{}", pattern.stderr);
 }
 
-/// Versions are pinned: the test expects the servers' exact tools.
-const PACKAGES: &[&str] = &["mcp-server-git==2026.10.19", "mcp-server-time==2026.10.19"];
-/// It does not run with version 2 of the SDK.
-const SQLITE: &[&str] = &["mcp-server-sqlite==2025.4.25", "mcp<2"];
-const NPM: &[&str] = &[
-    "@modelcontextprotocol/server-everything@2026.8.31",
-    "@modelcontextprotocol/server-filesystem@2026.8.31",
-    "@modelcontextprotocol/server-memory@2026.8.31",
-];
-
 #[test]
 fn servers_of_the_registries_work_together() {
-    let root = Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/belljar-tool-servers"));
-    let python = belljar_testing::install::pip(root, "python", PACKAGES).join("python");
-    let sqlite = belljar_testing::install::pip(root, "sqlite", SQLITE).join("mcp-server-sqlite");
-    let modules = belljar_testing::install::npm(root, "npm", NPM);
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("list.txt"), "UTC\nEurope/Warsaw\n").unwrap();
-    let npm = |name: &str, argument: &str| {
-        format!(
-            "node '{}' {argument}",
-            modules.join("@modelcontextprotocol").join(name).join("dist/index.js").display()
-        )
-    };
-    let pip = |module: &str, arguments: &str| format!("'{}' -m {module} {arguments}", python.display());
-    let database = folder.path().join("times.db");
-    let servers = [
-        format!("--server=everything={}", npm("server-everything", "stdio")),
-        format!("--server=files={}", npm("server-filesystem", &format!("'{}'", folder.path().display()))),
-        format!("--server=memory={}", npm("server-memory", "")),
-        format!("--server=time={}", pip("mcp_server_time", "")),
-        format!("--server=sqlite='{}' --db-path '{}'", sqlite.display(), database.display()),
-        format!("--server=git={}", pip("mcp_server_git", "")),
-        format!(
-            "--server=belljar='{}' stdio --cache '{}'",
-            crate::harness::program(),
-            crate::harness::cache().display()
-        ),
-    ];
+    let mut servers: Vec<String> = registry_servers(folder.path()).iter().map(ToolServer::option).collect();
+    let (program, cache) = (crate::harness::program(), crate::harness::cache().display());
+    servers.push(format!("--server=belljar='{program}' stdio --cache '{cache}'"));
     let code = format!(
         r#"
 import asyncio, tools
-from tools import belljar, everything, files, memory, sqlite, time
+from tools import belljar, everything, files, memory, sqlite, thinking, time
 
 text = await files.read_text_file(path={:?})
 zones = (text if isinstance(text, str) else text["content"]).split()
@@ -260,6 +275,8 @@ print(await sqlite.read_query(query="select zone from t order by zone"))
 print(await everything.get_sum(a=1, b=2), (await everything.get_tiny_image())[1].mime_type)
 graph = await memory.create_entities(entities=[{{"name": "a", "entityType": "b", "observations": ["c"]}}])
 print((await memory.read_graph())["entities"][0]["name"])
+thought = await thinking.sequentialthinking(thought="x", nextThoughtNeeded=False, thoughtNumber=1, totalThoughts=1)
+print(thought["thoughtHistoryLength"])
 print((await belljar.run_python_code(python_code="6 * 7"))["return_value"])
 print(tools.search("commit logs", 1, "names").split()[0])
 "#,
@@ -267,7 +284,26 @@ print(tools.search("commit logs", 1, "names").split()[0])
     );
     let options: Vec<&str> = servers.iter().map(String::as_str).collect();
     let run = Belljar::run_with([options.as_slice(), &["--approve", "none", "-c", &code]].concat());
-    let expected =
-        "[{'zone': 'Europe/Warsaw'}, {'zone': 'UTC'}]\nThe sum of 1 and 2 is 3. image/png\na\n42\ngit.git_log\n";
+    let expected = "[{'zone': 'Europe/Warsaw'}, {'zone': 'UTC'}]\nThe sum of 1 and 2 is 3. image/png\na\n1\n42\n\
+                    git.git_log\n";
     assert_eq!((run.stdout.as_str(), run.status), (expected, Some(0)), "{}", run.stderr);
+}
+
+#[test]
+fn example_of_the_page_runs() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tools.md")).unwrap();
+    let code = page.split("<!-- noon.py -->\n```python\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("zones.txt"), "Asia/Tokyo\nUTC\nAmerica/New_York\n").unwrap();
+    std::fs::write(folder.path().join("noon.py"), code).unwrap();
+    let servers: Vec<String> = registry_servers(folder.path()).iter().map(ToolServer::option).collect();
+    let belljar = Belljar::new().args(["run", "--approve", "none"]).args(&servers).arg("noon.py");
+    let run = belljar.directory(folder.path()).run();
+    assert_eq!(
+        (run.stdout.as_str(), run.status),
+        ("[{'zone': 'Asia/Tokyo', 'hour': 21}]\n", Some(0)),
+        "{}",
+        run.stderr
+    );
+    assert!(page.contains("`[{'zone': 'Asia/Tokyo', 'hour': 21}]`"));
 }

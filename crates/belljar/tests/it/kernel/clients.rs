@@ -1,6 +1,7 @@
 //! Jupyter's own programs, which run cells.
 
 use crate::jupyter::Installed;
+use crate::tool_client::tool_server;
 
 #[test]
 fn jupyter_kernel_test_passes() {
@@ -25,6 +26,11 @@ fn frontend_over_unix_sockets_gets_all_it_needs() {
 #[test]
 fn nbclient_runs_a_notebook() {
     Installed::new().run("notebook.py", &[]);
+}
+
+#[test]
+fn cells_call_tools() {
+    Installed::with_options(&[&tool_server("t", "plain")]).run("tools.py", &[]);
 }
 
 #[test]

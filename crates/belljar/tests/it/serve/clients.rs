@@ -9,11 +9,11 @@ use super::http::Listening;
 use crate::harness::python_with as python;
 use crate::harness::{cache, release};
 
-fn generation_1() -> PathBuf {
+pub(super) fn generation_1() -> PathBuf {
     python("1", &["mcp<2", "pydantic-ai-slim[mcp]==1.107.10"])
 }
 
-fn generation_2() -> PathBuf {
+pub(super) fn generation_2() -> PathBuf {
     python("2", &["mcp>=2,<3"])
 }
 
@@ -28,29 +28,36 @@ pub(super) fn sdk(url: &str) -> Command {
     command
 }
 
-/// Runs a client against the server on each transport.
-fn on_all_transports(python: &Path, script: &str) {
-    let client = || {
-        let mut command = Command::new(python);
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve").join(script));
-        command
-    };
-    let mut stdio = client();
+/// Returns a script of `tests/serve`, with a Python.
+fn script(python: &Path, name: &str) -> Command {
+    let mut command = Command::new(python);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve").join(name));
+    command
+}
+
+/// Runs a client, with these arguments, against a server over standard streams with these options.
+pub(super) fn stdio(python: &Path, name: &str, arguments: &[&str], options: &[&str]) {
+    let mut client = script(python, name);
     // The SDKs pass few environment variables to a server.
-    stdio.arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).args(["stdio", "--cache"]).arg(cache());
+    client.args(arguments).arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).args(["stdio", "--cache"]).arg(cache());
     if let Some(release) = release() {
-        stdio.args(["--pyodide", &release]);
+        client.args(["--pyodide", &release]);
     }
-    run(&mut stdio);
+    run(client.args(options));
+}
+
+/// Runs a client against a server with these options on each transport.
+pub(super) fn on_all_transports(python: &Path, name: &str, options: &[&str]) {
+    stdio(python, name, &[], options);
     for (command, kind) in [("streamable-http", "http"), ("sse", "sse")] {
-        let server = Listening::start(command, []);
-        run(client().arg(kind).arg(&server.url));
+        let server = Listening::start(command, options.iter().copied());
+        run(script(python, name).arg(kind).arg(&server.url));
     }
 }
 
 #[test]
 fn python_sdk_1_works() {
-    on_all_transports(&generation_1(), "sdk_client.py");
+    on_all_transports(&generation_1(), "sdk_client.py", &[]);
     let server = Listening::start("streamable-http-stateless", []);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/sdk_client.py");
     run(Command::new(generation_1()).arg(script).arg("stateless").arg(&server.url));
@@ -58,22 +65,22 @@ fn python_sdk_1_works() {
 
 #[test]
 fn python_sdk_2_works() {
-    on_all_transports(&generation_2(), "sdk_client.py");
+    on_all_transports(&generation_2(), "sdk_client.py", &[]);
 }
 
 #[test]
 fn an_agent_of_pydantic_ai_works() {
-    on_all_transports(&generation_1(), "pydantic_ai_client.py");
+    on_all_transports(&generation_1(), "pydantic_ai_client.py", &[]);
 }
 
 #[test]
 fn an_agent_of_pydantic_ai_2_works() {
-    on_all_transports(&newest(), "pydantic_ai_toolset.py");
+    on_all_transports(&newest(), "pydantic_ai_toolset.py", &[]);
 }
 
 #[test]
 fn fastmcp_works() {
-    on_all_transports(&newest(), "fastmcp_client.py");
+    on_all_transports(&newest(), "fastmcp_client.py", &[]);
 }
 
 /// Runs a script with version 1 of the SDK and `argument` in `sys.argv`.

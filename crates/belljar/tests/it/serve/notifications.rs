@@ -55,7 +55,10 @@ fn installed_packages_are_logged_with_their_versions() {
                   </return_value>";
     assert_eq!(answer, wanted);
     let message = json!({ "level": "info", "logger": "belljar", "data": "installed belljar-made-delta 1.5" });
-    assert_eq!(wire.notifications(LOG), [&message]);
+    // A slow machine also reports the progress of long steps.
+    let mut sent = wire.notifications(LOG);
+    sent.retain(|sent| !sent["data"].as_str().is_some_and(|text| text.ends_with(" …")));
+    assert_eq!(sent, [&message]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use belljar_client::{
+use belljar_mcp_client::{
     CallOptions, LogLevel, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
     ServerBuilder, ToolOutcome,
 };

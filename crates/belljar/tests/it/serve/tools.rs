@@ -1,74 +1,29 @@
-//! Tools of MCP servers for the code of a server's clients, with Belljar's client library in both protocol eras.
+//! Tools of MCP servers for the code of a server's clients: Belljar's client library in both protocol eras, on each
+//! transport, and clients that others wrote.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use belljar_client::{
-    BoxError, CallOptions, Elicitation, ElicitationResponse, LogLevel, McpServer, McpServerStdio, ProtocolEra,
-};
-use serde_json::{Map, Value, json};
+use belljar_mcp_client::{McpServer, ProtocolEra};
+use serde_json::{Value, json};
 
-use crate::command_line::tools::server;
+use super::clients;
+use super::http::Listening;
 use crate::harness::{cache, release};
+use crate::tool_client::{Client, call, tool_server as server};
+use crate::tool_servers::{ToolServer, registry_servers};
 
-const START_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// A client of `belljar stdio` that answers each elicitation with the next of its answers.
-struct Client {
-    server: McpServer,
-    questions: Arc<Mutex<Vec<String>>>,
-    log: Arc<Mutex<Vec<String>>>,
-}
-
-impl Client {
-    fn new(era: ProtocolEra, options: &[&str], answers: &'static [&'static str]) -> Self {
-        let mut arguments = vec!["stdio".to_owned(), "--cache".to_owned(), cache().display().to_string()];
-        arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));
-        arguments.extend(options.iter().map(|option| (*option).to_owned()));
-        let (questions, log) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let (asked, lines) = (questions.clone(), log.clone());
-        let server = McpServerStdio::new(env!("CARGO_BIN_EXE_belljar")).args(arguments).timeout(START_TIMEOUT).era(era);
-        let server =
-            server.log_level(LogLevel::Info).log_handler(move |message| lines.lock().unwrap().push(message.text()));
-        let server = if answers.is_empty() {
-            server.build()
-        } else {
-            let answer = move |elicitation: Elicitation| {
-                let Elicitation::Form { message, .. } = elicitation else { panic!("not a form") };
-                let mut asked = asked.lock().unwrap();
-                let answer = answers[asked.len()];
-                asked.push(message);
-                let content = Map::from_iter([("value".to_owned(), Value::from(answer))]);
-                async move { Ok::<_, BoxError>(ElicitationResponse::Accept(Some(content))) }
-            };
-            server.elicitation_handler(answer).build()
-        };
-        Self { server, questions, log }
-    }
-
-    /// Runs calls over one connection.
-    fn run<F: Future>(&self, work: impl FnOnce(McpServer) -> F) -> F::Output {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        runtime.block_on(async {
-            let running = self.server.connect().await.unwrap();
-            let result = work(self.server.clone()).await;
-            running.close().await.unwrap();
-            result
-        })
-    }
-}
-
-/// Calls a tool, and returns its text and its structured content.
-async fn call(server: &McpServer, tool: &str, arguments: Value) -> (String, Value) {
-    let result = server.call_tool_raw(tool, arguments, CallOptions::new()).await.unwrap();
-    let text = result.content.iter().filter_map(|part| part.as_text()).map(|part| part.text.clone()).collect();
-    (text, result.structured_content.unwrap_or_default())
+/// Returns a client of `belljar stdio` with these options.
+fn client(era: ProtocolEra, options: &[&str], answers: &'static [&'static str]) -> Client {
+    let mut arguments = vec!["--cache".to_owned(), cache().display().to_string()];
+    arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));
+    arguments.extend(options.iter().map(|option| (*option).to_owned()));
+    Client::new(era, &arguments, answers)
 }
 
 #[test]
 fn outcome_lists_the_calls_and_names_those_that_failed() {
     for era in [ProtocolEra::Legacy, ProtocolEra::Modern] {
-        let client = Client::new(era, &["--toolset", "all", &server("t", "plain")], &[]);
+        let client = client(era, &["--toolset", "all", &server("t", "plain")], &[]);
         let code = "from tools import t, ToolError\ntry:\n    await t.fail(message='<failed_calls>')\n\
                     except ToolError:\n    pass\nawait t.add(a=1)";
         client.run(async |server| {
@@ -92,49 +47,114 @@ fn outcome_lists_the_calls_and_names_those_that_failed() {
     }
 }
 
+/// Code that asks for approval three times.
+const NOTES: &str = "from tools import t, ToolDenied\ndone = []\nfor text in 'abc':\n    try:\n        \
+     done.append(await t.note(text=text))\n    except ToolDenied as error:\n        done.append(str(error))\ndone";
+
+/// Checks the answers yes, no and session, with either tool.
+fn check_approvals(client: &Client, tool: &str) {
+    let expected = json!(["noted a", "the user denied the call of `t.note`", "noted c"]);
+    client.run(async |server| {
+        let arguments = |code: &str| match tool {
+            "execute_code" => json!({ "code": code }),
+            _ => json!({ "python_code": code }),
+        };
+        let (_, structured) = call(&server, tool, arguments(NOTES)).await;
+        let value = match tool {
+            "execute_code" => structured["result"].as_str().unwrap().replace('\'', "\"").parse().unwrap(),
+            _ => structured["return_value"].clone(),
+        };
+        assert_eq!(value, expected, "{tool}: {structured}");
+        assert_eq!(structured["calls"].as_array().unwrap().len(), 3, "{structured}");
+    });
+    let questions = client.questions.lock().unwrap();
+    assert_eq!(questions.len(), 3, "{questions:?}");
+    let begin = "The code calls the tool note of the MCP server t.\nArguments: {\"text\":\"a\"}\nLine: ";
+    assert!(questions[0].starts_with(begin), "{questions:?}");
+    assert!(questions[0].contains("done.append(await t.note(text=text))"), "{questions:?}");
+}
+
 #[test]
 fn calls_are_approved_by_elicitation() {
-    let code = "from tools import t, ToolDenied\ndone = []\nfor text in 'abc':\n    try:\n        \
-                done.append(await t.note(text=text))\n    except ToolDenied as error:\n        done.append(str(error))\ndone";
-    let denied = "the call of `t.note` needs approval";
-    let expected = json!(["noted a", "the user denied the call of `t.note`", "noted c"]);
-    for (era, tool) in [
-        (ProtocolEra::Legacy, "run_python_code"),
-        (ProtocolEra::Legacy, "execute_code"),
-        (ProtocolEra::Modern, "execute_code"),
-    ] {
-        let options = ["--toolset", "all", &server("t", "plain")];
-        let client = Client::new(era, &options, &["yes", "no", "session"]);
-        client.run(async |server| {
-            let arguments = |code: &str| match tool {
-                "execute_code" => json!({ "code": code }),
-                _ => json!({ "python_code": code }),
-            };
-            let (_, structured) = call(&server, tool, arguments(code)).await;
-            let value = match tool {
-                "execute_code" => structured["result"].as_str().unwrap().replace('\'', "\"").parse().unwrap(),
-                _ => structured["return_value"].clone(),
-            };
-            assert_eq!(value, expected, "{era:?} {tool}: {structured}");
-            // The last answer holds for this client, and its next call is not asked about.
-            let (_, structured) = call(&server, tool, arguments("from tools import t\nawait t.note(text='d')")).await;
-            assert!(structured.to_string().contains("noted d"), "{structured}");
-        });
-        let questions = client.questions.lock().unwrap();
-        assert_eq!(questions.len(), 3, "{questions:?}");
-        assert!(
-            questions[0]
-                .starts_with("The code calls the tool note of the MCP server t.\nArguments: {\"text\":\"a\"}\nLine: ")
-        );
-        assert!(questions[0].contains("done.append(await t.note(text=text))"), "{questions:?}");
+    for era in [ProtocolEra::Legacy, ProtocolEra::Modern] {
+        for tool in ["run_python_code", "execute_code"] {
+            let options = ["--toolset", "all", &server("t", "plain")];
+            check_approvals(&client(era, &options, &["yes", "no", "session"]), tool);
+        }
     }
     // A client that cannot be asked.
-    let client = Client::new(ProtocolEra::Legacy, &[&server("t", "plain")], &[]);
-    client.run(async |server| {
-        let (_, structured) = call(&server, "run_python_code", json!({ "python_code": code })).await;
+    client(ProtocolEra::Legacy, &[&server("t", "plain")], &[]).run(async |server| {
+        let (_, structured) = call(&server, "run_python_code", json!({ "python_code": NOTES })).await;
         let reason = structured["return_value"][0].as_str().unwrap();
-        assert!(reason.starts_with(denied) && reason.contains("--approve"), "{reason}");
+        assert!(reason.starts_with("the call of `t.note` needs approval") && reason.contains("--approve"), "{reason}");
     });
+}
+
+#[test]
+fn approval_for_the_session_holds_for_later_calls() {
+    let again = |text: &str| json!({ "python_code": format!("from tools import t\nawait t.note(text='{text}')") });
+    for era in [ProtocolEra::Legacy, ProtocolEra::Modern] {
+        let client = client(era, &[&server("t", "plain")], &["session"]);
+        client.run(async |server| {
+            for text in ["a", "b"] {
+                let (_, structured) = call(&server, "run_python_code", again(text)).await;
+                assert_eq!(structured["return_value"], format!("noted {text}"), "{era:?}: {structured}");
+            }
+        });
+    }
+}
+
+#[test]
+fn tools_work_over_http() {
+    let options = ["--toolset", "all", &server("t", "plain")];
+    for (command, era) in [
+        ("streamable-http", ProtocolEra::Legacy),
+        ("streamable-http", ProtocolEra::Modern),
+        ("sse", ProtocolEra::Legacy),
+    ] {
+        for tool in ["run_python_code", "execute_code"] {
+            let listening = Listening::start(command, options);
+            check_approvals(&Client::over_http(era, &listening.url, &["yes", "no", "session"]), tool);
+        }
+    }
+    // Without sessions of the protocol, no client of the legacy era can be asked.
+    let listening = Listening::start("streamable-http-stateless", options);
+    Client::over_http(ProtocolEra::Legacy, &listening.url, &[]).run(async |server| {
+        let code = "from tools import t\nawait t.add(a=1)";
+        let (_, structured) = call(&server, "run_python_code", json!({ "python_code": code })).await;
+        assert_eq!(structured["return_value"], 2, "{structured}");
+    });
+}
+
+/// Waits until a server's description of `run_python_code` contains `part`.
+async fn wait_for_description(server: &McpServer, part: &str) {
+    let begin = Instant::now();
+    loop {
+        let tools = server.list_tools().await.unwrap();
+        let description =
+            tools.iter().find(|tool| tool.name == "run_python_code").unwrap().description.clone().unwrap();
+        if description.contains(part) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{description}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn clients_are_notified_of_other_tools() {
+    let options = [&server("t", "changing"), "--approve", "none"];
+    let change = json!({ "python_code": "from tools import t\nawait t.change()" });
+    for era in [ProtocolEra::Legacy, ProtocolEra::Modern] {
+        let client = client(era, &options.map(|option| option as &str), &[]);
+        client.run(async |server| {
+            wait_for_description(&server, "Writes a note.").await;
+            call(&server, "run_python_code", change.clone()).await;
+            // The list is cached until the notification.
+            wait_for_description(&server, "Deletes everything.").await;
+        });
+        assert!(*client.changes.lock().unwrap() > 0, "{era:?}");
+    }
 }
 
 #[test]
@@ -142,7 +162,7 @@ fn descriptions_have_stubs_or_tools_to_search() {
     let describes = |mode: &str, options: &[&str]| {
         let server = server("t", mode);
         let options = [&["--toolset", "all", server.as_str()], options].concat();
-        Client::new(ProtocolEra::Auto, &options, &[]).run(async |server| {
+        client(ProtocolEra::Auto, &options, &[]).run(async |server| {
             let tools = server.list_tools().await.unwrap();
             let names: Vec<String> = tools.iter().map(|tool| tool.name.to_string()).collect();
             let about = |name: &str| {
@@ -169,7 +189,7 @@ fn descriptions_have_stubs_or_tools_to_search() {
 
 #[test]
 fn session_keeps_modules_of_servers() {
-    let client = Client::new(ProtocolEra::Auto, &["--toolset", "interpreter", &server("t", "plain")], &[]);
+    let client = client(ProtocolEra::Auto, &["--toolset", "interpreter", &server("t", "plain")], &[]);
     client.run(async |server| {
         let (_, first) = call(&server, "execute_code", json!({ "code": "from tools import t\nadd = t.add" })).await;
         let id = first["session_info"]["session_id"].clone();
@@ -179,5 +199,66 @@ fn session_keeps_modules_of_servers() {
         let fork = forked["session_id"].clone();
         let in_fork = json!({ "code": "await add(a=5)", "session_id": fork });
         assert_eq!(call(&server, "execute_code", in_fork).await.1["result"], "6");
+    });
+}
+
+#[test]
+fn session_that_uses_tools_continues_in_the_next_server() {
+    let data = tempfile::tempdir().unwrap();
+    let server = server("t", "plain");
+    let sessions = ["--toolset", "interpreter", "--data-dir", data.path().to_str().unwrap()];
+    let with_tools = [&sessions[..], &[&server]].concat();
+    let execute = |options: &[&str], code: &str, id: Value| {
+        client(ProtocolEra::Auto, options, &[])
+            .run(async |server| call(&server, "execute_code", json!({ "code": code, "session_id": id })).await.1)
+    };
+    let begin =
+        "from tools import t\nimport tools\nadd = t.add\nearlier = t.add(a=1)\npicture = (await t.picture())[1]";
+    let first = execute(&with_tools, begin, json!(""));
+    assert_eq!(first["success"], true, "{first}");
+    let id = first["session_info"]["session_id"].clone();
+    // A call that was made before, and not awaited, is sent now.
+    let code = "(await earlier, await add(a=2), await t.add(a=3), picture.mime_type, tools.servers())";
+    let second = execute(&with_tools, code, id.clone());
+    assert_eq!(second["result"], "(2, 3, 4, 'image/png', ['t'])", "{second}");
+    assert_eq!(second["calls"].as_array().unwrap().len(), 3, "{second}");
+    // A server without tools.
+    let code = "try:\n    await add(a=1)\nexcept tools.ToolException as error:\n    print(error)";
+    let without = execute(&sessions, code, id);
+    assert!(without["output"][0].as_str().unwrap().starts_with("the call of t.add was not sent: "), "{without}");
+}
+
+#[test]
+fn python_sdks_answer_elicitations() {
+    let options = ["--toolset", "all", &server("t", "plain")];
+    for python in [clients::generation_1(), clients::generation_2()] {
+        clients::on_all_transports(&python, "tools_client.py", &options);
+    }
+}
+
+#[test]
+fn agent_solves_a_task_over_three_servers_with_one_call() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("zones.txt"), "Asia/Tokyo\nUTC\nAmerica/New_York\n").unwrap();
+    let servers = registry_servers(folder.path());
+    let is_needed = |server: &&ToolServer| ["files", "time", "sqlite"].contains(&server.name);
+    let options: Vec<String> = servers.iter().filter(is_needed).map(ToolServer::option).collect();
+    let needed: Vec<&str> = options.iter().map(String::as_str).collect();
+    let path = folder.path().join("zones.txt").display().to_string();
+    clients::stdio(
+        &clients::newest(),
+        "pydantic_ai_tools.py",
+        &[&path],
+        &[&needed[..], &["--approve", "none"]].concat(),
+    );
+}
+
+#[test]
+fn value_of_a_cell_that_is_not_awaited_is_an_error() {
+    let client = client(ProtocolEra::Auto, &["--toolset", "interpreter", &server("t", "plain")], &[]);
+    client.run(async |server| {
+        let code = "from tools import t\nt.add(a=1)";
+        let (_, structured) = call(&server, "execute_code", json!({ "code": code })).await;
+        assert!(structured["error"].as_str().unwrap().contains("write `await t.add(...)`"), "{structured}");
     });
 }

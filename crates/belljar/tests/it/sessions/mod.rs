@@ -17,6 +17,7 @@ mod order;
 mod scenario;
 mod secrets;
 mod sleeping;
+mod waiting;
 
 use std::sync::{Arc, OnceLock};
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use belljar_client::{
+use belljar_mcp_client::{
     BoxError, Elicitation, ElicitationResponse, McpServer, McpServerStdio, McpServerStreamableHttp, ProtocolEra,
     ServerBuilder,
 };
@@ -248,7 +248,7 @@ fn exercise<T>(server: ServerBuilder<T>, build: fn(ServerBuilder<T>) -> McpServe
 }
 
 #[test]
-fn belljar_client_handles_elicitation_and_notifications() {
+fn belljar_mcp_client_handles_elicitation_and_notifications() {
     let mut arguments = ["stdio", "--toolset", "interpreter", "--cache"].map(str::to_owned).to_vec();
     arguments.push(cache().display().to_string());
     arguments.extend(release().into_iter().flat_map(|release| ["--pyodide".to_owned(), release]));

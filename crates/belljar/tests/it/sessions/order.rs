@@ -1,7 +1,9 @@
 //! Calls to one session run in the order in which they arrive, on every transport.
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use belljar_testing::install;
 use serde_json::{Value, json};
@@ -134,4 +136,39 @@ fn ten_thousand_pipelined_cells_over_http_run_in_order_in_both_eras() {
 #[test]
 fn pipelined_cells_over_server_sent_events_run_in_order() {
     pipelined("sse", "sse", 1000);
+}
+
+#[test]
+fn interrupt_waits_for_the_body_of_the_cell_before_it() {
+    let server = Listening::start("streamable-http", ["--toolset", "interpreter", "--no-install"]);
+    let hello = json!({
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "tests", "version": "1" },
+    });
+    let (_, opened) = server.post(&[], &json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }));
+    let session = opened.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap().to_owned();
+    let headers = [("mcp-session-id", &*session)];
+    server.post(&headers, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let call = |name: &str, arguments: Value| {
+        let params = json!({ "name": name, "arguments": arguments });
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params })
+    };
+    let (_, first) = server.post(&headers, &call("execute_code", json!({ "code": "pass" })));
+    let id = first.split("session_id\\\": \\\"").nth(1).and_then(|rest| rest.split('\\').next());
+    let id = id.unwrap_or_else(|| panic!("{first}"));
+
+    let cell = call("execute_code", json!({ "code": "while True: pass", "session_id": id })).to_string();
+    let (begin, end) = cell.as_bytes().split_at(cell.len() / 2);
+    let usual = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+    let mut cell_stream = server.open_for("POST", "/mcp", &[&usual[..], &headers].concat(), begin, cell.len());
+    std::thread::sleep(Duration::from_millis(100));
+    std::thread::scope(|scope| {
+        let interrupt = scope.spawn(|| server.post(&headers, &call("interrupt_session", json!({ "session_id": id }))));
+        std::thread::sleep(Duration::from_millis(200));
+        cell_stream.write_all(end).unwrap();
+        let (_, interrupted) = interrupt.join().unwrap();
+        assert!(interrupted.contains("The running code was interrupted"), "{interrupted}");
+    });
+    let mut ended = String::new();
+    cell_stream.read_to_string(&mut ended).unwrap();
+    assert!(ended.contains("KeyboardInterrupt"), "{ended}");
 }

@@ -1,10 +1,11 @@
 //! Input between two calls. In the modern era of the protocol, a server does not send requests during a call: a call
 //! that needs input ends with a prompt and a state, and the client repeats the call with the answer and that state
-//! (SEP-2322, "multi round-trip requests"). The cell is suspended in between. The number of suspended cells and their
-//! waiting time are bounded; a cell whose client does not return in time is interrupted.
+//! (SEP-2322, "multi round-trip requests"). The code, a cell or that of `run_python_code`, is suspended in between. The
+//! number of suspended pieces of code and their waiting time are bounded; code whose client does not return in time is
+//! interrupted.
 //!
-//! The state is a random key, valid for one answer. It refers to an entry in this server, since a running cell cannot
-//! be serialized.
+//! The state is a random key, valid for one answer. It refers to an entry in this server, since running code cannot be
+//! serialized.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -20,46 +21,55 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ToolAnswer;
-use super::client_io::{self, CellClient};
 use crate::arguments::ArgumentError;
+use crate::elicitation::{elicit_line, parse_elicit_result};
 use crate::handler::tool_error;
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
+use crate::session_tools::ToolAnswer;
 
-/// The maximum number of suspended cells, of all clients: each occupies a guest thread.
-const MAX_SUSPENDED_CELLS: usize = 8;
+/// The maximum number of suspended pieces of code, of all clients: each occupies a guest thread.
+const MAX_SUSPENDED: usize = 8;
 /// The key of the only input request in a result.
 const INPUT_KEY: &str = "input";
 
-/// A prompt from a cell, and the channel for its reply.
-pub(super) struct InputPrompt {
-    pub(super) message: String,
-    pub(super) reply: mpsc::Sender<InputReply>,
+/// A prompt of code, and the channel for its reply.
+pub(crate) struct InputPrompt {
+    pub(crate) message: String,
+    pub(crate) reply: mpsc::Sender<InputReply>,
 }
 
-/// A running cell, with or without a call that waits for it. Dropping it interrupts the cell.
-pub(super) struct RunningCell {
+/// The client of running code, which receives its notifications while a call waits for it.
+pub(crate) trait CodeClient: Send + Sync {
+    /// Makes a call the receiver of the notifications.
+    fn attach(&self, notifier: ClientNotifier);
+
+    /// Ends the call's events: no call waits for the code until `attach` is called.
+    fn detach(&self);
+}
+
+/// Running code, with or without a call that waits for it. Dropping it interrupts the code.
+pub(crate) struct RunningCode {
     /// The arguments of the first call; the client must repeat them.
-    pub(super) arguments: Option<JsonObject>,
-    pub(super) client: CellClient,
-    pub(super) prompts: UnboundedReceiver<InputPrompt>,
-    pub(super) task: AbortOnDropHandle<ToolAnswer>,
+    pub(crate) arguments: Option<JsonObject>,
+    pub(crate) client: Arc<dyn CodeClient>,
+    pub(crate) prompts: UnboundedReceiver<InputPrompt>,
+    pub(crate) task: AbortOnDropHandle<ToolAnswer>,
 }
 
-/// A cell that waits for its client to repeat the call.
-struct SuspendedCell {
-    running: RunningCell,
+/// Code that waits for its client to repeat the call.
+struct SuspendedCode {
+    running: RunningCode,
     prompt: InputPrompt,
 }
 
-/// The suspended cells of all clients, by state. Clones share them.
+/// The suspended code of all clients, by state. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct PendingInputs(Arc<Mutex<HashMap<String, SuspendedCell>>>);
+pub(crate) struct PendingInputs(Arc<Mutex<HashMap<String, SuspendedCode>>>);
 
 impl PendingInputs {
-    /// Returns the result of a call: that of the cell, or its next prompt.
-    pub(super) async fn answer(&self, mut running: RunningCell) -> ToolAnswer {
+    /// Returns the result of a call: that of the code, or its next prompt.
+    pub(crate) async fn answer(&self, mut running: RunningCode) -> ToolAnswer {
         loop {
             let prompt = tokio::select! {
                 biased;
@@ -76,8 +86,8 @@ impl PendingInputs {
     /// Returns the result of a repeated call, which contains the answer to a prompt.
     ///
     /// # Errors
-    /// Fails if no cell waits for it, or the arguments are not those of the first call.
-    pub(super) async fn resume(
+    /// Fails if no code waits for it, or the arguments are not those of the first call.
+    pub(crate) async fn resume(
         &self,
         state: &str,
         arguments: Option<&JsonObject>,
@@ -92,7 +102,7 @@ impl PendingInputs {
             }
             suspended.remove(state)
         };
-        let SuspendedCell { running, prompt } = suspended.ok_or(ArgumentError::NoWaitingCell)?;
+        let SuspendedCode { running, prompt } = suspended.ok_or(ArgumentError::NoWaitingCell)?;
         running.client.attach(notifier);
         let Some(response) = responses.and_then(|responses| responses.get(INPUT_KEY)) else {
             // The client may have restarted in between and lost the prompt.
@@ -102,28 +112,28 @@ impl PendingInputs {
             };
         };
         let answer = match serde_json::from_value::<ElicitResult>(response.clone()) {
-            Ok(result) => client_io::parse_elicit_result(result),
+            Ok(result) => parse_elicit_result(result),
             Err(_) => Err(InputError::NoAnswer("failed to parse its answer".into())),
         };
-        // Sending fails when the cell was stopped in the meantime; its result is returned then.
+        // Sending fails when the code was stopped in the meantime; its result is returned then.
         let _ = prompt.reply.send(answer);
         Ok(self.answer(running).await)
     }
 
-    /// Suspends the cell and returns its prompt. When too many cells are suspended, the prompt fails and the cell
-    /// goes on.
-    fn suspend(&self, running: RunningCell, prompt: InputPrompt) -> Result<InputRequiredResult, Box<RunningCell>> {
+    /// Suspends the code and returns its prompt. When too much code is suspended, the prompt fails and the code
+    /// continues.
+    fn suspend(&self, running: RunningCode, prompt: InputPrompt) -> Result<InputRequiredResult, Box<RunningCode>> {
         let mut random = [0; 16];
         let mut suspended = self.lock();
-        if suspended.len() >= MAX_SUSPENDED_CELLS || getrandom::fill(&mut random).is_err() {
+        if suspended.len() >= MAX_SUSPENDED || getrandom::fill(&mut random).is_err() {
             drop(suspended);
-            let _ = prompt.reply.send(Err(InputError::TooManyWaiting(MAX_SUSPENDED_CELLS)));
+            let _ = prompt.reply.send(Err(InputError::TooManyWaiting(MAX_SUSPENDED)));
             return Err(Box::new(running));
         }
         let state = URL_SAFE_NO_PAD.encode(random);
         running.client.detach();
-        let elicitation = InputRequest::Elicitation(ElicitRequest::new(client_io::elicit_line(prompt.message.clone())));
-        suspended.insert(state.clone(), SuspendedCell { running, prompt });
+        let elicitation = InputRequest::Elicitation(ElicitRequest::new(elicit_line(prompt.message.clone())));
+        suspended.insert(state.clone(), SuspendedCode { running, prompt });
         drop(suspended);
         let (pending, late) = (Arc::downgrade(&self.0), state.clone());
         tokio::spawn(async move {
@@ -134,14 +144,14 @@ impl PendingInputs {
         Ok(InputRequiredResult::new(Some(InputRequests::from([(INPUT_KEY.into(), elicitation)])), Some(state)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, SuspendedCell>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, SuspendedCode>> {
         self.0.lock()
     }
 }
 
-/// Returns the result of a cell whose task panicked.
+/// Returns the result of code whose task panicked.
 fn no_result(_: JoinError) -> ToolAnswer {
-    let response = tool_error("internal error: the cell ended without a result").into();
+    let response = tool_error("internal error: the code ended without a result").into();
     ToolAnswer { response, status: CallStatus::Failed }
 }
 

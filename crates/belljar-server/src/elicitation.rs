@@ -1,0 +1,46 @@
+//! Questions to a client: elicitations of one line.
+
+use belljar_core::kernel::{InputError, InputReply};
+use rmcp::model::{
+    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, PrimitiveSchemaDefinition, StringSchema,
+};
+use rmcp::service::RequestContext;
+use rmcp::{Peer, RoleServer};
+
+/// The name of the only field of an elicitation.
+const FIELD: &str = "value";
+
+/// Returns whether the client of a request can be asked.
+pub(crate) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
+    let elicitation = context.client_capabilities().and_then(|capabilities| capabilities.elicitation);
+    elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none())
+}
+
+/// Asks a client for a line during a call.
+pub(crate) async fn elicit(peer: &Peer<RoleServer>, message: String) -> InputReply {
+    let result = peer.create_elicitation(elicit_line(message)).await;
+    parse_elicit_result(result.map_err(|error| InputError::NoAnswer(error.to_string()))?)
+}
+
+/// Returns an elicitation of one line.
+pub(crate) fn elicit_line(message: String) -> ElicitRequestParams {
+    let field = PrimitiveSchemaDefinition::String(StringSchema::new());
+    let mut requested_schema = ElicitationSchema::new([(FIELD.to_owned(), field)].into());
+    requested_schema.required = Some(vec![FIELD.into()]);
+    ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema }
+}
+
+/// Returns the line from a client's response.
+pub(crate) fn parse_elicit_result(result: ElicitResult) -> InputReply {
+    match result.action {
+        ElicitationAction::Accept => {
+            let content = result.content.unwrap_or_default();
+            match content.get(FIELD) {
+                Some(serde_json::Value::String(line)) => Ok(line.clone()),
+                Some(other) if !other.is_null() => Ok(other.to_string()),
+                _ => Err(InputError::NoAnswer("it accepted the question without a value".into())),
+            }
+        }
+        _ => Err(InputError::Declined),
+    }
+}
