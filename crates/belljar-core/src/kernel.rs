@@ -169,7 +169,7 @@ pub trait Kernel: Send {
 
     /// Does the same as [`Kernel::execute`], but returns when the cell waits and its thread can do other work, if the
     /// backend supports it. `waker` is called when a waiting cell can go on. Until the cell has ended, only
-    /// [`Kernel::resume`] and the interrupt handle may be used.
+    /// [`Kernel::resume`], [`Kernel::snapshot`] and the interrupt handle may be used.
     fn begin(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>, waker: Waker) -> CellStep {
         let _ = waker;
         CellStep::Completed(self.execute(cell, observer))
@@ -179,6 +179,16 @@ pub trait Kernel: Send {
     fn resume(&mut self) -> CellStep {
         let status = CellStatus::KernelDied(ExitReason::Crash("no cell waits".into()));
         CellStep::Completed(CellResult { execution_count: 0, status, outputs: Vec::new() })
+    }
+
+    /// Connects the waiting cell of a restored snapshot to a new observer. [`Kernel::resume`] continues it then. The
+    /// returned sender takes the replies to the calls of functions of the host that the cell waits for.
+    ///
+    /// # Errors
+    /// When no cell waits in the snapshot.
+    fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
+        let _ = (observer, waker);
+        Err(KernelError::Unsupported("this backend's snapshots have no waiting cells"))
     }
 
     /// Sends the shell a request that is not a cell: nothing is recorded, and the reply takes seconds at most.
@@ -219,10 +229,11 @@ pub trait Kernel: Send {
     /// When the backend does not support it, or the new kernel cannot be started.
     fn fork(&mut self, folder: Option<&SessionFolder>) -> Result<Box<dyn Kernel>, KernelError>;
 
-    /// Takes a snapshot of variables and of the files that are not in a folder.
+    /// Takes a snapshot of variables and of the files that are not in a folder, and of the cell if one waits.
     ///
     /// # Errors
-    /// When the backend does not support it, or the interpreter has ended.
+    /// When the backend does not support it, the interpreter has ended, or the cell that waits can go on at once or
+    /// cannot be continued elsewhere.
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError>;
 
     /// Returns the session's regular files, without hidden ones.

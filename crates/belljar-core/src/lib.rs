@@ -55,7 +55,7 @@ pub use exit_reason::{ExitReason, LimitKind};
 pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, format_size, parse_size};
 pub use output::{Output, Stream};
-pub use output_collector::{OutputCollector, TooMuchOutput};
+pub use output_collector::{OutputCollector, SavedOutput, TooMuchOutput};
 pub use progress::{NoProgress, Progress};
 pub use report::{REPORT_KEY, Report, ReportError, ReportImage, ReportRequest, ReportStatus, ReportValue};
 pub use run_request::{RunRequest, SourceMode};

@@ -1,9 +1,11 @@
 //! The output of a cell.
 
+use serde::{Deserialize, Serialize};
+
 use crate::mime::MimeBundle;
 
 /// A standard stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Stream {
     /// Standard output.
     Stdout,
@@ -12,7 +14,7 @@ pub enum Stream {
 }
 
 /// One piece of a cell's output.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Output {
     /// Text that the cell wrote.
     Text {

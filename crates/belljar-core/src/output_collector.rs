@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::kernel::CellObserver;
@@ -37,7 +38,11 @@ pub struct OutputCollector {
     observer: Arc<dyn CellObserver>,
 }
 
-#[derive(Default)]
+/// The output of a cell that waits, for another process.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct SavedOutput(OutputBuffer);
+
+#[derive(Clone, Default, Serialize, Deserialize)]
 struct OutputBuffer {
     pieces: Vec<Piece>,
     displays: usize,
@@ -53,6 +58,7 @@ impl OutputBuffer {
     }
 }
 
+#[derive(Clone, Serialize, Deserialize)]
 enum Piece {
     Text(Stream, Vec<u8>),
     Other { output: Output, size: usize, id: Option<String> },
@@ -129,6 +135,16 @@ impl OutputCollector {
         drop(buffer);
         self.observer.on_display(&event);
         Ok(())
+    }
+
+    /// Returns a copy of everything so far, from which [`OutputCollector::restored`] goes on.
+    pub fn save(&self) -> SavedOutput {
+        SavedOutput(self.shared.lock().clone())
+    }
+
+    /// Creates a collector that goes on from saved output.
+    pub fn restored(observer: Arc<dyn CellObserver>, SavedOutput(buffer): SavedOutput) -> Self {
+        Self { shared: Arc::new(Mutex::new(buffer)), observer }
     }
 
     /// Discards everything so far, as `clear_output` asks.

@@ -32,6 +32,11 @@ impl Clock {
         &self.sources
     }
 
+    /// Lets time pass: that in which the program was in no instance, although it waited for a time.
+    pub fn advance(&mut self, time: Duration) {
+        self.before += time;
+    }
+
     /// Returns the time that had passed in earlier instances when this one was restored.
     pub(crate) fn before(&self) -> Duration {
         self.before

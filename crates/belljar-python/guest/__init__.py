@@ -135,9 +135,11 @@ def execute(request: str) -> str:
 
 
 def resume(request: str) -> str:
-    """Continues the cell that waits. The outcome is that of `run` or `execute`."""
-    del request  # Not used yet; the host passes "{}".
-    return _answer(_resume)
+    """Continues the cell that waits. The outcome is that of `run` or `execute`.
+
+    Request: ``renewal``, as for `run`, if the interpreter is a copy of the one in which the cell began to wait.
+    """
+    return _answer(lambda: _resume(loads(request)))
 
 
 def ask(request: str) -> str:
@@ -236,9 +238,11 @@ def _execute(request: Request) -> Steps:
     return _shell_module().execute(request)
 
 
-def _resume() -> Outcome:
+def _resume(request: Request) -> Outcome:
     if _waiting is None:
         raise RuntimeError("no cell waits")
+    if (renewal := request.get("renewal")) is not None:
+        after_restore.renew(renewal)
     return _advance(_waiting)
 
 

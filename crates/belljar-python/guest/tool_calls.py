@@ -39,11 +39,18 @@ class ToolLimitExceeded(ToolException):
     """The run exceeded a limit of its tool calls."""
 
 
+class ToolInterrupted(ToolException):
+    """The server was restarted while the call was in progress: it may have been done."""
+
+
 class NotAwaitedError(AttributeError, TypeError):
     """The value of a call was used before it was there."""
 
 
-EXCEPTIONS = (ToolException, ToolError, ToolDenied, ToolTimeout, ToolUnavailable, ToolLimitExceeded, NotAwaitedError)
+EXCEPTIONS = (
+    *(ToolException, ToolError, ToolDenied, ToolTimeout, ToolUnavailable, ToolLimitExceeded, ToolInterrupted),
+    NotAwaitedError,
+)
 for _class in EXCEPTIONS:
     _class.__module__ = "tools"
 host_functions.exceptions.update((f"tools.{kind.__name__}", kind) for kind in EXCEPTIONS)

@@ -77,6 +77,14 @@ pub(crate) struct ExecuteArguments<'a> {
     pub(crate) stepped: bool,
 }
 
+/// The argument of `_belljar.resume`.
+#[derive(Serialize)]
+pub(crate) struct ResumeArguments {
+    /// Set if the interpreter is a copy of the one in which the cell began to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) renewal: Option<Renewal>,
+}
+
 /// The argument of `_belljar.ask`.
 #[derive(Serialize)]
 pub(crate) struct ShellArguments<'a> {

@@ -10,8 +10,8 @@ use belljar_core::{Execution, Outcome, RunRequest, Wait};
 use serde::de::DeserializeOwned;
 
 use crate::c_api::Object;
-use crate::guest_protocol::{ExecuteArguments, ExecuteResult, RunArguments, RunResult, ShellCell};
-use crate::interpreter::Interpreter;
+use crate::guest_protocol::{ExecuteArguments, ExecuteResult, ResumeArguments, RunArguments, RunResult, ShellCell};
+use crate::interpreter::{Interpreter, Renewal};
 
 /// The progress of a request.
 pub(crate) enum Step<T> {
@@ -99,9 +99,10 @@ impl Interpreter {
     }
 
     /// Returns the function that continues waiting code, and its arguments.
-    fn resume_function(&self) -> (Object, serde_json::Value) {
+    fn resume_function(&mut self) -> (Object, ResumeArguments) {
+        let renewal = Some(self.take_renewal()).filter(|renewal| *renewal != Renewal::None);
         // An image without the function does not wait: the call of the null object is an error.
-        (self.functions().resume.unwrap_or_default(), serde_json::Value::Object(serde_json::Map::new()))
+        (self.functions().resume.unwrap_or_default(), ResumeArguments { renewal })
     }
 
     fn run_step(&mut self, function: Object, name: &str, arguments: &impl serde::Serialize) -> Step<Execution> {

@@ -126,6 +126,20 @@ pub(crate) struct SessionOnly {
     pub(crate) session_id: String,
 }
 
+/// The arguments of `list_runs`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ListRuns {
+    /// A session, whose runs alone are listed
+    pub(crate) session_id: Option<String>,
+}
+
+/// The arguments of `resume_run`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ResumeRun {
+    /// The run
+    pub(crate) run_id: String,
+}
+
 /// The arguments of `upload_file`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct UploadFile {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_tools::{
-    Approval, ApprovalRequest, Approver, CallRecord, CallStatus, Detail, NoApprover, ObserverApprover, SessionGrants,
-    ToolEvents, ToolObserver, ToolRun, ToolRunContext, Tools,
+    Approval, ApprovalRequest, Approver, CallJournal, CallRecord, CallStatus, Detail, NoApprover, ObserverApprover,
+    SavedRun, SessionGrants, ToolEvents, ToolObserver, ToolRun, ToolRunContext, Tools,
 };
 use rmcp::model::{ErrorData, JsonObject, Tool, ToolAnnotations};
 use rmcp::service::{RequestContext, SubscriptionSink};
@@ -35,7 +35,7 @@ pub(crate) fn is_search(name: &str) -> bool {
 }
 
 /// The reason why a call cannot be approved, with what to do about it.
-const CANNOT_ASK: &str = "this client cannot be asked. The option --approve of the server selects the calls that need \
+pub(crate) const CANNOT_ASK: &str = "this client cannot be asked. The option --approve of the server selects the calls that need \
      approval";
 /// The maximum number of requests of clients that wait for changes.
 const MAX_LISTEN_REQUESTS: usize = 1000;
@@ -226,6 +226,24 @@ impl ClientTools {
     pub(crate) fn for_cell(&self, observer: Arc<dyn CellObserver>) -> (ToolRun, Arc<dyn CellObserver>) {
         let approver = Arc::new(ObserverApprover::new(observer.clone(), CANNOT_ASK));
         PreparedCalls { tools: self.clone(), approver, runtime: Handle::current() }.start(observer)
+    }
+}
+
+impl ClientTools {
+    /// Returns the calls of a durable run, which go on from `saved`. `approver` asks the run's client.
+    pub(crate) fn for_durable_run(
+        &self,
+        observer: Arc<dyn CellObserver>,
+        approver: Arc<dyn Approver>,
+        journal: Arc<dyn CallJournal>,
+        saved: SavedRun,
+    ) -> (ToolRun, Arc<dyn CellObserver>) {
+        let Self { code_tools, grants } = self.clone();
+        let events = Arc::new(CallEvents(observer.clone()));
+        let context = ToolRunContext { runtime: Handle::current(), approver, grants, events };
+        let run = ToolRun::restored(code_tools.tools, context, Some(journal), saved);
+        let observer = Arc::new(ToolObserver::new(observer, run.clone()));
+        (run, observer)
     }
 }
 

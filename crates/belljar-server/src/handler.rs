@@ -9,7 +9,7 @@ use std::time::Duration;
 use belljar_core::kernel::OneShotRequest;
 use belljar_sessions::{Owner, Sessions};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation, JsonObject,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
     ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam,
     PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
     ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
@@ -20,12 +20,11 @@ use rmcp::{Peer, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
 use crate::answer::ReturnMode;
-use crate::arguments::{self, ArgumentError};
 use crate::arrival::turn_of;
 use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
 use crate::input_rounds::PendingInputs;
-use crate::metrics::{CallStatus, Refusals};
+use crate::metrics::Refusals;
 use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
 use crate::runner::{RunClient, Runner};
 use crate::session_tools::{self, SessionTools, ToolAnswer};

@@ -29,7 +29,7 @@ use crate::notifier::ClientNotifier;
 use crate::session_tools::ToolAnswer;
 
 /// The maximum number of suspended pieces of code, of all clients: each occupies a guest thread.
-const MAX_SUSPENDED: usize = 8;
+pub(crate) const MAX_SUSPENDED: usize = 8;
 /// The key of the only input request in a result.
 const INPUT_KEY: &str = "input";
 
@@ -104,17 +104,14 @@ impl PendingInputs {
         };
         let SuspendedCode { running, prompt } = suspended.ok_or(ArgumentError::NoWaitingCell)?;
         running.client.attach(notifier);
-        let Some(response) = responses.and_then(|responses| responses.get(INPUT_KEY)) else {
+        let Some(response) = response(responses) else {
             // The client may have restarted in between and lost the prompt.
             return match self.suspend(running, prompt) {
                 Ok(prompted) => Ok(input_required(prompted)),
                 Err(running) => Ok(self.answer(*running).await),
             };
         };
-        let answer = match serde_json::from_value::<ElicitResult>(response.clone()) {
-            Ok(result) => parse_elicit_result(result),
-            Err(_) => Err(InputError::NoAnswer("failed to parse its answer".into())),
-        };
+        let answer = parse_response(response);
         // Sending fails when the code was stopped in the meantime; its result is returned then.
         let _ = prompt.reply.send(answer);
         Ok(self.answer(running).await)
@@ -132,7 +129,7 @@ impl PendingInputs {
         }
         let state = URL_SAFE_NO_PAD.encode(random);
         running.client.detach();
-        let elicitation = InputRequest::Elicitation(ElicitRequest::new(elicit_line(prompt.message.clone())));
+        let message = prompt.message.clone();
         suspended.insert(state.clone(), SuspendedCode { running, prompt });
         drop(suspended);
         let (pending, late) = (Arc::downgrade(&self.0), state.clone());
@@ -141,11 +138,30 @@ impl PendingInputs {
             let late = pending.upgrade().and_then(|pending| Self(pending).lock().remove(&late));
             drop(late);
         });
-        Ok(InputRequiredResult::new(Some(InputRequests::from([(INPUT_KEY.into(), elicitation)])), Some(state)))
+        Ok(prompt_result(message, state))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, SuspendedCode>> {
         self.0.lock()
+    }
+}
+
+/// Returns a result that asks the client, which repeats the call with the answer and `state`.
+pub(crate) fn prompt_result(message: String, state: String) -> InputRequiredResult {
+    let elicitation = InputRequest::Elicitation(ElicitRequest::new(elicit_line(message)));
+    InputRequiredResult::new(Some(InputRequests::from([(INPUT_KEY.into(), elicitation)])), Some(state))
+}
+
+/// Returns the response to the question of [`prompt_result`] in a repeated call.
+pub(crate) fn response(responses: Option<&InputResponses>) -> Option<&serde_json::Value> {
+    responses?.get(INPUT_KEY)
+}
+
+/// Returns the answer in a response.
+pub(crate) fn parse_response(response: &serde_json::Value) -> InputReply {
+    match serde_json::from_value::<ElicitResult>(response.clone()) {
+        Ok(result) => parse_elicit_result(result),
+        Err(_) => Err(InputError::NoAnswer("failed to parse its answer".into())),
     }
 }
 
@@ -155,6 +171,6 @@ fn no_result(_: JoinError) -> ToolAnswer {
     ToolAnswer { response, status: CallStatus::Failed }
 }
 
-fn input_required(prompted: InputRequiredResult) -> ToolAnswer {
+pub(crate) fn input_required(prompted: InputRequiredResult) -> ToolAnswer {
     ToolAnswer { response: prompted.into(), status: CallStatus::InputRequired }
 }

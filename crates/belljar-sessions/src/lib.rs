@@ -20,6 +20,7 @@
 //! | `store`, `bases` | snapshots on disk, and what they are differences from |
 //! | `notebook` | notebook files |
 //! | `pool` | guest threads and their queue |
+//! | `runs` | cells that can wait for longer than their client or their process lives |
 //! | `parking` | waits of code that holds no thread |
 
 mod bases;
@@ -33,6 +34,7 @@ mod outputs;
 mod parking;
 mod pool;
 mod report;
+mod runs;
 mod session;
 mod sessions;
 mod state;
@@ -48,5 +50,9 @@ pub use notebook::NotebookError;
 pub use parking::ParkedWork;
 pub use pool::{GuestThreadPool, Permit, PoolFull, PoolLimits, PoolLoad};
 pub use report::{AnswerOptions, CellReport, FileChange};
-pub use sessions::{Owner, SessionOptions, Sessions};
-pub use store::{SnapshotHeader, Store, StoreError, StoredSession};
+pub use runs::{
+    InvalidEvent, NotAsked, Question, ResumedCalls, Run, RunAnswer, RunCalls, RunEvent, RunId, RunInfo, RunNews,
+    RunResumer, RunState,
+};
+pub use sessions::{Owner, ResumedReport, SessionOptions, Sessions};
+pub use store::{ListedRun, RunCommand, SnapshotHeader, Store, StoreError, StoredRun, StoredSession};

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::id::SessionId;
 use crate::parking::ParkedWork;
 use crate::sessions::Owner;
-use crate::state::SessionState;
+use crate::state::{SessionServices, SessionState};
 use belljar_core::kernel::{InterruptHandle, Kernel};
 
 /// An operation on a session, which runs on a guest thread.
@@ -155,6 +155,40 @@ impl Session {
         }
     }
 
+    /// Creates a session whose job waits, and is interrupted by `handle`: see [`Session::park`].
+    pub(crate) fn with_running_job(
+        state: SessionState,
+        id: SessionId,
+        owner: Option<Owner>,
+        now: Duration,
+        handle: Arc<dyn InterruptHandle>,
+    ) -> Self {
+        let session = Self::from_state(state, id, owner, now);
+        let mut queue = session.queue.lock();
+        (queue.busy, queue.submitted, queue.current, queue.running) = (true, 1, 1, Some(handle));
+        drop(queue);
+        session
+    }
+
+    /// Puts the cell that waits on the disk, if it is saved and has waited for at least `idle`.
+    pub(crate) fn sleep_waiting(&self, idle: Duration) {
+        // A locked state belongs to a cell that goes on.
+        let asleep = self.state.try_lock().is_some_and(|mut state| state.sleep_waiting(idle));
+        if asleep {
+            tracing::debug!("a waiting cell is asleep");
+        }
+    }
+
+    /// Saves the cell that waits.
+    pub(crate) fn save_waiting(&self, services: &SessionServices, now: Duration) {
+        let Some(mut state) = self.state.try_lock() else { return };
+        if state.durable().is_some_and(|durable| !durable.is_saved)
+            && let Err(error) = state.save_waiting(services, Some(Duration::ZERO), now)
+        {
+            tracing::warn!(%error, "failed to save a waiting cell");
+        }
+    }
+
     pub(crate) fn touch(&self, now: Duration) {
         self.last_used.fetch_max(milliseconds(now), Ordering::Relaxed);
     }
@@ -211,14 +245,9 @@ impl Session {
             let mut state = self.state.lock();
             let completion = match job(&mut state) {
                 JobStep::Completed(completion) => completion,
-                JobStep::Waiting(JobWait { work, timer, next }) => {
+                JobStep::Waiting(wait) => {
                     drop(state);
-                    let (session, waiting) = (self.clone(), work.clone());
-                    work.park(timer, move |_permit| {
-                        // The work lives as long as its wait.
-                        drop(waiting);
-                        session.work_from(Some(next));
-                    });
+                    self.park(wait);
                     return;
                 }
             };
@@ -233,6 +262,16 @@ impl Session {
             // needs the state.
             state.sync();
         }
+    }
+
+    /// Has the current job go on when its wait is over.
+    pub(crate) fn park(self: &Arc<Self>, JobWait { work, timer, next }: JobWait) {
+        let (session, waiting) = (self.clone(), work.clone());
+        work.park(timer, move |_permit| {
+            // The work lives as long as its wait.
+            drop(waiting);
+            session.work_from(Some(next));
+        });
     }
 
     /// Closes the queue: `last` runs after the queued jobs, and further jobs are refused. Returns whether the caller

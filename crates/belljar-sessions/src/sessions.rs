@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | `table` | which sessions exist: lookup, the limit on their number, expiry |
 //! | `cell_call` | the call of a cell, in steps |
+//! | `durable` | cells as runs, which can wait on the disk |
 //! | `queueing` | the work of calls, in the queues of their sessions |
 //! | `idle` | expiry and hibernation of idle sessions |
 
 mod cell_call;
+mod durable;
 mod idle;
 mod queueing;
 mod table;
@@ -33,6 +35,8 @@ use belljar_core::files::FileInfo;
 use belljar_core::kernel::{Backend, CellObserver, CellRequest};
 use belljar_core::{CallCancellation, Limits};
 use cell_call::CellCall;
+pub use durable::ResumedReport;
+pub(crate) use durable::milliseconds_now;
 use queueing::result;
 use table::{EndingSession, HibernatedSession, SessionEntry, Shared, new_id};
 
@@ -54,6 +58,8 @@ pub struct SessionOptions {
     pub max_queued_bytes: usize,
     /// The parts of a cell's result that its report contains.
     pub answers: AnswerOptions,
+    /// The time for which the result of a run waits for its client.
+    pub run_ttl: Duration,
 }
 
 impl Default for SessionOptions {
@@ -65,6 +71,7 @@ impl Default for SessionOptions {
             max_queued: 1 << 14,
             max_queued_bytes: 64 << 20,
             answers: AnswerOptions::default(),
+            run_ttl: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -115,7 +122,7 @@ impl Sessions {
         }
         let table = store.as_ref().map(|store| HibernatedSession::all_in(store, clock.now())).unwrap_or_default();
         let services = SessionServices { backend, store, folders: folders.map(Arc::new), answers: options.answers };
-        let shared = Shared { options, clock, pool, services, table: Mutex::new(table) };
+        let shared = Shared { options, clock, pool, services, table: Mutex::new(table), runs: Arc::default() };
         Self { shared: Arc::new(shared), owner: None }
     }
 
@@ -207,8 +214,8 @@ impl Sessions {
         let guard = cancellation.interrupt_on_drop(CANCEL_GRACE);
         let kind = JobKind::Cell(cell.code.len());
         let work = ParkedWork::new(self.shared.pool.clone());
-        let call = CellCall { shared: self.shared.clone(), cancellation, work };
-        let work = move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer);
+        let call = CellCall { shared: self.shared.clone(), cancellation, work, run: None };
+        let work = move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer, None);
         let queued = self.open(id).and_then(|session| self.queue_call(session, kind, Box::new(work)));
         async move {
             let report = result(queued).await;

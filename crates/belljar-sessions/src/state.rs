@@ -1,4 +1,10 @@
 //! The state of one session: its kernel, running or stored, and its files; and the operations that jobs run on them.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `durable` | cells that wait on the disk |
+
+pub(crate) mod durable;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +25,7 @@ use crate::report::{AnswerOptions, CellReport, FileChange, save_images};
 use crate::sessions::Owner;
 use crate::store::{Lease, PendingSync, Store, StoreError};
 use crate::traceback;
+use durable::DurableCell;
 
 /// The maximum number of files that a cell's report lists.
 const MAX_REPORTED_FILES: usize = 200;
@@ -41,6 +48,8 @@ enum KernelState {
     /// The kernel's snapshot is in the store.
     Stored,
     Running(Box<dyn Kernel>),
+    /// The snapshot of the kernel, whose cell waits, is in the store.
+    Asleep,
     /// The kernel's snapshot is in the store, but this backend cannot restore it. Its files are readable.
     Unrestorable {
         reason: String,
@@ -71,12 +80,12 @@ type FileIndex = BTreeMap<String, (u64, i128)>;
 
 /// The state of a session, on which its jobs work.
 pub(crate) struct SessionState {
-    id: SessionId,
+    pub(crate) id: SessionId,
     owner: Option<Owner>,
     kernel: KernelState,
     /// The files after the last cell: size and modification time by path.
     files: FileIndex,
-    lease: Option<Lease>,
+    pub(crate) lease: Option<Lease>,
     /// The last write to the store, until it is synced to the disk.
     pending_sync: Option<PendingSync>,
     /// The base of the last snapshot, until the store has kept it.
@@ -90,6 +99,8 @@ struct RunningCell {
     code: String,
     /// The files before the cell, if they may differ from those after the last one.
     before: Option<FileIndex>,
+    /// Set if the cell can wait on the disk.
+    durable: Option<DurableCell>,
 }
 
 /// The progress of a cell.
@@ -149,6 +160,7 @@ impl SessionState {
             self.lease = Some(store.lease(&self.id, !matches!(self.kernel, KernelState::Stored))?);
         }
         match &self.kernel {
+            KernelState::Asleep => self.wake(services)?,
             KernelState::NotStarted => {
                 let folder = self.folder(services)?.map(|opened| opened.folder);
                 self.kernel = KernelState::Running(services.backend.start(folder.as_ref(), progress)?);
@@ -159,7 +171,7 @@ impl SessionState {
         match &mut self.kernel {
             KernelState::Running(kernel) => Ok(kernel),
             KernelState::Unrestorable { reason, .. } => Err(SessionError::Unrestorable(reason.clone())),
-            KernelState::NotStarted | KernelState::Stored => Err(SessionError::Gone),
+            KernelState::NotStarted | KernelState::Stored | KernelState::Asleep => Err(SessionError::Gone),
         }
     }
 
@@ -214,6 +226,7 @@ impl SessionState {
         now: Duration,
         begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
         waker: Waker,
+        durable: Option<DurableCell>,
     ) -> Result<CellProgress, SessionError> {
         let kernel = self.ensure_running(services, &*observer)?;
         match begin_running(kernel.interrupt_handle()) {
@@ -224,11 +237,12 @@ impl SessionState {
         // Files that the host has changed in the session's folder are not changes of the cell.
         let before = services.folders.is_some().then(|| file_index(&mut **kernel));
         let step = kernel.begin(&cell, observer, waker);
-        self.after_step(services, RunningCell { code: cell.code, before }, step, now)
+        self.after_step(services, RunningCell { code: cell.code, before, durable }, step, now)
     }
 
     /// Continues the cell that waits, until it ends or waits again.
     pub(crate) fn resume(&mut self, services: &SessionServices, now: Duration) -> Result<CellProgress, SessionError> {
+        self.prepare_resume(services)?;
         let running = self.running.take().ok_or(SessionError::Gone)?;
         let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         let step = kernel.resume();
@@ -255,7 +269,7 @@ impl SessionState {
     fn complete(
         &mut self,
         services: &SessionServices,
-        RunningCell { code, before }: RunningCell,
+        RunningCell { code, before, durable }: RunningCell,
         result: CellResult,
         now: Duration,
     ) -> Result<CellReport, SessionError> {
@@ -271,6 +285,9 @@ impl SessionState {
             .then(|| notebook::code_cell(&code, &result, &limits));
         let report = self.report(result, before, services.answers)?;
         self.persist(services, now)?;
+        if let (Some(_), Some(store)) = (durable, &services.store) {
+            store.remove_waiting(&self.id)?;
+        }
         if let (Some(record), Some(store)) = (record, &services.store) {
             store.append_cell(&self.id, &record)?;
         }
@@ -376,6 +393,7 @@ impl SessionState {
     /// Drops the kernel and deletes the session's files and snapshot. Files in the session's folder stay.
     pub(crate) fn destroy(&mut self, services: &SessionServices) -> Result<(), SessionError> {
         self.kernel = KernelState::NotStarted;
+        self.running = None;
         self.pending_sync = None;
         if let Some(store) = &services.store {
             if self.lease.is_none() && !matches!(store.header(&self.id), Err(StoreError::Missing)) {

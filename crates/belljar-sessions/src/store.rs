@@ -18,13 +18,16 @@
 //! | --- | --- |
 //! | `private_directory` | directories and files, opened without following links |
 //! | `state_file` | the format of a snapshot's file |
+//! | `waiting` | runs: cells that wait, and their results |
 
 pub(crate) mod private_directory;
 mod state_file;
+mod waiting;
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::bases::Bases;
@@ -32,7 +35,11 @@ use crate::id::SessionId;
 use belljar_core::kernel::KernelSnapshot;
 use private_directory::{DirectoryError, PrivateDirectory};
 
+use waiting::Signer;
+
 pub use state_file::{SnapshotHeader, StoredSession};
+pub(crate) use waiting::RunJournal;
+pub use waiting::{ListedRun, RunCommand, StoredRun};
 
 const STATE: &str = "state";
 const NEW_STATE: &str = "state.new";
@@ -103,6 +110,8 @@ pub struct Store {
     /// The temporary directory, which is deleted when the store is dropped.
     _temporary: Option<tempfile::TempDir>,
     bases: Bases,
+    /// The signer of runs, once the key was read.
+    signer: OnceLock<Signer>,
 }
 
 /// A snapshot that was written, but may not have been synced to the disk.
@@ -143,7 +152,7 @@ impl Store {
         // The working directory may change.
         let path = std::path::absolute(path)?;
         let bases = Bases::new(&path);
-        Ok(Self { root, path, persistent: true, _temporary: None, bases })
+        Ok(Self { root, path, persistent: true, _temporary: None, bases, signer: OnceLock::new() })
     }
 
     /// Deletes all sessions if the store is temporary. A job that still runs then fails to write its snapshot.
@@ -163,7 +172,7 @@ impl Store {
         let directory = tempfile::Builder::new().prefix("belljar-sessions-").tempdir()?;
         let (root, path) = (PrivateDirectory::open_root(directory.path())?, directory.path().to_owned());
         let bases = Bases::new(&path);
-        Ok(Self { root, path, persistent: false, _temporary: Some(directory), bases })
+        Ok(Self { root, path, persistent: false, _temporary: Some(directory), bases, signer: OnceLock::new() })
     }
 
     /// Returns whether the sessions survive the process.

@@ -19,6 +19,8 @@ pub type Fingerprint = [u8; 32];
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ApprovalRequest {
+    /// The number of the call in its run.
+    pub call: u64,
     /// The server's name.
     pub server: String,
     /// The tool's name, as the server has it.
@@ -34,10 +36,10 @@ pub struct ApprovalRequest {
 }
 
 impl ApprovalRequest {
-    pub(crate) fn new(server: &str, tool: &str, arguments: &str, line: String, has_changed: bool) -> Self {
+    pub(crate) fn new(call: u64, server: &str, tool: &str, arguments: &str, line: String, has_changed: bool) -> Self {
         let full_arguments = arguments.to_owned();
         let arguments = shorten(arguments, MAX_SHOWN_ARGUMENTS);
-        Self { server: server.into(), tool: tool.into(), arguments, full_arguments, line, has_changed }
+        Self { call, server: server.into(), tool: tool.into(), arguments, full_arguments, line, has_changed }
     }
 
     /// Returns the question as text, for clients that answer with a line: see [`Approval::from_answer`].
@@ -174,6 +176,10 @@ impl RunGrants {
 
     pub(crate) fn grant(&self, fingerprint: Fingerprint) {
         self.0.lock().insert(fingerprint);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Fingerprint> {
+        self.0.lock().iter().copied().collect()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The log of a run's tool calls.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::ToolFailure;
 use crate::python_text::{first_line, shorten};
@@ -19,7 +20,7 @@ const MAX_FAILURES: usize = 10;
 const MAX_SHOWN_ARGUMENTS: usize = 80;
 
 /// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum CallStatus {
@@ -39,6 +40,8 @@ pub enum CallStatus {
     Limit,
     /// The code ended or gave up before the call did.
     Cancelled,
+    /// The process that had sent the call ended before the result arrived.
+    Interrupted,
 }
 
 impl From<&ToolFailure> for CallStatus {
@@ -49,12 +52,13 @@ impl From<&ToolFailure> for CallStatus {
             ToolFailure::TimedOut { .. } => Self::Timeout,
             ToolFailure::Unavailable(_) => Self::Unavailable,
             ToolFailure::Limit(_) => Self::Limit,
+            ToolFailure::Interrupted(_) => Self::Interrupted,
         }
     }
 }
 
 /// A tool call of a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallRecord {
     /// The server's name.
@@ -70,17 +74,17 @@ pub struct CallRecord {
     /// The size of the result, in bytes.
     pub result_bytes: u64,
     /// The error that the code received, shortened.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 /// The calls of a run that were recorded.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CallLog {
     /// The first calls, in the order in which they began.
     pub calls: Vec<CallRecord>,
     /// The number of calls that were not recorded.
-    #[serde(rename = "omitted_calls", skip_serializing_if = "is_zero")]
+    #[serde(rename = "omitted_calls", default, skip_serializing_if = "is_zero")]
     pub omitted: u64,
 }
 
@@ -144,11 +148,20 @@ impl ToolEvents for NoToolEvents {
 pub(crate) struct Recorder {
     log: Mutex<CallLog>,
     events: Arc<dyn ToolEvents>,
+    /// Set once the calls in progress go on elsewhere: their end here is no event.
+    is_suspended: AtomicBool,
 }
 
 impl Recorder {
-    pub(crate) fn new(events: Arc<dyn ToolEvents>) -> Arc<Self> {
-        Arc::new(Self { log: Mutex::default(), events })
+    /// Creates a recorder that goes on with a log. Calls in progress in it are left out: they are recorded anew.
+    pub(crate) fn restored(mut log: CallLog, events: Arc<dyn ToolEvents>) -> Arc<Self> {
+        log.calls.retain(|call| call.status != CallStatus::Running);
+        Arc::new(Self { log: Mutex::new(log), events, is_suspended: AtomicBool::new(false) })
+    }
+
+    /// Ends the recording: the calls in progress go on elsewhere.
+    pub(crate) fn suspend(&self) {
+        self.is_suspended.store(true, Ordering::Relaxed);
     }
 
     /// Records a call that begins.
@@ -204,6 +217,9 @@ impl CallInProgress {
 
 impl Drop for CallInProgress {
     fn drop(&mut self) {
+        if self.recorder.is_suspended.load(Ordering::Relaxed) {
+            return;
+        }
         if self.record.status == CallStatus::Running {
             self.record.status = CallStatus::Cancelled;
         }

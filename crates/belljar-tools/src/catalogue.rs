@@ -292,7 +292,7 @@ impl Tool {
             let schema = serde_json::to_vec(&**input).unwrap_or_default();
             let output = output.as_ref().map(|schema| serde_json::to_vec(&**schema).unwrap_or_default());
             let mut digest = Sha256::new();
-            let effects = [u8::from(effects.read_only), u8::from(effects.destructive)];
+            let effects = [effects.read_only, effects.destructive, effects.idempotent].map(u8::from);
             let title = title.as_deref().unwrap_or_default();
             let texts = [&self.original_server, name, title, description].map(|text| text.as_bytes());
             for part in texts.into_iter().chain([&schema[..], output.as_deref().unwrap_or_default(), &effects]) {

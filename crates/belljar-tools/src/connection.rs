@@ -45,6 +45,7 @@ impl From<&WireTool> for Definition {
             effects: Effects {
                 read_only: annotations.and_then(|hints| hints.read_only_hint) == Some(true),
                 destructive: annotations.and_then(|hints| hints.destructive_hint) != Some(false),
+                idempotent: annotations.and_then(|hints| hints.idempotent_hint) == Some(true),
             },
         }
     }

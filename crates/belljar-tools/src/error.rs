@@ -49,6 +49,9 @@ pub enum ToolFailure {
     /// A limit was exceeded: `ToolLimitExceeded`.
     #[error(transparent)]
     Limit(#[from] ExceededLimit),
+    /// The process that had sent the call ended before the result arrived: `ToolInterrupted`.
+    #[error("the server was restarted while the call of {0} was in progress: it may have been done")]
+    Interrupted(String),
 }
 
 impl ToolFailure {
@@ -60,6 +63,7 @@ impl ToolFailure {
             Self::TimedOut { .. } => "ToolTimeout",
             Self::Unavailable(_) => "ToolUnavailable",
             Self::Limit(_) => "ToolLimitExceeded",
+            Self::Interrupted(_) => "ToolInterrupted",
         }
     }
 }

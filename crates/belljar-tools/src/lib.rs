@@ -21,6 +21,7 @@
 //! | `schema_types`, `typed_dict`, `type_union` | the types of its parameters and its result |
 //! | `description` | texts about tools for models, and the search for tools |
 //! | `policy`, `approval` | the calls that are allowed, and those that the user has to approve |
+//! | `durable` | the calls of a run that goes on in another process |
 //! | `values` | results as values for code |
 //! | `call_log`, `limits`, `wait_clock`, `error` | what is recorded, limited and refused |
 //!
@@ -31,6 +32,7 @@ mod call_log;
 mod catalogue;
 mod connection;
 mod description;
+mod durable;
 mod error;
 mod function;
 mod limits;
@@ -49,6 +51,7 @@ pub use approval::{Approval, ApprovalRequest, Approver, Fingerprint, NoApprover,
 pub use call_log::{CallLog, CallRecord, CallStatus, NoToolEvents, ToolEvents};
 pub use catalogue::Tools;
 pub use description::Detail;
+pub use durable::{CallJournal, CallStage, PendingOperation, SavedRun};
 pub use error::{ExceededLimit, ToolFailure};
 pub use limits::ToolLimits;
 pub use observer::ToolObserver;

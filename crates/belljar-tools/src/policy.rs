@@ -11,6 +11,15 @@ pub struct Effects {
     pub read_only: bool,
     /// False if the tool only adds. A tool that does not claim this counts as destructive, as MCP specifies.
     pub destructive: bool,
+    /// True if calls with the same arguments have no further effect.
+    pub idempotent: bool,
+}
+
+impl Effects {
+    /// Returns whether a call may be sent again without harm.
+    pub fn is_repeatable(self) -> bool {
+        self.read_only || self.idempotent
+    }
 }
 
 /// The calls that need approval.
@@ -137,7 +146,7 @@ mod tests {
 
     #[test]
     fn mode_determines_the_calls_that_need_approval() {
-        let effects = |read_only, destructive| Effects { read_only, destructive };
+        let effects = |read_only, destructive| Effects { read_only, destructive, idempotent: false };
         let asked = |mode: ApprovalMode| {
             [effects(true, true), effects(false, false), effects(false, true)].map(|each| mode.requires_approval(each))
         };

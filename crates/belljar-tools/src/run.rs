@@ -28,6 +28,7 @@ use crate::call_log::{CallLog, Recorder, ToolEvents};
 use crate::catalogue::{Missing, Server, Tool, Tools};
 use crate::connection::CallFailure;
 use crate::description::Detail;
+use crate::durable::{CallJournal, CallStage, SavedOperation, SavedRun};
 use crate::error::{ExceededLimit, ToolFailure};
 use crate::policy::Effects;
 use crate::python_text::{first_line, shorten};
@@ -42,24 +43,33 @@ const RESOURCES: &str = "resources";
 /// The tool calls of one run or cell. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolRun {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     tools: Arc<Tools>,
     runtime: Handle,
     approver: Arc<dyn Approver>,
     session_grants: Arc<SessionGrants>,
-    run_grants: RunGrants,
+    pub(crate) run_grants: RunGrants,
     /// Held while the user is asked, so that calls of the same tool ask once.
     asking: tokio::sync::Mutex<()>,
-    recorder: Arc<Recorder>,
+    pub(crate) recorder: Arc<Recorder>,
     permits: Semaphore,
-    clock: Arc<WaitClock>,
-    calls: AtomicU32,
-    bytes: AtomicU64,
+    pub(crate) clock: Arc<WaitClock>,
+    pub(crate) calls: AtomicU32,
+    pub(crate) bytes: AtomicU64,
     /// The operations in progress, by the numbers of their calls.
-    operations: Mutex<HashMap<u64, AbortHandle>>,
+    pub(crate) operations: Mutex<HashMap<u64, Operation>>,
+    /// Set if the run can go on in another process.
+    journal: Option<Arc<dyn CallJournal>>,
+}
+
+/// An operation in progress.
+pub(crate) struct Operation {
+    task: AbortHandle,
+    /// Its call, if it can be continued in another process.
+    pub(crate) saved: Option<SavedOperation>,
 }
 
 /// The parts of a [`ToolRun`] that its caller provides.
@@ -77,22 +87,35 @@ pub struct ToolRunContext {
 impl ToolRun {
     /// Creates the calls of a new run.
     pub fn new(tools: Arc<Tools>, context: ToolRunContext) -> Self {
+        Self::restored(tools, context, None, SavedRun::default())
+    }
+
+    /// Creates the calls of a run that goes on from a saved state. With a journal, the run can be saved.
+    pub fn restored(
+        tools: Arc<Tools>,
+        context: ToolRunContext,
+        journal: Option<Arc<dyn CallJournal>>,
+        saved: SavedRun,
+    ) -> Self {
         let ToolRunContext { runtime, approver, grants, events } = context;
         let permits = Semaphore::new(usize::from(tools.limits.concurrency.max(1)));
-        let clock = WaitClock::new(tools.limits.wait);
+        let clock = WaitClock::restored(tools.limits.wait, saved.waited);
+        let run_grants = RunGrants::default();
+        saved.grants.into_iter().for_each(|fingerprint| run_grants.grant(fingerprint));
         let shared = Shared {
             tools,
             runtime,
             approver,
             session_grants: grants,
-            run_grants: RunGrants::default(),
+            run_grants,
             asking: tokio::sync::Mutex::default(),
-            recorder: Recorder::new(events),
+            recorder: Recorder::restored(saved.log, events),
             permits,
             clock,
-            calls: AtomicU32::new(0),
-            bytes: AtomicU64::new(0),
+            calls: AtomicU32::new(saved.calls),
+            bytes: AtomicU64::new(saved.bytes),
             operations: Mutex::default(),
+            journal,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -104,16 +127,25 @@ impl ToolRun {
 
     /// Starts an operation. Its reply is sent to `replies`.
     pub fn start(&self, call: FunctionCall, replies: &ReplySender) {
+        self.start_at(call, CallStage::New, replies);
+    }
+
+    /// Starts an operation, which has reached a stage before.
+    pub(crate) fn start_at(&self, call: FunctionCall, stage: CallStage, replies: &ReplySender) {
         let FunctionCall { id, name, arguments } = call;
+        let saved = self.shared.journal.is_some().then(|| SavedOperation::new(id, &name, &arguments, stage));
         let (shared, replies) = (self.shared.clone(), replies.clone());
         let operation = async move {
             let (guard, left) = shared.clock.begin();
             let exceeded = || Err(ToolFailure::from(ExceededLimit::Wait(shared.tools.limits.wait)).into());
             // A timer of zero would let an operation that takes less than a millisecond succeed.
+            let work = shared.operate(Operating { id, stage }, &name, &arguments);
             let result = if left.is_zero() {
                 exceeded()
+            } else if shared.journal.is_some() {
+                // The time of a question does not count, and each request has its own limit.
+                work.await
             } else {
-                let work = shared.operate(&name, &arguments);
                 tokio::time::timeout(left, work).await.unwrap_or_else(|_| exceeded())
             };
             drop(guard);
@@ -123,21 +155,21 @@ impl ToolRun {
         };
         // The operation waits for the lock before it removes its entry.
         let mut operations = self.shared.operations.lock();
-        let task = self.shared.runtime.spawn(operation);
-        operations.insert(id, task.abort_handle());
+        let task = self.shared.runtime.spawn(operation).abort_handle();
+        operations.insert(id, Operation { task, saved });
     }
 
     /// Cancels an operation: the code does not wait for its reply any more.
     pub fn cancel(&self, id: u64) {
-        if let Some(task) = self.shared.operations.lock().remove(&id) {
-            task.abort();
+        if let Some(operation) = self.shared.operations.lock().remove(&id) {
+            operation.task.abort();
         }
     }
 
     /// Cancels the operations that are still in progress: the code has ended.
     pub fn cancel_all(&self) {
-        for (_, task) in self.shared.operations.lock().drain() {
-            task.abort();
+        for (_, operation) in self.shared.operations.lock().drain() {
+            operation.task.abort();
         }
     }
 
@@ -157,7 +189,12 @@ fn arguments<T: DeserializeOwned>(encoded: &EncodedValue) -> Result<T, FunctionE
 }
 
 impl Shared {
-    async fn operate(&self, name: &str, encoded: &EncodedValue) -> Result<EncodedValue, FunctionError> {
+    async fn operate(
+        &self,
+        operating: Operating,
+        name: &str,
+        encoded: &EncodedValue,
+    ) -> Result<EncodedValue, FunctionError> {
         match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
             "servers" => {
                 let names: Vec<_> = self.tools.servers.iter().map(|server| (&server.name, &server.original)).collect();
@@ -174,7 +211,7 @@ impl Shared {
             }
             "call" => {
                 let (server, tool, arguments, line, is_original) = arguments(encoded)?;
-                Ok(Box::pin(self.call(Call { server, tool, arguments, line, is_original })).await?)
+                Ok(Box::pin(self.call(operating, Call { server, tool, arguments, line, is_original })).await?)
             }
             "search" => {
                 let (query, limit, detail): (String, usize, String) = arguments(encoded)?;
@@ -192,7 +229,7 @@ impl Shared {
             }
             "read" => {
                 let (server, uri, line): (String, String, String) = arguments(encoded)?;
-                Ok(Box::pin(self.read(&server, &uri, &line)).await?)
+                Ok(Box::pin(self.read(operating, &server, &uri, &line)).await?)
             }
             _ => {
                 let message = format!("there is no operation `{}`", shorten(name, 80));
@@ -230,6 +267,21 @@ impl Shared {
         result
     }
 
+    /// Records that a call is about to be sent, so that it is not sent again after a restart.
+    fn before_sending(&self, operating: Operating, is_repeatable: bool) -> Result<(), ToolFailure> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let sent = CallStage::Sent { is_repeatable };
+        let record = || {
+            if let Some(saved) =
+                self.operations.lock().get_mut(&operating.id).and_then(|operation| operation.saved.as_mut())
+            {
+                saved.stage = sent;
+            }
+        };
+        let recorded = journal.before_sending(operating.id, is_repeatable, &record);
+        recorded.map_err(|error| ToolFailure::Failed(format!("the call was not sent: its record failed: {error}")))
+    }
+
     /// Counts the size of a result.
     fn within_size(&self, value: EncodedValue) -> Result<EncodedValue, ToolFailure> {
         let (size, limits) = (size(&value), &self.tools.limits);
@@ -244,17 +296,21 @@ impl Shared {
         Ok(value)
     }
 
-    async fn call(&self, call: Call) -> Result<EncodedValue, ToolFailure> {
+    async fn call(&self, operating: Operating, call: Call) -> Result<EncodedValue, ToolFailure> {
         let work = async {
+            if operating.stage == (CallStage::Sent { is_repeatable: false }) {
+                return Err(ToolFailure::Interrupted(format!("{}.{}", call.server, call.tool)));
+            }
             let server = self.tools.server(&call.server)?;
             let listing = self.tools.listing(server).await?;
             let tool = listing.find(&server.name, &call.tool, call.is_original)?;
             let given = serde_json::from_str(&call.arguments);
             let given = given.map_err(|error| ToolFailure::Failed(format!("the arguments are not JSON: {error}")))?;
             let checked = if call.is_original { tool.check_schema(given)? } else { tool.check(given)? };
-            self.authorize(&tool, &call).await?;
+            self.authorize(operating, &tool, &call).await?;
             let timeout = self.tools.limits.timeout;
             let _permit = self.permits.acquire().await;
+            self.before_sending(operating, tool.definition.effects.is_repeatable())?;
             let sent = server.connection.call(&tool.definition.name, checked, timeout);
             encode(in_time(&tool.path(), timeout, sent).await?)
         };
@@ -269,7 +325,13 @@ impl Shared {
         self.within_size(encode_plain(&links)?)
     }
 
-    async fn read(&self, server: &str, uri: &str, line: &str) -> Result<EncodedValue, ToolFailure> {
+    async fn read(
+        &self,
+        operating: Operating,
+        server: &str,
+        uri: &str,
+        line: &str,
+    ) -> Result<EncodedValue, ToolFailure> {
         let call = Call {
             server: server.to_owned(),
             tool: RESOURCES.into(),
@@ -280,14 +342,15 @@ impl Shared {
         let work = async {
             let server = self.tools.server(server)?;
             self.allow_resources(server)?;
-            let effects = Effects { read_only: true, destructive: false };
-            if self.tools.policy.approval.requires_approval(effects) {
+            let effects = Effects { read_only: true, destructive: false, idempotent: true };
+            if self.tools.policy.approval.requires_approval(effects) && !operating.is_sent() {
                 // A grant is for one server's resources, not for one URI: its identity has no schema.
                 let fingerprint = resources_fingerprint(&server.original);
-                self.ask(&call, &server.name, RESOURCES, fingerprint).await?;
+                self.ask(operating, &call, &server.name, RESOURCES, fingerprint).await?;
             }
             let timeout = self.tools.limits.timeout;
             let _permit = self.permits.acquire().await;
+            self.before_sending(operating, true)?;
             encode(in_time(&format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
         };
         self.recorded(&call, work).await
@@ -302,15 +365,17 @@ impl Shared {
     }
 
     /// Checks the grant of a call, and asks the user without one.
-    async fn authorize(&self, tool: &Tool, call: &Call) -> Result<(), ToolFailure> {
-        if !self.tools.policy.approval.requires_approval(tool.definition.effects) {
+    async fn authorize(&self, operating: Operating, tool: &Tool, call: &Call) -> Result<(), ToolFailure> {
+        // A call that was sent before had been approved.
+        if operating.is_sent() || !self.tools.policy.approval.requires_approval(tool.definition.effects) {
             return Ok(());
         }
-        self.ask(call, &tool.server, &tool.definition.name, tool.fingerprint()).await
+        self.ask(operating, call, &tool.server, &tool.definition.name, tool.fingerprint()).await
     }
 
     async fn ask(
         &self,
+        operating: Operating,
         call: &Call,
         server: &str,
         tool: &str,
@@ -327,8 +392,12 @@ impl Shared {
         }
         let has_changed = state() == GrantState::Changed;
         let line = first_line(&call.line, MAX_SHOWN_LINE);
-        let request = ApprovalRequest::new(server, tool, &call.arguments, line, has_changed);
-        match self.approver.approve(request).await {
+        let request = ApprovalRequest::new(operating.id, server, tool, &call.arguments, line, has_changed);
+        // A run that can wait on the disk waits for its user for as long as it takes.
+        let pause = self.journal.as_ref().map(|_| self.clock.pause());
+        let approved = self.approver.approve(request).await;
+        drop(pause);
+        match approved {
             Ok(Approval::Once) => {}
             Ok(Approval::ToolForRun) => self.run_grants.grant(fingerprint),
             Ok(Approval::ToolForSession) => self.session_grants.grant(server, tool, fingerprint),
@@ -340,6 +409,19 @@ impl Shared {
             }
         }
         Ok(())
+    }
+}
+
+/// The number of an operation, and the stage that it had reached in another process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operating {
+    pub(crate) id: u64,
+    pub(crate) stage: CallStage,
+}
+
+impl Operating {
+    fn is_sent(self) -> bool {
+        matches!(self.stage, CallStage::Sent { .. })
     }
 }
 

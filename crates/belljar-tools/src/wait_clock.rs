@@ -20,8 +20,15 @@ struct State {
 }
 
 impl WaitClock {
-    pub(crate) fn new(limit: Duration) -> Arc<Self> {
-        Arc::new(Self { limit, state: Mutex::default() })
+    /// Creates the clock of a run that has waited for the time `used` elsewhere.
+    pub(crate) fn restored(limit: Duration, used: Duration) -> Arc<Self> {
+        Arc::new(Self { limit, state: Mutex::new(State { used, ..State::default() }) })
+    }
+
+    /// Returns the time that the run has waited.
+    pub(crate) fn used(&self) -> Duration {
+        let state = self.state.lock();
+        state.used + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Begins an operation. Also returns the time that is left for it.
@@ -33,6 +40,33 @@ impl WaitClock {
         state.in_progress += 1;
         state.since.get_or_insert(now);
         (WaitGuard(self.clone()), left)
+    }
+}
+
+impl WaitClock {
+    /// Begins a time that does not count: an operation waits for a person.
+    pub(crate) fn pause(self: &Arc<Self>) -> WaitPause {
+        let mut state = self.state.lock();
+        state.in_progress -= 1;
+        if state.in_progress == 0
+            && let Some(since) = state.since.take()
+        {
+            state.used += since.elapsed();
+        }
+        drop(state);
+        WaitPause(self.clone())
+    }
+}
+
+/// A time that does not count, within an operation.
+#[derive(Debug)]
+pub(crate) struct WaitPause(Arc<WaitClock>);
+
+impl Drop for WaitPause {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.in_progress += 1;
+        state.since.get_or_insert_with(Instant::now);
     }
 }
 
@@ -58,7 +92,7 @@ mod tests {
 
     #[test]
     fn concurrent_operations_count_once() {
-        let clock = WaitClock::new(Duration::from_secs(3600));
+        let clock = WaitClock::restored(Duration::from_secs(3600), Duration::ZERO);
         let (first, all) = clock.begin();
         assert_eq!(all, Duration::from_secs(3600));
         let (second, left) = clock.begin();

@@ -15,6 +15,7 @@ use crate::man::ManArguments;
 use crate::native::NativeCommand;
 use crate::packages::{PackageOptions, PackagesCommand};
 use crate::run_arguments::{RunArguments, end_options_after_module, move_notebook_to_end};
+use crate::run_commands::RunsCommand;
 use crate::serve::{HttpArguments, ServeArguments};
 use crate::session_commands::{SessionsCommand, escape_ids};
 use crate::tools::ToolsCommand;
@@ -123,6 +124,9 @@ pub(crate) enum Command {
     /// List, export, import and delete saved sessions (--data-dir).
     #[command(subcommand)]
     Sessions(SessionsCommand),
+    /// List, approve, deny and cancel runs that wait (--data-dir).
+    #[command(subcommand)]
+    Runs(RunsCommand),
     /// Install and run Belljar as a Jupyter kernel.
     ///
     /// JupyterLab, VS Code and nbclient can use the kernel.

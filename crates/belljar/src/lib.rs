@@ -30,6 +30,7 @@ mod progress;
 mod prompt;
 mod run;
 mod run_arguments;
+mod run_commands;
 mod run_context;
 mod run_notebook;
 mod sandbox_options;
@@ -98,6 +99,7 @@ pub fn run(arguments: Vec<OsString>, installation: Option<Installation>) -> Exit
         Command::Warmup(ref options) => interrupt::run_interruptible(|_| warmup::warmup(&cli.global, options)),
         Command::Packages(ref command) => interrupt::run_interruptible(|_| packages::packages(&cli.global, command)),
         Command::Sessions(ref command) => session_commands::sessions(command),
+        Command::Runs(ref command) => run_commands::runs(command),
         Command::Kernel(ref command) => kernel::kernel(&cli.global, command),
         Command::Native(ref command) => native::native(&cli.global, command),
         Command::Tools(ref command) => tools::tools(command),

@@ -15,9 +15,9 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// Limit on the time for which code of a server's calls waits for tools, approvals and timers without computing. It
-    /// does not count towards --timeout [default: 600 for servers].
+    /// does not count towards --timeout [default: 600 for servers; the time of --run-ttl for sessions in a --data-dir].
     #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
-    max_wait: Option<Duration>,
+    pub(crate) max_wait: Option<Duration>,
     /// Limit on processor time.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, hide_short_help = true)]
     cpu: Option<Duration>,

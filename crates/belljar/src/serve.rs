@@ -160,7 +160,8 @@ impl ServeArguments {
         tracker: &BackendTracker,
     ) -> Result<Option<Backends>, CommandError> {
         let limits = self.limits.for_server();
-        let (session_limits, session_color) = (self.sessions.limits(limits), self.sessions.color());
+        let (session_limits, session_color) =
+            (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
         let prestart_sessions = !self.sessions.have_folders();
         let (limits, color, prestart) = match self.toolset {
             Toolset::Interpreter => (session_limits, session_color, prestart_sessions),
@@ -206,7 +207,7 @@ impl ServeArguments {
         let limits = self.limits.for_server();
         let mounts: Vec<GuestMount> = mounts.iter().map(Mount::open).collect::<Result<_, _>>()?;
         let runs = WasmBackend::with_mounts(runtime.clone(), limits, false, mounts.clone());
-        let (limits, color) = (self.sessions.limits(limits), self.sessions.color());
+        let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
         let sessions = WasmBackend::with_mounts(runtime.clone(), limits, color, mounts);
         let load_runtime: Box<dyn FnOnce() + Send> = Box::new(move || {
             if let Err(error) = runtime.get(&NoProgress) {

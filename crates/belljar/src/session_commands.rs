@@ -93,7 +93,7 @@ pub(crate) struct SessionDirArgs {
 
 impl SessionDirArgs {
     /// Opens the store in an existing directory.
-    fn existing_store(&self) -> Result<Store, CommandError> {
+    pub(crate) fn existing_store(&self) -> Result<Store, CommandError> {
         if !self.data_dir.is_dir() {
             return Err(CommandError::new(format!("--data-dir: {} is not a directory", self.data_dir.display())));
         }

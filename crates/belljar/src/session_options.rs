@@ -45,6 +45,9 @@ pub(crate) struct SessionOptions {
     /// Save sessions in this directory, so that they survive the server.
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
+    /// Time for which a run of --data-dir may wait for answers, and for which its result is kept if the client has left.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "86400", env = "BELLJAR_RUN_TTL", hide_env_values = true, hide_short_help = true)]
+    run_ttl: Duration,
     /// Keep the files of sessions in this directory, in a folder for each one.
     ///
     /// The directory is on this machine. The files stay when the session ends.
@@ -125,9 +128,13 @@ impl SessionOptions {
         Ok(Some(folders.map_err(|error| format!("--files: failed to open {}: {error}", directory.display()))?))
     }
 
-    /// Returns the limits of a session, based on those of a piece of code.
-    pub(crate) fn limits(&self, limits: Limits) -> Limits {
+    /// Returns the limits of a session, based on those of a piece of code. `max_wait` is the limit of waiting if the user
+    /// has set one.
+    pub(crate) fn limits(&self, limits: Limits, max_wait: Option<Duration>) -> Limits {
+        // A cell that waits on the disk takes no memory.
+        let durable_wait = self.data_dir.as_ref().map(|_| self.run_ttl);
         Limits {
+            wait_time: max_wait.or(durable_wait).or(limits.wait_time),
             memory: self.session_memory,
             disk: self.session_disk,
             output: limits.output.max(MIN_CELL_OUTPUT),
@@ -147,6 +154,7 @@ impl SessionOptions {
             timeout: self.session_timeout,
             sleep_after: self.sleep_after,
             max_sessions: self.max_sessions,
+            run_ttl: self.run_ttl,
             ..SessionsConfig::default()
         }
     }

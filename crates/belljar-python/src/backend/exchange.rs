@@ -35,7 +35,7 @@ const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"]
 const MAX_BATCH: usize = 16 << 20;
 
 /// Prepares an interpreter for a request with an exchange: writes the buffers of the variables, and registers the host
-/// calls for the functions, and for those of the module `tools`. Returns the effects of these calls.
+/// calls for the functions, and for those of the module `tools`. Returns these calls.
 ///
 /// # Errors
 /// Returns an error if the buffers do not fit into the code's file system.
@@ -45,17 +45,67 @@ pub(super) fn begin(
     tools: bool,
     observer: &Arc<dyn CellObserver>,
     waker: Option<&Waker>,
-) -> Result<Option<CallEffects>, KernelError> {
+) -> Result<Option<RunCalls>, KernelError> {
     let can_call = tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
-    let effects = can_call.then(|| register(interpreter, observer.clone(), waker.cloned()));
-    let Some(exchange) = exchange else { return Ok(effects) };
+    let calls = can_call.then(|| RunCalls::register(interpreter, Calls::new(observer.clone(), waker.cloned(), 0, 0)));
+    let Some(exchange) = exchange else { return Ok(calls) };
     let files = interpreter.files();
     for (at, buffer) in exchange.buffers.iter().enumerate() {
         write_buffer(files, &format!("in-{at}"), &buffer.contiguous()).map_err(|error| {
             KernelError::Failed(format!("the variables do not fit into the code's file system: {error}").into())
         })?;
     }
-    Ok(effects)
+    Ok(calls)
+}
+
+/// The calls of functions of the host by one run or cell. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct RunCalls(Arc<Calls>);
+
+/// The state of the calls of a cell that waits, for another process.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct SavedCalls {
+    /// The number of the next call.
+    next: u64,
+    /// The number of buffers that were written for replies.
+    buffers: u64,
+}
+
+impl RunCalls {
+    /// Registers the host calls of the calls of a cell that waited in another interpreter.
+    pub(super) fn restore(
+        interpreter: &mut Interpreter,
+        saved: SavedCalls,
+        observer: Arc<dyn CellObserver>,
+        waker: Waker,
+    ) -> Self {
+        Self::register(interpreter, Calls::new(observer, Some(waker), saved.next, saved.buffers))
+    }
+
+    fn register(interpreter: &mut Interpreter, calls: Calls) -> Self {
+        let calls = Arc::new(calls);
+        interpreter.register_host_call(NAMES[0], Arc::new(CallFunction(calls.clone())));
+        interpreter.register_host_call(NAMES[1], Arc::new(AwaitFunctions(calls.clone())));
+        interpreter.register_host_call(NAMES[2], Arc::new(CancelFunction(calls.clone())));
+        Self(calls)
+    }
+
+    /// Returns the state of the calls; `None` if replies have arrived that the code has not received.
+    pub(super) fn save(&self) -> Option<SavedCalls> {
+        let mut state = self.0.state.lock();
+        state.collect();
+        state.early.is_empty().then_some(SavedCalls { next: state.next, buffers: state.buffers })
+    }
+
+    /// Returns the sender of replies.
+    pub(super) fn replies(&self) -> ReplySender {
+        self.0.replies.clone()
+    }
+
+    /// Returns the effects of the calls.
+    pub(super) fn effects(&self) -> CallEffects {
+        self.0.effects.clone()
+    }
 }
 
 /// The effects that calls of functions of the host may have had.
@@ -72,17 +122,7 @@ impl CallEffects {
 /// Registers the host calls with which code calls functions of the host: `observer` receives them. Returns their
 /// effects.
 pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) -> CallEffects {
-    register(interpreter, observer, None)
-}
-
-/// Does the same as [`register_calls`]. `waker` is called when a reply arrives.
-fn register(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>, waker: Option<Waker>) -> CallEffects {
-    let effects = CallEffects::default();
-    let calls = Arc::new(Calls::new(observer, effects.clone(), waker));
-    interpreter.register_host_call(NAMES[0], Arc::new(CallFunction(calls.clone())));
-    interpreter.register_host_call(NAMES[1], Arc::new(AwaitFunctions(calls.clone())));
-    interpreter.register_host_call(NAMES[2], Arc::new(CancelFunction(calls)));
-    effects
+    RunCalls::register(interpreter, Calls::new(observer, None, 0, 0)).effects()
 }
 
 /// Registers `handler` for the host calls of functions, after the cell that could make them.
@@ -149,11 +189,12 @@ impl State {
 }
 
 impl Calls {
-    fn new(observer: Arc<dyn CellObserver>, effects: CallEffects, waker: Option<Waker>) -> Self {
+    /// Creates the calls of code whose next call has the number `next`, and that has received `buffers` buffers.
+    fn new(observer: Arc<dyn CellObserver>, waker: Option<Waker>, next: u64, buffers: u64) -> Self {
         let (replies, arrived) = mpsc::channel();
         let replies = ReplySender::new(replies, waker);
-        let state = State { next: 0, arrived, early: VecDeque::new(), buffers: 0 };
-        Self { observer, replies, state: Mutex::new(state), effects }
+        let state = State { next, arrived, early: VecDeque::new(), buffers };
+        Self { observer, replies, state: Mutex::new(state), effects: CallEffects::default() }
     }
 
     fn start(&self, call: FunctionCall) {

@@ -7,6 +7,7 @@
 //! | `session_kernel` | a session's kernel: IPython's shell |
 //! | `exchange` | values and calls that cross between code and its caller |
 //! | `session_calls` | the host calls of code in a session |
+//! | `waiting_cell` | a cell that waits, in a snapshot |
 //! | `wait_clock` | the limits of time of code that waits |
 //! | `mounts` | directories of the host that code can use |
 
@@ -17,6 +18,7 @@ mod runtime;
 mod session_calls;
 mod session_kernel;
 mod wait_clock;
+mod waiting_cell;
 
 use std::collections::HashMap;
 use std::path::Path;

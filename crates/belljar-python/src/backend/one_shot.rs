@@ -12,7 +12,7 @@ use belljar_packages::{Dependencies, GeneralHint as _, InferredDependency, Requi
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::exchange::{self, CallEffects};
+use super::exchange::{self, RunCalls};
 use super::mounts::mount_all;
 use super::runtime::PythonRuntime;
 use super::wait_clock::WaitClock;
@@ -190,7 +190,7 @@ struct Attempt {
     interpreter: Interpreter,
     images: ImageCollector,
     /// The calls of functions of the host, if the code can make any.
-    calls: Option<CallEffects>,
+    calls: Option<RunCalls>,
 }
 
 impl Attempt {
@@ -231,7 +231,7 @@ impl Attempt {
     /// Returns whether running the code again could repeat output, changes of files of the host, or calls.
     fn has_effects(&self, backend: &Shared) -> bool {
         let may_write = backend.mounts.iter().any(|mount| mount.directory.is_writable());
-        let has_called = self.calls.as_ref().is_some_and(CallEffects::any);
+        let has_called = self.calls.as_ref().is_some_and(|calls| calls.effects().any());
         may_write || has_called || self.interpreter.has_used_streams() || !self.images.is_empty()
     }
 }

@@ -10,8 +10,8 @@ use belljar_core::kernel::{
     ShellRequest,
 };
 use belljar_core::{
-    CellResult, CellStatus, CellStep, EncodedValue, ExitReason, Outcome, OutputCollector, Progress, SessionFolder,
-    Stream, TOOLS_MODULE, Waker,
+    CellResult, CellStatus, CellStep, EncodedValue, ExitReason, Outcome, OutputCollector, Progress, ReplySender,
+    SessionFolder, Stream, TOOLS_MODULE, Waker,
 };
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
@@ -21,10 +21,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::exchange;
+use super::exchange::{self, RunCalls};
 use super::mounts::mount_all;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::wait_clock::WaitClock;
+use super::waiting_cell::WaitingCell;
 use super::{PythonRuntime, SessionRuntime, WasmBackend};
 use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
@@ -56,6 +57,9 @@ pub(super) struct SnapshotMetadata {
     count: u64,
     #[serde(default)]
     renewal: Renewal,
+    /// The cell that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waiting: Option<WaitingCell>,
 }
 
 impl SnapshotMetadata {
@@ -71,14 +75,16 @@ impl SnapshotMetadata {
 
 /// The kernel of one session.
 pub(super) struct WasmKernel {
-    backend: WasmBackend,
-    session_runtime: SessionRuntime,
-    packages: PackageSet,
-    interpreter: Interpreter,
+    pub(super) backend: WasmBackend,
+    pub(super) session_runtime: SessionRuntime,
+    pub(super) packages: PackageSet,
+    pub(super) interpreter: Interpreter,
     /// The number of the last cell.
     execution_count: u64,
     /// The cell that waits.
-    running: Option<RunningCell>,
+    pub(super) running: Option<RunningCell>,
+    /// The waiting cell of the restored snapshot, which has no observer yet.
+    pub(super) unattached: Option<WaitingCell>,
 }
 
 impl WasmKernel {
@@ -95,7 +101,15 @@ impl WasmKernel {
         for layer in packages.layers_not_in(session_runtime.image.packages()) {
             interpreter.files().add_layer(layer.clone());
         }
-        let mut kernel = Self { backend, session_runtime, packages, interpreter, execution_count: 0, running: None };
+        let mut kernel = Self {
+            backend,
+            session_runtime,
+            packages,
+            interpreter,
+            execution_count: 0,
+            running: None,
+            unattached: None,
+        };
         kernel.mount(folder)?;
         Ok(kernel)
     }
@@ -135,7 +149,9 @@ impl WasmKernel {
                 KernelError::IncompatibleSnapshot(format!("its packages are not available: {error}").into())
             })?;
         let renewal = if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal };
-        Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, renewal)
+        let mut kernel = Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, renewal)?;
+        kernel.unattached = metadata.waiting;
+        Ok(kernel)
     }
 
     fn from_delta(
@@ -151,7 +167,7 @@ impl WasmKernel {
         let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         interpreter.set_renewal(renewal);
-        Ok(Self { backend, session_runtime, packages, interpreter, execution_count, running: None })
+        Ok(Self { backend, session_runtime, packages, interpreter, execution_count, running: None, unattached: None })
     }
 
     /// Installs the packages that the cell imports, and returns their names. A failure is reported in the cell's
@@ -248,15 +264,17 @@ fn exit_reason(outcome: Outcome) -> ExitReason {
 }
 
 /// A cell that has begun.
-struct RunningCell {
-    observer: Arc<dyn CellObserver>,
-    outputs: OutputCollector,
-    installer: Arc<RuntimeInstaller>,
+pub(super) struct RunningCell {
+    pub(super) observer: Arc<dyn CellObserver>,
+    pub(super) outputs: OutputCollector,
+    pub(super) installer: Arc<RuntimeInstaller>,
     /// The packages that the cell imports.
-    tried: Vec<String>,
-    /// True if the cell can call functions of the host.
-    has_functions: bool,
-    clock: WaitClock,
+    pub(super) tried: Vec<String>,
+    /// The calls of functions of the host that the cell can make.
+    pub(super) calls: Option<RunCalls>,
+    /// True if the cell exchanges values with its caller, which only this process has.
+    pub(super) has_exchange: bool,
+    pub(super) clock: WaitClock,
 }
 
 impl WasmKernel {
@@ -271,44 +289,56 @@ impl WasmKernel {
         waker: Option<&Waker>,
     ) -> Result<RunningCell, CellResult> {
         let outputs = OutputCollector::new(observer.clone());
-        let runtime = &self.session_runtime.runtime;
-        let progress: Arc<dyn Progress> = observer.clone();
-        let installer = RuntimeInstaller::with_packages(
-            &runtime.python,
-            self.packages.clone(),
-            runtime.installer.clone(),
-            progress,
-        );
-        let installer = Arc::new(installer);
+        let installer = self.installer(&observer);
         let tried = self.install_imports(&installer, cell, &*observer, &outputs);
         let exchange = cell.exchange.as_ref();
-        if let Err(error) = exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker) {
-            let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
-            let status = CellStatus::Error(error);
-            return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
-        }
-        self.interpreter
-            .redirect(Streams { output: Box::new(CollectorSink(outputs.clone())), input: Box::new(std::io::empty()) });
+        let calls = match exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker) {
+            Ok(calls) => calls,
+            Err(error) => {
+                let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
+                let status = CellStatus::Error(error);
+                return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
+            }
+        };
+        self.connect(&outputs, &installer, &observer);
+        let limits = self.backend.session_limits().with_timeout(cell.timeout);
+        self.interpreter.set_wall_time(limits.wall_time);
+        let has_exchange = exchange.is_some();
+        let clock = WaitClock::new(&limits, cell.timeout);
+        Ok(RunningCell { observer, outputs, installer, tried, calls, has_exchange, clock })
+    }
+
+    /// Returns the installer of a cell.
+    pub(super) fn installer(&self, observer: &Arc<dyn CellObserver>) -> Arc<RuntimeInstaller> {
+        let PythonRuntime { python, installer, .. } = &self.session_runtime.runtime;
+        let progress: Arc<dyn Progress> = observer.clone();
+        Arc::new(RuntimeInstaller::with_packages(python, self.packages.clone(), installer.clone(), progress))
+    }
+
+    /// Connects the interpreter's streams and host calls to a cell.
+    pub(super) fn connect(
+        &mut self,
+        outputs: &OutputCollector,
+        installer: &Arc<RuntimeInstaller>,
+        observer: &Arc<dyn CellObserver>,
+    ) {
+        let sink = Box::new(CollectorSink(outputs.clone()));
+        self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
         self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
-        let limits = self.backend.session_limits().with_timeout(cell.timeout);
-        self.interpreter.set_wall_time(limits.wall_time);
-        let has_functions = cell.tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
-        let clock = WaitClock::new(&limits, cell.timeout);
-        Ok(RunningCell { observer, outputs, installer, tried, has_functions, clock })
     }
 
     /// Ends a cell whose code has ended.
     fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
-        let RunningCell { observer, outputs, installer, tried, has_functions, clock } = running;
+        let RunningCell { observer, outputs, installer, tried, calls, has_exchange: _, clock } = running;
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
         for name in ["install", "show", "input"] {
             self.interpreter.register_host_call(name, refusal.clone());
         }
-        if has_functions {
+        if calls.is_some() {
             exchange::end(&mut self.interpreter, &refusal);
         }
         if let Ok(ShellCell { value: Some(value), .. }) = &result {
@@ -381,6 +411,10 @@ impl Kernel for WasmKernel {
         self.after_step(running, step)
     }
 
+    fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
+        self.attach_waiting_cell(observer, waker)
+    }
+
     fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
         self.interpreter.set_wall_time(Some(SHELL_REQUEST_TIMEOUT));
         self.interpreter.shell_request(request).map_err(|outcome| {
@@ -408,7 +442,7 @@ impl Kernel for WasmKernel {
         let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
         interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
         self.interpreter = interpreter;
-        self.running = None;
+        (self.running, self.unattached) = (None, None);
         self.execution_count = 0;
         Ok(())
     }
@@ -429,6 +463,7 @@ impl Kernel for WasmKernel {
     }
 
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
+        let waiting = self.waiting_cell()?;
         let SessionRuntime { runtime, image, .. } = &self.session_runtime;
         let delta = self.interpreter.delta(image).map_err(|error| KernelError::Failed(error.into()))?;
         let metadata = SnapshotMetadata {
@@ -438,6 +473,7 @@ impl Kernel for WasmKernel {
             members: self.packages.wheel_ids().cloned().collect(),
             count: self.execution_count,
             renewal: self.interpreter.renewal(),
+            waiting,
         };
         let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
         let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;

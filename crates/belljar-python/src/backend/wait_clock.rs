@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use belljar_core::{Limits, Wait};
 use belljar_emscripten::stop::StopReason;
+use serde::{Deserialize, Serialize};
 
 use crate::interpreter::Interpreter;
 
@@ -49,6 +50,25 @@ struct Exceeded {
     since: Instant,
 }
 
+/// The clock of a cell that waits, for another process. Times are in microseconds.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct SavedClock {
+    own_timeout: Option<u64>,
+    /// The time since the start.
+    elapsed: u64,
+    waited: u64,
+    waited_for_host: u64,
+    /// True if the current wait is for functions of the host.
+    for_host: bool,
+}
+
+impl SavedClock {
+    /// Returns the limit that the caller has chosen.
+    pub(super) fn own_timeout(&self) -> Option<Duration> {
+        self.own_timeout.map(Duration::from_micros)
+    }
+}
+
 /// The decision about code whose wait has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitEnd {
@@ -74,6 +94,33 @@ impl WaitClock {
             waited: Duration::ZERO,
             waited_for_host: Duration::ZERO,
             exceeded: None,
+        }
+    }
+
+    /// Returns the state of the clock in a wait.
+    pub(super) fn save(&self) -> SavedClock {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (current, for_host) = self.current.map_or((Duration::ZERO, false), |(begin, host)| (begin.elapsed(), host));
+        SavedClock {
+            own_timeout: self.own_timeout.map(micros),
+            elapsed: micros(self.start.elapsed()),
+            waited: micros(self.waited + current),
+            waited_for_host: micros(self.waited_for_host + if for_host { current } else { Duration::ZERO }),
+            for_host,
+        }
+    }
+
+    /// Creates the clock of a cell that waited elsewhere, and has been in no interpreter for the time `asleep` since.
+    pub(super) fn restored(limits: &Limits, saved: SavedClock, asleep: Duration) -> Self {
+        let now = Instant::now();
+        let elapsed = Duration::from_micros(saved.elapsed).saturating_add(asleep);
+        Self {
+            // The clock of a machine that has just started may not reach back as far: the cell gets time as a gift.
+            start: now.checked_sub(elapsed).unwrap_or(now),
+            waited: Duration::from_micros(saved.waited).min(elapsed),
+            waited_for_host: Duration::from_micros(saved.waited_for_host),
+            current: Some((now.checked_sub(asleep).unwrap_or(now), saved.for_host)),
+            ..Self::new(limits, saved.own_timeout())
         }
     }
 

@@ -229,7 +229,7 @@ fn keep_html(bundle: &MimeBundle, even_with_text: bool, html: &mut Vec<String>, 
     }
 }
 
-fn object(value: Value, links: Vec<ContentBlock>) -> CallToolResult {
+pub(super) fn object(value: Value, links: Vec<ContentBlock>) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
     result.content.extend(links);
     result.structured_content = Some(value);

@@ -2,21 +2,24 @@
 //! the client supports elicitation: during the call, or in the protocol's modern era between two calls
 //! (`input_rounds`).
 
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 
-use belljar_core::kernel::{CellObserver, InputError, InputReply};
+use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{EncodedValue, Progress, Stream};
+use belljar_sessions::{Run, RunAnswer};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::LoggingLevel;
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::is_modern;
 use crate::elicitation::{can_ask, elicit};
-use crate::input_rounds::{CodeClient, InputPrompt};
-use crate::notifier::{ClientNotifier, Output};
+use crate::input_rounds::{CodeClient, InputPrompt, MAX_SUSPENDED};
+use crate::notifier::{ClientNotifier, NotificationFilter, Output};
 use crate::report::Recording;
 
 /// The client of one cell. Clones share it.
@@ -32,7 +35,22 @@ struct Shared {
     input: Result<InputChannel, InputError>,
     /// Set if the caller wants a report.
     recording: Option<Arc<Recording>>,
+    /// The run, which passes questions on, if the cell can outlast its client.
+    run: OnceLock<RunQuestions>,
 }
+
+/// The questions of a run that come from `input()`, which holds its thread.
+struct RunQuestions {
+    run: Arc<Run>,
+    runtime: tokio::runtime::Handle,
+    /// The permits for questions between two calls.
+    permits: Option<Arc<Semaphore>>,
+    /// The number of the next question.
+    next: AtomicU64,
+}
+
+/// The number of the first question of `input()`. Calls of tools have smaller numbers.
+const FIRST_INPUT: u64 = 1 << 48;
 
 /// The call that currently receives a cell's output.
 #[derive(Clone)]
@@ -80,8 +98,28 @@ impl CellClient {
         } else {
             Ok(InputChannel::Elicit(context.peer.clone(), tokio::runtime::Handle::current()))
         };
-        let shared = Shared { attached: Mutex::new(AttachedCall::new(notifier)), input, recording };
+        let attached = Mutex::new(AttachedCall::new(notifier));
+        let shared = Shared { attached, input, recording, run: OnceLock::new() };
         (Self { shared: Arc::new(shared) }, prompts)
+    }
+
+    /// Creates the client of a run that goes on without one, until a call is attached.
+    pub(super) fn absent() -> Self {
+        let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
+        let (attached, input) = (Mutex::new(AttachedCall::new(notifier)), Err(InputError::Disconnected));
+        Self { shared: Arc::new(Shared { attached, input, recording: None, run: OnceLock::new() }) }
+    }
+
+    /// Has a run pass the questions on. `permits` limits those of `input()`, if the client answers them between two
+    /// calls.
+    pub(super) fn set_run(&self, run: Arc<Run>, permits: Option<Arc<Semaphore>>) {
+        let (runtime, next) = (tokio::runtime::Handle::current(), AtomicU64::new(FIRST_INPUT));
+        let _ = self.shared.run.set(RunQuestions { run, runtime, permits, next });
+    }
+
+    /// Returns whether the client can be asked.
+    pub(super) fn can_ask(&self) -> bool {
+        self.shared.input.is_ok()
     }
 
     /// Returns the recording for the report, if the caller wants one.
@@ -91,6 +129,32 @@ impl CellClient {
 
     pub(super) fn observer(&self) -> Arc<dyn CellObserver> {
         self.shared.clone()
+    }
+}
+
+impl RunQuestions {
+    fn ask(&self, message: String) -> Result<mpsc::Receiver<InputReply>, InputError> {
+        let permit = match &self.permits {
+            None => None,
+            Some(permits) => {
+                let permit = permits.clone().try_acquire_owned();
+                Some(permit.map_err(|_| InputError::TooManyWaiting(MAX_SUSPENDED))?)
+            }
+        };
+        let (send, answer) = mpsc::channel();
+        let (run, call) = (self.run.clone(), self.next.fetch_add(1, Ordering::Relaxed));
+        self.runtime.spawn(async move {
+            let asked = run.ask(call, message, true);
+            // Code that is interrupted does not wait any more: the question is withdrawn in the end.
+            if let Ok(answer) = tokio::time::timeout(INPUT_TIMEOUT, asked).await {
+                let _ = send.send(match answer {
+                    RunAnswer::Text(line) => Ok(line),
+                    RunAnswer::Declined => Err(InputError::Declined),
+                });
+            }
+            drop(permit);
+        });
+        Ok(answer)
     }
 }
 
@@ -154,9 +218,12 @@ impl CellObserver for Shared {
             // The protocol forbids the elicitation of secrets.
             return Err(InputError::SecretsForbidden("MCP forbids to ask a client for secrets"));
         }
-        let (send, answer) = mpsc::channel();
         let message =
             if prompt.trim().is_empty() { "The code requests a line of input".into() } else { prompt.to_owned() };
+        if let Some(questions) = self.run.get() {
+            return questions.ask(message);
+        }
+        let (send, answer) = mpsc::channel();
         match input {
             InputChannel::Elicit(peer, runtime) => drop(runtime.spawn(async move {
                 // Sending fails when the cell was stopped in the meantime.

@@ -5,12 +5,14 @@
 //! | `tools` | the definitions of the tools |
 //! | `answer` | their results |
 //! | `client_io` | the client of a cell: output, progress and input |
+//! | `runs` | cells that outlast their calls |
 //! | `resources` | files as resources |
 //! | `subscriptions` | subscriptions to changes of files |
 
 mod answer;
 mod client_io;
 mod resources;
+mod runs;
 mod subscriptions;
 mod tools;
 
@@ -39,11 +41,14 @@ use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
+use runs::LiveRuns;
 use subscriptions::Subscribers;
 pub(crate) use tools::INTERRUPT;
 
 /// The maximum interval between two searches for expired sessions.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// The interval between two looks at the commands for runs, and at runs that may sleep.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) const INSTRUCTIONS: &str = "Runs Python in sessions that keep variables and files between calls. Pass the \
      session_id of the first result to later calls. Files that code writes are resources: kernel://{session_id}/{filename}.";
@@ -64,6 +69,10 @@ pub(crate) struct SessionTools {
     pending_inputs: PendingInputs,
     /// The tools of MCP servers that cells of this client can call.
     tools: Option<ClientTools>,
+    /// The runs of all clients, if cells can wait on the disk.
+    live: LiveRuns,
+    /// True if this client is the only one, and may list the runs of earlier ones.
+    lists_all: bool,
 }
 
 /// The answer to a call, and its status for the metrics.
@@ -119,13 +128,16 @@ impl SessionTools {
             subscribed: Arc::default(),
             pending_inputs: PendingInputs::default(),
             tools: None,
+            live: LiveRuns::default(),
+            lists_all: true,
         }
     }
 
     /// Returns the tools for another client, with empty per-client state.
     pub(crate) fn for_new_client(&self, owner: Option<Owner>) -> Self {
         let sessions = self.sessions.for_owner(owner);
-        Self { sessions, visible_sessions: Arc::default(), subscribed: Arc::default(), ..self.clone() }
+        let (visible_sessions, subscribed) = (Arc::default(), Arc::default());
+        Self { sessions, visible_sessions, subscribed, lists_all: false, ..self.clone() }
     }
 
     /// Lets cells call the tools of MCP servers.
@@ -134,9 +146,23 @@ impl SessionTools {
         Self { tools, ..self }
     }
 
-    /// Starts a task that evicts expired and idle sessions periodically, for as long as the runtime exists.
+    /// Continues the runs of the data directory, and starts tasks that evict expired and idle sessions periodically, for
+    /// as long as the runtime exists.
     pub(crate) fn start_sweeping(&self) {
         let sessions = self.sessions.clone();
+        if sessions.are_durable() {
+            self.resume_stored_runs();
+            let sessions = sessions.clone();
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(MAINTENANCE_INTERVAL).await;
+                    let sessions = sessions.clone();
+                    if let Err(error) = tokio::task::spawn_blocking(move || sessions.maintain_runs()).await {
+                        tracing::error!(%error, "failed to look after runs");
+                    }
+                }
+            });
+        }
         // Idle sessions hibernate sooner than they expire.
         let belljar_sessions::SessionOptions { timeout, sleep_after, .. } = *sessions.options();
         let interval = MAX_SWEEP_INTERVAL.min(timeout / 2).min(sleep_after).max(Duration::from_millis(100));
@@ -157,7 +183,11 @@ impl SessionTools {
     pub(crate) fn tools(&self, sandbox: &SandboxDescription) -> Vec<Tool> {
         let have_folders = self.sessions.have_folders();
         let execute_description = sandbox.execute_code(self.sessions.options().timeout, have_folders);
-        tools::all(execute_description, self.sessions.supports_fork(), have_folders)
+        let mut all = tools::all(execute_description, self.sessions.supports_fork(), have_folders);
+        if self.sessions.are_durable() {
+            all.extend(tools::of_runs());
+        }
+        all
     }
 
     /// Calls a tool.
@@ -174,7 +204,11 @@ impl SessionTools {
         if name == tools::EXECUTE
             && let Some(state) = request_state
         {
-            return self.pending_inputs.resume(&state, given.as_ref(), input_responses.as_ref(), notifier).await;
+            let (given, responses) = (given.as_ref(), input_responses.as_ref());
+            if state.contains('.') {
+                return self.answer_run(&state, given, responses, notifier, context).await;
+            }
+            return self.pending_inputs.resume(&state, given, responses, notifier).await;
         }
         let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context), turn: turn_of(context) };
         let answer = match &*name {
@@ -182,10 +216,14 @@ impl SessionTools {
                 let (mut cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
                 let wanted = report::requested(context)?;
                 let recording = wanted.is_some().then(Arc::<Recording>::default);
+                let is_durable = wanted.is_none() && self.sessions.are_durable();
                 if let Some(wanted) = wanted {
                     cell.exchange = report::exchange(wanted, self.sessions.supports_exchange())?;
                 }
                 let (client, prompts) = CellClient::new(notifier, context, recording);
+                if is_durable {
+                    return Ok(self.execute_durably(cell, session, given, client, caller.clone(), context).await);
+                }
                 let (this, caller, cell_client) = (self.clone(), caller.clone(), client.clone());
                 let work = async move { this.execute(cell, session, cell_client, caller).await };
                 match prompts {
@@ -245,13 +283,17 @@ impl SessionTools {
             }
             tools::FORK => {
                 let SessionOnly { session_id } = arguments::parse(given)?;
-                match self.on_session(&session_id, caller, |id| self.sessions.fork(id)).await {
+                match self.fork(&session_id, caller).await {
                     Ok((id, forked)) => {
                         self.visible_sessions.lock().insert(forked.clone());
                         ToolAnswer::success(answer::forked(&id, &forked))
                     }
                     Err(error) => failed(&error),
                 }
+            }
+            tools::LIST_RUNS if self.sessions.are_durable() => self.list_runs(&arguments::parse(given)?),
+            tools::RESUME_RUN if self.sessions.are_durable() => {
+                self.resume_run(arguments::parse(given)?, notifier, context).await
             }
             _ => return Err(ArgumentError::UnknownTool(name.into_owned())),
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
-use crate::arguments::{self, ExecuteCode, SessionOnly, UploadFile};
+use crate::arguments::{self, ExecuteCode, ListRuns, ResumeRun, SessionOnly, UploadFile};
 
 pub(super) const EXECUTE: &str = "execute_code";
 pub(super) const LIST: &str = "list_session_files";
@@ -17,6 +17,29 @@ pub(super) const UPLOAD: &str = "upload_file";
 pub(crate) const INTERRUPT: &str = "interrupt_session";
 pub(super) const RESTART: &str = "restart_session";
 pub(super) const FORK: &str = "fork_session";
+pub(super) const LIST_RUNS: &str = "list_runs";
+pub(super) const RESUME_RUN: &str = "resume_run";
+
+/// Returns the definitions of the tools for runs that outlast their clients.
+pub(super) fn of_runs() -> [Tool; 2] {
+    [
+        tool(
+            LIST_RUNS,
+            "List runs",
+            "List the cells that run, that wait for an answer, or whose results were not fetched because the client left.",
+            ToolEffect::ReadOnly,
+            arguments::schema::<ListRuns>(),
+        ),
+        tool(
+            RESUME_RUN,
+            "Resume a run",
+            "Wait for the result of a run of list_runs, as execute_code would have returned it. The user is asked again \
+             what it waits for. A run cannot be started a second time by this.",
+            ToolEffect::Write,
+            arguments::schema::<ResumeRun>(),
+        ),
+    ]
+}
 
 /// Returns the definitions of the tools, with this description of `execute_code`. `have_folders` is set if files stay
 /// when a session ends.

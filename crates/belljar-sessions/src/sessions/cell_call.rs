@@ -1,36 +1,46 @@
 //! The call of a cell: one step after the other, with waits between them in which it holds no thread.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellObserver, CellRequest, InterruptHandle};
-use belljar_core::{CallCancellation, WakingInterruptHandle};
+use belljar_core::{CallCancellation, Wait, WakingInterruptHandle};
 
-use super::queueing::WorkStep;
+use super::queueing::{Work, WorkStep};
 use super::table::Shared;
 use crate::error::SessionError;
 use crate::parking::ParkedWork;
 use crate::report::CellReport;
+use crate::runs::{Run, RunCalls, RunEvent};
 use crate::session::Session;
+use crate::state::durable::DurableCell;
 use crate::state::{CellProgress, CellStart, SessionState};
+
+/// The time of a wait after which a cell that can wait on the disk is saved. A cell that asks its client something is
+/// saved at once.
+const SAVE_AFTER: Duration = Duration::from_secs(1);
 
 /// The call of a cell.
 pub(super) struct CellCall {
     pub(super) shared: Arc<Shared>,
     pub(super) cancellation: CallCancellation,
     pub(super) work: Arc<ParkedWork>,
+    /// The run, if the cell can wait on the disk.
+    pub(super) run: Option<Arc<Run>>,
 }
 
 impl CellCall {
-    /// Runs the cell until it ends or waits.
+    /// Runs the cell until it ends or waits. `calls` are those of the run.
     pub(super) fn begin(
         self,
         state: &mut SessionState,
         session: &Session,
         cell: CellRequest,
         observer: Arc<dyn CellObserver>,
+        calls: Option<Arc<dyn RunCalls>>,
     ) -> WorkStep<CellReport> {
         let begin_running = |inner: Arc<dyn InterruptHandle>| {
-            let interrupt = Arc::new(WakingInterruptHandle { inner, waker: self.work.waker() });
+            let interrupt = self.interrupt_handle(inner);
             if !self.cancellation.begin_running(interrupt.clone()) {
                 CellStart::Cancelled
             } else if session.begin_running(interrupt) {
@@ -39,28 +49,104 @@ impl CellCall {
                 CellStart::Interrupted
             }
         };
+        if let Some(run) = &self.run {
+            run.set_waker(self.work.waker());
+            run.advance(RunEvent::Begin);
+        }
+        let durable = self.run.clone().map(|run| DurableCell {
+            run,
+            calls,
+            runs: self.shared.runs.clone(),
+            waker: self.work.waker(),
+            is_saved: false,
+            since: Instant::now(),
+        });
         let services = &self.shared.services;
         let now = self.shared.clock.now();
-        let progress = state.execute(services, cell, observer, now, begin_running, self.work.waker());
-        self.after_step(session, progress)
+        let progress = state.execute(services, cell, observer, now, begin_running, self.work.waker(), durable);
+        self.after_step(state, session, progress, false)
     }
 
-    fn after_step(self, session: &Session, progress: Result<CellProgress, SessionError>) -> WorkStep<CellReport> {
+    /// Returns the handle that interrupts the cell in whatever interpreter it is.
+    fn interrupt_handle(&self, inner: Arc<dyn InterruptHandle>) -> Arc<dyn InterruptHandle> {
+        let inner = match &self.run {
+            Some(run) => {
+                run.interrupt.attach(inner);
+                run.interrupt.clone()
+            }
+            None => inner,
+        };
+        Arc::new(WakingInterruptHandle { inner, waker: self.work.waker() })
+    }
+
+    /// Returns the handle of a cell whose interpreter is on the disk, and that can be called before it goes on.
+    pub(super) fn begin_asleep(&self, run: &Run) -> Arc<dyn InterruptHandle> {
+        let handle: Arc<dyn InterruptHandle> =
+            Arc::new(WakingInterruptHandle { inner: run.interrupt.clone(), waker: self.work.waker() });
+        // Nobody can have cancelled a run that was just read.
+        let _ = self.cancellation.begin_running(handle.clone());
+        handle
+    }
+
+    /// Returns the work that continues the cell, which waits since now. `save_in` is the time after which the cell is
+    /// to be saved if it still waits then.
+    pub(super) fn next(self, save_in: Option<Duration>) -> Work<CellReport> {
+        let parked = Instant::now();
+        Box::new(move |state: &mut SessionState, session: &Session| {
+            let progress = state.resume(&self.shared.services, self.shared.clock.now());
+            let is_due = save_in.is_some_and(|time| parked.elapsed() >= time);
+            self.after_step(state, session, progress, is_due)
+        })
+    }
+
+    /// Ends a step. With `save`, a cell that still waits is saved.
+    fn after_step(
+        self,
+        state: &mut SessionState,
+        session: &Session,
+        progress: Result<CellProgress, SessionError>,
+        save: bool,
+    ) -> WorkStep<CellReport> {
         let result = match progress {
             Ok(CellProgress::Waiting(wait)) => {
-                let work = self.work.clone();
-                let next = move |state: &mut SessionState, session: &Session| {
-                    let progress = state.resume(&self.shared.services, self.shared.clock.now());
-                    self.after_step(session, progress)
-                };
-                return WorkStep::Waiting { work, timer: wait.timer, next: Box::new(next) };
+                let save_in = self.save(state, wait, save);
+                let (work, timer) = (self.work.clone(), wait.timer.into_iter().chain(save_in).min());
+                return WorkStep::Waiting { work, timer, next: self.next(save_in) };
             }
             Ok(CellProgress::Completed(report)) => Ok(*report),
-            Err(error) => Err(error),
+            Err(error) => {
+                if self.run.is_some()
+                    && let Some(store) = &self.shared.services.store
+                    && let Err(error) = store.remove_waiting(&session.id)
+                {
+                    tracing::warn!(%error, "failed to delete the state of a run that failed");
+                }
+                Err(error)
+            }
         };
         session.end_running();
         self.cancellation.finish();
         session.touch(self.shared.clock.now());
         WorkStep::Completed(result)
+    }
+
+    /// Saves the cell, which waits, if it is to be saved now. Returns the time after which it is to be saved else.
+    fn save(&self, state: &mut SessionState, wait: Wait, save: bool) -> Option<Duration> {
+        let run = self.run.as_ref()?;
+        run.advance(RunEvent::Wait);
+        if let Some(durable) = state.durable() {
+            durable.since = Instant::now();
+        }
+        if save || run.has_questions() {
+            match state.save_waiting(&self.shared.services, wait.timer, self.shared.clock.now()) {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a waiting cell is not saved: it would not survive the end of the server");
+                    run.show_questions();
+                }
+            }
+        }
+        Some(SAVE_AFTER)
     }
 }

@@ -57,6 +57,7 @@ impl Sessions {
             self.shared.remove_empty_folders();
             return;
         }
+        self.save_waiting_runs();
         let sessions: Vec<Arc<Session>> = {
             let table = self.shared.table.lock();
             let active = table.values().filter_map(|entry| match entry {

@@ -31,7 +31,7 @@ pub(super) enum WorkStep<T> {
 }
 
 /// Returns the job that does `work` on the session that is `current` then, and sends its result.
-fn job<T: Send + 'static>(
+pub(super) fn job<T: Send + 'static>(
     work: Work<T>,
     current: Arc<Mutex<Arc<Session>>>,
     done: oneshot::Sender<Result<T, SessionError>>,

@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::pool::GuestThreadPool;
+use crate::runs::RunRegistry;
 use crate::session::{JobStep, Session};
 use crate::state::{SessionServices, SessionState};
 use crate::store::{Store, StoreError};
@@ -23,6 +24,7 @@ pub(super) struct Shared {
     pub(super) pool: Arc<GuestThreadPool>,
     pub(super) services: SessionServices,
     pub(super) table: Mutex<HashMap<SessionId, SessionEntry>>,
+    pub(super) runs: Arc<RunRegistry>,
 }
 
 /// A session in the table.

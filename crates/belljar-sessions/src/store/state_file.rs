@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::StoreError;
+use super::waiting::Signer;
 use crate::id::SessionId;
 use crate::session::milliseconds;
 use crate::sessions::Owner;
@@ -64,6 +65,9 @@ pub struct SnapshotHeader {
     /// [`KernelSnapshot::base`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base: Option<String>,
+    /// The run of the cell that waits. Only files whose end is a signature and not a digest have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) run: Option<serde_json::Value>,
 }
 
 impl SnapshotHeader {
@@ -90,7 +94,41 @@ pub(super) fn encode(
     snapshot: &KernelSnapshot,
     last_used: Duration,
 ) -> io::Result<Vec<u8>> {
-    let header = SnapshotHeader {
+    let header = header(id, owner, snapshot, last_used);
+    assemble(&header, &zstd::bulk::compress(&snapshot.data, COMPRESSION_LEVEL)?)
+}
+
+/// Returns the signed content of the file of a session whose cell waits.
+pub(super) fn encode_run(
+    id: &SessionId,
+    owner: Option<&str>,
+    snapshot: &KernelSnapshot,
+    last_used: Duration,
+    run: serde_json::Value,
+    signer: &Signer,
+) -> io::Result<Vec<u8>> {
+    let header = SnapshotHeader { run: Some(run), ..header(id, owner, snapshot, last_used) };
+    let mut bytes = content(&header, &zstd::bulk::compress(&snapshot.data, COMPRESSION_LEVEL)?)?;
+    let signature = signer.sign(&bytes);
+    bytes.extend_from_slice(&signature);
+    Ok(bytes)
+}
+
+/// Reads the signed content of the file of the session `id`, whose cell waits. Also returns the run.
+pub(super) fn decode_run(
+    bytes: &[u8],
+    id: &SessionId,
+    signer: &Signer,
+) -> Result<(StoredSession, Option<serde_json::Value>), StoreError> {
+    let is_valid = |content: &[u8], signature: &[u8]| signer.is_valid(content, signature);
+    let (version, mut header, compressed) = split_checked(bytes, is_valid)?;
+    check_session(version, &header, id)?;
+    let run = header.run.take();
+    Ok((stored(header, compressed)?, run))
+}
+
+fn header(id: &SessionId, owner: Option<&str>, snapshot: &KernelSnapshot, last_used: Duration) -> SnapshotHeader {
+    SnapshotHeader {
         metadata: snapshot.metadata.clone(),
         last_used: milliseconds(last_used),
         length: snapshot.data.len() as u64,
@@ -98,11 +136,19 @@ pub(super) fn encode(
         session: Some(fingerprint(id)),
         is_copy: snapshot.is_copy,
         base: snapshot.base.clone(),
-    };
-    assemble(&header, &zstd::bulk::compress(&snapshot.data, COMPRESSION_LEVEL)?)
+        run: None,
+    }
 }
 
 fn assemble(header: &SnapshotHeader, compressed: &[u8]) -> io::Result<Vec<u8>> {
+    let mut bytes = content(header, compressed)?;
+    let digest = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&digest);
+    Ok(bytes)
+}
+
+/// Returns the content of a file without its end.
+fn content(header: &SnapshotHeader, compressed: &[u8]) -> io::Result<Vec<u8>> {
     let header = serde_json::to_vec(header)?;
     let mut bytes = Vec::with_capacity(PREFIX + header.len() + compressed.len() + 32);
     bytes.extend_from_slice(&MAGIC);
@@ -110,8 +156,6 @@ fn assemble(header: &SnapshotHeader, compressed: &[u8]) -> io::Result<Vec<u8>> {
     bytes.extend_from_slice(&u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes());
     bytes.extend_from_slice(&header);
     bytes.extend_from_slice(compressed);
-    let digest = Sha256::digest(&bytes);
-    bytes.extend_from_slice(&digest);
     Ok(bytes)
 }
 
@@ -128,6 +172,10 @@ pub(super) fn rebind(bytes: &[u8], id: &SessionId) -> Result<Vec<u8>, StoreError
 pub(super) fn decode(bytes: &[u8], id: &SessionId) -> Result<StoredSession, StoreError> {
     let (version, header, compressed) = split(bytes)?;
     check_session(version, &header, id)?;
+    stored(header, compressed)
+}
+
+fn stored(header: SnapshotHeader, compressed: &[u8]) -> Result<StoredSession, StoreError> {
     let data = decompress(&header, compressed)?;
     let last_used = header.last_used();
     let snapshot = KernelSnapshot { metadata: header.metadata, data, is_copy: header.is_copy, base: header.base };
@@ -148,11 +196,19 @@ pub(super) fn read_header(mut file: impl io::Read, id: &SessionId) -> Result<Sna
 
 /// Checks the digest of a state file. Returns its version, its header and its compressed data.
 fn split(bytes: &[u8]) -> Result<(u32, SnapshotHeader, &[u8]), StoreError> {
+    split_checked(bytes, |content, digest| Sha256::digest(content).as_slice() == digest)
+}
+
+/// Checks the end of a file with `is_valid`, which receives what is before it.
+fn split_checked(
+    bytes: &[u8],
+    is_valid: impl FnOnce(&[u8], &[u8]) -> bool,
+) -> Result<(u32, SnapshotHeader, &[u8]), StoreError> {
     let short = StoreError::Damaged("it is too short");
     let Some((content, digest)) = bytes.split_last_chunk::<32>() else { return Err(short) };
     let Some((prefix, rest)) = content.split_first_chunk::<PREFIX>() else { return Err(short) };
     let (version, length) = parse_prefix(prefix)?;
-    if Sha256::digest(content).as_slice() != digest {
+    if !is_valid(content, digest) {
         return Err(StoreError::Damaged("it does not match its checksum"));
     }
     let Some((header, compressed)) = rest.split_at_checked(length) else { return Err(short) };

@@ -2,6 +2,7 @@
 
 mod answers;
 mod data_directory;
+mod durable;
 mod figures;
 mod files;
 mod folders;

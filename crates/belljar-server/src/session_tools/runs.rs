@@ -1,0 +1,476 @@
+//! Cells of persistent sessions as runs: a cell that waits outlasts the call, the client and the server.
+//!
+//! ```text
+//!  execute_code ─▶ begin_run ──▶ task: the cell, its result ─▶ Sessions::complete_run
+//!                      │                     │ questions
+//!  resume_run ─────────┴──▶ attend ◀─────────┘  asks this call's client, until there is a result
+//!  requestState ─▶ answer ─▶ attend
+//! ```
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use belljar_core::kernel::{CellObserver, CellRequest, InputError};
+use belljar_sessions::{
+    CellReport, NotAsked, Question, ResumedCalls, ResumedReport, Run, RunAnswer, RunCalls, RunNews, RunResumer,
+    RunState, SessionError, SessionId,
+};
+use belljar_tools::{Approval, ApprovalRequest, Approver, CallJournal, SavedRun, ToolRun};
+use parking_lot::Mutex;
+use rmcp::model::{CallToolResult, InputResponses, JsonObject};
+use rmcp::service::RequestContext;
+use rmcp::{Peer, RoleServer};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::answer::{ExecuteCodeResult, object};
+use super::client_io::CellClient;
+use super::{Caller, SessionTools, ToolAnswer, is_modern, not_run};
+use crate::arguments::{ArgumentError, ListRuns, ResumeRun};
+use crate::arrival::in_turn;
+use crate::code_tools::{CANNOT_ASK, ClientTools};
+use crate::elicitation::{can_ask, elicit};
+use crate::input_rounds::{CodeClient as _, MAX_SUSPENDED, input_required, parse_response, prompt_result, response};
+use crate::metrics::CallStatus;
+use crate::notifier::ClientNotifier;
+
+/// The maximum length of the code in the list of runs, in characters.
+const MAX_LISTED_CODE: usize = 200;
+/// The result of a run whose process ended while its code ran.
+const LOST: &str = "the server ended while the code ran. The session continues from before it; its calls of tools may \
+     have been done";
+
+/// The runs of all clients: what the server knows of them beyond [`Sessions`].
+#[derive(Clone)]
+pub(super) struct LiveRuns {
+    runs: Arc<Mutex<HashMap<String, LiveRun>>>,
+    /// The permits for cells that hold a thread while they wait for an answer between two calls.
+    inputs: Arc<Semaphore>,
+}
+
+/// A run that has not ended.
+#[derive(Clone)]
+struct LiveRun {
+    client: CellClient,
+    calls: Arc<ServerCalls>,
+    /// The status of the answer, once there is one.
+    status: Arc<OnceLock<CallStatus>>,
+}
+
+impl Default for LiveRuns {
+    fn default() -> Self {
+        Self { runs: Arc::default(), inputs: Arc::new(Semaphore::new(MAX_SUSPENDED)) }
+    }
+}
+
+impl LiveRuns {
+    fn get(&self, run: &Run) -> Option<LiveRun> {
+        self.runs.lock().get(run.info.id.as_str()).cloned()
+    }
+
+    fn insert(&self, run: &Run, live: LiveRun) {
+        self.runs.lock().insert(run.info.id.as_str().to_owned(), live);
+    }
+}
+
+/// The calls of tools of a run, if its code can make any.
+struct ServerCalls {
+    tools: Option<ToolRun>,
+}
+
+impl Drop for ServerCalls {
+    fn drop(&mut self) {
+        if let Some(tools) = &self.tools {
+            tools.cancel_all();
+        }
+    }
+}
+
+impl RunCalls for ServerCalls {
+    fn save(&self) -> Value {
+        let saved = self.tools.as_ref().map(ToolRun::save);
+        serde_json::to_value(saved).unwrap_or_default()
+    }
+
+    fn has_sent_calls(&self) -> bool {
+        self.tools.as_ref().is_some_and(ToolRun::has_sent_calls)
+    }
+
+    fn suspend(&self) {
+        if let Some(tools) = &self.tools {
+            tools.suspend();
+        }
+    }
+}
+
+/// Asks the client of a run, whichever call that is then.
+struct RunApprover {
+    run: Arc<Run>,
+    client: CellClient,
+}
+
+#[async_trait]
+impl Approver for RunApprover {
+    async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
+        if !self.client.can_ask() {
+            return Err(CANNOT_ASK.into());
+        }
+        Ok(match self.run.ask(request.call, request.question(), false).await {
+            RunAnswer::Text(line) => Approval::from_answer(&line),
+            RunAnswer::Declined => Approval::Denied,
+        })
+    }
+}
+
+/// The journal of a run's calls.
+struct Journal(Arc<Run>);
+
+impl CallJournal for Journal {
+    fn before_sending(&self, call: u64, is_repeatable: bool, record: &dyn Fn()) -> io::Result<()> {
+        self.0.before_sending(call, is_repeatable, record)
+    }
+}
+
+/// Continues the calls of runs whose interpreter was on the disk.
+struct Resumer {
+    tools: Option<ClientTools>,
+    live: LiveRuns,
+    runtime: tokio::runtime::Handle,
+}
+
+impl RunResumer for Resumer {
+    fn resume(&self, run: &Arc<Run>, calls: &Value, sent: &[(u64, bool)]) -> Result<ResumedCalls, String> {
+        let _runtime = self.runtime.enter();
+        let client = self.live.get(run).map_or_else(CellClient::absent, |live| live.client);
+        let saved: Option<SavedRun> = serde_json::from_value(calls.clone()).map_err(|error| error.to_string())?;
+        let mut saved = saved.unwrap_or_default();
+        sent.iter().for_each(|(call, is_repeatable)| saved.set_sent(*call, *is_repeatable));
+        let operations = saved.take_operations();
+        let (calls, observer) = calls_of(run, &client, self.tools.as_ref(), saved);
+        let status = self.live.get(run).map(|live| live.status).unwrap_or_default();
+        self.live.insert(run, LiveRun { client, calls: calls.clone(), status });
+        let tools = calls.tools.clone();
+        let start = Box::new(move |replies: &belljar_core::ReplySender| {
+            if let Some(tools) = tools {
+                tools.resume(operations, replies);
+            }
+        });
+        Ok(ResumedCalls { observer, calls, start })
+    }
+}
+
+/// Returns the calls of a run, and the observer that handles them.
+fn calls_of(
+    run: &Arc<Run>,
+    client: &CellClient,
+    tools: Option<&ClientTools>,
+    saved: SavedRun,
+) -> (Arc<ServerCalls>, Arc<dyn CellObserver>) {
+    let Some(tools) = tools else { return (Arc::new(ServerCalls { tools: None }), client.observer()) };
+    let approver = Arc::new(RunApprover { run: run.clone(), client: client.clone() });
+    let (tool_run, observer) =
+        tools.for_durable_run(client.observer(), approver, Arc::new(Journal(run.clone())), saved);
+    (Arc::new(ServerCalls { tools: Some(tool_run) }), observer)
+}
+
+impl SessionTools {
+    /// Begins to continue the runs of the data directory. Must be called once, on the runtime that serves.
+    pub(super) fn resume_stored_runs(&self) {
+        let (tools, live) = (self.tools.clone(), self.live.clone());
+        let runtime = tokio::runtime::Handle::current();
+        self.sessions.set_run_resumer(Arc::new(Resumer { tools, live, runtime }));
+        let (waiting, lost) = self.sessions.resume_stored_runs();
+        for run in lost {
+            let error = SessionError::Kernel(belljar_core::kernel::KernelError::Failed(LOST.into()));
+            let result = ExecuteCodeResult::from_error(&error).result();
+            self.sessions.complete_run(&run, serde_json::to_value(result).unwrap_or_default());
+        }
+        for (run, report) in waiting {
+            self.follow(run, report);
+        }
+    }
+
+    /// Completes a run without a client once it has a report.
+    fn follow(&self, run: Arc<Run>, report: ResumedReport) {
+        let (client, calls) = (CellClient::absent(), Arc::new(ServerCalls { tools: None }));
+        self.live.insert(&run, LiveRun { client, calls, status: Arc::default() });
+        let this = self.clone();
+        tokio::spawn(async move {
+            let report = report.await;
+            this.complete(&run, report, None).await;
+        });
+    }
+
+    /// Forks a session. If its cell waits, that of the new session waits, too.
+    pub(super) async fn fork(&self, name: &str, caller: &Caller) -> Result<(SessionId, SessionId), SessionError> {
+        enum Forked<F> {
+            Waiting(SessionId),
+            Queued(F),
+        }
+        let queue = |id: &SessionId| match self.sessions.fork_run(id) {
+            Ok(Some((new, run, report))) => {
+                self.follow(run, report);
+                Forked::Waiting(new)
+            }
+            Ok(None) => Forked::Queued(self.sessions.fork(id)),
+            Err(error) => {
+                tracing::warn!(%error, "a session is forked after its waiting cell");
+                Forked::Queued(self.sessions.fork(id))
+            }
+        };
+        let wait = |forked| async move {
+            match forked {
+                Forked::Waiting(new) => Ok(new),
+                Forked::Queued(fork) => fork.await,
+            }
+        };
+        self.on_session(name, caller, |id| wait(queue(id))).await
+    }
+
+    /// Runs a cell as a run, and returns its result or its first question.
+    pub(super) async fn execute_durably(
+        &self,
+        cell: CellRequest,
+        session: Option<String>,
+        arguments: Option<JsonObject>,
+        client: CellClient,
+        caller: Caller,
+        context: &RequestContext<RoleServer>,
+    ) -> ToolAnswer {
+        let is_new = session.is_none();
+        let arguments = arguments.map_or(Value::Null, Value::Object);
+        let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
+            let id = match session {
+                Some(name) => self.find(&name)?,
+                None => self.sessions.create()?,
+            };
+            let run = self.sessions.create_run(&id, &cell.code, arguments, is_new)?;
+            client.set_run(run.clone(), caller.modern.then(|| self.live.inputs.clone()));
+            let cell = CellRequest { tools: self.tools.is_some(), ..cell };
+            let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default());
+            let live = LiveRun { client: client.clone(), calls: calls.clone(), status: Arc::default() };
+            self.live.insert(&run, live);
+            let report = self.sessions.execute_run(&run, cell, observer, calls);
+            Ok((run, report))
+        });
+        let (run, report) = match queued.await {
+            Ok(queued) => queued,
+            Err(error) => {
+                client.detach();
+                return not_run(&error);
+            }
+        };
+        self.visible_sessions.lock().insert(run.session.clone());
+        let (this, began) = (self.clone(), run.clone());
+        tokio::spawn(async move {
+            let report = report.await;
+            this.complete(&began, report, Some(&caller)).await;
+        });
+        self.attend(&run, &client, context).await
+    }
+
+    /// Ends a run with the result of its cell.
+    async fn complete(&self, run: &Run, report: Result<CellReport, SessionError>, caller: Option<&Caller>) {
+        let live = self.live.get(run);
+        let (result, status) = match report {
+            Ok(report) => {
+                if let Some(caller) = caller {
+                    let changed: Vec<&str> = report.files.iter().map(|change| change.file.path.as_str()).collect();
+                    self.notify(&run.session, report.list_changed, &changed, caller).await;
+                }
+                let status = CallStatus::from(&report.status);
+                let calls = live.as_ref().and_then(|live| live.calls.tools.as_ref()).map(ToolRun::log);
+                (self.answer(&run.session, run.info.is_new_session, report, calls), status)
+            }
+            Err(error) => {
+                // Remove a new session that failed to start.
+                if run.info.is_new_session && self.sessions.clear(&run.session).await.is_ok() {
+                    self.visible_sessions.lock().remove(&run.session);
+                }
+                (ExecuteCodeResult::from_error(&error).result(), CallStatus::from(&error))
+            }
+        };
+        if let Some(live) = &live {
+            let _ = live.status.set(status);
+            live.client.detach();
+        }
+        self.sessions.complete_run(run, serde_json::to_value(result).unwrap_or_default());
+        self.live.runs.lock().remove(run.info.id.as_str());
+    }
+
+    /// Waits for the result of a run. Asks the client of this call what the run asks.
+    async fn attend(&self, run: &Arc<Run>, client: &CellClient, context: &RequestContext<RoleServer>) -> ToolAnswer {
+        let status = self.live.get(run).map(|live| live.status);
+        let mut leaving = Leaving { run, peer: &context.peer, stays: false };
+        loop {
+            let Question { call, message } = match run.news().await {
+                RunNews::Completed(result) => {
+                    leaving.stays = true;
+                    let status = status.as_ref().and_then(|status| status.get().copied());
+                    return finished(&result, status.unwrap_or(CallStatus::Success));
+                }
+                RunNews::Question(question) => question,
+            };
+            if !can_ask(context) || is_modern(context) {
+                leaving.stays = true;
+                run.detach();
+                client.detach();
+                if !can_ask(context) {
+                    return paused(run);
+                }
+                return input_required(prompt_result(message, format!("{}.{call}", run.info.id.as_str())));
+            }
+            let reply = tokio::select! {
+                reply = elicit(&context.peer, message) => reply,
+                () = run.answered(call) => continue,
+            };
+            let answer = match reply {
+                Ok(line) => RunAnswer::Text(line),
+                Err(InputError::Declined) => RunAnswer::Declined,
+                Err(error) => {
+                    tracing::debug!(%error, "the client of a run did not answer");
+                    leaving.stays = true;
+                    run.detach();
+                    client.detach();
+                    return paused(run);
+                }
+            };
+            // Another client may have answered in the meantime.
+            let (Ok(()) | Err(NotAsked)) = run.answer(call, answer);
+        }
+    }
+
+    /// Answers a question of a run, which the state of an earlier result names, and waits for the run.
+    ///
+    /// # Errors
+    /// Fails if the run does not wait for this answer, or the arguments are not those of the first call.
+    pub(super) async fn answer_run(
+        &self,
+        state: &str,
+        arguments: Option<&JsonObject>,
+        responses: Option<&InputResponses>,
+        notifier: ClientNotifier,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ToolAnswer, ArgumentError> {
+        let (id, call) = state.split_once('.').ok_or(ArgumentError::NoWaitingCell)?;
+        let call: u64 = call.parse().map_err(|_| ArgumentError::NoWaitingCell)?;
+        let run = self.sessions.find_run(id).ok_or(ArgumentError::NoWaitingCell)?;
+        if run.info.arguments.as_object() != arguments {
+            return Err(ArgumentError::OtherArguments);
+        }
+        if let Some(given) = response(responses) {
+            let answer = match parse_response(given) {
+                Ok(line) => RunAnswer::Text(line),
+                Err(_) => RunAnswer::Declined,
+            };
+            self.attach(&run, notifier);
+            run.answer(call, answer).map_err(|NotAsked| ArgumentError::NoWaitingCell)?;
+        } else {
+            // The client may have restarted in between and lost the question.
+            self.attach(&run, notifier);
+        }
+        let client = self.live.get(&run).map_or_else(CellClient::absent, |live| live.client);
+        Ok(self.attend(&run, &client, context).await)
+    }
+
+    /// Makes a call the receiver of a run's notifications.
+    fn attach(&self, run: &Run, notifier: ClientNotifier) {
+        if let Some(live) = self.live.get(run) {
+            live.client.attach(notifier);
+        }
+    }
+
+    /// Returns the result of `list_runs`.
+    pub(super) fn list_runs(&self, ListRuns { session_id }: &ListRuns) -> ToolAnswer {
+        let is_listed = |run: &Arc<Run>| match session_id {
+            Some(session) => run.session.as_str() == session,
+            None => self.lists_all || run.has_owner() || self.visible_sessions.lock().contains(&run.session),
+        };
+        let runs: Vec<Value> = self.sessions.runs().iter().filter(|run| is_listed(run)).map(described).collect();
+        ToolAnswer::success(object(json!({ "runs": runs }), Vec::new()))
+    }
+
+    /// Waits for a run, as the call that began it would.
+    pub(super) async fn resume_run(
+        &self,
+        ResumeRun { run_id }: ResumeRun,
+        notifier: ClientNotifier,
+        context: &RequestContext<RoleServer>,
+    ) -> ToolAnswer {
+        let Some(run) = self.sessions.find_run(&run_id) else {
+            let text = "there is no such run: it has ended and its result was delivered, or its time is over";
+            let mut result = object(json!({ "success": false, "error": text }), Vec::new());
+            result.is_error = Some(true);
+            return ToolAnswer { response: result.into(), status: CallStatus::Invalid };
+        };
+        self.attach(&run, notifier);
+        let client = self.live.get(&run).map_or_else(CellClient::absent, |live| live.client);
+        self.attend(&run, &client, context).await
+    }
+}
+
+/// Decides what becomes of a run whose call ends without its result.
+struct Leaving<'a> {
+    run: &'a Arc<Run>,
+    peer: &'a Peer<RoleServer>,
+    /// Set once the run goes on without the call, or has ended.
+    stays: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        // A client that has gone may come back for a run that waits. One that cancels its call ends the run.
+        if self.peer.is_transport_closed() && self.run.state().is_waiting() {
+            self.run.detach();
+        } else {
+            self.run.cancel();
+        }
+    }
+}
+
+/// Returns the answer with the result of a run.
+fn finished(result: &Value, status: CallStatus) -> ToolAnswer {
+    match serde_json::from_value::<CallToolResult>(result.clone()) {
+        Ok(result) => ToolAnswer { response: result.into(), status },
+        Err(error) => ToolAnswer::from_text(Err(format!("the result of the run cannot be read: {error}"))),
+    }
+}
+
+/// Returns the answer of a run that waits for an answer which its client cannot give.
+fn paused(run: &Arc<Run>) -> ToolAnswer {
+    let id = run.info.id.as_str();
+    let mut fields = described(run);
+    fields["status"] = "paused".into();
+    fields["hint"] =
+        format!("The run waits. Call resume_run with run_id {id} later, or let the user run: belljar runs show {id}")
+            .into();
+    ToolAnswer { response: object(fields, Vec::new()).into(), status: CallStatus::InputRequired }
+}
+
+fn described(run: &Arc<Run>) -> Value {
+    let state = match run.state() {
+        RunState::Queued => "queued",
+        RunState::Running => "running",
+        RunState::Waiting | RunState::Asleep => "waiting",
+        RunState::Completed => "completed",
+    };
+    let code: String = run.info.code.chars().take(MAX_LISTED_CODE).collect();
+    let pending: Vec<Value> = run
+        .questions()
+        .into_iter()
+        .map(|Question { call, message }| json!({ "question": call, "message": message }))
+        .collect();
+    json!({
+        "run_id": run.info.id.as_str(),
+        "session_id": run.session.as_str(),
+        "status": state,
+        "began": run.info.began,
+        "code": code,
+        "pending": pending,
+    })
+}

@@ -1,0 +1,55 @@
+//! The interrupt handle of a run, whose interpreter may be in memory or on the disk.
+
+use std::sync::Arc;
+
+use belljar_core::kernel::InterruptHandle;
+use parking_lot::Mutex;
+
+/// Interrupts the interpreter that a run is in, or the one that it will be in next.
+#[derive(Default)]
+pub(crate) struct RunInterrupt(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    current: Option<Arc<dyn InterruptHandle>>,
+    /// What arrived while the run was in no interpreter.
+    interrupted: bool,
+    killed: bool,
+}
+
+impl RunInterrupt {
+    /// Sets the interpreter that the run is in. It receives what arrived before.
+    pub(crate) fn attach(&self, handle: Arc<dyn InterruptHandle>) {
+        let mut state = self.0.lock();
+        if std::mem::take(&mut state.interrupted) {
+            handle.interrupt();
+        }
+        if state.killed {
+            handle.kill();
+        }
+        state.current = Some(handle);
+    }
+
+    /// Notes that the run is in no interpreter.
+    pub(crate) fn detach(&self) {
+        self.0.lock().current = None;
+    }
+}
+
+impl InterruptHandle for RunInterrupt {
+    fn interrupt(&self) {
+        let mut state = self.0.lock();
+        match &state.current {
+            Some(handle) => handle.interrupt(),
+            None => state.interrupted = true,
+        }
+    }
+
+    fn kill(&self) {
+        let mut state = self.0.lock();
+        match &state.current {
+            Some(handle) => handle.kill(),
+            None => state.killed = true,
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Runs: cells that can wait for longer than their client, or their process, lives.
+//!
+//! While a cell of a persistent session waits, its session's snapshot is its continuation. A [`Run`] is the host's view
+//! of such a cell: its state, the questions that it waits for, and its result once it has one. ARCHITECTURE.md, "A wait
+//! survives its process", has the protocol on disk.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `state` | the states of a run, as a pure function |
+//! | `interrupt` | the interrupt handle of code whose interpreter changes |
+//! | `registry` | the runs of a server |
+
+mod interrupt;
+mod registry;
+mod state;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::kernel::CellObserver;
+use belljar_core::{CallCancellation, ReplySender, Waker};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::id::SessionId;
+use crate::sessions::{Owner, milliseconds_now};
+use crate::store::RunJournal;
+
+pub(crate) use interrupt::RunInterrupt;
+pub(crate) use registry::RunRegistry;
+pub use state::{InvalidEvent, RunEvent, RunState};
+
+/// The time between the interrupt of a run that was cancelled and the kill of its interpreter.
+const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// The time after which a question is put although the run is not saved: its code holds its thread.
+const UNSAVED_QUESTION_DELAY: Duration = Duration::from_millis(200);
+
+/// The ID of a run: random, and as long as that of a session. Whoever has it can see the run's result.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(String);
+
+impl RunId {
+    /// Returns a new random ID.
+    ///
+    /// # Errors
+    /// When the system's random number generator fails.
+    pub fn random() -> io::Result<Self> {
+        SessionId::random().map(|id| Self(id.as_str().to_owned()))
+    }
+
+    /// Parses an ID. Returns `None` if the text does not have the form of one.
+    pub fn parse(text: &str) -> Option<Self> {
+        SessionId::parse(text).map(|id| Self(id.as_str().to_owned()))
+    }
+
+    /// Returns the ID as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RunId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("RunId(…)")
+    }
+}
+
+/// The facts about a run that do not change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// The ID.
+    pub id: RunId,
+    /// The code.
+    pub code: String,
+    /// The arguments of the call that began the run, as its client sent them.
+    pub arguments: Value,
+    /// The time at which the run began, in milliseconds since 1970.
+    pub began: u64,
+    /// True if the run began its session.
+    pub is_new_session: bool,
+}
+
+/// A question to the client of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// The number of the call that waits for the answer, which is unique in the run.
+    pub call: u64,
+    /// The text.
+    pub message: String,
+}
+
+/// An answer to a [`Question`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunAnswer {
+    /// A line of text.
+    Text(String),
+    /// The user refused to answer.
+    Declined,
+}
+
+/// What a client of a run waits for.
+#[derive(Debug, Clone)]
+pub enum RunNews {
+    /// The run has a result.
+    Completed(Arc<Value>),
+    /// The run asks something.
+    Question(Question),
+}
+
+/// The error of an answer to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the run does not wait for this answer: it was answered before, or the run has ended")]
+pub struct NotAsked;
+
+/// The host's part of a run: the calls that its code waits for.
+pub trait RunCalls: Send + Sync {
+    /// Returns the state of the calls. Called while the run's journal is locked.
+    fn save(&self) -> Value;
+
+    /// Returns whether a call was sent whose result has not arrived: the run stays in memory until then.
+    fn has_sent_calls(&self) -> bool;
+
+    /// Ends the calls in progress without a trace: they go on in others, of [`RunResumer::resume`].
+    fn suspend(&self);
+}
+
+/// The calls of a run that goes on.
+pub struct ResumedCalls {
+    /// The observer of the code.
+    pub observer: Arc<dyn CellObserver>,
+    /// The calls.
+    pub calls: Arc<dyn RunCalls>,
+    /// Begins the calls that were in progress.
+    pub start: Box<dyn FnOnce(&ReplySender) + Send>,
+}
+
+/// Continues the calls of runs whose interpreter was on the disk.
+pub trait RunResumer: Send + Sync {
+    /// Returns the calls of a run from their state. `sent` has the calls that were sent after the state was saved, and
+    /// whether each may be sent again without harm.
+    ///
+    /// # Errors
+    /// Returns the reason why the state cannot be used.
+    fn resume(&self, run: &Arc<Run>, calls: &Value, sent: &[(u64, bool)]) -> Result<ResumedCalls, String>;
+}
+
+/// A run.
+pub struct Run {
+    /// The facts that do not change.
+    pub info: RunInfo,
+    /// The session.
+    pub session: SessionId,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) interrupt: Arc<RunInterrupt>,
+    pub(crate) cancellation: CallCancellation,
+    pub(crate) journal: Mutex<RunJournal>,
+    progress: Mutex<RunProgress>,
+    changed: watch::Sender<()>,
+}
+
+/// The part of a run that changes.
+struct RunProgress {
+    state: RunState,
+    /// The open questions, by the numbers of their calls.
+    questions: BTreeMap<u64, OpenQuestion>,
+    /// Answers that their calls have not received.
+    answers: BTreeMap<u64, RunAnswer>,
+    result: Option<Arc<Value>>,
+    /// The time of the end, in milliseconds since 1970.
+    ended: u64,
+    waker: Option<Waker>,
+    /// True if no client waits for the result.
+    is_detached: bool,
+    /// Set while the calls are ended to go on elsewhere: their questions stay.
+    is_suspended: bool,
+}
+
+struct OpenQuestion {
+    message: String,
+    /// True if the run was saved since it asked, or cannot be saved.
+    is_visible: bool,
+}
+
+impl Run {
+    pub(crate) fn new(info: RunInfo, session: SessionId, owner: Option<Owner>, state: RunState) -> Self {
+        let progress = RunProgress {
+            state,
+            questions: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            result: None,
+            ended: 0,
+            waker: None,
+            is_detached: state == RunState::Asleep,
+            is_suspended: false,
+        };
+        Self {
+            info,
+            session,
+            owner,
+            interrupt: Arc::default(),
+            cancellation: CallCancellation::default(),
+            journal: Mutex::default(),
+            progress: Mutex::new(progress),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// Returns whether the run belongs to an authenticated client.
+    pub fn has_owner(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> RunState {
+        self.progress.lock().state
+    }
+
+    /// Returns the questions that the run waits for.
+    pub fn questions(&self) -> Vec<Question> {
+        let progress = self.progress.lock();
+        let question = |(call, open): (&u64, &OpenQuestion)| Question { call: *call, message: open.message.clone() };
+        progress.questions.iter().map(question).collect()
+    }
+
+    /// Returns whether the run waits for answers.
+    pub(crate) fn has_questions(&self) -> bool {
+        !self.progress.lock().questions.is_empty()
+    }
+
+    /// Returns the result, if the run has ended.
+    pub fn result(&self) -> Option<Arc<Value>> {
+        self.progress.lock().result.clone()
+    }
+
+    /// Returns the time of the end, in milliseconds since 1970.
+    pub(crate) fn ended(&self) -> u64 {
+        self.progress.lock().ended
+    }
+
+    /// Returns whether no client waits for the result.
+    pub fn is_detached(&self) -> bool {
+        self.progress.lock().is_detached
+    }
+
+    /// Notes that the client has left.
+    pub fn detach(&self) {
+        self.progress.lock().is_detached = true;
+    }
+
+    /// Asks the client, and waits for its answer. A question that was open before, or whose answer has arrived, is the
+    /// same one. When the future is dropped, the question is withdrawn.
+    ///
+    /// `holds_thread` is set if the code holds its thread while it waits: such a run cannot be saved, and its question is
+    /// put at once.
+    pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> RunAnswer {
+        let _withdrawn = WithdrawOnDrop { run: self, call };
+        let mut changed = self.changed.subscribe();
+        {
+            let mut progress = self.progress.lock();
+            if !progress.answers.contains_key(&call) {
+                progress.questions.entry(call).or_insert(OpenQuestion { message, is_visible: holds_thread });
+            }
+        }
+        if holds_thread {
+            self.changed.send_replace(());
+        } else {
+            self.wake();
+        }
+        let shown_later = async {
+            tokio::time::sleep(UNSAVED_QUESTION_DELAY).await;
+            self.show_questions();
+            std::future::pending::<RunAnswer>().await
+        };
+        let answered = async {
+            loop {
+                changed.mark_unchanged();
+                if let Some(answer) = self.progress.lock().answers.remove(&call) {
+                    return answer;
+                }
+                // The sender is a part of the run.
+                let _ = changed.changed().await;
+            }
+        };
+        tokio::select! {
+            answer = answered => answer,
+            never = shown_later => never,
+        }
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// When the run does not wait for this answer.
+    pub fn answer(&self, call: u64, answer: RunAnswer) -> Result<(), NotAsked> {
+        {
+            let mut progress = self.progress.lock();
+            progress.questions.remove(&call).ok_or(NotAsked)?;
+            progress.answers.insert(call, answer);
+        }
+        self.changed.send_replace(());
+        // A run that is asleep has no call that would continue it.
+        self.wake();
+        Ok(())
+    }
+
+    /// Waits until the run asks something, or has a result.
+    pub async fn news(&self) -> RunNews {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            {
+                let progress = self.progress.lock();
+                if let Some(result) = &progress.result {
+                    return RunNews::Completed(result.clone());
+                }
+                if let Some((call, open)) = progress.questions.iter().find(|(_, open)| open.is_visible) {
+                    return RunNews::Question(Question { call: *call, message: open.message.clone() });
+                }
+            }
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Waits until a question was answered or withdrawn.
+    pub async fn answered(&self, call: u64) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            if !self.progress.lock().questions.contains_key(&call) {
+                return;
+            }
+            let _ = changed.changed().await;
+        }
+    }
+
+    /// Ends the run with a result.
+    pub fn complete(&self, result: Value) {
+        {
+            let mut progress = self.progress.lock();
+            // Nothing can follow the end: a result stays the first one.
+            if progress.state.after(RunEvent::Complete).is_err() {
+                return;
+            }
+            progress.state = RunState::Completed;
+            progress.result = Some(Arc::new(result));
+            progress.ended = milliseconds_now();
+            progress.questions.clear();
+            progress.waker = None;
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Interrupts the code, and kills its interpreter if it goes on for too long.
+    pub fn cancel(&self) {
+        drop(self.cancellation.interrupt_on_drop(CANCEL_GRACE));
+    }
+
+    /// Records that a call is about to be sent: see the server's journal of calls.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn before_sending(&self, call: u64, is_repeatable: bool, record: &dyn Fn()) -> io::Result<()> {
+        let journal = self.journal.lock();
+        record();
+        journal.append(call, is_repeatable)
+    }
+
+    pub(crate) fn advance(&self, event: RunEvent) {
+        let mut progress = self.progress.lock();
+        match progress.state.after(event) {
+            Ok(next) => progress.state = next,
+            Err(invalid) => tracing::error!(%invalid, "a run is in an unexpected state"),
+        }
+    }
+
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        self.progress.lock().waker = Some(waker);
+    }
+
+    pub(crate) fn set_suspended(&self, suspended: bool) {
+        self.progress.lock().is_suspended = suspended;
+    }
+
+    /// Adds the questions of a saved run.
+    pub(crate) fn restore_questions(&self, questions: &[Question]) {
+        let mut progress = self.progress.lock();
+        for Question { call, message } in questions {
+            progress.questions.insert(*call, OpenQuestion { message: message.clone(), is_visible: true });
+        }
+    }
+
+    /// Puts the questions to the client: the run is saved.
+    pub(crate) fn show_questions(&self) {
+        let mut progress = self.progress.lock();
+        let hidden = progress.questions.values_mut().filter(|question| !question.is_visible);
+        let mut any = false;
+        hidden.for_each(|question| (question.is_visible, any) = (true, true));
+        drop(progress);
+        if any {
+            self.changed.send_replace(());
+        }
+    }
+
+    fn wake(&self) {
+        let waker = self.progress.lock().waker.clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Withdraws a question when the call that asked it ends.
+struct WithdrawOnDrop<'a> {
+    run: &'a Run,
+    call: u64,
+}
+
+impl Drop for WithdrawOnDrop<'_> {
+    fn drop(&mut self) {
+        let mut progress = self.run.progress.lock();
+        if !progress.is_suspended && progress.questions.remove(&self.call).is_some() {
+            drop(progress);
+            self.run.changed.send_replace(());
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Cells of persistent sessions as runs: they can wait on the disk, and their results wait for clients that left.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use belljar_core::kernel::{CellObserver, CellRequest};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::cell_call::CellCall;
+use super::queueing::{job, result};
+use super::table::SessionEntry;
+use super::{Sessions, new_id};
+use crate::error::SessionError;
+use crate::id::SessionId;
+use crate::parking::ParkedWork;
+use crate::report::CellReport;
+use crate::runs::{Run, RunCalls, RunId, RunInfo, RunResumer, RunState};
+use crate::session::{JobKind, JobWait, Session};
+use crate::state::SessionState;
+use crate::state::durable::DurableCell;
+use crate::store::{ListedRun, RunCommand, Store};
+
+/// A result, as its file has it.
+#[derive(Serialize, Deserialize)]
+struct StoredResult {
+    info: RunInfo,
+    session: String,
+    owner: Option<String>,
+    /// The time of the end, in milliseconds since 1970.
+    ended: u64,
+    result: Value,
+}
+
+/// The result of a cell that goes on after a restart.
+pub type ResumedReport = std::pin::Pin<Box<dyn Future<Output = Result<CellReport, SessionError>> + Send>>;
+
+impl Sessions {
+    /// Returns whether cells can wait on the disk.
+    pub fn are_durable(&self) -> bool {
+        self.persistent_store().is_some()
+    }
+
+    fn persistent_store(&self) -> Option<&Store> {
+        self.shared.services.store.as_ref().filter(|store| store.is_persistent())
+    }
+
+    /// Sets what continues the calls of runs. Only the first call has an effect.
+    pub fn set_run_resumer(&self, resumer: Arc<dyn RunResumer>) {
+        let _ = self.shared.runs.resumer.set(resumer);
+    }
+
+    /// Creates the run of a cell that is about to be queued.
+    ///
+    /// # Errors
+    /// When the session does not exist.
+    pub fn create_run(
+        &self,
+        session: &SessionId,
+        code: &str,
+        arguments: Value,
+        is_new_session: bool,
+    ) -> Result<Arc<Run>, SessionError> {
+        let id = RunId::parse(new_id()?.as_str()).ok_or(SessionError::Gone)?;
+        let info = RunInfo { id, code: code.to_owned(), arguments, began: milliseconds_now(), is_new_session };
+        let owner = self.open(session)?.owner.clone();
+        let run = Arc::new(Run::new(info, session.clone(), owner, RunState::Queued));
+        self.shared.runs.insert(run.clone());
+        Ok(run)
+    }
+
+    /// Runs a cell as a run. Dropping the future does not end the cell: see [`Run::cancel`].
+    ///
+    /// # Errors
+    /// When the cell was not run. The report contains the errors of the cell itself.
+    pub fn execute_run(
+        &self,
+        run: &Arc<Run>,
+        cell: CellRequest,
+        observer: Arc<dyn CellObserver>,
+        calls: Arc<dyn RunCalls>,
+    ) -> impl Future<Output = Result<CellReport, SessionError>> + Send + use<> {
+        let kind = JobKind::Cell(cell.code.len());
+        let call = self.cell_call(run);
+        let work =
+            move |state: &mut SessionState, session: &Session| call.begin(state, session, cell, observer, Some(calls));
+        result(self.open(&run.session).and_then(|session| self.queue_call(session, kind, Box::new(work))))
+    }
+
+    fn cell_call(&self, run: &Arc<Run>) -> CellCall {
+        CellCall {
+            shared: self.shared.clone(),
+            cancellation: run.cancellation.clone(),
+            work: ParkedWork::new(self.shared.pool.clone()),
+            run: Some(run.clone()),
+        }
+    }
+
+    /// Finds a run of this client.
+    pub fn find_run(&self, id: &str) -> Option<Arc<Run>> {
+        self.shared.runs.find(&RunId::parse(id)?, self.owner.as_ref())
+    }
+
+    /// Returns the runs of this client that have not ended, and those whose results wait for it; the oldest first.
+    pub fn runs(&self) -> Vec<Arc<Run>> {
+        let mut runs = self.shared.runs.all();
+        runs.retain(|run| run.owner.is_none() || run.owner == self.owner);
+        runs
+    }
+
+    /// Ends a run with a result. If its client has left, the result is stored.
+    pub fn complete_run(&self, run: &Run, result: Value) {
+        if !run.is_detached() {
+            self.shared.runs.remove(&run.info.id);
+        } else if let Some(store) = self.persistent_store() {
+            let stored = StoredResult {
+                info: run.info.clone(),
+                session: run.session.as_str().to_owned(),
+                owner: run.owner.as_deref().map(str::to_owned),
+                ended: milliseconds_now(),
+                result: result.clone(),
+            };
+            let written = serde_json::to_value(stored).map_err(std::io::Error::other);
+            let written = written.map_err(crate::store::StoreError::io("write"));
+            if let Err(error) = written.and_then(|stored| store.write_result(&run.info.id, &stored)) {
+                tracing::warn!(%error, "the result of a run is not stored: it is lost when the server ends");
+            }
+        }
+        run.complete(result);
+    }
+
+    /// Reads the runs of the store: those that wait go on when it is time, and those with results are listed. Must be
+    /// called once, before other calls. Returns the runs that wait, with the futures of their reports, and the runs
+    /// that were lost, since their process ended while their code ran.
+    pub fn resume_stored_runs(&self) -> (Vec<(Arc<Run>, ResumedReport)>, Vec<Arc<Run>>) {
+        let (mut waiting, mut lost) = (Vec::new(), Vec::new());
+        let Some(store) = self.persistent_store() else { return (waiting, lost) };
+        for (_, stored) in store.results() {
+            self.add_result(store, stored);
+        }
+        let runs = store.runs().unwrap_or_else(|error| {
+            tracing::warn!(%error, "failed to read the runs of the data directory");
+            Vec::new()
+        });
+        for listed in runs {
+            if listed.is_lost {
+                lost.extend(self.lost_run(store, listed));
+            } else {
+                waiting.extend(self.resume_stored(store, listed));
+            }
+        }
+        (waiting, lost)
+    }
+
+    fn add_result(&self, store: &Store, stored: Value) {
+        let Ok(stored) = serde_json::from_value::<StoredResult>(stored) else { return };
+        let StoredResult { info, session, owner, ended, result } = stored;
+        let Some(session) = SessionId::parse(&session) else { return };
+        if is_over(ended, self.shared.options.run_ttl) {
+            store.remove_result(&info.id);
+            return;
+        }
+        let run = Run::new(info, session, owner.as_deref().map(Into::into), RunState::Asleep);
+        run.complete(result);
+        self.shared.runs.insert(Arc::new(run));
+    }
+
+    fn lost_run(&self, store: &Store, listed: ListedRun) -> Option<Arc<Run>> {
+        // Another server may have the session, in which the cell goes on.
+        let _lease = store.lease(&listed.session, false).ok()?;
+        let ListedRun { session, owner, run, .. } = listed;
+        if let Err(error) = store.remove_waiting(&session) {
+            tracing::warn!(%error, "failed to delete the state of a lost run");
+        }
+        let run = Arc::new(Run::new(run.info, session, owner.as_deref().map(Into::into), RunState::Asleep));
+        self.shared.runs.insert(run.clone());
+        Some(run)
+    }
+
+    fn resume_stored(&self, store: &Store, listed: ListedRun) -> Option<(Arc<Run>, ResumedReport)> {
+        let lease = match store.lease(&listed.session, false) {
+            Ok(lease) => lease,
+            Err(error) => {
+                tracing::info!(%error, "a waiting run is not continued here");
+                return None;
+            }
+        };
+        let ListedRun { session: id, owner, run: stored, .. } = listed;
+        let owner: Option<super::Owner> = owner.as_deref().map(Into::into);
+        let run = Arc::new(Run::new(stored.info.clone(), id.clone(), owner.clone(), RunState::Asleep));
+        run.restore_questions(&stored.questions);
+        self.shared.runs.insert(run.clone());
+        let call = self.cell_call(&run);
+        run.set_waker(call.work.waker());
+        let durable = DurableCell {
+            run: run.clone(),
+            calls: None,
+            runs: self.shared.runs.clone(),
+            waker: call.work.waker(),
+            is_saved: true,
+            since: Instant::now(),
+        };
+        let handle = call.begin_asleep(&run);
+        let state = SessionState::asleep(id.clone(), owner.clone(), lease, &stored, durable);
+        let session = Arc::new(Session::with_running_job(state, id.clone(), owner, self.shared.clock.now(), handle));
+        self.shared.table.lock().insert(id, SessionEntry::Active(session.clone()));
+        let (done, answer) = oneshot::channel();
+        let (work, current) = (call.work.clone(), Arc::new(parking_lot::Mutex::new(session.clone())));
+        // Calls whose results the old process has not received are dealt with at once.
+        let due = stored.wake_at.map(|time| Duration::from_millis(time.saturating_sub(milliseconds_now())));
+        let has_sent_calls = stored.has_sent_calls || store.has_sent_calls(&run.session);
+        let timer = if has_sent_calls { Some(Duration::ZERO) } else { due };
+        session.park(JobWait { work, timer, next: job(call.next(None), current, done) });
+        Some((run, Box::pin(result(Ok(answer)))))
+    }
+
+    /// Forks a session whose cell waits: the cell of the new one waits, too, as a run of its own, whose client is absent.
+    /// Returns `None` if [`Sessions::fork`] is to be used: no cell waits, or it cannot be copied, or calls are queued
+    /// behind it.
+    ///
+    /// # Errors
+    /// When the session does not exist, or cannot be copied.
+    pub fn fork_run(&self, id: &SessionId) -> Result<Option<(SessionId, Arc<Run>, ResumedReport)>, SessionError> {
+        let session = self.open(id)?;
+        let Some(store) = self.persistent_store() else { return Ok(None) };
+        let waits = self.shared.runs.all().into_iter().any(|run| run.session == *id && run.state().is_waiting());
+        if !waits || session.waiting() > 0 || self.shared.services.folders.is_some() {
+            return Ok(None);
+        }
+        session.save_waiting(&self.shared.services, self.shared.clock.now());
+        let (new, run) = (new_id()?, RunId::parse(new_id()?.as_str()).ok_or(SessionError::Gone)?);
+        let listed = match store.fork_waiting(id, &new, run) {
+            // The cell has gone on meanwhile.
+            Err(crate::store::StoreError::Missing) | Ok(None) => return Ok(None),
+            other => other?,
+        };
+        Ok(listed.and_then(|listed| self.resume_stored(store, listed)).map(|(run, report)| (new, run, report)))
+    }
+
+    /// Puts runs to sleep that have waited for long, carries out the commands of operators, and ends runs and results
+    /// whose time is over. Must be called every second or so, on a thread that may block.
+    pub fn maintain_runs(&self) {
+        let Some(store) = self.persistent_store() else { return };
+        for (id, command) in store.take_run_commands() {
+            let Some(run) = self.shared.runs.all().into_iter().find(|run| run.info.id == id) else { continue };
+            match command {
+                RunCommand::Cancel => run.cancel(),
+                RunCommand::Answer { call, answer } => {
+                    if let Err(error) = run.answer(call, answer) {
+                        tracing::info!(%error, "an answer to a run came too late");
+                    }
+                }
+            }
+        }
+        let ttl = self.shared.options.run_ttl;
+        for run in self.shared.runs.all() {
+            match run.state() {
+                RunState::Waiting => self.sleep(&run),
+                RunState::Completed if is_over(run.ended(), ttl) => {
+                    store.remove_result(&run.info.id);
+                    self.shared.runs.remove(&run.info.id);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn sleep(&self, run: &Run) {
+        let session = match self.shared.table.lock().get(&run.session) {
+            Some(SessionEntry::Active(session)) => session.clone(),
+            _ => return,
+        };
+        session.sleep_waiting(self.shared.options.sleep_after);
+    }
+
+    /// Saves the cells that wait, since the process is about to end.
+    pub(super) fn save_waiting_runs(&self) {
+        for run in self.shared.runs.all() {
+            let session = match self.shared.table.lock().get(&run.session) {
+                Some(SessionEntry::Active(session)) => session.clone(),
+                _ => continue,
+            };
+            session.save_waiting(&self.shared.services, self.shared.clock.now());
+        }
+    }
+}
+
+/// Returns whether the time after `ended`, in milliseconds since 1970, exceeds `ttl`.
+fn is_over(ended: u64, ttl: Duration) -> bool {
+    Duration::from_millis(milliseconds_now().saturating_sub(ended)) > ttl
+}
+
+/// Returns the time since 1970, in milliseconds.
+pub(crate) fn milliseconds_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

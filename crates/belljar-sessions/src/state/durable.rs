@@ -1,0 +1,163 @@
+//! A cell that waits on the disk: saving it while it waits, dropping its interpreter, and continuing it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_core::Waker;
+use belljar_core::kernel::KernelError;
+
+use super::{FileIndex, KernelState, RunningCell, SessionServices, SessionState};
+use crate::error::SessionError;
+use crate::id::SessionId;
+use crate::runs::{Run, RunCalls, RunEvent, RunRegistry};
+use crate::sessions::{Owner, milliseconds_now};
+use crate::store::{Lease, StoreError, StoredRun};
+
+/// The part of a cell that can wait on the disk.
+pub(crate) struct DurableCell {
+    pub(crate) run: Arc<Run>,
+    /// The calls of the cell; `None` while the interpreter is on the disk.
+    pub(crate) calls: Option<Arc<dyn RunCalls>>,
+    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) waker: Waker,
+    /// True if the cell as it is now is on the disk.
+    pub(crate) is_saved: bool,
+    /// The beginning of the current wait.
+    pub(crate) since: Instant,
+}
+
+impl SessionState {
+    /// Creates the state of a session whose cell waits in the store.
+    pub(crate) fn asleep(
+        id: SessionId,
+        owner: Option<Owner>,
+        lease: Lease,
+        run: &StoredRun,
+        durable: DurableCell,
+    ) -> Self {
+        let index = |(path, size, modified): &(String, u64, i64)| (path.clone(), (*size, i128::from(*modified)));
+        let before: FileIndex = run.files.iter().map(index).collect();
+        let running = RunningCell { code: run.info.code.clone(), before: Some(before), durable: Some(durable) };
+        let mut state = Self::new(id, owner, true);
+        (state.kernel, state.lease, state.running) = (KernelState::Asleep, Some(lease), Some(running));
+        state
+    }
+
+    /// Returns the durable part of the waiting cell.
+    pub(crate) fn durable(&mut self) -> Option<&mut DurableCell> {
+        self.running.as_mut()?.durable.as_mut()
+    }
+
+    /// Saves the cell, which waits and goes on by itself after `timer`. Returns whether it is saved.
+    ///
+    /// # Errors
+    /// When the state cannot be written.
+    pub(crate) fn save_waiting(
+        &mut self,
+        services: &SessionServices,
+        timer: Option<Duration>,
+        now: Duration,
+    ) -> Result<bool, SessionError> {
+        let (Some(store), KernelState::Running(kernel)) = (&services.store, &mut self.kernel) else {
+            return Ok(false);
+        };
+        let Some(RunningCell { before, durable: Some(durable), .. }) = &mut self.running else { return Ok(false) };
+        let Some(calls) = &durable.calls else { return Ok(false) };
+        let snapshot = match kernel.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(KernelError::Unsupported(reason)) => {
+                tracing::debug!(reason, "a waiting cell is not saved");
+                durable.run.show_questions();
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let files = before.as_ref().unwrap_or(&self.files).iter();
+        let entry = |(path, (size, modified)): (&String, &(u64, i128))| {
+            (path.clone(), *size, i64::try_from(*modified).unwrap_or(i64::MAX))
+        };
+        let files = files.map(entry).collect();
+        let wake_at = timer.map(|timer| milliseconds_now().saturating_add(as_milliseconds(timer)));
+        let run = durable.run.clone();
+        // Locked, so that a call that is sent meanwhile is in the file or in the journal.
+        let mut journal = run.journal.lock();
+        let stored = StoredRun {
+            info: run.info.clone(),
+            questions: run.questions(),
+            wake_at,
+            calls: calls.save(),
+            has_sent_calls: calls.has_sent_calls(),
+            files,
+        };
+        *journal = store.write_waiting(&self.id, self.owner.as_deref(), &snapshot, &stored, now)?;
+        drop(journal);
+        durable.is_saved = true;
+        run.show_questions();
+        Ok(true)
+    }
+
+    /// Drops the interpreter of a cell that has waited for at least `idle`. Returns whether it is asleep.
+    pub(crate) fn sleep_waiting(&mut self, idle: Duration) -> bool {
+        if !matches!(self.kernel, KernelState::Running(_)) {
+            return false;
+        }
+        let Some(durable) = self.durable() else { return false };
+        let has_sent = durable.calls.as_ref().is_none_or(|calls| calls.has_sent_calls());
+        if !durable.is_saved || has_sent || durable.since.elapsed() < idle {
+            return false;
+        }
+        durable.run.set_suspended(true);
+        if let Some(calls) = durable.calls.take() {
+            calls.suspend();
+        }
+        durable.run.interrupt.detach();
+        durable.run.advance(RunEvent::Sleep);
+        self.kernel = KernelState::Asleep;
+        true
+    }
+
+    /// Makes the waiting cell ready to go on: restores its interpreter, and notes on the disk that it goes on.
+    pub(super) fn prepare_resume(&mut self, services: &SessionServices) -> Result<(), SessionError> {
+        if matches!(self.kernel, KernelState::Asleep) {
+            self.wake(services)?;
+        }
+        let id = self.id.clone();
+        let Some(durable) = self.durable() else { return Ok(()) };
+        let mut journal = durable.run.journal.lock();
+        if std::mem::take(&mut durable.is_saved) {
+            let store = services.store.as_ref().ok_or(StoreError::Missing)?;
+            store.resume_waiting(&id)?;
+            journal.close();
+        }
+        drop(journal);
+        durable.run.advance(RunEvent::Resume);
+        Ok(())
+    }
+
+    /// Restores the interpreter of the cell that waits in the store.
+    pub(super) fn wake(&mut self, services: &SessionServices) -> Result<(), SessionError> {
+        let store = services.store.as_ref().ok_or(StoreError::Missing)?;
+        // If anything fails, the session goes on from before the cell.
+        self.kernel = if store.header(&self.id).is_ok() { KernelState::Stored } else { KernelState::NotStarted };
+        let (snapshot, stored, sent) = store.read_waiting(&self.id)?;
+        let base = store.bases().zip(snapshot.base.as_deref()).and_then(|(bases, name)| bases.find(name));
+        let folder = self.folder(services)?.map(|opened| opened.folder);
+        let restored = services.backend.restore(&snapshot, base.as_deref(), folder.as_ref(), &belljar_core::NoProgress);
+        let mut kernel = restored?;
+        let durable = self.durable().ok_or(SessionError::Gone)?;
+        let resumer = durable.runs.resumer.get().ok_or(SessionError::Gone)?;
+        let resumed = resumer.resume(&durable.run, &stored.calls, &sent);
+        let resumed = resumed.map_err(|reason| KernelError::Failed(reason.into()))?;
+        let replies = kernel.reattach(resumed.observer, durable.waker.clone())?;
+        durable.run.interrupt.attach(kernel.interrupt_handle());
+        durable.calls = Some(resumed.calls);
+        durable.run.set_suspended(false);
+        self.kernel = KernelState::Running(kernel);
+        (resumed.start)(&replies);
+        Ok(())
+    }
+}
+
+fn as_milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

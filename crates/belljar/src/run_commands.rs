@@ -1,0 +1,203 @@
+//! `belljar runs`: what the cells of the sessions in a directory wait for, and answers to it.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use belljar_sessions::{ListedRun, Question, RunAnswer, RunCommand, RunId};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use crate::command_error::CommandError;
+use crate::console::print_line;
+use crate::outcome::fail;
+use crate::session_commands::SessionDirArgs;
+use crate::untrusted_text::strip_control_chars;
+
+/// The maximum length of the code and of a question in the list, in characters.
+const MAX_LISTED: usize = 60;
+
+/// A subcommand of `belljar runs`.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum RunsCommand {
+    /// List the runs that wait.
+    List {
+        /// Print JSON, one object per line.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        directory: SessionDirArgs,
+    },
+    /// Show a run: its code, and what it waits for.
+    Show {
+        #[command(flatten)]
+        run: RunArgs,
+    },
+    /// Approve the call that a run waits for.
+    ///
+    /// The server that has the directory continues the run, now or when it is started next.
+    #[command(after_help = "\
+Examples:
+  belljar runs list --data-dir DIR
+  belljar runs approve --data-dir DIR RUN
+  belljar runs approve --data-dir DIR RUN --for run")]
+    Approve {
+        #[command(flatten)]
+        run: RunArgs,
+        /// The calls that are approved.
+        #[arg(long = "for", value_enum, default_value_t, value_name = "CALLS")]
+        scope: Scope,
+    },
+    /// Deny the call that a run waits for: it raises ToolDenied in the code.
+    Deny {
+        #[command(flatten)]
+        run: RunArgs,
+    },
+    /// Interrupt a run: it raises KeyboardInterrupt in the code.
+    Cancel {
+        #[command(flatten)]
+        run: RunArgs,
+    },
+}
+
+/// The calls that an approval is for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scope {
+    /// This call.
+    #[default]
+    Call,
+    /// All calls of this tool in this run.
+    Run,
+    /// All calls of this tool in this session.
+    Session,
+}
+
+/// A run in a directory.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// Run, by the ID of `belljar runs list`.
+    run: String,
+    #[command(flatten)]
+    directory: SessionDirArgs,
+}
+
+/// Runs a subcommand of `belljar runs`.
+pub(crate) fn runs(command: &RunsCommand) -> ExitCode {
+    let result = match command {
+        RunsCommand::List { json, directory } => list(directory, *json),
+        RunsCommand::Show { run } => show(run),
+        RunsCommand::Approve { run, scope } => {
+            let line = match scope {
+                Scope::Call => "yes",
+                Scope::Run => "run",
+                Scope::Session => "session",
+            };
+            answer(run, &RunAnswer::Text(line.into()), "approved")
+        }
+        RunsCommand::Deny { run } => answer(run, &RunAnswer::Declined, "denied"),
+        RunsCommand::Cancel { run } => cancel(run),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error),
+    }
+}
+
+fn list(directory: &SessionDirArgs, as_json: bool) -> Result<(), CommandError> {
+    for listed in waiting_runs(directory)? {
+        let info = &listed.run.info;
+        if as_json {
+            print_line(described(&listed).to_string());
+            continue;
+        }
+        let question = listed.run.questions.first().map_or("", |question| question.message.as_str());
+        let waits = if question.is_empty() { "waits for a timer or a call".to_owned() } else { first_line(question) };
+        print_line(format!("{}  {}  {waits}", info.id.as_str(), age(info.began)));
+    }
+    Ok(())
+}
+
+fn show(args: &RunArgs) -> Result<(), CommandError> {
+    let listed = args.find()?;
+    let info = &listed.run.info;
+    print_line(format!(
+        "run {}, in session {}, began {} ago",
+        info.id.as_str(),
+        listed.session.as_str(),
+        age(info.began)
+    ));
+    if listed.run.questions.is_empty() {
+        print_line("It waits for a timer or a call, and asks nothing.");
+    }
+    for Question { message, .. } in &listed.run.questions {
+        print_line(strip_control_chars(message));
+    }
+    print_line("");
+    print_line(strip_control_chars(&info.code));
+    Ok(())
+}
+
+fn answer(args: &RunArgs, answer: &RunAnswer, what: &str) -> Result<(), CommandError> {
+    let listed = args.find()?;
+    let Some(question) = listed.run.questions.first() else {
+        return Err(CommandError::new(format!("run {} asks nothing", args.run))
+            .with_hint("`belljar runs cancel` interrupts it"));
+    };
+    let command = RunCommand::Answer { call: question.call, answer: answer.clone() };
+    args.directory.existing_store()?.command_run(&listed.run.info.id, &command)?;
+    print_line(format!("{what}: {}", first_line(&question.message)));
+    Ok(())
+}
+
+fn cancel(args: &RunArgs) -> Result<(), CommandError> {
+    let listed = args.find()?;
+    args.directory.existing_store()?.command_run(&listed.run.info.id, &RunCommand::Cancel)?;
+    print_line(format!("cancelled: {}", args.run));
+    Ok(())
+}
+
+/// Returns the runs that wait. Those whose code ran when their server ended are gone.
+fn waiting_runs(directory: &SessionDirArgs) -> Result<Vec<ListedRun>, CommandError> {
+    let mut runs = directory.existing_store()?.runs().map_err(|error| format!("failed to read the runs: {error}"))?;
+    runs.retain(|listed| !listed.is_lost);
+    Ok(runs)
+}
+
+impl RunArgs {
+    fn find(&self) -> Result<ListedRun, CommandError> {
+        let id = RunId::parse(&self.run);
+        let found = waiting_runs(&self.directory)?.into_iter().find(|listed| Some(&listed.run.info.id) == id.as_ref());
+        found.ok_or_else(|| {
+            CommandError::new(format!("run {} does not wait", self.run))
+                .with_hint("`belljar runs list` lists the runs that wait")
+        })
+    }
+}
+
+fn described(listed: &ListedRun) -> serde_json::Value {
+    let ListedRun { session, run, .. } = listed;
+    json!({
+        "run": run.info.id,
+        "session": session.as_str(),
+        "began": run.info.began,
+        "wake_at": run.wake_at,
+        "code": run.info.code,
+        "questions": run.questions,
+    })
+}
+
+/// Returns the first line of a text, which may come from a server or from code, within the width of a list.
+fn first_line(text: &str) -> String {
+    let line: String = text.lines().next().unwrap_or_default().chars().take(MAX_LISTED).collect();
+    strip_control_chars(&line).into_owned()
+}
+
+/// Returns the time since `began`, in milliseconds since 1970.
+fn age(began: u64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = now.saturating_sub(Duration::from_millis(began)).as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}

@@ -1,0 +1,458 @@
+//! Cells that wait for longer than their client or their server lives.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{fields, open, run};
+use crate::harness::{Belljar, Run};
+use crate::tool_client::tool_server;
+use crate::wire::{Wire, text};
+
+/// The number of kills of the test that kills at random points.
+const KILLS: u32 = 40;
+const MODERN: &str = "2026-07-28";
+
+/// A data directory, and a server of tools that records its calls in a file.
+struct Fixture {
+    folder: tempfile::TempDir,
+    options: Vec<String>,
+}
+
+impl Fixture {
+    fn new(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let calls = folder.path().join("calls.txt");
+        let server = format!("{} '{}'", tool_server("t", "recording"), calls.display());
+        let data = folder.path().join("data").display().to_string();
+        let own = ["--toolset", "interpreter", "--no-install", "--data-dir", &data, &server];
+        let options = own.iter().chain(options).map(|&option| option.to_owned()).collect();
+        Self { folder, options }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn options(&self) -> impl Iterator<Item = &str> {
+        self.options.iter().map(String::as_str)
+    }
+
+    /// Starts a server for a client that can be asked.
+    fn serve(&self) -> Wire {
+        Wire::start_with(self.options(), json!({ "elicitation": {} }))
+    }
+
+    /// Returns the calls that the server of tools has received.
+    fn calls(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.folder.path().join("calls.txt")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn belljar(&self, arguments: &[&str]) -> Run {
+        Belljar::new().arg("runs").args(arguments).args(["--data-dir", self.data().to_str().unwrap()]).run()
+    }
+
+    /// Waits until a cell of the session is saved.
+    fn wait_until_saved(&self, session: &str) {
+        wait_for(|| self.data().join(session).join("waiting").exists());
+    }
+
+    /// Returns the only run that waits, from the command line.
+    fn waiting_run(&self) -> Value {
+        let listed = self.belljar(&["list", "--json"]);
+        let lines: Vec<&str> = listed.stdout.lines().collect();
+        assert_eq!(lines.len(), 1, "{listed:?}");
+        serde_json::from_str(lines[0]).unwrap()
+    }
+}
+
+fn wait_for(mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not happen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn kill(mut wire: Wire) {
+    wire.child.kill().unwrap();
+    wire.child.wait().unwrap();
+}
+
+fn send_cell(wire: &mut Wire, session: &str, code: &str) -> u64 {
+    let arguments = json!({ "code": code, "session_id": session });
+    wire.send("tools/call", json!({ "name": "execute_code", "arguments": arguments }))
+}
+
+/// Waits for the server's question, and returns its request.
+fn question(wire: &mut Wire) -> Value {
+    loop {
+        let message = wire.next().expect("the server has ended");
+        if message["method"] == "elicitation/create" {
+            return message;
+        }
+        wire.received.push(message);
+    }
+}
+
+fn reply(wire: &mut Wire, question: &Value, line: &str) {
+    let result = json!({ "action": "accept", "content": { "value": line } });
+    let message = json!({ "jsonrpc": "2.0", "id": question["id"], "result": result });
+    wire.write(format!("{message}\n").as_bytes());
+}
+
+fn runs(wire: &mut Wire) -> Vec<Value> {
+    fields(&wire.tool("list_runs", json!({})))["runs"].as_array().unwrap().clone()
+}
+
+/// Waits until the only run has ended, and returns its result.
+fn result_of_only_run(wire: &mut Wire) -> Value {
+    let [run] = &runs(wire)[..] else { panic!("not one run") };
+    fields(&wire.tool("resume_run", json!({ "run_id": run["run_id"] })))
+}
+
+const GATHER: &str = "\
+import asyncio, random
+from tools import t
+drawn = random.random()
+file = open('f.txt', 'w')
+file.write('before ')
+results = await asyncio.gather(t.append(text='a'), asyncio.sleep(0.01, 'slept'), return_exceptions=True)
+file.write('after')
+file.close()
+print('printed after')
+(results, open('f.txt').read(), drawn == first[0], kept)";
+
+/// Code that has the cell's drawn number before the cell runs.
+const PREPARE: &str =
+    "import random\nstate = random.getstate()\nfirst = [random.random()]\nrandom.setstate(state)\nkept = 'kept'";
+
+#[test]
+fn approval_is_answered_in_the_next_server() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, PREPARE);
+    send_cell(&mut wire, &id, &format!("print('printed before')\n{GATHER}"));
+    let asked = question(&mut wire);
+    assert!(asked["params"]["message"].as_str().unwrap().contains("append"), "{asked}");
+    kill(wire);
+
+    let mut wire = fixture.serve();
+    let listed = runs(&mut wire);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!((&listed[0]["status"], &listed[0]["session_id"]), (&json!("waiting"), &json!(id)), "{listed:?}");
+    let resumed =
+        wire.send("tools/call", json!({ "name": "resume_run", "arguments": { "run_id": listed[0]["run_id"] } }));
+    let asked = question(&mut wire);
+    assert_eq!(fixture.calls(), [""; 0]);
+    reply(&mut wire, &asked, "yes");
+    let answer = fields(&wire.answer(resumed)["result"]);
+    assert_eq!(answer["result"], "(['call 1', 'slept'], 'before after', True, 'kept')", "{answer:#}");
+    assert_eq!(answer["output"][0], "printed before\nprinted after\n", "{answer:#}");
+    assert_eq!(answer["calls"][0]["status"], "ok", "{answer:#}");
+    assert_eq!(fixture.calls(), ["append a"]);
+    // The session goes on, and its next cells have the cell's variables.
+    assert_eq!(run(&mut wire, &id, "len(results), _[1]")["result"], "(2, 'before after')");
+    assert_eq!(runs(&mut wire)[0]["status"], "completed");
+}
+
+#[test]
+fn approval_is_answered_on_the_command_line() {
+    let fixture = Fixture::new(&[]);
+    for is_serving in [false, true] {
+        let mut wire = fixture.serve();
+        let id = open(&mut wire);
+        let cell = send_cell(&mut wire, &id, "from tools import t\nawait t.append(text='x')");
+        question(&mut wire);
+        let run_id = fixture.waiting_run()["run"].as_str().unwrap().to_owned();
+        let shown = fixture.belljar(&["show", &run_id]);
+        assert!(shown.stdout.contains("tool append of the MCP server t"), "{shown:?}");
+        assert!(shown.stdout.contains("from tools import t"), "{shown:?}");
+        if is_serving {
+            assert!(fixture.belljar(&["deny", &run_id]).status == Some(0));
+            let answer = fields(&wire.answer(cell)["result"]);
+            assert!(answer["error"].as_str().unwrap().starts_with("ToolDenied: the user denied"), "{answer:#}");
+        } else {
+            kill(wire);
+            let approved = fixture.belljar(&["approve", &run_id]);
+            assert!(
+                approved.status == Some(0) && approved.stdout.starts_with("approved: The code calls"),
+                "{approved:?}"
+            );
+            let mut wire = fixture.serve();
+            wait_for(|| runs(&mut wire)[0]["status"] == "completed");
+            assert_eq!(result_of_only_run(&mut wire)["result"], "'call 1'");
+            let again = fixture.belljar(&["approve", &run_id]);
+            assert!(again.status != Some(0) && again.stderr.contains("does not wait"), "{again:?}");
+        }
+    }
+    assert_eq!(fixture.calls(), ["append x"]);
+}
+
+#[test]
+fn cancelled_run_is_interrupted() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    send_cell(&mut wire, &id, "from tools import t\nx = 1\nawait t.append(text='x')");
+    question(&mut wire);
+    let run_id = fixture.waiting_run()["run"].as_str().unwrap().to_owned();
+    kill(wire);
+    assert!(fixture.belljar(&["cancel", &run_id]).status == Some(0));
+    let mut wire = fixture.serve();
+    let answer = result_of_only_run(&mut wire);
+    assert!(answer["error"].as_str().unwrap().starts_with("KeyboardInterrupt"), "{answer:#}");
+    assert_eq!(run(&mut wire, &id, "x")["result"], "1");
+    assert_eq!(fixture.calls(), [""; 0]);
+}
+
+#[test]
+fn calls_that_were_sent_are_not_sent_twice_unless_idempotent() {
+    let fixture = Fixture::new(&["--approve", "none"]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    let code = "import asyncio, tools\nfrom tools import t\n\
+                results = await asyncio.gather(t.hang_append(text='a'), t.hang_put(text='b'), return_exceptions=True)\n\
+                [type(results[0]).__name__, str(results[0]), results[1]]";
+    send_cell(&mut wire, &id, code);
+    fixture.wait_until_saved(&id);
+    wait_for(|| fixture.calls().len() == 2);
+    kill(wire);
+    let mut wire = fixture.serve();
+    let answer = result_of_only_run(&mut wire);
+    let expected = "['ToolInterrupted', 'the server was restarted while the call of t.hang_append was in progress: it \
+                    may have been done', 'call 2']";
+    assert_eq!(answer["result"], expected, "{answer:#}");
+    let statuses: Vec<&Value> = answer["calls"].as_array().unwrap().iter().map(|call| &call["status"]).collect();
+    assert!(statuses.contains(&&json!("interrupted")) && statuses.contains(&&json!("ok")), "{answer:#}");
+    let mut calls = fixture.calls();
+    calls.sort();
+    assert_eq!(calls, ["hang_append a", "hang_put b", "hang_put b"]);
+}
+
+#[test]
+fn call_that_is_sent_after_the_cell_was_saved_is_not_sent_twice() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    let code = "import tools\nfrom tools import t\n\
+                try:\n    await t.hang_append(text='a')\nexcept tools.ToolInterrupted:\n    print('interrupted')";
+    send_cell(&mut wire, &id, code);
+    // The cell is saved with the question. The call is sent without another step of the cell.
+    let asked = question(&mut wire);
+    reply(&mut wire, &asked, "yes");
+    wait_for(|| fixture.calls().len() == 1);
+    kill(wire);
+    let mut wire = fixture.serve();
+    assert_eq!(result_of_only_run(&mut wire)["output"][0], "interrupted\n");
+    assert_eq!(fixture.calls(), ["hang_append a"]);
+}
+
+#[test]
+fn timers_of_a_cell_are_due_when_they_would_have_been() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    let code = "import asyncio, time\nbegin = time.monotonic(), time.time()\n\
+                await asyncio.gather(asyncio.sleep(3), asyncio.sleep(4))\n\
+                [round(time.monotonic() - begin[0], 1), round(time.time() - begin[1], 1)]";
+    let begin = Instant::now();
+    send_cell(&mut wire, &id, code);
+    fixture.wait_until_saved(&id);
+    kill(wire);
+    let mut wire = fixture.serve();
+    let answer = result_of_only_run(&mut wire);
+    assert!(begin.elapsed() >= Duration::from_secs(4), "{:?}", begin.elapsed());
+    let measured: Vec<f64> = serde_json::from_str(answer["result"].as_str().unwrap()).unwrap();
+    assert!((measured[0] - measured[1]).abs() < 0.5 && measured[0] >= 4.0, "{measured:?}");
+}
+
+#[test]
+fn run_sleeps_while_it_waits_and_its_interrupt_reaches_it() {
+    let fixture = Fixture::new(&["--sleep-after", "0.1"]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    let cell = send_cell(&mut wire, &id, "from tools import t\nx = 5\nawait t.append(text='a'), x");
+    let asked = question(&mut wire);
+    // The maintenance of runs has put it to sleep.
+    std::thread::sleep(Duration::from_secs(2));
+    reply(&mut wire, &asked, "yes");
+    assert_eq!(fields(&wire.answer(cell)["result"])["result"], "('call 1', 5)");
+    let cell = send_cell(&mut wire, &id, "await t.append(text='b')");
+    question(&mut wire);
+    std::thread::sleep(Duration::from_secs(2));
+    let interrupted = fields(&wire.tool("interrupt_session", json!({ "session_id": id })));
+    assert_eq!(interrupted["message"], "The running code was interrupted");
+    let answer = fields(&wire.answer(cell)["result"]);
+    assert!(answer["error"].as_str().unwrap().starts_with("KeyboardInterrupt"), "{answer:#}");
+    assert_eq!(run(&mut wire, &id, "x")["result"], "5");
+    assert_eq!(fixture.calls(), ["append a"]);
+}
+
+#[test]
+fn fork_of_a_session_that_waits_waits_too() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    let code = "import random\nfrom tools import t\nx = await t.append(text='a')\n(x, random.random())";
+    let cell = send_cell(&mut wire, &id, code);
+    let asked = question(&mut wire);
+    let fork = fields(&wire.tool("fork_session", json!({ "session_id": id })))["session_id"].clone();
+    let listed = runs(&mut wire);
+    let of_fork = listed.iter().find(|run| run["session_id"] == fork).unwrap();
+    // The approval is tried in the fork first.
+    let arguments = json!({ "run_id": of_fork["run_id"] });
+    let resumed = wire.send("tools/call", json!({ "name": "resume_run", "arguments": arguments }));
+    let asked_by_fork = question(&mut wire);
+    reply(&mut wire, &asked_by_fork, "yes");
+    let in_fork = fields(&wire.answer(resumed)["result"]);
+    assert!(in_fork["result"].as_str().unwrap().starts_with("('call 1', 0."), "{in_fork:#}");
+    reply(&mut wire, &asked, "no");
+    let original = fields(&wire.answer(cell)["result"]);
+    assert!(original["error"].as_str().unwrap().starts_with("ToolDenied"), "{original:#}");
+    let drawn = |wire: &mut Wire, id: &str| run(wire, id, "random.random()")["result"].clone();
+    assert_ne!(drawn(&mut wire, &id), drawn(&mut wire, fork.as_str().unwrap()), "both draw the same numbers");
+    assert_eq!(fixture.calls(), ["append a"]);
+}
+
+#[test]
+fn changed_byte_of_a_saved_run_is_refused() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = 1");
+    send_cell(&mut wire, &id, "from tools import t\nx = 2\nawait t.append(text='a')");
+    question(&mut wire);
+    let run_id = fixture.waiting_run()["run"].as_str().unwrap().to_owned();
+    kill(wire);
+    let path = fixture.data().join(&id).join("waiting");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 40;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert!(fixture.belljar(&["approve", &run_id]).status == Some(0));
+    let mut wire = fixture.serve();
+    let answer = result_of_only_run(&mut wire);
+    assert!(answer["error"].as_str().unwrap().contains("it does not match its checksum"), "{answer:#}");
+    // The session continues from before the cell.
+    assert_eq!(run(&mut wire, &id, "x")["result"], "1");
+    assert_eq!(fixture.calls(), [""; 0]);
+}
+
+#[test]
+fn run_whose_server_ended_while_its_code_ran_is_listed_as_lost() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    wire.follow_output();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = 1");
+    send_cell(&mut wire, &id, "from tools import t\nawait t.append(text='a')\nx = 2\nprint('on')\nwhile True: pass");
+    let asked = question(&mut wire);
+    reply(&mut wire, &asked, "yes");
+    wire.wait_for_output("on");
+    kill(wire);
+    let mut wire = fixture.serve();
+    let answer = result_of_only_run(&mut wire);
+    assert!(answer["error"].as_str().unwrap().contains("the server ended while the code ran"), "{answer:#}");
+    assert_eq!(run(&mut wire, &id, "x")["result"], "1");
+    assert_eq!(fixture.calls(), ["append a"]);
+}
+
+#[test]
+fn run_is_resumed_by_the_state_of_the_modern_era_once() {
+    let fixture = Fixture::new(&[]);
+    let arguments = json!({ "code": "from tools import t\nawait t.append(text='a')" });
+    let call = |more: Value| {
+        let mut params = json!({ "name": "execute_code", "arguments": arguments });
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": { "name": "tests", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+        });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        params
+    };
+    let mut wire = Wire::silent(fixture.options());
+    let asked = wire.ask("tools/call", call(json!({})))["result"].take();
+    assert_eq!(asked["resultType"], "input_required", "{asked:#}");
+    kill(wire);
+    let mut wire = Wire::silent(fixture.options());
+    let responses = json!({ "input": { "action": "accept", "content": { "value": "yes" } } });
+    let answered = call(json!({ "requestState": asked["requestState"], "inputResponses": responses }));
+    let done = wire.ask("tools/call", answered.clone())["result"].take();
+    assert_eq!(fields(&done)["result"], "'call 1'", "{done:#}");
+    let again = wire.ask("tools/call", answered)["result"].take();
+    assert!(text(&again).contains("no cell waits for this answer"), "{again:#}");
+    assert_eq!(fixture.calls(), ["append a"]);
+}
+
+/// Each round kills the server at a random point of a cell that asks, sends and computes.
+#[test]
+fn runs_survive_kills_at_random_points() {
+    let fixture = Fixture::new(&["--sleep-after", "0.1"]);
+    let code = "from tools import t\nfor n in range(3):\n    await t.append(text=f'{name} {n}')\nname";
+    let (mut completed, mut lost, mut seed) = (0, 0, 12345_u32);
+    for round in 0..KILLS {
+        let before = fixture.calls().len();
+        let mut wire = fixture.serve();
+        let id = open(&mut wire);
+        run(&mut wire, &id, &format!("name = 'r{round}'"));
+        let cell = send_cell(&mut wire, &id, code);
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (answers, pause) = (seed >> 30, Duration::from_micros(u64::from(seed % 20_000)));
+        for _ in 0..answers.min(2) {
+            let asked = question(&mut wire);
+            reply(&mut wire, &asked, "yes");
+        }
+        question(&mut wire);
+        std::thread::sleep(pause);
+        let _ = cell;
+        kill(wire);
+
+        let mut wire = fixture.serve();
+        let mine: Vec<Value> = runs(&mut wire).into_iter().filter(|run| run["session_id"] == id.as_str()).collect();
+        assert_eq!(mine.len(), 1, "round {round}: a run is lost without a trace");
+        let resumed =
+            wire.send("tools/call", json!({ "name": "resume_run", "arguments": { "run_id": mine[0]["run_id"] } }));
+        let answer = loop {
+            let message = wire.next().expect("the server has ended");
+            if message["method"] == "elicitation/create" {
+                reply(&mut wire, &message, "yes");
+            } else if message["id"] == resumed {
+                break fields(&message["result"]);
+            }
+        };
+        let calls = fixture.calls()[before..].to_vec();
+        let expected: Vec<String> = (0..3).map(|n| format!("append r{round} {n}")).collect();
+        if answer["success"] == true {
+            completed += 1;
+            assert_eq!(answer["result"], format!("'r{round}'"));
+            assert_eq!(calls, expected, "round {round}");
+        } else {
+            lost += 1;
+            assert!(expected.starts_with(&calls), "round {round}: {calls:?}");
+        }
+        kill(wire);
+    }
+    assert_eq!(completed + lost, KILLS);
+    // Each was killed while it waited for an approval.
+    assert_eq!(lost, 0, "runs that waited for an approval are lost");
+}
+
+#[test]
+fn tools_of_runs_are_offered_with_a_data_directory_only() {
+    let data = tempfile::tempdir().unwrap();
+    let names = |options: &[&str]| {
+        let mut wire = Wire::start(["--toolset", "interpreter", "--no-install"].iter().chain(options).copied());
+        let tools = wire.ask("tools/list", json!({}))["result"]["tools"].take();
+        tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let durable = names(&["--data-dir", data.path().to_str().unwrap()]);
+    assert!(durable.contains(&"list_runs".to_owned()) && durable.contains(&"resume_run".to_owned()));
+    assert!(!names(&[]).iter().any(|name| name == "list_runs"));
+    let missing = Belljar::new().args(["runs", "list", "--data-dir", "/nowhere"]).run();
+    assert!(missing.status != Some(0) && missing.stderr.contains("is not a directory"), "{missing:?}");
+}
