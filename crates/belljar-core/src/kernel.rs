@@ -181,6 +181,12 @@ pub trait Kernel: Send {
         CellStep::Completed(CellResult { execution_count: 0, status, outputs: Vec::new() })
     }
 
+    /// Returns whether replies have arrived for the cell that waits. Without replies, it need not be continued before its
+    /// timer is due or it is interrupted.
+    fn has_replies(&mut self) -> bool {
+        true
+    }
+
     /// Connects the waiting cell of a restored snapshot to a new observer. [`Kernel::resume`] continues it then. The
     /// returned sender takes the replies to the calls of functions of the host that the cell waits for.
     ///

@@ -134,12 +134,28 @@ def execute(request: str) -> str:
     return _answer(lambda: _advance(_execute(loads(request))))
 
 
-def resume(request: str) -> str:
-    """Continues the cell that waits. The outcome is that of `run` or `execute`.
+def _resumptions() -> Generator[str, str, None]:
+    """Continues the cell that waits with each request that is sent. The outcome is that of `run` or `execute`.
 
     Request: ``renewal``, as for `run`, if the interpreter is a copy of the one in which the cell began to wait.
+
+    A function that the host calls cannot catch an interrupt that arrived before: it is raised before the first line of
+    the function. A generator goes on inside of its ``try``.
     """
-    return _answer(lambda: _resume(loads(request)))
+    replies = [""]
+    while True:
+        try:
+            while True:
+                request = yield replies.pop()
+                replies.append(_answer(lambda: _resume(loads(request))))
+        except KeyboardInterrupt as interrupt:
+            replies[:] = [_answer(lambda: _resume({}, interrupt))]
+
+
+_generator = _resumptions()
+next(_generator)
+resume = _generator.send
+"""Continues the cell that waits: see `_resumptions`."""
 
 
 def ask(request: str) -> str:
@@ -238,12 +254,12 @@ def _execute(request: Request) -> Steps:
     return _shell_module().execute(request)
 
 
-def _resume(request: Request) -> Outcome:
+def _resume(request: Request, interrupt: KeyboardInterrupt | None = None) -> Outcome:
     if _waiting is None:
         raise RuntimeError("no cell waits")
     if (renewal := request.get("renewal")) is not None:
         after_restore.renew(renewal)
-    return _advance(_waiting)
+    return _advance(_waiting, interrupt)
 
 
 def _advance(steps: Outcome | Steps, interrupt: KeyboardInterrupt | None = None) -> Outcome:

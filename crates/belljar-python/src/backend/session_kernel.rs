@@ -411,6 +411,11 @@ impl Kernel for WasmKernel {
         self.after_step(running, step)
     }
 
+    fn has_replies(&mut self) -> bool {
+        let calls = self.running.as_ref().and_then(|running| running.calls.as_ref());
+        calls.is_some_and(|calls| calls.save().is_none())
+    }
+
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
         self.attach_waiting_cell(observer, waker)
     }

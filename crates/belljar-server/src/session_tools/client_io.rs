@@ -117,9 +117,9 @@ impl CellClient {
         let _ = self.shared.run.set(RunQuestions { run, runtime, permits, next });
     }
 
-    /// Returns whether the client can be asked.
+    /// Returns whether the client can be asked. One that is absent can, once it is there.
     pub(super) fn can_ask(&self) -> bool {
-        self.shared.input.is_ok()
+        !matches!(self.shared.input, Err(InputError::Unsupported(_)))
     }
 
     /// Returns the recording for the report, if the caller wants one.

@@ -15,6 +15,8 @@ struct State {
     /// What arrived while the run was in no interpreter.
     interrupted: bool,
     killed: bool,
+    /// True if something has arrived since the last call of [`RunInterrupt::take`].
+    has_arrived: bool,
 }
 
 impl RunInterrupt {
@@ -30,6 +32,11 @@ impl RunInterrupt {
         state.current = Some(handle);
     }
 
+    /// Returns whether the run was interrupted since the last call.
+    pub(crate) fn take(&self) -> bool {
+        std::mem::take(&mut self.0.lock().has_arrived)
+    }
+
     /// Notes that the run is in no interpreter.
     pub(crate) fn detach(&self) {
         self.0.lock().current = None;
@@ -39,6 +46,7 @@ impl RunInterrupt {
 impl InterruptHandle for RunInterrupt {
     fn interrupt(&self) {
         let mut state = self.0.lock();
+        state.has_arrived = true;
         match &state.current {
             Some(handle) => handle.interrupt(),
             None => state.interrupted = true,
@@ -47,6 +55,7 @@ impl InterruptHandle for RunInterrupt {
 
     fn kill(&self) {
         let mut state = self.0.lock();
+        state.has_arrived = true;
         match &state.current {
             Some(handle) => handle.kill(),
             None => state.killed = true,

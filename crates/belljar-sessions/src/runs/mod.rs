@@ -229,9 +229,9 @@ impl Run {
         progress.questions.iter().map(question).collect()
     }
 
-    /// Returns whether the run waits for answers.
-    pub(crate) fn has_questions(&self) -> bool {
-        !self.progress.lock().questions.is_empty()
+    /// Returns whether the run asks something that the client must not see before the run is saved.
+    pub(crate) fn has_hidden_questions(&self) -> bool {
+        self.progress.lock().questions.values().any(|question| !question.is_visible)
     }
 
     /// Returns the result, if the run has ended.

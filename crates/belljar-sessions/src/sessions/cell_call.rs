@@ -64,7 +64,7 @@ impl CellCall {
         let services = &self.shared.services;
         let now = self.shared.clock.now();
         let progress = state.execute(services, cell, observer, now, begin_running, self.work.waker(), durable);
-        self.after_step(state, session, progress, false)
+        self.after_step(state, session, progress)
     }
 
     /// Returns the handle that interrupts the cell in whatever interpreter it is.
@@ -88,30 +88,48 @@ impl CellCall {
         handle
     }
 
-    /// Returns the work that continues the cell, which waits since now. `save_in` is the time after which the cell is
-    /// to be saved if it still waits then.
-    pub(super) fn next(self, save_in: Option<Duration>) -> Work<CellReport> {
+    /// Returns the work that continues the cell, which waits since now.
+    pub(super) fn next(self, wait: Wait) -> Work<CellReport> {
         let parked = Instant::now();
         Box::new(move |state: &mut SessionState, session: &Session| {
+            let elapsed = parked.elapsed();
+            if let Some(run) = &self.run {
+                let is_due = wait.timer.is_some_and(|timer| elapsed >= timer);
+                // Both are asked: the interrupt counts for one step only.
+                if !(run.interrupt.take() | is_due | state.has_replies()) {
+                    // A question has been asked, or it is time to save the cell. It is not lost meanwhile.
+                    let timer = wait.timer.map(|timer| timer.saturating_sub(elapsed));
+                    return self.wait(state, Wait { timer, ..wait }, true);
+                }
+            }
             let progress = state.resume(&self.shared.services, self.shared.clock.now());
-            let is_due = save_in.is_some_and(|time| parked.elapsed() >= time);
-            self.after_step(state, session, progress, is_due)
+            self.after_step(state, session, progress)
         })
     }
 
-    /// Ends a step. With `save`, a cell that still waits is saved.
+    /// Has the cell wait. With `save`, it is saved if anything has changed since it was saved.
+    fn wait(self, state: &mut SessionState, wait: Wait, save: bool) -> WorkStep<CellReport> {
+        let save_in = self.save(state, wait, save);
+        let (work, timer) = (self.work.clone(), wait.timer.into_iter().chain(save_in).min());
+        WorkStep::Waiting { work, timer, next: self.next(wait) }
+    }
+
+    /// Ends a step.
     fn after_step(
         self,
         state: &mut SessionState,
         session: &Session,
         progress: Result<CellProgress, SessionError>,
-        save: bool,
     ) -> WorkStep<CellReport> {
         let result = match progress {
             Ok(CellProgress::Waiting(wait)) => {
-                let save_in = self.save(state, wait, save);
-                let (work, timer) = (self.work.clone(), wait.timer.into_iter().chain(save_in).min());
-                return WorkStep::Waiting { work, timer, next: self.next(save_in) };
+                if let Some(run) = &self.run {
+                    run.advance(RunEvent::Wait);
+                }
+                if let Some(durable) = state.durable() {
+                    durable.since = Instant::now();
+                }
+                return self.wait(state, wait, false);
             }
             Ok(CellProgress::Completed(report)) => Ok(*report),
             Err(error) => {
@@ -130,14 +148,13 @@ impl CellCall {
         WorkStep::Completed(result)
     }
 
-    /// Saves the cell, which waits, if it is to be saved now. Returns the time after which it is to be saved else.
+    /// Saves the cell, which waits, if it is to be saved now: it asks something that is not saved yet, or `save` is set
+    /// and it is not saved at all. Returns the time after which it is to be saved else.
     fn save(&self, state: &mut SessionState, wait: Wait, save: bool) -> Option<Duration> {
         let run = self.run.as_ref()?;
-        run.advance(RunEvent::Wait);
-        if let Some(durable) = state.durable() {
-            durable.since = Instant::now();
-        }
-        if save || run.has_questions() {
+        let durable = state.durable()?;
+        let is_due = durable.since.elapsed() >= SAVE_AFTER;
+        if run.has_hidden_questions() || (save && is_due && !durable.is_saved) {
             match state.save_waiting(&self.shared.services, wait.timer, self.shared.clock.now()) {
                 Ok(true) => return None,
                 Ok(false) => {}
@@ -147,6 +164,7 @@ impl CellCall {
                 }
             }
         }
-        Some(SAVE_AFTER)
+        let is_saved = state.durable().is_some_and(|durable| durable.is_saved);
+        (!is_saved).then_some(SAVE_AFTER)
     }
 }

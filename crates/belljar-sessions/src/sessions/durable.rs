@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use belljar_core::Wait;
 use belljar_core::kernel::{CellObserver, CellRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -211,7 +212,8 @@ impl Sessions {
         let due = stored.wake_at.map(|time| Duration::from_millis(time.saturating_sub(milliseconds_now())));
         let has_sent_calls = stored.has_sent_calls || store.has_sent_calls(&run.session);
         let timer = if has_sent_calls { Some(Duration::ZERO) } else { due };
-        session.park(JobWait { work, timer, next: job(call.next(None), current, done) });
+        let next = call.next(Wait { timer, for_host: true });
+        session.park(JobWait { work, timer, next: job(next, current, done) });
         Some((run, Box::pin(result(Ok(answer)))))
     }
 

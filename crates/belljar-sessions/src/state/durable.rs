@@ -48,6 +48,15 @@ impl SessionState {
         self.running.as_mut()?.durable.as_mut()
     }
 
+    /// Returns whether the waiting cell is to be continued before its timer is due: replies have arrived, or its
+    /// interpreter is on the disk.
+    pub(crate) fn has_replies(&mut self) -> bool {
+        match &mut self.kernel {
+            KernelState::Running(kernel) => kernel.has_replies(),
+            _ => true,
+        }
+    }
+
     /// Saves the cell, which waits and goes on by itself after `timer`. Returns whether it is saved.
     ///
     /// # Errors

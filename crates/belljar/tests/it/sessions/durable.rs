@@ -1,11 +1,10 @@
 //! Cells that wait for longer than their client or their server lives.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{fields, open, run};
 use crate::harness::{Belljar, Run};
 use crate::tool_client::tool_server;
 use crate::wire::{Wire, text};
@@ -26,7 +25,7 @@ impl Fixture {
         let calls = folder.path().join("calls.txt");
         let server = format!("{} '{}'", tool_server("t", "recording"), calls.display());
         let data = folder.path().join("data").display().to_string();
-        let own = ["--toolset", "interpreter", "--no-install", "--data-dir", &data, &server];
+        let own = ["--toolset", "interpreter", "--data-dir", &data, &server];
         let options = own.iter().chain(options).map(|&option| option.to_owned()).collect();
         Self { folder, options }
     }
@@ -66,6 +65,23 @@ impl Fixture {
         assert_eq!(lines.len(), 1, "{listed:?}");
         serde_json::from_str(lines[0]).unwrap()
     }
+}
+
+/// Returns the structured content of a tool's result.
+fn fields(result: &Value) -> Value {
+    let content = result["structuredContent"].clone();
+    assert!(content.is_object(), "{result:#}");
+    content
+}
+
+/// Opens a session and returns its ID.
+fn open(wire: &mut Wire) -> String {
+    let answer = fields(&wire.tool("execute_code", json!({ "code": "pass" })));
+    answer["session_info"]["session_id"].as_str().unwrap_or_else(|| panic!("no session: {answer:#}")).to_owned()
+}
+
+fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
+    fields(&wire.tool("execute_code", json!({ "code": code, "session_id": id })))
 }
 
 fn wait_for(mut holds: impl FnMut() -> bool) {
@@ -216,16 +232,16 @@ fn calls_that_were_sent_are_not_sent_twice_unless_idempotent() {
     let id = open(&mut wire);
     let code = "import asyncio, tools\nfrom tools import t\n\
                 results = await asyncio.gather(t.hang_append(text='a'), t.hang_put(text='b'), return_exceptions=True)\n\
-                [type(results[0]).__name__, str(results[0]), results[1]]";
+                print(results[1])\nprint(type(results[0]).__name__, results[0])";
     send_cell(&mut wire, &id, code);
     fixture.wait_until_saved(&id);
     wait_for(|| fixture.calls().len() == 2);
     kill(wire);
     let mut wire = fixture.serve();
     let answer = result_of_only_run(&mut wire);
-    let expected = "['ToolInterrupted', 'the server was restarted while the call of t.hang_append was in progress: it \
-                    may have been done', 'call 2']";
-    assert_eq!(answer["result"], expected, "{answer:#}");
+    let expected = "call 2\nToolInterrupted the server was restarted while the call of t.hang_append was in progress: \
+                    it may have been done\n";
+    assert_eq!(answer["output"][0], expected, "{answer:#}");
     let statuses: Vec<&Value> = answer["calls"].as_array().unwrap().iter().map(|call| &call["status"]).collect();
     assert!(statuses.contains(&&json!("interrupted")) && statuses.contains(&&json!("ok")), "{answer:#}");
     let mut calls = fixture.calls();
@@ -247,7 +263,8 @@ fn call_that_is_sent_after_the_cell_was_saved_is_not_sent_twice() {
     wait_for(|| fixture.calls().len() == 1);
     kill(wire);
     let mut wire = fixture.serve();
-    assert_eq!(result_of_only_run(&mut wire)["output"][0], "interrupted\n");
+    let answer = result_of_only_run(&mut wire);
+    assert_eq!(answer["output"][0], "interrupted\n", "{answer:#}");
     assert_eq!(fixture.calls(), ["hang_append a"]);
 }
 
@@ -316,6 +333,31 @@ fn fork_of_a_session_that_waits_waits_too() {
     let drawn = |wire: &mut Wire, id: &str| run(wire, id, "random.random()")["result"].clone();
     assert_ne!(drawn(&mut wire, &id), drawn(&mut wire, fork.as_str().unwrap()), "both draw the same numbers");
     assert_eq!(fixture.calls(), ["append a"]);
+}
+
+#[test]
+fn runs_wait_on_when_the_client_or_the_server_ends_regularly() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    send_cell(&mut wire, &id, "from tools import t\nawait t.append(text='a')");
+    question(&mut wire);
+    wire.end_input();
+    while wire.next().is_some() {}
+    assert!(wire.child.wait().unwrap().success());
+    let mut wire = fixture.serve();
+    let listed = runs(&mut wire);
+    assert_eq!(listed[0]["status"], "waiting", "{listed:?}");
+    // A client that cannot be asked learns how to go on.
+    drop(wire);
+    let mut wire = Wire::start(fixture.options());
+    let paused = fields(&wire.tool("resume_run", json!({ "run_id": listed[0]["run_id"] })));
+    assert_eq!(paused["status"], "paused", "{paused:#}");
+    assert!(paused["hint"].as_str().unwrap().contains("belljar runs show"), "{paused:#}");
+    assert!(paused["pending"][0]["message"].as_str().unwrap().contains("append"), "{paused:#}");
+    let missing = wire.tool("resume_run", json!({ "run_id": "AAAAAAAAAAAAAAAA" }));
+    assert_eq!(missing["isError"], true, "{missing:#}");
+    assert_eq!(fixture.calls(), [""; 0]);
 }
 
 #[test]
@@ -446,7 +488,7 @@ fn runs_survive_kills_at_random_points() {
 fn tools_of_runs_are_offered_with_a_data_directory_only() {
     let data = tempfile::tempdir().unwrap();
     let names = |options: &[&str]| {
-        let mut wire = Wire::start(["--toolset", "interpreter", "--no-install"].iter().chain(options).copied());
+        let mut wire = Wire::start(["--toolset", "interpreter"].iter().chain(options).copied());
         let tools = wire.ask("tools/list", json!({}))["result"]["tools"].take();
         tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };

@@ -140,7 +140,7 @@ fn pipelined_cells_over_server_sent_events_run_in_order() {
 
 #[test]
 fn interrupt_waits_for_the_body_of_the_cell_before_it() {
-    let server = Listening::start("streamable-http", ["--toolset", "interpreter", "--no-install"]);
+    let server = Listening::start("streamable-http", ["--toolset", "interpreter"]);
     let hello = json!({
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "tests", "version": "1" },
     });
@@ -153,7 +153,7 @@ fn interrupt_waits_for_the_body_of_the_cell_before_it() {
         json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params })
     };
     let (_, first) = server.post(&headers, &call("execute_code", json!({ "code": "pass" })));
-    let id = first.split("session_id\\\": \\\"").nth(1).and_then(|rest| rest.split('\\').next());
+    let id = first.split("\"session_id\":\"").nth(1).and_then(|rest| rest.split('"').next());
     let id = id.unwrap_or_else(|| panic!("{first}"));
 
     let cell = call("execute_code", json!({ "code": "while True: pass", "session_id": id })).to_string();
