@@ -139,6 +139,7 @@ impl ToolRun {
         for (_, task) in self.shared.operations.lock().drain() {
             task.abort();
         }
+        self.shared.recorder.cancel();
     }
 
     /// Returns the calls so far.
