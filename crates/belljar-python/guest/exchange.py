@@ -12,11 +12,11 @@ import os
 import sys
 from collections.abc import Callable
 from json import JSONDecoder, dumps, loads
-from typing import Any
+from typing import Any, Protocol
 
 from . import host, host_functions, interrupts, value_json, values
 
-_loads = JSONDecoder().decode
+_scan = JSONDecoder().scan_once
 
 HostCallError = host.HostCallError
 
@@ -28,23 +28,69 @@ _MIN_NUMPY = 1 << 20
 _MAX_PLAIN = 1 << 63
 """The integers below this are written without looking at their length."""
 
-_pending: dict[int, asyncio.Future[Any]] = {}
+_CALL_BATCH = 64
+"""The number of calls that are sent at once. The host works on them while the next ones are written."""
+_MAX_BATCH_SIZE = 1 << 20
+"""The maximum size of the text of these calls. One call may be larger."""
+_MIN_LINGERING = 32
+"""The number of calls in progress from which the host collects several replies, for at most a millisecond."""
+
+_pending: dict[int, Receiver] = {}
 """The calls that were sent, by their numbers."""
-_queued: list[_QueuedCall] = []
+_queued: list[Receiver] = []
 """The calls that are sent when the event loop waits."""
 _written = 0
 """The number of buffers that this interpreter has written."""
 
 
-class _QueuedCall:
-    """A call that is sent together with others."""
+class Receiver(Protocol):
+    """A call whose reply can be waited for together with others."""
 
-    __slots__ = ("future", "number", "text")
+    number: int | None
+    """The number of the call, once it was sent."""
 
-    def __init__(self, text: str, future: asyncio.Future[Any]) -> None:
-        self.text = text
-        self.future = future
-        self.number: int | None = None
+    @property
+    def operation(self) -> str:
+        """The name of the host's function, in quotes."""
+
+    def arguments(self) -> str:
+        """Returns the text of the arguments, which are plain JSON."""
+
+    def receive(self, reply: Any, error: Exception | None) -> None:
+        """Receives the reply, or the error instead of one."""
+
+    def abandon(self, reason: str) -> None:
+        """Ends the call because nothing will deliver its reply."""
+
+
+class _Reply(asyncio.Future):
+    """The future of a reply of the host. Cancelling it cancels the call."""
+
+    def __init__(self, operation: str, arguments: str, number: int | None = None) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self.operation = operation
+        self.number = number
+        self._arguments = arguments
+
+    def arguments(self) -> str:
+        return self._arguments
+
+    def cancel(self, msg: Any = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        cancel(self)
+        return True
+
+    def receive(self, reply: Any, error: Exception | None) -> None:
+        if self.done():
+            return
+        if error is None:
+            self.set_result(reply)
+        else:
+            self.set_exception(error)
+
+    def abandon(self, reason: str) -> None:
+        super().cancel(reason)
 
 
 def receive(exchange: dict[str, Any]) -> dict[str, Any]:
@@ -68,12 +114,11 @@ def send(value: object, max_bytes: int) -> str:
 
 def abandon() -> None:
     """Ends the calls that still run when the code has ended: nothing will deliver their replies."""
-    futures = [*_pending.values(), *(call.future for call in _queued)]
+    calls = [*_pending.values(), *_queued]
     _pending.clear()
     _queued.clear()
-    for future in futures:
-        if not future.done():
-            future.cancel("the code ended before the host's function replied")
+    for call in calls:
+        call.abandon("the code ended before the host's function replied")
 
 
 def is_waiting() -> bool:
@@ -81,23 +126,62 @@ def is_waiting() -> bool:
     return bool(_pending or _queued)
 
 
+def start(*calls: Receiver) -> None:
+    """Sends calls when the event loop waits, together with others. Only for functions that do not reply at once."""
+    _queued.extend(calls)
+
+
+def cancel(*calls: Receiver) -> None:
+    """Does not send calls, or informs the host that nothing waits for their replies."""
+    # By identity: calls of tools cannot be compared.
+    cancelled = {id(call) for call in calls if call.number is None}
+    if cancelled:
+        _queued[:] = [call for call in _queued if id(call) not in cancelled]
+    for call in calls:
+        if call.number is not None and _pending.pop(call.number, None) is not None:
+            host.call("cancel_function", id=call.number)
+
+
 def wait(timeout: float | None) -> bool:
     """Sends the queued calls, and waits until a call has a reply, at most for ``timeout`` seconds.
 
-    Resolves the futures of all calls that have one, and returns whether there was one. All this takes one call of the
-    host.
+    The calls that have a reply receive it. Returns whether there was one. All this takes one call of the host, unless
+    there are many calls.
     """
-    calls = _queued[:]
-    _queued.clear()
-    texts = ",".join([call.text for call in calls])
-    request = f'{{"name":"await_functions","request":{{"timeout":{dumps(timeout)},"calls":[{texts}]}}}}'
-    text = host.call_host(request)
-    answer = _loads(text)
+    any_replies = False
+    calls, texts = _take_batch()
+    while _queued:
+        any_replies |= _transfer(calls, texts, 0)
+        calls, texts = _take_batch()
+    return _transfer(calls, texts, 0 if any_replies else timeout) or any_replies
+
+
+def _take_batch() -> tuple[list[Receiver], list[str]]:
+    """Removes the first calls from the queue, up to a number and a size. Returns them and their texts."""
+    texts: list[str] = []
+    size = 0
+    for call in _queued[:_CALL_BATCH]:
+        text = f'{{"name":{call.operation},"arguments":{call.arguments()}}}'
+        size += len(text)
+        if texts and size > _MAX_BATCH_SIZE:
+            break
+        texts.append(text)
+    calls = _queued[: len(texts)]
+    del _queued[: len(texts)]
+    return calls, texts
+
+
+def _transfer(calls: list[Receiver], texts: list[str], timeout: float | None) -> bool:
+    """Sends a batch of calls, and delivers replies. Returns whether there was one."""
+    in_progress = len(_pending) + len(calls)
+    count = in_progress // 4 if in_progress >= _MIN_LINGERING else 1
+    request = f'{{"timeout":{dumps(timeout)},"count":{count},"calls":[{",".join(texts)}]}}'
+    text = host.call_host(f'{{"name":"await_functions","request":{request}}}')
+    answer = _scan(text, 0)[0]
     if "error" in answer:
         error = host.HostCallError(answer["error"])
         for call in calls:
-            if not call.future.done():
-                call.future.set_exception(error)
+            call.receive(None, error)
         interrupts.raise_pending()
         if not calls:
             raise error
@@ -105,20 +189,23 @@ def wait(timeout: float | None) -> bool:
     answer = answer["answer"]
     for number, call in enumerate(calls, answer["first"]):
         call.number = number
-        _pending[number] = call.future
+        _pending[number] = call
     # Without a key that has a meaning in the encoding, the values are those of JSON.
     is_plain = '"$' not in text
     for reply in answer["replies"]:
-        future = _pending.pop(reply["id"], None)
-        if future is None or future.done():
+        if (receiver := _pending.pop(reply["id"], None)) is None:
             continue
-        if is_plain and "error" not in reply:
-            future.set_result(reply["value"])
-            continue
-        try:
-            future.set_result(_result(reply))
-        except Exception as error:
-            future.set_exception(error)
+        if "error" in reply:
+            # Not raised here: its traceback begins where the code waits.
+            receiver.receive(None, host_functions.exception(**reply["error"]))
+        elif is_plain:
+            receiver.receive(reply["value"], None)
+        else:
+            try:
+                value, failure = _result(reply), None
+            except Exception as error:
+                value, failure = None, error
+            receiver.receive(value, failure)
     interrupts.raise_pending()
     return bool(answer["replies"])
 
@@ -134,8 +221,22 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
 
     else:
 
+        is_waited_for = False
+
         async def function(*args: Any, **kwargs: Any) -> Any:
-            return await call(quoted, args, kwargs)
+            nonlocal is_waited_for
+            text, buffers = _encode_arguments(args, kwargs)
+            if is_waited_for and not buffers:
+                # As long as the event loop has to wait anyway, sending the call takes no call of the host.
+                future = _Reply(quoted, text)
+                start(future)
+                return await future
+            reply = _start(quoted, text, buffers, wait=False)
+            if "value" in reply or "error" in reply:
+                return _result(reply)
+            is_waited_for = True
+            future = _pending[reply["id"]] = _Reply(quoted, text, reply["id"])
+            return await future
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "__main__"
@@ -144,69 +245,44 @@ def _function(description: dict[str, Any]) -> Callable[..., Any]:
     return function
 
 
-async def call(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls the function with this name, in quotes, and waits for its result on the event loop."""
-    reply = _start(quoted, args, kwargs, wait=False)
-    if "value" in reply or "error" in reply:
-        return _result(reply)
-    future = asyncio.get_running_loop().create_future()
-    _pending[reply["id"]] = future
-    try:
-        return await future
-    finally:
-        if _pending.pop(reply["id"], None) is not None:
-            host.call("cancel_function", id=reply["id"])
-
-
-async def call_soon(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Does the same as `call`, but sends the call when the event loop waits, together with other calls.
-
-    Only for functions that do not reply at once, and arguments that are plain JSON.
-    """
-    text = f'{{"name":{quoted},"arguments":{_plain_arguments(args, kwargs)}}}'
-    queued = _QueuedCall(text, asyncio.get_running_loop().create_future())
-    _queued.append(queued)
-    try:
-        return await queued.future
-    finally:
-        if queued.number is None:
-            if queued in _queued:
-                _queued.remove(queued)
-        elif _pending.pop(queued.number, None) is not None:
-            host.call("cancel_function", id=queued.number)
-
-
 def call_blocking(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls the function with this name, in quotes, and blocks until it has a result."""
-    return _result(_start(quoted, args, kwargs, wait=True))
+    return _result(_start(quoted, *_encode_arguments(args, kwargs), wait=True))
 
 
-def _start(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, wait: bool) -> dict[str, Any]:
-    """Starts a call of the function with this name, in quotes.
+def call_blocking_with(quoted: str, arguments: str) -> Any:
+    """Does the same as `call_blocking` with the text of arguments that are plain JSON."""
+    return _result(_start(quoted, arguments, [], wait=True))
+
+
+def _start(quoted: str, arguments: str, buffers: list[Any], *, wait: bool) -> dict[str, Any]:
+    """Starts a call of the function with this name, in quotes, with encoded arguments.
 
     The reply has the ``value`` or ``error`` of the call if it has already ended, and else its ``id``.
     """
     global _written
-    text = _plain_arguments(args, kwargs)
-    buffers: list[Any] = []
-    if text is None:
-        text, buffers = _encode([list(args), kwargs], _MAX_CALL_BYTES)
     names: list[str] = []
     for buffer in buffers:
         _written += 1
         names.append(f"call-{_written}")
         _write(names[-1], buffer)
+    request = f'{{"name":"call_function","request":{{"name":{quoted},"wait":{"true" if wait else "false"}'
     try:
-        listed = dumps(names) if names else "[]"
-        request = f'{{"name":"call_function","request":{{"name":{quoted},"wait":{"true" if wait else "false"}'
-        answer = _loads(host.call_host(f'{request},"buffers":{listed},"arguments":{text}}}}}'))
+        text = host.call_host(f'{request},"buffers":{dumps(names)},"arguments":{arguments}}}}}')
     finally:
         for each in names:
             os.unlink(f"{_DIRECTORY}/{each}")
+    answer = _scan(text, 0)[0]
     interrupts.raise_pending()
     if "error" in answer:
         raise host.HostCallError(answer["error"])
     return answer["answer"]
+
+
+def _encode_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, list[Any]]:
+    """Returns the JSON text of the arguments of a call, and its buffers."""
+    text = _plain_arguments(args, kwargs)
+    return _encode([list(args), kwargs], _MAX_CALL_BYTES) if text is None else (text, [])
 
 
 def _plain_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
@@ -223,12 +299,12 @@ def _plain_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | Non
             return None
     if any(name.startswith("$") for name in kwargs):
         return None
-    return values._dumps([args, kwargs])
+    return values.dumps([args, kwargs])
 
 
 def _result(reply: dict[str, Any]) -> Any:
     if (error := reply.get("error")) is not None:
-        raise host_functions.exception(error["name"], error["message"])
+        raise host_functions.exception(**error)
     value = reply["value"]
     if type(value) is not dict and type(value) is not list:
         return value

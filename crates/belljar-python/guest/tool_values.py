@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Iterable, Mapping
-from json import JSONEncoder
+from json import JSONEncoder, dumps
+from json.encoder import encode_basestring_ascii
 from types import FrameType
 from typing import Any
 
-from .tool_calls import Call, NotAwaitedError, ToolError, line_of
+from . import values
+from .tool_calls import Call, NotAwaitedError, Target, ToolError
 
 
 class File(bytes):
@@ -66,7 +68,8 @@ class Resources:
 
     def list(self) -> Call:
         """Lists the server's resources."""
-        return Call(f"{self._server}.resources.list", "resources", (self._server,), sys._getframe(1), value)
+        target = Target(f"{self._server}.resources.list", "resources", self._server, value, has_line=False)
+        return Call(target, "", sys._getframe(1))
 
     def read(self, uri: str) -> Call:
         """Reads a resource: text, or a `File`; a list if it has several contents."""
@@ -77,7 +80,7 @@ class Resources:
 
 
 def _read(server: str, uri: str, frame: FrameType) -> Call:
-    return Call(f"{server}.resources.read", "read", (server, uri, line_of(frame)), frame, value)
+    return Call(Target(f"{server}.resources.read", "read", server, value), f",{dumps(uri)}", frame)
 
 
 def value(server: str, reply: Any) -> Any:
@@ -123,9 +126,13 @@ _encode = JSONEncoder(allow_nan=False, default=_plain, separators=(",", ":")).en
 
 
 def to_json(path: str, arguments: dict[str, Any]) -> str:
-    """Returns the arguments of the tool with this name as JSON."""
+    """Returns the arguments of the tool with this name as the text of a JSON string, after a comma."""
     try:
-        return _encode(arguments)
+        return f",{encode_basestring_ascii(values.dumps(arguments))}"
+    except _ENCODING_ERRORS:
+        pass  # There are values of other types, or none that can be encoded.
+    try:
+        return f",{encode_basestring_ascii(_encode(arguments))}"
     except NotAwaitedError:
         raise
     except _ENCODING_ERRORS as error:

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from . import exchange, host_functions
-from .tool_calls import EXCEPTIONS, Call, check_value, line_of, report_never_awaited
+from .tool_calls import EXCEPTIONS, Call, Target, check_value, report_never_awaited
 from .tool_values import File, Resource, Resources, to_json, value
 
 __all__ = ["check_value", "install", "report_never_awaited"]
@@ -52,15 +52,14 @@ def _function(server: str, description: dict[str, Any]) -> Callable[..., Call]:
     """Returns the function of a tool."""
     name, renamed = description["name"], dict(description["renamed"])
     path = f"{server}.{name}"
+    target = Target(path, "call", server, value, (name,), (False,))
 
     def function(*args: Any, **arguments: Any) -> Call:
         if args:
             raise TypeError(f"{path}() takes keyword arguments only: {name}{signature}")
         if renamed:
             arguments = {renamed.get(each, each): argument for each, argument in arguments.items()}
-        frame = sys._getframe(1)
-        given = (server, name, to_json(path, arguments), line_of(frame), False)
-        return Call(path, "call", given, frame, value)
+        return Call(target, to_json(path, arguments), sys._getframe(1))
 
     signature = host_functions.signature(description)
     function.__name__ = function.__qualname__ = name
@@ -95,9 +94,9 @@ class _Text(str):
 
 def call(server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Call:
     """Calls a tool by the names that the server has for it and for its parameters."""
-    path, frame = f"{server}.{tool}", sys._getframe(1)
-    text = to_json(path, dict(arguments or {}))
-    return Call(path, "call", (str(server), str(tool), text, line_of(frame), True), frame, value)
+    path = f"{server}.{tool}"
+    target = Target(path, "call", str(server), value, (str(tool),), (True,))
+    return Call(target, to_json(path, dict(arguments or {})), sys._getframe(1))
 
 
 def search(query: str = "", limit: int = 10, detail: str = "summary") -> str:

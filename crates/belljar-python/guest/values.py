@@ -34,6 +34,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from json import JSONDecoder, JSONEncoder
+from json.encoder import c_make_encoder, encode_basestring_ascii
 from typing import Any
 
 MAX_DEPTH = 100
@@ -50,19 +51,27 @@ _KINDS = {"?": "b"} | dict.fromkeys("bhilqn", "i") | dict.fromkeys("BHILQN", "u"
 _DECODING_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 _DTYPE_ERRORS = (TypeError, ValueError)
 
-# Made once: `dumps` would make an encoder for each call. The trees have no cycles, since an `_Encoder` has made them.
-_dumps = JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
+_encoder = JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
+# Made once: `JSONEncoder.encode` makes an encoder for each text, which takes longer than most texts.
+_encode_in_c = c_make_encoder and c_make_encoder(
+    None, _encoder.default, encode_basestring_ascii, None, ":", ",", False, False, False
+)
 _loads = JSONDecoder().decode
 
 Convert = Callable[[object], Any]
 """Returns a value that can be encoded in place of one that cannot, or raises TypeError."""
 
 
+def dumps(tree: Any) -> str:
+    """Returns the JSON text of values that JSON has, without cycles. Raises TypeError or ValueError for others."""
+    return _encoder.encode(tree) if _encode_in_c is None else "".join(_encode_in_c(tree, 0))
+
+
 def encode(value: object, convert: Convert) -> tuple[str, list[Any]]:
     """Returns the JSON text of ``value``, and its buffers: objects with the buffer protocol, contiguous."""
     encoder = _Encoder(convert)
     tree = encoder.encode(value)
-    return _dumps(tree), encoder.buffers
+    return dumps(tree), encoder.buffers
 
 
 def decode(text: str, buffers: Sequence[Any] = ()) -> Any:

@@ -19,6 +19,7 @@ const MODULES: &[(&str, &str)] = &[
     ("display.py", include_str!("../guest/display.py")),
     ("event_loop.py", include_str!("../guest/event_loop.py")),
     ("exchange.py", include_str!("../guest/exchange.py")),
+    ("gathering.py", include_str!("../guest/gathering.py")),
     ("gc_freeze.py", include_str!("../guest/gc_freeze.py")),
     ("hashing.py", include_str!("../guest/hashing.py")),
     ("host.py", include_str!("../guest/host.py")),

@@ -6,6 +6,8 @@ use belljar_core::kernel::CellError;
 use belljar_core::mime::MimeBundle;
 use belljar_core::{CellResult, Limits, Output, Stream};
 
+/// The name of Belljar's object in the metadata of a cell, which nbformat leaves to applications.
+const METADATA: &str = "belljar";
 /// The maximum number of cells of a notebook.
 const MAX_CELLS: usize = 10_000;
 
@@ -132,21 +134,34 @@ impl Notebook {
         code.map(|(index, cell)| (index, source(cell).unwrap_or_default())).collect()
     }
 
-    /// Replaces the outputs and the execution count of a cell; the rest of the cell stays.
+    /// Replaces the outputs and the execution count of a cell, and removes what an earlier run has noted in its metadata;
+    /// the rest of the cell stays.
     pub fn set_result(&mut self, index: usize, result: &CellResult, limits: &Limits) {
         let cell_with_outputs = code_cell("", result, limits);
         if let Some(cell) = self.content["cells"].get_mut(index).and_then(Value::as_object_mut) {
             for name in ["execution_count", "outputs"] {
                 cell.insert(name.into(), cell_with_outputs[name].clone());
             }
+            remove_notes(cell);
         }
     }
 
-    /// Removes the outputs and the execution count of a cell that was not run.
+    /// Notes facts about the run of a cell, such as its calls of tools, in its metadata.
+    pub fn set_notes(&mut self, index: usize, notes: Map<String, Value>) {
+        if let Some(cell) = self.content["cells"].get_mut(index).and_then(Value::as_object_mut) {
+            let metadata = cell.entry("metadata").or_insert_with(|| json!({}));
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert(METADATA.into(), notes.into());
+            }
+        }
+    }
+
+    /// Removes what a run has added to a cell that was not run this time.
     pub fn clear_outputs(&mut self, index: usize) {
         if let Some(cell) = self.content["cells"].get_mut(index).and_then(Value::as_object_mut) {
             cell.insert("execution_count".into(), Value::Null);
             cell.insert("outputs".into(), json!([]));
+            remove_notes(cell);
         }
     }
 
@@ -154,6 +169,12 @@ impl Notebook {
     pub fn text(&self) -> String {
         let text = serde_json::to_string_pretty(&self.content).unwrap_or_default();
         format!("{text}\n")
+    }
+}
+
+fn remove_notes(cell: &mut Map<String, Value>) {
+    if let Some(metadata) = cell.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.shift_remove(METADATA);
     }
 }
 
@@ -191,6 +212,23 @@ mod tests {
             (&json!(1), &json!("t"))
         );
         assert_eq!((&whole["metadata"]["x"], &whole["cells"][0]["source"]), (&json!(1), &json!("# Title")));
+    }
+
+    #[test]
+    fn notes_are_those_of_the_last_run() {
+        let text = r#"{"nbformat": 4, "metadata": {}, "cells": [
+            {"cell_type": "code", "source": "1", "metadata": {"tags": [], "belljar": {"calls": [1]}}},
+            {"cell_type": "code", "source": "2", "metadata": {"belljar": {"calls": [2]}}},
+            {"cell_type": "code", "source": "3"}
+        ]}"#;
+        let mut notebook = Notebook::parse(text).unwrap();
+        let result = CellResult { execution_count: 1, status: CellStatus::Ok, outputs: Vec::new() };
+        notebook.set_result(0, &result, &Limits::default());
+        notebook.clear_outputs(1);
+        notebook.set_notes(2, json!({ "calls": [3] }).as_object().unwrap().clone());
+        let whole: Value = serde_json::from_str(&notebook.text()).unwrap();
+        let metadata = [0, 1, 2].map(|index| whole["cells"][index]["metadata"].clone());
+        assert_eq!(metadata, [json!({ "tags": [] }), json!({}), json!({ "belljar": { "calls": [3] } })]);
     }
 
     #[test]

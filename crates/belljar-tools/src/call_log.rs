@@ -186,6 +186,14 @@ impl Recorder {
         CallInProgress { recorder: self.clone(), at, record, start: Instant::now() }
     }
 
+    /// Records that the calls in progress are cancelled, before their tasks have ended.
+    pub(crate) fn cancel(&self) {
+        let mut log = self.log.lock();
+        for call in log.calls.iter_mut().filter(|call| call.status == CallStatus::Running) {
+            call.status = CallStatus::Cancelled;
+        }
+    }
+
     pub(crate) fn log(&self) -> CallLog {
         self.log.lock().clone()
     }

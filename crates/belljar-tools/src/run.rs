@@ -171,6 +171,7 @@ impl ToolRun {
         for (_, operation) in self.shared.operations.lock().drain() {
             operation.task.abort();
         }
+        self.shared.recorder.cancel();
     }
 
     /// Returns the calls so far.

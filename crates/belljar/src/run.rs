@@ -114,10 +114,10 @@ fn run_program(
         run.finish(interrupts);
     }
     let ProgramRun { mut running, execution, installed, missing } = run;
-    let calls = tool_run.as_ref().map(ToolRun::log);
     if let (false, host) = (arguments.interactive, &mut tool_host) {
         tools::close(host.take(), tool_run.as_ref());
     }
+    let calls = tool_run.as_ref().map(ToolRun::log);
     let hint = missing.as_ref().map(hint_about);
     terminal.end();
     if arguments.stats {

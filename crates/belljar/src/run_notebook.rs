@@ -9,6 +9,8 @@ use belljar_core::Progress;
 use belljar_core::kernel::{Backend, CellObserver, CellRequest, NullObserver};
 use belljar_python::{Python, RuntimeLoader, WasmBackend};
 use belljar_sessions::notebook::Notebook;
+use belljar_tools::CallLog;
+use serde_json::Value;
 
 use crate::command_error::CommandError;
 use crate::console::Terminal;
@@ -107,15 +109,25 @@ fn execute(
         let tool_run = tool_host.as_ref().map(ToolHost::run);
         let observer = tool_run.clone().map_or_else(|| Arc::new(NullObserver) as Arc<dyn CellObserver>, observer_of);
         let result = interrupts.with_handler(move || interrupt.interrupt(), || kernel.execute(&cell, observer));
+        notebook.set_result(index, &result, backend.limits());
         if let Some(run) = tool_run {
             run.cancel_all();
+            note_calls(&mut notebook, index, &run.log());
         }
-        notebook.set_result(index, &result, backend.limits());
         error = result.status.error(backend.limits()).map(|error| format!("cell {}: {error}", index + 1));
     }
     tools::close(tool_host, None);
     background::optimize_libraries(&python, global);
     Ok((notebook, error))
+}
+
+/// Notes the calls of a cell in its metadata, also those whose errors the code caught.
+fn note_calls(notebook: &mut Notebook, index: usize, log: &CallLog) {
+    if let Ok(Value::Object(notes)) = serde_json::to_value(log)
+        && !(log.calls.is_empty() && log.omitted == 0)
+    {
+        notebook.set_notes(index, notes);
+    }
 }
 
 fn write(notebook: &Notebook, output: Option<&Path>, terminal: &Terminal) -> Result<(), CommandError> {

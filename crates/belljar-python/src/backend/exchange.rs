@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellObserver, KernelError};
 use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, ReplySender, Waker};
@@ -30,6 +30,11 @@ const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The names of the host calls.
 const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
+
+/// The maximum time for which more replies are collected once there is one, and the interval at which they are looked
+/// for.
+const MAX_LINGER: Duration = Duration::from_millis(1);
+const LINGER_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The maximum size of the replies that the guest receives at once, in bytes. One reply may be larger.
 const MAX_BATCH: usize = 16 << 20;
@@ -172,6 +177,21 @@ impl State {
     /// Receives the replies that have arrived.
     fn collect(&mut self) {
         self.early.extend(self.arrived.try_iter());
+    }
+
+    /// Receives replies until there are `count`, for at most [`MAX_LINGER`]. One sleep for many replies takes less
+    /// processor time than waking up for each.
+    fn linger(&mut self, count: usize, context: &HostCallContext<'_>) {
+        self.collect();
+        if self.early.len() >= count {
+            return;
+        }
+        let _pause = context.pause();
+        let start = Instant::now();
+        while self.early.len() < count && start.elapsed() < MAX_LINGER {
+            std::thread::sleep(LINGER_INTERVAL);
+            self.collect();
+        }
     }
 
     /// Takes the first replies, up to a size.
@@ -326,8 +346,9 @@ fn read_arguments(files: &mut Filesystem, names: &[String]) -> Result<Vec<Buffer
     Ok(buffers)
 }
 
-/// The host call `await_functions`: starts calls, waits for at least one reply, and returns those that have arrived, up
-/// to a size, with the number of the first of the calls. Those after it have the next numbers.
+/// The host call `await_functions`: starts calls, waits for at least one reply and shortly for `count` of them, and
+/// returns those that have arrived, up to a size, with the number of the first of the calls. Those after it have the
+/// next numbers.
 struct AwaitFunctions(Arc<Calls>);
 
 impl HostCall for AwaitFunctions {
@@ -335,6 +356,7 @@ impl HostCall for AwaitFunctions {
         #[derive(Deserialize)]
         struct AwaitRequest {
             timeout: Option<f64>,
+            count: usize,
             calls: Vec<CallRequest>,
         }
         #[derive(Deserialize)]
@@ -347,7 +369,7 @@ impl HostCall for AwaitFunctions {
             first: u64,
             replies: Vec<GuestReply>,
         }
-        let AwaitRequest { timeout, calls } = parse(request)?;
+        let AwaitRequest { timeout, count, calls } = parse(request)?;
         let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
         let timeout = timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let mut state = self.0.state.lock();
@@ -368,12 +390,15 @@ impl HostCall for AwaitFunctions {
         if state.early.is_empty() {
             state.collect();
         }
-        if state.early.is_empty()
-            && !timeout.is_zero()
-            && let Ok(reply) = context.wait(&state.arrived, timeout)?
-        {
-            state.early.push_back(reply);
-            state.collect();
+        if !timeout.is_zero() {
+            if state.early.is_empty()
+                && let Ok(reply) = context.wait(&state.arrived, timeout)?
+            {
+                state.early.push_back(reply);
+            }
+            if !state.early.is_empty() {
+                state.linger(count, context);
+            }
         }
         let arrived = state.take_batch();
         let replies: Vec<GuestReply> =

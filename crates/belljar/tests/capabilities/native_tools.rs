@@ -8,6 +8,7 @@ use crate::tool_client::{Client, call, tool_server};
 
 belljar_testing::trials! {
     native_code_calls_tools: [NativeSandbox],
+    native_code_reads_resources: [NativeSandbox],
     native_calls_are_approved_by_elicitation: [NativeSandbox],
     native_time_limit_does_not_run_while_code_waits: [NativeSandbox],
     sessions_of_native_kernels_keep_modules_of_servers: [NativeSandbox],
@@ -76,6 +77,38 @@ done";
     let forked = run(&[], child);
     assert_eq!(forked["return_value"], 3, "{forked}");
     assert!(forked["output"][0].as_str().unwrap().contains("processes that the code starts cannot call"), "{forked}");
+}
+
+fn native_code_reads_resources() {
+    let code = "
+import asyncio
+from tools import t
+listed = await t.resources.list()
+done = [[(each.uri, each.name, each.mime_type, each.server) for each in listed], await listed[0].read()]
+done += await asyncio.gather(*(t.resources.read(f'test://{n}') for n in range(3)))
+done += [t.resources.list().result()[0].uri, t.resources.read('test://sync').result(), dir(t)[0], repr(t.resources)]
+done";
+    let outcome = run(&[], code);
+    let expected = json!([
+        [["test://note", "note", "text/plain", "t"]],
+        "contents of test://note",
+        "contents of test://0",
+        "contents of test://1",
+        "contents of test://2",
+        "test://note",
+        "contents of test://sync",
+        "resources",
+        "<resources of t>"
+    ]);
+    assert_eq!(outcome["return_value"], expected, "{outcome}");
+    let calls = outcome["calls"].as_array().unwrap();
+    assert!(calls.iter().all(|call| call["tool"] == "resources" && call["status"] == "ok"), "{outcome}");
+    assert_eq!(calls[0]["arguments"], r#"{"uri":"test://note"}"#, "{outcome}");
+    let code = "from tools import t, ToolDenied\ntry:\n    await t.resources.read('test://note')\n\
+                except ToolDenied as error:\n    print(error)\ntry:\n    await t.resources.list()\n\
+                except ToolDenied as error:\n    print(error)";
+    let outcome = run(&["--deny-tool", "t.resources"], code);
+    assert_eq!(outcome["output"], json!(["the policy denies `t.resources`\nthe policy denies `t.resources`"]));
 }
 
 fn native_calls_are_approved_by_elicitation() {

@@ -107,31 +107,55 @@ def set_serving(serves: bool) -> None:
         _channel.serves = serves
 
 
-async def call_soon(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls the function with this name, in quotes, and waits for its result on the event loop."""
-    channel, (number, future) = _start(quoted, args, kwargs)
-    try:
-        return _result(await asyncio.wrap_future(future))
-    finally:
-        channel.cancel(number)
+def start(call: Any) -> None:
+    """Sends a call: an object as the guest in WebAssembly has it, whose ``receive`` is called on its event loop."""
+    loop = asyncio.get_running_loop()
+
+    def deliver(future: "Future[Any]") -> None:
+        if not (future.cancelled() or loop.is_closed()):
+            loop.call_soon_threadsafe(_deliver, call, future)
+
+    call.number, future = _start(call.operation, call.arguments())
+    future.add_done_callback(deliver)
+
+
+def cancel(call: Any) -> None:
+    """Informs the host that nothing waits for the reply of a call any more."""
+    if _channel is not None and call.number is not None:
+        _channel.cancel(call.number)
 
 
 def call_blocking(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls the function with this name, in quotes, and blocks until it has a result."""
-    channel, (number, future) = _start(quoted, args, kwargs)
+    return call_blocking_with(quoted, dumps([args, kwargs]))
+
+
+def call_blocking_with(quoted: str, arguments: str) -> Any:
+    """Does the same as `call_blocking` with the text of the arguments."""
+    number, future = _start(quoted, arguments)
     try:
         return _result(future.result())
     finally:
-        channel.cancel(number)
+        _channel.cancel(number)
 
 
-def _start(quoted: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Channel, tuple[int, "Future[Any]"]]:
+def _start(quoted: str, arguments: str) -> tuple[int, "Future[Any]"]:
     if _channel is None:
         raise HostCallError("the host has no functions")
-    return _channel, _channel.start(f'"name":{quoted},"arguments":{dumps([args, kwargs])}')
+    return _channel.start(f'"name":{quoted},"arguments":{arguments}')
+
+
+def _deliver(call: Any, future: "Future[Any]") -> None:
+    try:
+        reply = future.result()
+        # Not raised here: its traceback begins where the code waits.
+        error = host_functions.exception(**reply["error"]) if reply.get("error") is not None else None
+        call.receive(None if error else _result(reply), error)
+    except Exception as error:
+        call.receive(None, error)
 
 
 def _result(reply: dict[str, Any]) -> Any:
     if (error := reply.get("error")) is not None:
-        raise host_functions.exception(error["name"], error["message"])
+        raise host_functions.exception(**error)
     return values._Decoder(reply["buffers"]).decode(reply["value"])

@@ -47,6 +47,81 @@ fn calls_run_side_by_side() {
     assert_eq!(output(group), "['met', 'met']\n");
 }
 
+/// Calls that are gathered have no tasks, and behave like those of coroutines, which have.
+#[test]
+fn gathered_calls_behave_like_coroutines() {
+    let program = "
+import asyncio
+from tools import t, ToolError
+
+WRAPPED
+
+print(await asyncio.gather(*(add(n) for n in range(200))) == [n + 1 for n in range(200)])
+print(await asyncio.gather(fail('a'), add(1), return_exceptions=True))
+try:
+    await asyncio.gather(add(1), fail('b'), t.hang())
+except ToolError as error:
+    print(repr(error), error.server, error.tool)
+for ending in (asyncio.wait_for(asyncio.gather(hang(), hang()), 0.2), cancelled(asyncio.gather(hang(), add(1)))):
+    try:
+        await ending
+    except (TimeoutError, asyncio.CancelledError) as error:
+        print(type(error).__name__)
+group = asyncio.gather(add(1), add(2))
+again = asyncio.gather(group, add(3))
+print(await again, await group, group.done())
+same = add(4)
+print(await asyncio.gather(same, same, asyncio.sleep(0, 'slept')))
+try:
+    await asyncio.gather(same, same, add(5))
+except RuntimeError as error:
+    print(error)
+";
+    let helpers = "async def cancelled(gathering):\n    await asyncio.sleep(0.2)\n    gathering.cancel()\n    \
+                   await gathering\n";
+    let calls = "add, fail, hang = lambda n: t.add(a=n), lambda text: t.fail(message=text), lambda: t.hang()";
+    let coroutines = "async def add(n):\n    return await t.add(a=n)\nasync def fail(text):\n    \
+                      return await t.fail(message=text)\nasync def hang():\n    return await t.hang()";
+    let outcomes = [calls, coroutines].map(|functions| {
+        let code = program.replace("WRAPPED", &format!("{helpers}{functions}"));
+        let run = run_with(&["--approve", "none", "--max-tool-calls", "300"], &code);
+        assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""), "{code}");
+        run.stdout
+    });
+    let shown = "True\n[ToolError('a'), 2]\nToolError('b') t fail\nTimeoutError\nCancelledError\n\
+                 [[2, 3], 4] [2, 3] True\n[5, 5, 'slept']\n";
+    // A call that has ended can be awaited again, which a coroutine cannot.
+    assert_eq!(outcomes[0], shown);
+    assert_eq!(outcomes[1], format!("{shown}cannot reuse already awaited coroutine\n"));
+}
+
+#[test]
+fn cancelled_calls_are_cancelled_on_the_host() {
+    let code = "
+import asyncio
+from tools import t
+async def end(awaitable):
+    try:
+        await asyncio.wait_for(awaitable, 0.2)
+    except TimeoutError:
+        pass
+await end(t.hang())
+await end(asyncio.gather(t.hang(), t.hang()))
+task = asyncio.create_task(t.hang())
+await asyncio.sleep(0.2)
+task.cancel()
+early = asyncio.create_task(t.hang()), asyncio.gather(t.hang(), t.hang())
+for each in early:
+    each.cancel()
+print([type(each).__name__ for each in await asyncio.gather(task, *early, return_exceptions=True)])";
+    let run = run_with(&["--json"], code);
+    let outcome: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(outcome["output"], "['CancelledError', 'CancelledError', 'CancelledError']\n", "{outcome}");
+    // Those that were cancelled at once were not sent.
+    let statuses: Vec<_> = outcome["calls"].as_array().unwrap().iter().map(|call| &call["status"]).collect();
+    assert_eq!(statuses, ["cancelled"; 4], "{outcome}");
+}
+
 #[test]
 fn binary_results_and_resources_are_objects() {
     let code = "from tools import t\nparts = await t.picture()\nprint(parts, parts[1][:4], parts[1].mime_type)\n\
@@ -223,17 +298,31 @@ fn files_of_servers_have_the_formats_of_known_programs() {
 fn notebook_calls_tools() {
     let folder = tempfile::tempdir().unwrap();
     let cell = |source: &str| {
-        serde_json::json!({"cell_type": "code", "source": source, "metadata": {}, "outputs": [],
-            "execution_count": null})
+        serde_json::json!({"cell_type": "code", "source": source, "outputs": [], "execution_count": null,
+            "metadata": {"tags": ["kept"], "belljar": {"calls": "of an earlier run"}}})
     };
-    let cells = [cell("from tools import t"), cell("await t.add(a=1)")];
+    let caught = "try:\n    await t.fail(message='no such city')\nexcept Exception:\n    print('caught')";
+    let late = "import asyncio\nlate = asyncio.ensure_future(t.hang())\nawait t.add(a=2)";
+    let cells = ["from tools import t", "await t.add(a=1)", caught, late].map(cell);
     let notebook = serde_json::json!({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5});
     std::fs::write(folder.path().join("n.ipynb"), notebook.to_string()).unwrap();
     let server = server("t", "plain");
     let run = Belljar::new().args(["run", &server, "n.ipynb"]).directory(folder.path()).run();
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     let done: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(done["cells"][1]["outputs"][0]["data"]["text/plain"][0], "2", "{done}");
+    let cells = &done["cells"];
+    assert_eq!(cells[0]["metadata"], serde_json::json!({"tags": ["kept"]}), "{done}");
+    assert_eq!(cells[1]["outputs"][0]["data"]["text/plain"][0], "2", "{done}");
+    let calls = &cells[1]["metadata"]["belljar"]["calls"];
+    assert_eq!((calls.as_array().unwrap().len(), calls[0]["status"].as_str()), (1, Some("ok")), "{done}");
+    let failed = &cells[2]["metadata"]["belljar"]["calls"][0];
+    assert_eq!(cells[2]["outputs"][0]["text"][0], "caught\n", "{done}");
+    assert_eq!((failed["server"].as_str(), failed["tool"].as_str()), (Some("t"), Some("fail")), "{done}");
+    assert_eq!((failed["status"].as_str(), failed["error"].as_str()), (Some("error"), Some("no such city")), "{done}");
+    let calls = cells[3]["metadata"]["belljar"]["calls"].as_array().unwrap().iter();
+    let mut statuses: Vec<_> = calls.filter_map(|call| call["status"].as_str()).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, ["cancelled", "ok"], "{done}");
 }
 
 #[test]
