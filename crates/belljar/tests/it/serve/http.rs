@@ -54,7 +54,7 @@ impl Listening {
     }
 
     /// Sends a request whose header announces a body of `length` bytes.
-    pub(super) fn open_for(
+    pub(crate) fn open_for(
         &self,
         method: &str,
         path: &str,
