@@ -1,6 +1,7 @@
 """Runs one module of CPython's test suite inside the sandbox and reports each test.
 
-Arguments: the module's name, then the ids of tests to leave out.
+Arguments: ``--stepped`` or nothing, the module's name, then the ids of tests to leave out. With ``--stepped``, event
+loops are left whenever they wait, as those of cells that await are on a server.
 
 The report goes to standard output as JSON text sequences (RFC 7464): each record begins with the character RS and
 ends with a newline, which distinguishes it from the output of the tests. Records are
@@ -15,6 +16,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 import traceback
 import unittest
 
@@ -111,6 +113,18 @@ def prepare() -> None:
     support.requires_working_socket = lambda *, module=False: None if module else one_test()
 
 
+def step_loops() -> None:
+    """Make event loops run in steps. A wait in which a server would do other work sleeps instead."""
+    from _belljar.event_loop import EventLoop
+
+    def run_forever(loop: EventLoop) -> None:
+        for timeout in EventLoop.steps(loop):
+            assert timeout is not None, "the host has no functions here"
+            time.sleep(timeout)
+
+    EventLoop.run_forever = run_forever
+
+
 def run(module: str, result: unittest.TestResult, left_out: set[str]) -> None:
     """Run a module's tests the way regrtest does: through its `test_main`, if it has one."""
     from test import support
@@ -145,17 +159,21 @@ def tests_of(suite: unittest.TestSuite, left_out: set[str]) -> unittest.TestSuit
     return kept
 
 
-def main(module: str, left_out: set[str]) -> None:
+def main(*arguments: str) -> None:
     """Run the module in an empty directory."""
+    is_stepped = arguments[0] == "--stepped"
+    module, *left_out = arguments[is_stepped:]
     prepare()
+    if is_stepped:
+        step_loops()
     os.chdir(tempfile.mkdtemp(prefix="test_"))
     random.seed(1)
     result = Result()
     try:
-        run(module, result, left_out)
+        run(module, result, set(left_out))
     except Exception:
         report(end=module, outcome="failed", detail=traceback.format_exc()[-DETAIL:])
     report(ran=result.testsRun)
 
 
-main(sys.argv[1], set(sys.argv[2:]))
+main(*sys.argv[1:])

@@ -3,6 +3,7 @@
 //!
 //! ```sh
 //! cargo bench -p belljar-mcp-client
+//! cargo bench -p belljar-mcp-client --bench calls -- --without-python
 //! ```
 //!
 //! The servers have one tool, which echoes its arguments; with `--serve` this program is one of the servers. Over HTTP
@@ -132,57 +133,87 @@ fn main() {
     println!(
         "medians of {ROUNDS} rounds (Python: {PYTHON_ROUNDS}): {CALLS} sequential calls, then {CONCURRENT} concurrent\n"
     );
-    println!("{:<13}{:<28}{:>10}{:>10}{:>10}{:>13}", "", "", "µs/call", "CPU µs", "calls/s", "at once, /s");
+    println!(
+        "{:<13}{:<28}{:>10}{:>10}{:>10}{:>13}{:>10}",
+        "", "", "µs/call", "CPU µs", "calls/s", "at once, /s", "CPU µs"
+    );
     let stdio = |how| McpServerStdio::new(&me).args(["--serve", how]).era(ProtocolEra::Legacy).build();
     let over_http = McpServerStreamableHttp::new(&url).unwrap().era(ProtocolEra::Legacy).build();
+    let has_python = !arguments.iter().any(|argument| argument == "--without-python");
     let servers =
         [("stdio", "lines", stdio("lines")), ("stdio, rmcp", "stdio", stdio("stdio")), ("HTTP", "", over_http)];
     for (name, how, server) in &servers {
         let bare = median(ROUNDS, || match *how {
-            "" => [runtime.block_on(bare_posts(&url)), Duration::ZERO, Duration::ZERO],
-            how => [bare_exchange(&me, how), Duration::ZERO, Duration::ZERO],
+            "" => Times { one_by_one: runtime.block_on(bare_posts(&url)), ..Times::default() },
+            how => Times { one_by_one: bare_exchange(&me, how), ..Times::default() },
         });
         let belljar = median(ROUNDS, || runtime.block_on(measured(server)));
-        let python = match *how {
+        let python = has_python.then(|| match *how {
             "" => python_client(&[&url]),
             how => python_client(&[&me, "--serve", how]),
-        };
-        for (what, [one_by_one, cpu, at_once]) in
-            [("the exchange alone, by hand", bare), ("belljar-mcp-client", belljar), ("Python SDK client", python)]
-        {
-            let or_nothing = |value: f64, is_known: bool| if is_known { format!("{value:.0}") } else { String::new() };
+        });
+        bare.print(name, "the exchange alone, by hand");
+        belljar.print(name, "belljar-mcp-client");
+        if let Some(python) = python {
+            python.print(name, "Python SDK client");
+            let ratio = |time: fn(&Times) -> Duration| time(&python).as_secs_f64() / time(&belljar).as_secs_f64();
+            let (one_by_one, cpu, at_once) =
+                (ratio(|times| times.one_by_one), ratio(|times| times.cpu), ratio(|times| times.at_once));
             println!(
-                "{name:<13}{what:<28}{:>10.1}{:>10}{:>10.0}{:>13}",
-                per_call(one_by_one),
-                or_nothing(per_call(cpu), !cpu.is_zero()),
-                CALLS as f64 / one_by_one.as_secs_f64(),
-                or_nothing(CONCURRENT as f64 / at_once.as_secs_f64(), !at_once.is_zero())
+                "{name:<13}{:<28}{one_by_one:>10.1}{cpu:>10.1}{:>10}{at_once:>13.1}",
+                "times as fast as Python", ""
             );
         }
-        let [one_by_one, cpu, at_once]: [f64; 3] =
-            std::array::from_fn(|which| python[which].as_secs_f64() / belljar[which].as_secs_f64());
-        println!("{name:<13}{:<28}{one_by_one:>10.1}{cpu:>10.1}{:>10}{at_once:>13.1}", "times as fast as Python", "");
-        let beyond = per_call(belljar[0]) - per_call(bare[0]);
+        let beyond = micros(belljar.one_by_one, CALLS) - micros(bare.one_by_one, CALLS);
         println!("{name:<13}{:<28}{beyond:>10.1}\n", "beyond the exchange alone");
     }
 }
 
-/// The time of sequential calls, the client's processor time meanwhile, and the time of concurrent calls. Zero means
-/// unknown.
-type Times = [Duration; 3];
+/// The times of one measurement. Zero means unknown.
+#[derive(Default)]
+struct Times {
+    /// The time of sequential calls, and the client's processor time meanwhile.
+    one_by_one: Duration,
+    cpu: Duration,
+    /// The same for concurrent calls.
+    at_once: Duration,
+    cpu_at_once: Duration,
+}
+
+impl Times {
+    fn print(&self, server: &str, client: &str) {
+        let or_nothing =
+            |value: f64, time: Duration| if time.is_zero() { String::new() } else { format!("{value:.0}") };
+        println!(
+            "{server:<13}{client:<28}{:>10.1}{:>10}{:>10.0}{:>13}{:>10}",
+            micros(self.one_by_one, CALLS),
+            or_nothing(micros(self.cpu, CALLS), self.cpu),
+            CALLS as f64 / self.one_by_one.as_secs_f64(),
+            or_nothing(CONCURRENT as f64 / self.at_once.as_secs_f64(), self.at_once),
+            or_nothing(micros(self.cpu_at_once, CONCURRENT), self.cpu_at_once),
+        );
+    }
+}
 
 /// Returns the median of each time.
 fn median(rounds: usize, mut measure: impl FnMut() -> Times) -> Times {
     let rounds: Vec<Times> = (0..rounds).map(|_| measure()).collect();
-    std::array::from_fn(|which| {
-        let mut times: Vec<Duration> = rounds.iter().map(|times| times[which]).collect();
+    let median = |time: fn(&Times) -> Duration| {
+        let mut times: Vec<Duration> = rounds.iter().map(time).collect();
         times.sort();
         times[times.len() / 2]
-    })
+    };
+    Times {
+        one_by_one: median(|times| times.one_by_one),
+        cpu: median(|times| times.cpu),
+        at_once: median(|times| times.at_once),
+        cpu_at_once: median(|times| times.cpu_at_once),
+    }
 }
 
-fn per_call(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6 / CALLS as f64
+/// Returns the time of one of `calls`, in microseconds.
+fn micros(time: Duration, calls: usize) -> f64 {
+    time.as_secs_f64() * 1e6 / calls as f64
 }
 
 /// Returns the processor time of this thread, on which the whole client runs; zero if the system does not provide it.
@@ -199,7 +230,7 @@ async fn measured(server: &McpServer) -> Times {
         call(server, number).await;
     }
     let (one_by_one, cpu) = (started.elapsed(), processor_time() - before);
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), processor_time());
     let calls = (0..CONCURRENT).map(|number| {
         let server = server.clone();
         tokio::spawn(async move { call(&server, number).await })
@@ -207,9 +238,9 @@ async fn measured(server: &McpServer) -> Times {
     for call in futures::future::join_all(calls).await {
         call.unwrap();
     }
-    let at_once = started.elapsed();
+    let (at_once, cpu_at_once) = (started.elapsed(), processor_time() - before);
     running.close().await.unwrap();
-    [one_by_one, cpu, at_once]
+    Times { one_by_one, cpu, at_once, cpu_at_once }
 }
 
 async fn call(server: &McpServer, number: usize) {
@@ -285,5 +316,6 @@ fn python_client(target: &[&str]) -> Times {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     let mut seconds = text.split_whitespace().map(|number| Duration::from_secs_f64(number.parse().unwrap()));
-    std::array::from_fn(|_| seconds.next().unwrap())
+    let [one_by_one, cpu, at_once] = std::array::from_fn(|_| seconds.next().unwrap());
+    Times { one_by_one, cpu, at_once, cpu_at_once: Duration::ZERO }
 }

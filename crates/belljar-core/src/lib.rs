@@ -17,6 +17,7 @@
 //! | [`files`], `session_folder` | a session's files, and directories of the host for them |
 //! | [`progress`] | progress of long work |
 //! | `waiting` | code that waits without a thread |
+//! | `held_threads` | threads that code holds while it waits |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`bounded_json`] | JSON from a guest |
 
@@ -26,6 +27,7 @@ mod exchange;
 mod execution;
 mod exit_reason;
 pub mod files;
+mod held_threads;
 mod image_collector;
 pub mod kernel;
 mod kernel_error;
@@ -52,6 +54,7 @@ pub use execution::{
     CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
 };
 pub use exit_reason::{ExitReason, LimitKind};
+pub use held_threads::{HeldThreads, HoldingWait};
 pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, format_size, parse_size};
 pub use output::{Output, Stream};

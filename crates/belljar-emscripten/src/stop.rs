@@ -21,7 +21,11 @@ pub struct StopHandle {
     hard: OnceLock<StopReason>,
     mechanism: Mutex<Option<StopMechanism>>,
     woken: Condvar,
+    sleep_observer: OnceLock<SleepObserver>,
 }
+
+/// A function that observes a program's sleeps, each of which holds its thread: its argument sleeps.
+pub type SleepObserver = fn(sleep: &mut dyn FnMut());
 
 /// The reason for a hard stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,8 +92,20 @@ impl StopHandle {
         if self.stopped() { Err(Termination::Stopped) } else { Ok(()) }
     }
 
+    /// Sets the observer of later sleeps. Later calls of this function have no effect.
+    pub fn observe_sleeps(&self, observer: SleepObserver) {
+        let _ = self.sleep_observer.set(observer);
+    }
+
     /// Sleeps for `time`, or until a signal or the hard stop arrives.
     pub fn sleep(&self, time: Duration) -> Result<SleepResult, Termination> {
+        let Some(observe) = self.sleep_observer.get() else { return self.sleep_unobserved(time) };
+        let mut result = Ok(SleepResult::Elapsed);
+        observe(&mut || result = self.sleep_unobserved(time));
+        result
+    }
+
+    fn sleep_unobserved(&self, time: Duration) -> Result<SleepResult, Termination> {
         let deadline = Instant::now().checked_add(time);
         let mut mechanism = self.mechanism.lock();
         loop {

@@ -32,10 +32,10 @@ class Selector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self._is_woken = False
-        self.stop: Callable[[], None] | None = None
+        self.suspend: Callable[[], None] | None = None
         """Stops the loop instead of a wait, which then ends the call of the host; None if the wait is to block."""
         self.timeout: float | None = None
-        """The seconds of the wait that stopped the loop; None if only the host can end it."""
+        """The seconds of the wait that suspended the loop; None if only the host can end it."""
 
     def wake(self) -> None:
         """Ends the wait: a signal handler or another thread has added a callback."""
@@ -43,7 +43,7 @@ class Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Returns events, possibly none, after at most ``timeout`` seconds. None means that no timer is set."""
-        if self.stop is not None and (timeout is None or timeout > 0) and self._suspend(self.stop, timeout):
+        if self.suspend is not None and (timeout is None or timeout > 0) and self._suspend(self.suspend, timeout):
             return []
         if exchange.is_waiting():
             return self._wait_for_host(timeout)
@@ -67,14 +67,18 @@ class Selector(selectors.DefaultSelector):
         self._is_woken = False
         return ready
 
-    def _suspend(self, stop: Callable[[], None], timeout: float | None) -> bool:
+    def is_blocking(self) -> bool:
+        """Returns whether a wait is for pipes or for threads, or is over."""
+        return bool(self._is_woken or self.get_map() or not scheduler.is_idle())
+
+    def _suspend(self, suspend: Callable[[], None], timeout: float | None) -> bool:
         """Stops the loop if it has nothing to do until a timer is due or the host has replies. Returns whether the wait
         is over, since the loop stops or something has happened.
 
         A wait that the host cannot end, for pipes or for threads, blocks as outside of steps.
         """
         interrupts.raise_pending()
-        if self._is_woken or self.get_map() or not scheduler.is_idle():
+        if self.is_blocking():
             return False
         if exchange.is_waiting():
             if exchange.wait(0):
@@ -82,7 +86,7 @@ class Selector(selectors.DefaultSelector):
         elif timeout is None:
             return False  # It cannot end: the blocking wait raises the error.
         self.timeout = timeout
-        stop()
+        suspend()
         return True
 
     def _wait_for_host(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -100,6 +104,53 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         super().__init__(Selector() if selector is None else selector)
+        self._is_suspended = False
+
+    def stop(self) -> None:
+        self._is_suspended = False
+        super().stop()
+
+    def _suspend(self) -> None:
+        super().stop()
+        self._is_suspended = True
+
+    def steps(self) -> Generator[float | None]:
+        """Runs the loop until it is stopped, as `run_forever` does, but yields when it waits for timers or the host: the
+        number of seconds until the next timer, or None without one. Resuming it early does no harm.
+        """
+        selector = self._selector
+        while True:
+            self._is_suspended = False
+            selector.suspend = self._suspend
+            try:
+                super().run_forever()
+            finally:
+                selector.suspend = None
+            if not self._is_suspended:
+                return
+            while True:
+                yield selector.timeout
+                # Inside of the loop's own code, an interrupt would leave the loop unusable.
+                interrupts.raise_pending()
+                if not self._still_waits(selector):
+                    break
+
+    def _still_waits(self, selector: Selector) -> bool:
+        """Returns whether a suspended loop would be suspended again at once, which takes less time than running it."""
+        if self._ready or selector.is_blocking():
+            return False
+        if exchange.is_waiting():
+            if exchange.wait(0):
+                return False
+        elif not self._scheduled:
+            return False  # It cannot go on: the loop raises the error.
+        if self._scheduled:
+            timer = self._scheduled[0]
+            timeout = timer._when - self.time()
+            if timer._cancelled or timeout <= self._clock_resolution:
+                return False
+            selector.timeout = timeout
+        return True
 
     def _make_self_pipe(self) -> None:
         self._ssock = self._csock = None
@@ -174,22 +225,13 @@ def steps[T](coroutine: Coroutine[Any, Any, T]) -> Generator[float | None, None,
     early does no harm.
     """
     loop = _shared_loop()
-    selector = loop._selector
     task = loop.create_task(coroutine)
     code = coroutine.cr_code  # type: ignore[attr-defined]
     task.add_done_callback(lambda _: loop.stop())
     try:
-        while True:
-            selector.stop = loop.stop
-            try:
-                loop.run_forever()
-            finally:
-                selector.stop = None
-            if task.done():
-                break
-            yield selector.timeout
-            # Inside of the loop's own code, an interrupt would leave the loop unusable.
-            interrupts.raise_pending()
+        yield from loop.steps()
+        if not task.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
         return task.result()
     except BaseException as error:
         if task.done():

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use belljar_core::HoldingWait;
 use belljar_emscripten::Readings;
 use belljar_emscripten::console::Stream;
 use belljar_emscripten::fs::Filesystem;
@@ -35,7 +36,7 @@ pub trait HostCall: Send + Sync {
     /// Handles one call. `request` is a JSON object chosen by the code. The reply is JSON.
     ///
     /// Runs on the interpreter's thread, which is blocked meanwhile. Long work that may have to be abandoned belongs on
-    /// another thread: see [`HostCallContext::wait`].
+    /// another thread: see [`HostCallContext::wait_for_work`].
     ///
     /// # Errors
     /// [`CallError::Refused`] becomes an exception in the code; [`CallError::Terminated`] ends it.
@@ -93,11 +94,25 @@ impl HostCallContext<'_> {
         Pause::start(&self.host.stop)
     }
 
-    /// Waits at most `timeout` for the result of work on another thread. The code's time limit is paused meanwhile.
+    /// Waits at most `timeout` for something that is not work of this machine, such as a reply. The code's time limit is
+    /// paused meanwhile, and the wait counts among those that hold their thread.
     ///
     /// # Errors
     /// Returns an error if the code has to end.
     pub fn wait<T>(&self, result: &Receiver<T>, timeout: Duration) -> Result<Result<T, WaitError>, Termination> {
+        let _wait = HoldingWait::begin();
+        self.wait_for_work(result, timeout)
+    }
+
+    /// Waits at most `timeout` for the result of work on another thread. The code's time limit is paused meanwhile.
+    ///
+    /// # Errors
+    /// Returns an error if the code has to end.
+    pub fn wait_for_work<T>(
+        &self,
+        result: &Receiver<T>,
+        timeout: Duration,
+    ) -> Result<Result<T, WaitError>, Termination> {
         let stop: &Arc<StopHandle> = &self.host.stop;
         let _pause = self.pause();
         let start = Instant::now();

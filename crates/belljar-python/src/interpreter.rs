@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::InterruptHandle;
-use belljar_core::{Execution, ExitReason, LimitKind, Limits, Outcome, RunRequest, Statistics, bounded_json};
+use belljar_core::{
+    Execution, ExitReason, HoldingWait, LimitKind, Limits, Outcome, RunRequest, Statistics, bounded_json,
+};
 use belljar_emscripten::console::{Console, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::host::Host;
@@ -79,6 +81,12 @@ impl InterruptHandle for InterpreterInterruptHandle {
     }
 }
 
+/// Counts a sleep of the code among the waits that hold their thread.
+fn hold_thread(sleep: &mut dyn FnMut()) {
+    let _wait = HoldingWait::begin();
+    sleep();
+}
+
 /// The standard streams of an interpreter.
 pub struct Streams {
     /// The sink of standard output and standard error, in the order in which they are written.
@@ -145,6 +153,7 @@ impl Interpreter {
             limits: machine_limits(&limits),
         };
         let instance = program.restore(image.snapshot(), config)?;
+        instance.stop_handle().observe_sleeps(hold_thread);
         let (functions, missing_modules) = (image.functions(), image.missing_modules().clone());
         Ok(Self {
             instance,
@@ -162,6 +171,7 @@ impl Interpreter {
     /// Creates an interpreter from an instance that continues the state of an earlier copy of `image`.
     pub(crate) fn resumed(instance: Instance, image: &Image, limits: Limits) -> Self {
         let (functions, missing_modules) = (image.functions(), image.missing_modules().clone());
+        instance.stop_handle().observe_sleeps(hold_thread);
         Self {
             instance,
             functions,

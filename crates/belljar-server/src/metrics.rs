@@ -264,6 +264,7 @@ pub(crate) struct Metrics {
     session_states: Family<StateLabels, Gauge>,
     session_queue: Gauge,
     running: Gauge,
+    held: Gauge,
     queue: Gauge,
     cache_lookups: Family<CacheLookupLabels, Counter>,
     cache_builds: Family<CacheKindLabels, Counter>,
@@ -289,6 +290,7 @@ impl Metrics {
             session_states: Family::default(),
             session_queue: Gauge::default(),
             running: Gauge::default(),
+            held: Gauge::default(),
             queue: Gauge::default(),
             cache_lookups: Family::default(),
             cache_builds: Family::default(),
@@ -326,6 +328,8 @@ impl Metrics {
         let help = "Calls to sessions that wait for a thread, or for earlier calls to their session";
         registry.register("session_queue_length", help, self.session_queue.clone());
         registry.register("running", "Guest threads that work for a call or a session", self.running.clone());
+        let help = "Guest threads that code holds while it waits without await";
+        registry.register("held_threads", help, self.held.clone());
         let help = "Calls of run_python_code, and sessions with calls, that wait for a guest thread";
         registry.register("queue_length", help, self.queue.clone());
         let help = "Time from the arrival of a call until its work began";
@@ -366,6 +370,7 @@ impl Metrics {
         self.memory.set(resident_memory().unwrap_or(0));
         let load = self.pool.load();
         self.running.set(gauge_value(load.running));
+        self.held.set(gauge_value(load.held));
         self.queue.set(gauge_value(load.queued));
         if let Some(sessions) = self.sessions.get() {
             let (awake, all) = sessions.count();

@@ -1,10 +1,12 @@
 //! A bounded pool of guest threads with a bounded queue.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::HeldThreads;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use prometheus_client::metrics::histogram::Histogram;
 
@@ -31,12 +33,30 @@ impl Default for PoolLimits {
 }
 
 /// The error of a pool whose threads are all busy and whose queue is full.
-#[derive(Debug, thiserror::Error)]
-#[error("the server is busy: {max_running} pieces of code run and {max_queued} wait; try again in a moment")]
+#[derive(Debug)]
 pub struct PoolFull {
-    max_running: usize,
-    max_queued: usize,
+    limits: PoolLimits,
+    /// The number of threads that code holds while it waits.
+    held: usize,
+    hint: Option<&'static str>,
 }
+
+impl fmt::Display for PoolFull {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limits: PoolLimits { max_running, max_queued }, held, hint } = self;
+        write!(formatter, "the server is busy: {max_running} pieces of code run")?;
+        if *held > 0 {
+            write!(formatter, ", {held} of which hold their thread while they wait in synchronous code,")?;
+        }
+        write!(formatter, " and {max_queued} wait for a thread; try again in a moment")?;
+        match hint {
+            Some(hint) if *held > 0 => write!(formatter, "\nhint: {hint}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for PoolFull {}
 
 /// A unit of work for a pool's thread.
 type Job = Box<dyn FnOnce() + Send>;
@@ -60,6 +80,7 @@ pub struct GuestThreadPool {
     shared: Arc<Shared>,
     waits: Histogram,
     timers: Timers,
+    held_hint: Option<&'static str>,
 }
 
 /// The number of a pool's jobs.
@@ -69,12 +90,15 @@ pub struct PoolLoad {
     pub running: usize,
     /// The number of jobs that wait for a thread.
     pub queued: usize,
+    /// The number of jobs that run whose code holds its thread while it waits.
+    pub held: usize,
 }
 
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
     run_on_thread: Box<RunOnThread>,
+    held: HeldThreads,
 }
 
 #[derive(Default)]
@@ -93,16 +117,28 @@ impl GuestThreadPool {
         limits: PoolLimits,
         run_on_thread: impl Fn(Box<dyn FnOnce() + Send>) -> std::io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        let shared = Shared { state: Mutex::default(), work: Condvar::new(), run_on_thread: Box::new(run_on_thread) };
+        let shared = Shared {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            run_on_thread: Box::new(run_on_thread),
+            held: HeldThreads::default(),
+        };
         let timers = Timers::default();
-        Self { limits, shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS), timers }
+        Self { limits, shared: Arc::new(shared), waits: Histogram::new(WAIT_BUCKETS), timers, held_hint: None }
+    }
+
+    /// Sets the advice that follows the error of a full pool some of whose threads are held by code that waits.
+    #[must_use]
+    pub fn with_held_hint(mut self, hint: &'static str) -> Self {
+        self.held_hint = Some(hint);
+        self
     }
 
     /// Returns the number of jobs that run and wait now.
     pub fn load(&self) -> PoolLoad {
         let state = self.shared.state.lock();
         let queued = state.queue.len();
-        PoolLoad { running: state.permits.saturating_sub(queued), queued }
+        PoolLoad { running: state.permits.saturating_sub(queued), queued, held: self.shared.held.count() }
     }
 
     /// Returns the timers of code that waits without a thread.
@@ -129,7 +165,7 @@ impl GuestThreadPool {
         let state = self.shared.state.lock();
         let PoolLimits { max_running, max_queued } = self.limits;
         if state.permits >= max_running + max_queued {
-            return Err(PoolFull { max_running, max_queued });
+            return Err(PoolFull { limits: self.limits, held: self.shared.held.count(), hint: self.held_hint });
         }
         self.queue(state, job);
         Ok(())
@@ -183,6 +219,7 @@ impl Drop for GuestThreadPool {
 impl Shared {
     /// Runs jobs until the pool is closed.
     fn work(&self) {
+        self.held.add_current_thread();
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.queue.pop_front() {
@@ -209,6 +246,8 @@ impl Shared {
 mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
+
+    use belljar_core::HoldingWait;
 
     use super::*;
 
@@ -239,12 +278,40 @@ mod tests {
             running.recv_timeout(Duration::from_secs(10)).unwrap();
         }
         submit().unwrap();
-        assert_eq!(pool.load(), PoolLoad { running: 2, queued: 1 });
+        assert_eq!(pool.load(), PoolLoad { running: 2, queued: 1, held: 0 });
         assert!(submit().unwrap_err().to_string().contains("busy"));
         for _ in 0..3 {
             release.send(()).unwrap();
         }
         running.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn error_names_the_threads_that_are_held_by_waits() {
+        let pool = pool(2, 0).with_held_hint("use await");
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let (started, running) = mpsc::channel();
+        for is_wait in [false, true] {
+            let (gate, started) = (gate.clone(), started.clone());
+            pool.submit(move |_permit| {
+                let _wait = is_wait.then(HoldingWait::begin);
+                started.send(()).unwrap();
+                gate.lock().recv().unwrap();
+            })
+            .unwrap();
+            if !is_wait {
+                running.recv_timeout(Duration::from_secs(10)).unwrap();
+                assert_eq!(pool.load().held, 0);
+            }
+        }
+        running.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(pool.load().held, 1);
+        let error = "the server is busy: 2 pieces of code run, 1 of which hold their thread while they wait in synchronous \
+                     code, and 0 wait for a thread; try again in a moment\nhint: use await";
+        assert_eq!(pool.submit(|_permit| ()).unwrap_err().to_string(), error);
+        release.send(()).unwrap();
+        release.send(()).unwrap();
     }
 
     #[test]

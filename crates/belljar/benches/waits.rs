@@ -1,17 +1,29 @@
-//! Code that waits without a thread: the cost of one wait, and of many calls that wait at the same time.
+//! Code that waits without a thread: the cost of one wait, of a step that finds nothing to do, and of many calls that
+//! wait at the same time.
 //!
 //! A number after `--` is the number of simultaneous calls.
 
 mod support;
 
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+use belljar_core::kernel::{Backend as _, CellObserver, CellRequest, InputError, InputReply, Kernel};
+use belljar_core::progress::{ProgressStep, StepProgress};
+use belljar_core::{
+    CellStep, Exchange, FunctionCall, HostFunction, Limits, NoProgress, Progress, ReplySender, Stream, Waker,
+};
+use belljar_packages::{InstallError, Installer, Settings};
+use belljar_python::install::{InstallerSource, PrepareOptions};
+use belljar_python::{Python, PythonRuntime, RuntimeLoader, WasmBackend};
 use serde_json::json;
 use support::server::Server;
 use support::{Finding, Sample, Table};
 
 const ROUNDS: usize = 5;
 const WAITS: usize = 1000;
+/// The number of times that a waiting cell is continued too early.
+const STEPS: usize = 1000;
 /// The time of a wait: long enough that the loop does not find the timer due when it looks for work.
 const WAIT: Duration = Duration::from_micros(500);
 const CALLS: usize = 10_000;
@@ -21,6 +33,7 @@ fn main() -> Finding<()> {
     let calls = std::env::args().find_map(|argument| argument.parse().ok());
     support::main(move || {
         if calls.is_none() {
+            one_step()?;
             one_wait()?;
         }
         let calls = calls.unwrap_or(CALLS);
@@ -32,6 +45,76 @@ fn main() -> Finding<()> {
         table.print(&format!("{calls} calls of `await asyncio.sleep({SECONDS})`, with two threads"));
         Ok(())
     })
+}
+
+/// An observer whose functions never reply.
+struct Unresponsive;
+
+impl Progress for Unresponsive {
+    fn start(&self, step: ProgressStep) -> Box<dyn StepProgress> {
+        NoProgress.start(step)
+    }
+}
+
+impl CellObserver for Unresponsive {
+    fn on_stream(&self, _: Stream, _: &[u8]) {}
+
+    fn request_input(&self, _: &str, _: bool) -> Result<mpsc::Receiver<InputReply>, InputError> {
+        Err(InputError::Unavailable)
+    }
+
+    fn call_function(&self, _: FunctionCall, _: &ReplySender) {}
+}
+
+/// Installs packages as `belljar` does without options.
+struct Source(Python, OnceLock<Arc<Installer>>);
+
+impl InstallerSource for Source {
+    fn installer(&self) -> Result<Arc<Installer>, InstallError> {
+        let settings = Settings::from_environment(self.0.cache().clone())?;
+        Ok(self.1.get_or_init(|| Arc::new(Installer::new(self.0.platform(), settings))).clone())
+    }
+}
+
+/// Measures a step that finds nothing to do: the host continues a cell that waits, and the cell waits again.
+fn one_step() -> Finding<()> {
+    let python = support::python()?;
+    let installer = Arc::new(Source(python.clone(), OnceLock::new()));
+    let runtime = PythonRuntime { python, options: PrepareOptions::default(), installer };
+    let backend = WasmBackend::new(Arc::new(RuntimeLoader::from(runtime)), Limits::default(), false);
+    let mut kernel = backend.start(None, &NoProgress)?;
+    let setup = "import asyncio\nasync def sleeper(): await asyncio.sleep(1000)";
+    kernel.execute(&CellRequest { code: setup.into(), ..CellRequest::default() }, Arc::new(Unresponsive));
+    let function =
+        HostFunction { name: "never".into(), blocking: false, doc: None, parameters: Vec::new(), returns: None };
+    let exchange = Exchange { functions: vec![function], ..Exchange::default() };
+    let mut table = Table::new(&["µs of a step that finds nothing to do", "median", "p95", "min"]);
+    for (name, code, exchange) in [
+        ("a timer", "await asyncio.sleep(1000)", None),
+        ("100 tasks with timers", "await asyncio.gather(*(sleeper() for _ in range(100)))", None),
+        ("a function of the host", "await never()", Some(exchange)),
+    ] {
+        let mut kernel = kernel.fork(None)?;
+        let cell = CellRequest { code: code.into(), exchange, ..CellRequest::default() };
+        wait_again(kernel.begin(&cell, Arc::new(Unresponsive), Waker::new(|| ())))?;
+        let mut sample = Sample::default();
+        for _ in 0..STEPS {
+            let (milliseconds, step) = support::timed(|| kernel.resume());
+            wait_again(step)?;
+            sample.add(milliseconds * 1e3);
+        }
+        let values = [sample.median(), sample.quantile(0.95), sample.min()].map(|value| format!("{value:.1}"));
+        table.row(&[name, &values[0], &values[1], &values[2]]);
+    }
+    table.print(&format!("A cell that waits is continued too early ({STEPS} times)"));
+    Ok(())
+}
+
+fn wait_again(step: CellStep) -> Finding<()> {
+    match step {
+        CellStep::Waiting(_) => Ok(()),
+        CellStep::Completed(result) => Err(format!("the cell has ended: {result:?}").into()),
+    }
 }
 
 /// Measures what a wait takes beyond its time, with and without its thread.

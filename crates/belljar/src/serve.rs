@@ -34,6 +34,11 @@ use crate::value_parsers::seconds;
 /// The time that the runtime waits for blocked threads at the end.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// The advice for calls that are refused while code holds threads with its waits.
+const HELD_THREADS_HINT: &str = "code that awaits holds no thread: write `await asyncio.sleep(1)` instead of \
+    `time.sleep(1)`, and `await call` instead of `call.result()` or `asyncio.run`. The server's option --max-concurrency \
+    raises the number of threads";
+
 /// The options of every server.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
@@ -123,7 +128,8 @@ impl ServeArguments {
             None => self.wasm_backends(&mounts, global, tracker)?,
         };
         let Backends { runs, sessions, kind, python, installed, warm_up } = backends;
-        let pool = Arc::new(GuestThreadPool::new(self.pool_limits(), runs.thread_runner()));
+        let pool = GuestThreadPool::new(self.pool_limits(), runs.thread_runner()).with_held_hint(HELD_THREADS_HINT);
+        let pool = Arc::new(pool);
         for warm_up in warm_up {
             if let Err(error) = pool.submit(move |_permit| warm_up()) {
                 tracing::error!(%error, "failed to prepare Python ahead of time: the first call prepares it");

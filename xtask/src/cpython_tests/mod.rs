@@ -29,6 +29,7 @@ Options:
   --belljar PATH     the program to test [default: built by cargo]
   --jobs N           modules to run at once [default: the number of processors]
   --timeout SECONDS  for each module [default: 300]
+  --stepped          leave event loops whenever they wait, as those of cells on a server
   --details FILE     write every unexpected failure's traceback there
   --list-failures    print all failures instead of comparing them with the list";
 
@@ -39,6 +40,7 @@ struct Options {
     belljar: Option<PathBuf>,
     jobs: usize,
     timeout: u32,
+    stepped: bool,
     details: Option<PathBuf>,
     list_failures: bool,
     modules: Vec<String>,
@@ -65,8 +67,13 @@ pub(crate) fn main(arguments: impl Iterator<Item = String>) -> Result<bool, Stri
     let modules = if options.modules.is_empty() { all_modules } else { options.modules };
 
     println!("{} modules of {}", modules.len(), suite.description);
-    let sandbox =
-        Sandbox { belljar, program: files.join("run_module.py"), suite: suite.directory, timeout: options.timeout };
+    let sandbox = Sandbox {
+        belljar,
+        program: files.join("run_module.py"),
+        suite: suite.directory,
+        timeout: options.timeout,
+        stepped: options.stepped,
+    };
     let runs = run_all(&sandbox, &modules, &expected, options.jobs)?;
     if options.list_failures {
         print!("{}", report::failures(&runs));
@@ -88,6 +95,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
         belljar: None,
         jobs: std::thread::available_parallelism().map_or(1, NonZero::get),
         timeout: 300,
+        stepped: false,
         details: None,
         list_failures: false,
         modules: Vec::new(),
@@ -101,6 +109,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>,
             "--belljar" => options.belljar = Some(value()?.into()),
             "--jobs" => options.jobs = number::<usize>(&value()?)?.max(1),
             "--timeout" => options.timeout = number(&value()?)?,
+            "--stepped" => options.stepped = true,
             "--details" => options.details = Some(value()?.into()),
             "--list-failures" => options.list_failures = true,
             option if option.starts_with('-') => return Err(format!("unknown option {option}\n\n{USAGE}")),

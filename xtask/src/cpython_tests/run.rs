@@ -22,6 +22,8 @@ pub(super) struct Sandbox {
     pub(super) suite: PathBuf,
     /// The time limit in seconds.
     pub(super) timeout: u32,
+    /// True if event loops are left whenever they wait.
+    pub(super) stepped: bool,
 }
 
 /// The outcome of a test, from best to worst. A test that is reported more than once, such as one of two generated with
@@ -101,7 +103,7 @@ impl Sandbox {
             &self.timeout.to_string(),
             "--mount",
         ]);
-        command.arg(mount).arg(&self.program).arg(module).args(left_out);
+        command.arg(mount).arg(&self.program).args(self.stepped.then_some("--stepped")).arg(module).args(left_out);
         command.stdin(Stdio::null());
         command
     }

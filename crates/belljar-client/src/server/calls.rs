@@ -88,12 +88,12 @@ impl McpServer {
             Err(retry) => return Ok(retry),
         };
         if self.inner.settings.validate_arguments
-            && let Some(problems) = self.problems(&session, name, &arguments).await?
+            && let Some(problems) = Box::pin(self.problems(&session, name, &arguments)).await?
         {
             let message = format!("the arguments of `{name}` do not match its schema: {problems}");
             return Ok(ToolOutcome::Retry(Retry::new(message).with_reason(RetryReason::InvalidArguments)));
         }
-        let call = self.call_in(&session, name, Some(arguments), &options);
+        let call = Box::pin(self.call_in(&session, name, Some(&arguments), &options));
         match options.bounded(self, "tools/call", call).await {
             Ok(result) => {
                 let result = Arc::new(result);
@@ -140,7 +140,8 @@ impl McpServer {
             _ => return Err(ConfigError::Arguments { tool: name.to_owned() }.into()),
         };
         let options = options.started();
-        options.bounded(self, "tools/call", self.call_in(&session, name, arguments, &options)).await
+        let call = Box::pin(self.call_in(&session, name, arguments.as_ref(), &options));
+        options.bounded(self, "tools/call", call).await
     }
 
     /// Calls one of this server's tools in a run: by its prefixed name, through the hook. Errors that a model can react
@@ -243,7 +244,7 @@ impl McpServer {
         for part in parts {
             outputs.push(match part {
                 Part::Output(output) => output,
-                Part::Link(uri) => self.read_link(session, uri, options).await?,
+                Part::Link(uri) => Box::pin(self.read_link(session, uri, options)).await?,
             });
         }
         let output = output::unwrap_single(outputs);
@@ -271,18 +272,19 @@ impl McpServer {
         McpError::InvalidResponse { server: self.label(), reason: error.to_string() }
     }
 
-    /// Calls a tool, including input that the server requires first and tasks.
+    /// Calls a tool, including input that the server requires first and tasks. Rare and large parts are boxed: callers
+    /// may have thousands of these futures at the same time.
     pub(super) async fn call_in(
         &self,
         session: &Arc<Session>,
         name: &str,
-        arguments: Option<Map<String, Value>>,
+        arguments: Option<&Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
         let mut retries = session.call_retries(name);
         loop {
             let connection = session.connection().await?;
-            match self.call_on(&connection, session, name, arguments.clone(), options).await {
+            match self.call_on(&connection, session, name, arguments, options).await {
                 Err(error) if retries.wait(&error).await => {}
                 result => return result,
             }
@@ -294,30 +296,31 @@ impl McpServer {
         connection: &Arc<Connection>,
         session: &Arc<Session>,
         name: &str,
-        arguments: Option<Map<String, Value>>,
+        arguments: Option<&Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
         if connection.is_modern() {
-            return self.call_in_rounds(connection, name, arguments, options).await;
+            return Box::pin(self.call_in_rounds(connection, name, arguments, options)).await;
         }
         if session.requires_task(name) {
-            return self.call_as_task(connection, call_params(name, arguments), options).await;
+            return Box::pin(self.call_as_task(connection, call_params(name, arguments), options)).await;
         }
         // A second call happens only if the tool requires something first.
         let mut visits = 0;
         loop {
-            let outcome = self.call_once(connection, name, arguments.clone(), options).await;
+            let outcome = self.call_once(connection, name, arguments, options).await;
             match outcome {
                 Err(McpError::Protocol { code, data: Some(ref data), .. })
                     if code == URL_ELICITATION_REQUIRED && visits < MAX_URL_ELICITATIONS =>
                 {
                     visits += 1;
-                    if !connection.responder().elicit_urls(data, options.run.clone()).await {
+                    if !Box::pin(connection.responder().elicit_urls(data, options.run.clone())).await {
                         return outcome;
                     }
                 }
                 outcome if requires_task(&outcome) => {
-                    let result = self.call_as_task(connection, call_params(name, arguments), options).await?;
+                    let call = self.call_as_task(connection, call_params(name, arguments), options);
+                    let result = Box::pin(call).await?;
                     session.remember_task(name);
                     return Ok(result);
                 }
@@ -330,7 +333,7 @@ impl McpServer {
         &self,
         connection: &Arc<Connection>,
         name: &str,
-        arguments: Option<Map<String, Value>>,
+        arguments: Option<&Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
         let params = call_params(name, arguments);
@@ -345,7 +348,7 @@ impl McpServer {
         &self,
         connection: &Arc<Connection>,
         name: &str,
-        arguments: Option<Map<String, Value>>,
+        arguments: Option<&Map<String, Value>>,
         options: &CallOptions,
     ) -> Result<CallToolResult, McpError> {
         let mut params = call_params(name, arguments);
@@ -374,9 +377,9 @@ fn to_json(tool: &str, arguments: &impl Serialize) -> Result<Value, McpError> {
 }
 
 /// Returns the parameters of a `tools/call` request.
-fn call_params(name: &str, arguments: Option<Map<String, Value>>) -> CallToolRequestParams {
+fn call_params(name: &str, arguments: Option<&Map<String, Value>>) -> CallToolRequestParams {
     let mut params = CallToolRequestParams::new(name.to_owned());
-    params.arguments = arguments;
+    params.arguments = arguments.cloned();
     params
 }
 

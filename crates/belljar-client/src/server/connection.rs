@@ -234,8 +234,9 @@ impl Connection {
         if let Some(headers) = options.headers {
             request.extensions_mut().insert(RunHeadersExtension(Arc::new(headers)));
         }
-        let sent =
-            self.peer().send_request_with_option(request, PeerRequestOptions::no_options().with_meta(meta)).await;
+        // The future contains several copies of the request, which need not be kept until the response.
+        let send = self.peer().send_request_with_option(request, PeerRequestOptions::no_options().with_meta(meta));
+        let sent = Box::pin(send).await;
         let mut handle = match sent {
             Ok(handle) => handle,
             Err(error) => return Err(self.error(error).await),

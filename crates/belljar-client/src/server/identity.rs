@@ -115,7 +115,7 @@ impl McpServer {
         let binding = self.binding.as_ref();
         match binding.and_then(|binding| Some((binding.identity.as_ref()?, &binding.headers))) {
             None => self.inner.slot.session(&self.inner.core, None).await,
-            Some((identity, headers)) => self.inner.pool.session(&self.inner.core, identity, headers).await,
+            Some((identity, headers)) => Box::pin(self.inner.pool.session(&self.inner.core, identity, headers)).await,
         }
     }
 

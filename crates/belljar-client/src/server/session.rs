@@ -44,6 +44,14 @@ impl SessionSlot {
         core: &Arc<Core>,
         headers: Option<&Arc<IdentityHeaders>>,
     ) -> Result<Arc<Session>, McpError> {
+        let current = self.latest.lock().upgrade();
+        match current {
+            Some(session) => Ok(session),
+            None => Box::pin(self.open(core, headers)).await,
+        }
+    }
+
+    async fn open(&self, core: &Arc<Core>, headers: Option<&Arc<IdentityHeaders>>) -> Result<Arc<Session>, McpError> {
         let failures = self.failures.count();
         let mut slot = self.session.lock().await;
         if let Some(session) = slot.upgrade() {
@@ -111,9 +119,10 @@ impl Session {
     /// that wait while another one fails to reconnect get its failure.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, McpError> {
         let current = self.current();
-        if !current.is_closed() {
-            return Ok(current);
-        }
+        if current.is_closed() { Box::pin(self.reestablish(current)).await } else { Ok(current) }
+    }
+
+    async fn reestablish(&self, current: Arc<Connection>) -> Result<Arc<Connection>, McpError> {
         if !self.server.can_reconnect() {
             return Err(current.closed().await);
         }

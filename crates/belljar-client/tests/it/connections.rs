@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use belljar_mcp_client::transport::{Connector, OpenTransport};
 use belljar_mcp_client::{
-    CallTool, McpError, McpServer, McpServerSse, McpServerStreamableHttp, ProcessToolCall, ProtocolEra,
-    ReconnectPolicy, RunContext, ToolOutcome, Toolset,
+    CallOptions, CallTool, McpError, McpServer, McpServerSse, McpServerStdio, McpServerStreamableHttp, ProcessToolCall,
+    ProtocolEra, ReconnectPolicy, RunContext, ToolOutcome, Toolset,
 };
 use serde_json::{Map, Value, json};
 
@@ -242,4 +242,19 @@ async fn custom_transport_works_in_both_eras() {
 async fn legacy_server_rejects_the_modern_era() {
     let error = everything().era(ProtocolEra::Modern).build().connect().await.err().unwrap();
     assert!(matches!(error, McpError::Protocol { .. } | McpError::Connect { .. }), "{error:?}");
+}
+
+/// Programs have thousands of these at the same time, and move them: what a call rarely needs, such as opening a
+/// connection, is boxed.
+#[test]
+fn futures_of_calls_are_small() {
+    const MAX_BYTES: usize = 2048;
+    let server = McpServerStdio::new("unused").build();
+    let options = CallOptions::new();
+    let sizes = [
+        size_of_val(&server.direct_call_tool("echo", json!({}))),
+        size_of_val(&server.call_tool_with("echo", json!({}), options.clone())),
+        size_of_val(&server.call_tool_raw("echo", json!({}), options)),
+    ];
+    assert!(sizes.iter().all(|size| *size <= MAX_BYTES), "{sizes:?}");
 }

@@ -162,7 +162,7 @@ impl HostCall for RuntimeInstaller {
         if let Err(error) = started {
             return Err(CallError::Refused(format!("failed to start the installation: {error}")));
         }
-        let after = match context.wait(&result, timeout)? {
+        let after = match context.wait_for_work(&result, timeout)? {
             Ok(Ok(Ok(set))) => set,
             Ok(Ok(Err(error))) => return Err(CallError::Refused(format_as_pip_error(&error))),
             Ok(Err(error)) => return Err(CallError::Refused(format!("failed to start the installation: {error}"))),

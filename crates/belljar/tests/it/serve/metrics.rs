@@ -252,6 +252,33 @@ fn queue_and_refused_calls_are_counted() {
     assert!(long >= 1.0, "{long}");
 }
 
+/// Calls that wait in synchronous code use up the threads, and the error of the next call says so.
+#[test]
+fn threads_that_waiting_code_holds_are_counted_and_named() {
+    let options = ["--toolset", "all", "--max-concurrency", "2", "--max-queue", "0"];
+    let server = Listening::start("streamable-http-stateless", options);
+    wait_for("the preparation of Python", || Scrape::of(&server).sum("belljar_running", &[]) == 0.0);
+    let id = session(&server, "import asyncio");
+    let call = |tool_name: &str, arguments: Value| tool(&server, tool_name, &arguments);
+    let execute = |code: &str| call("execute_code", json!({ "session_id": id, "code": code }));
+    std::thread::scope(|scope| {
+        scope.spawn(|| call("run_python_code", json!({ "python_code": "import asyncio; await asyncio.sleep(6)" })));
+        wait_for("code that awaits", || {
+            let scrape = Scrape::of(&server);
+            scrape.sum("belljar_live_interpreters", &[]) == 1.0 && scrape.sum("belljar_running", &[]) == 0.0
+        });
+        scope.spawn(|| execute("asyncio.run(asyncio.sleep(6))"));
+        scope.spawn(|| call("run_python_code", json!({ "python_code": "import time; time.sleep(6)" })));
+        wait_for("two waits", || Scrape::of(&server).sum("belljar_held_threads", &[]) == 2.0);
+        for (tool_name, argument) in [("execute_code", "code"), ("run_python_code", "python_code")] {
+            let text = call(tool_name, json!({ argument: "1" }));
+            let reason = "2 pieces of code run, 2 of which hold their thread while they wait in synchronous code";
+            assert!(text.contains(reason) && text.contains("--max-concurrency"), "{text}");
+        }
+    });
+    wait_for("the end of the waits", || Scrape::of(&server).sum("belljar_held_threads", &[]) == 0.0);
+}
+
 #[test]
 fn call_of_a_client_that_disconnects_counts_as_cancelled() {
     let server = Listening::start("streamable-http-stateless", ["--no-install"]);

@@ -163,6 +163,8 @@ fn state_of_a_cell_survives_its_waits() {
     assert_eq!(session.value("asyncio.run(block())"), "5");
     let error = session.error("await asyncio.Event().wait()");
     assert!(error.contains("asyncio is waiting for something that cannot happen"), "{error}");
+    let error = session.error("asyncio.get_running_loop().stop()\nawait asyncio.sleep(600)");
+    assert!(error.contains("Event loop stopped before Future completed."), "{error}");
     assert_eq!(session.value("await asyncio.sleep(0.01, 'after')"), "'after'");
 }
 
