@@ -245,7 +245,10 @@ def test_code_that_ends_does_not_wait_for_an_answer() -> None:
             raise
         return True
 
-    code = f"import asyncio\nasync def call():\n    from tools import t\n    await t.note(text='x')\ntask = asyncio.create_task(call())\nawait asyncio.sleep(0.5)\n1"
+    code = (
+        "import asyncio\nasync def call():\n    from tools import t\n    await t.note(text='x')\n"
+        "task = asyncio.create_task(call())\nawait asyncio.sleep(0.5)\n1"
+    )
 
     async def main() -> None:
         async with AsyncSandbox(tools=[server()], approve=approve, install=False) as box:

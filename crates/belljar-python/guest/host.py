@@ -14,7 +14,7 @@ class HostCallError(Exception):
 
 def call(name: str, **request: Any) -> Any:
     """Returns the host's reply to the call ``name``, or raises `HostCallError`."""
-    answer = loads(call_host(dumps({"name": name, "request": request})))
+    answer = loads(call_host(dumps({"name": name, "request": request})))  # noqa: F821 - declared above
     if "error" in answer:
         raise HostCallError(answer["error"])
     return answer["answer"]

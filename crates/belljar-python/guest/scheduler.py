@@ -250,7 +250,7 @@ def _run(task: Task) -> None:
     global current, _polls
     below, current, _polls = current, task, 0
     try:
-        on_switch(task)
+        on_switch(task)  # noqa: F821 - declared above
     finally:
         current = below
         task.is_done = True
