@@ -115,8 +115,9 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
         self._is_suspended = True
 
     def steps(self) -> Generator[float | None]:
-        """Runs the loop until it is stopped, as `run_forever` does, but yields when it waits for timers or the host: the
-        number of seconds until the next timer, or None without one. Resuming it early does no harm.
+        """Runs the loop until it is stopped, as `run_forever` does, but yields when it waits for timers or the host.
+
+        Yields the number of seconds until the next timer, or None without one. Resuming it early does no harm.
         """
         selector = self._selector
         while True:

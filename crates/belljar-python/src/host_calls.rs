@@ -94,8 +94,8 @@ impl HostCallContext<'_> {
         Pause::start(&self.host.stop)
     }
 
-    /// Waits at most `timeout` for something that is not work of this machine, such as a reply. The code's time limit is
-    /// paused meanwhile, and the wait counts among those that hold their thread.
+    /// Waits at most `timeout` for something that is not work of this machine, such as a reply. The code's time limit
+    /// is paused meanwhile, and the wait counts among those that hold their thread.
     ///
     /// # Errors
     /// Returns an error if the code has to end.

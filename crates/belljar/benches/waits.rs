@@ -8,7 +8,7 @@ mod support;
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::{Backend as _, CellObserver, CellRequest, InputError, InputReply, Kernel};
+use belljar_core::kernel::{Backend as _, CellObserver, CellRequest, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
     CellStep, Exchange, FunctionCall, HostFunction, Limits, NoProgress, Progress, ReplySender, Stream, Waker,
@@ -66,12 +66,13 @@ impl CellObserver for Unresponsive {
     fn call_function(&self, _: FunctionCall, _: &ReplySender) {}
 }
 
-/// Installs packages as `belljar` does without options.
+/// Installs packages as `belljar` does without options: IPython is Pyodide's.
 struct Source(Python, OnceLock<Arc<Installer>>);
 
 impl InstallerSource for Source {
     fn installer(&self) -> Result<Arc<Installer>, InstallError> {
-        let settings = Settings::from_environment(self.0.cache().clone())?;
+        let mut settings = Settings::from_environment(self.0.cache().clone())?;
+        settings.pyodide = self.0.pyodide_source(&NoProgress).ok();
         Ok(self.1.get_or_init(|| Arc::new(Installer::new(self.0.platform(), settings))).clone())
     }
 }
