@@ -397,14 +397,17 @@ def _run_cell(
     shell.loop_runner = waiting.append
     try:
         try:
-            result = shell._run_cell(code, store_history, silent, True, None)
+            # Newer releases of IPython have another argument behind that of the cell's ID.
+            unset = (None,) * (InteractiveShell._run_cell.__code__.co_argcount - 5)
+            result = shell._run_cell(code, store_history, silent, True, *unset)
         finally:
             shell.loop_runner = event_loop.run
         if waiting:
             try:
                 result = yield from event_loop.steps(waiting.pop())
             except BaseException as error:
-                info = ExecutionInfo(code, store_history, silent, True, None)
+                unset = (None,) * (ExecutionInfo.__init__.__code__.co_argcount - 5)
+                info = ExecutionInfo(code, store_history, silent, True, *unset)
                 result = ExecutionResult(info)
                 result.error_in_exec = error
                 shell.showtraceback(running_compiled_code=True)

@@ -54,5 +54,5 @@ pub use runs::{
     InvalidEvent, NotAsked, Question, ResumedCalls, Run, RunAnswer, RunCalls, RunEvent, RunId, RunInfo, RunNews,
     RunResumer, RunState,
 };
-pub use sessions::{Owner, ResumedReport, SessionOptions, Sessions};
+pub use sessions::{Owner, ResumedReport, ResumedRun, SessionOptions, Sessions, StoredRuns};
 pub use store::{ListedRun, RunCommand, SnapshotHeader, Store, StoreError, StoredRun, StoredSession};

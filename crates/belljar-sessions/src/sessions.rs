@@ -35,8 +35,8 @@ use belljar_core::files::FileInfo;
 use belljar_core::kernel::{Backend, CellObserver, CellRequest};
 use belljar_core::{CallCancellation, Limits};
 use cell_call::CellCall;
-pub use durable::ResumedReport;
 pub(crate) use durable::milliseconds_now;
+pub use durable::{ResumedReport, ResumedRun, StoredRuns};
 use queueing::result;
 use table::{EndingSession, HibernatedSession, SessionEntry, Shared, new_id};
 

@@ -25,7 +25,7 @@ use crate::report::{AnswerOptions, CellReport, FileChange, save_images};
 use crate::sessions::Owner;
 use crate::store::{Lease, PendingSync, Store, StoreError};
 use crate::traceback;
-use durable::DurableCell;
+use durable::{CellWaits, DurableCell};
 
 /// The maximum number of files that a cell's report lists.
 const MAX_REPORTED_FILES: usize = 200;
@@ -225,8 +225,7 @@ impl SessionState {
         observer: Arc<dyn CellObserver>,
         now: Duration,
         begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
-        waker: Waker,
-        durable: Option<DurableCell>,
+        CellWaits { waker, durable }: CellWaits,
     ) -> Result<CellProgress, SessionError> {
         let kernel = self.ensure_running(services, &*observer)?;
         match begin_running(kernel.interrupt_handle()) {

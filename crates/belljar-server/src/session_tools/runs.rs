@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use belljar_core::kernel::{CellObserver, CellRequest, InputError};
 use belljar_sessions::{
     CellReport, NotAsked, Question, ResumedCalls, ResumedReport, Run, RunAnswer, RunCalls, RunNews, RunResumer,
-    RunState, SessionError, SessionId,
+    RunState, SessionError, SessionId, StoredRuns,
 };
 use belljar_tools::{Approval, ApprovalRequest, Approver, CallJournal, SavedRun, ToolRun};
 use parking_lot::Mutex;
@@ -181,7 +181,7 @@ impl SessionTools {
         let (tools, live) = (self.tools.clone(), self.live.clone());
         let runtime = tokio::runtime::Handle::current();
         self.sessions.set_run_resumer(Arc::new(Resumer { tools, live, runtime }));
-        let (waiting, lost) = self.sessions.resume_stored_runs();
+        let StoredRuns { waiting, lost } = self.sessions.resume_stored_runs();
         for run in lost {
             let error = SessionError::Kernel(belljar_core::kernel::KernelError::Failed(LOST.into()));
             let result = ExecuteCodeResult::from_error(&error).result();

@@ -37,8 +37,9 @@ pub use state::{InvalidEvent, RunEvent, RunState};
 
 /// The time between the interrupt of a run that was cancelled and the kill of its interpreter.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
-/// The time after which a question is put although the run is not saved: its code holds its thread.
-const UNSAVED_QUESTION_DELAY: Duration = Duration::from_millis(200);
+/// The interval at which a run that asks is looked at. If its code has not begun to wait then, it holds its thread, and
+/// the question is put although the run is not saved.
+const UNSAVED_QUESTION_DELAY: Duration = Duration::from_millis(500);
 
 /// The ID of a run: random, and as long as that of a session. Whoever has it can see the run's result.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -274,9 +275,12 @@ impl Run {
             self.wake();
         }
         let shown_later = async {
-            tokio::time::sleep(UNSAVED_QUESTION_DELAY).await;
-            self.show_questions();
-            std::future::pending::<RunAnswer>().await
+            loop {
+                tokio::time::sleep(UNSAVED_QUESTION_DELAY).await;
+                if self.state() == RunState::Running {
+                    self.show_questions();
+                }
+            }
         };
         let answered = async {
             loop {
@@ -290,7 +294,7 @@ impl Run {
         };
         tokio::select! {
             answer = answered => answer,
-            never = shown_later => never,
+            () = shown_later => RunAnswer::Declined,
         }
     }
 

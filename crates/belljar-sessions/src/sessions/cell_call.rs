@@ -13,7 +13,7 @@ use crate::parking::ParkedWork;
 use crate::report::CellReport;
 use crate::runs::{Run, RunCalls, RunEvent};
 use crate::session::Session;
-use crate::state::durable::DurableCell;
+use crate::state::durable::{CellWaits, DurableCell};
 use crate::state::{CellProgress, CellStart, SessionState};
 
 /// The time of a wait after which a cell that can wait on the disk is saved. A cell that asks its client something is
@@ -63,7 +63,8 @@ impl CellCall {
         });
         let services = &self.shared.services;
         let now = self.shared.clock.now();
-        let progress = state.execute(services, cell, observer, now, begin_running, self.work.waker(), durable);
+        let waits = CellWaits { waker: self.work.waker(), durable };
+        let progress = state.execute(services, cell, observer, now, begin_running, waits);
         self.after_step(state, session, progress)
     }
 

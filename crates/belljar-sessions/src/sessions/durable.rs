@@ -37,6 +37,18 @@ struct StoredResult {
 /// The result of a cell that goes on after a restart.
 pub type ResumedReport = std::pin::Pin<Box<dyn Future<Output = Result<CellReport, SessionError>> + Send>>;
 
+/// A run that goes on after a restart, and the result of its cell.
+pub type ResumedRun = (Arc<Run>, ResumedReport);
+
+/// The runs of a store.
+#[derive(Default)]
+pub struct StoredRuns {
+    /// The runs that wait.
+    pub waiting: Vec<ResumedRun>,
+    /// The runs that were lost, since their process ended while their code ran.
+    pub lost: Vec<Arc<Run>>,
+}
+
 impl Sessions {
     /// Returns whether cells can wait on the disk.
     pub fn are_durable(&self) -> bool {
@@ -132,11 +144,10 @@ impl Sessions {
     }
 
     /// Reads the runs of the store: those that wait go on when it is time, and those with results are listed. Must be
-    /// called once, before other calls. Returns the runs that wait, with the futures of their reports, and the runs
-    /// that were lost, since their process ended while their code ran.
-    pub fn resume_stored_runs(&self) -> (Vec<(Arc<Run>, ResumedReport)>, Vec<Arc<Run>>) {
-        let (mut waiting, mut lost) = (Vec::new(), Vec::new());
-        let Some(store) = self.persistent_store() else { return (waiting, lost) };
+    /// called once, before other calls.
+    pub fn resume_stored_runs(&self) -> StoredRuns {
+        let mut found = StoredRuns::default();
+        let Some(store) = self.persistent_store() else { return found };
         for (_, stored) in store.results() {
             self.add_result(store, stored);
         }
@@ -146,12 +157,12 @@ impl Sessions {
         });
         for listed in runs {
             if listed.is_lost {
-                lost.extend(self.lost_run(store, listed));
+                found.lost.extend(self.lost_run(store, listed));
             } else {
-                waiting.extend(self.resume_stored(store, listed));
+                found.waiting.extend(self.resume_stored(store, listed));
             }
         }
-        (waiting, lost)
+        found
     }
 
     fn add_result(&self, store: &Store, stored: Value) {
@@ -179,7 +190,7 @@ impl Sessions {
         Some(run)
     }
 
-    fn resume_stored(&self, store: &Store, listed: ListedRun) -> Option<(Arc<Run>, ResumedReport)> {
+    fn resume_stored(&self, store: &Store, listed: ListedRun) -> Option<ResumedRun> {
         let lease = match store.lease(&listed.session, false) {
             Ok(lease) => lease,
             Err(error) => {

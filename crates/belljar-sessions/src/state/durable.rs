@@ -13,6 +13,14 @@ use crate::runs::{Run, RunCalls, RunEvent, RunRegistry};
 use crate::sessions::{Owner, milliseconds_now};
 use crate::store::{Lease, StoreError, StoredRun};
 
+/// The waits of a cell.
+pub(crate) struct CellWaits {
+    /// Called when the waiting cell can go on.
+    pub(crate) waker: Waker,
+    /// Set if the cell can wait on the disk.
+    pub(crate) durable: Option<DurableCell>,
+}
+
 /// The part of a cell that can wait on the disk.
 pub(crate) struct DurableCell {
     pub(crate) run: Arc<Run>,

@@ -60,6 +60,9 @@ pub struct StoredRun {
     pub(crate) files: Vec<(String, u64, i64)>,
 }
 
+/// The calls that were sent since a run was saved, and whether each may be sent again without harm.
+pub(crate) type SentCalls = Vec<(u64, bool)>;
+
 /// The command of an operator for a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -191,10 +194,7 @@ impl Store {
     }
 
     /// Reads the session of a cell that waits, with its run and the calls that were sent since.
-    pub(crate) fn read_waiting(
-        &self,
-        id: &SessionId,
-    ) -> Result<(KernelSnapshot, StoredRun, Vec<(u64, bool)>), StoreError> {
+    pub(crate) fn read_waiting(&self, id: &SessionId) -> Result<(KernelSnapshot, StoredRun, SentCalls), StoreError> {
         let directory = self.directory(id)?;
         let signer = self.signer()?;
         let bytes = directory.read(WAITING, state_file::MAX_FILE).map_err(StoreError::missing_or_io("read"))?;
@@ -371,7 +371,7 @@ fn parse_run(run: Option<Value>) -> Result<StoredRun, StoreError> {
 }
 
 /// Parses the calls that were sent.
-fn parse_sent(text: &str, run: &RunId, signer: &Signer) -> Result<Vec<(u64, bool)>, StoreError> {
+fn parse_sent(text: &str, run: &RunId, signer: &Signer) -> Result<SentCalls, StoreError> {
     let invalid = || StoreError::Damaged("the record of its calls is invalid");
     let mut sent = Vec::new();
     for line in text.lines() {

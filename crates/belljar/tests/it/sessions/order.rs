@@ -148,21 +148,22 @@ fn interrupt_waits_for_the_body_of_the_cell_before_it() {
     let session = opened.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).unwrap().to_owned();
     let headers = [("mcp-session-id", &*session)];
     server.post(&headers, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    let call = |name: &str, arguments: Value| {
+    let call = |id: u64, name: &str, arguments: Value| {
         let params = json!({ "name": name, "arguments": arguments });
-        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params })
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
     };
-    let (_, first) = server.post(&headers, &call("execute_code", json!({ "code": "pass" })));
+    let (_, first) = server.post(&headers, &call(2, "execute_code", json!({ "code": "pass" })));
     let id = first.split("\"session_id\":\"").nth(1).and_then(|rest| rest.split('"').next());
     let id = id.unwrap_or_else(|| panic!("{first}"));
 
-    let cell = call("execute_code", json!({ "code": "while True: pass", "session_id": id })).to_string();
+    let cell = call(3, "execute_code", json!({ "code": "while True: pass", "session_id": id })).to_string();
     let (begin, end) = cell.as_bytes().split_at(cell.len() / 2);
     let usual = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
     let mut cell_stream = server.open_for("POST", "/mcp", &[&usual[..], &headers].concat(), begin, cell.len());
     std::thread::sleep(Duration::from_millis(100));
+    let message = call(4, "interrupt_session", json!({ "session_id": id }));
     std::thread::scope(|scope| {
-        let interrupt = scope.spawn(|| server.post(&headers, &call("interrupt_session", json!({ "session_id": id }))));
+        let interrupt = scope.spawn(|| server.post(&headers, &message));
         std::thread::sleep(Duration::from_millis(200));
         cell_stream.write_all(end).unwrap();
         let (_, interrupted) = interrupt.join().unwrap();
