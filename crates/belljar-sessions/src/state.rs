@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use belljar_core::files::{FileError, FileInfo, Range, check_path};
 use belljar_core::kernel::{Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError};
-use belljar_core::{CellResult, CellStatus, CellStep, Output, Progress, Wait, Waker};
+use belljar_core::{CellResult, CellStatus, CellStep, Output, Progress, Wait};
 
 use crate::bases::PendingBase;
 use crate::error::SessionError;
