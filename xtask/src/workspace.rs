@@ -40,7 +40,9 @@ pub(crate) fn build_belljar(profile: Profile) -> Result<PathBuf, String> {
     let mut command = Command::new(cargo);
     as_by_hand(&mut command);
     let (options, directory): (&[&str], _) = match profile {
-        Profile::Dev => (&[], "debug"),
+        // Cargo considers development dependencies only for examples and tests. Without an example, it would compile
+        // the packages that have other features for these a second time.
+        Profile::Dev => (&["--example", "capabilities"], "debug"),
         Profile::Release => (&["--release"], "release"),
     };
     let status = command

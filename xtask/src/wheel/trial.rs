@@ -1,0 +1,123 @@
+//! The installation of the wheel in new environments, and its tests there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{remove, run};
+
+/// A package with an extension module for the sandbox, which the tests install from a directory.
+const SANDBOX_PACKAGE: &str = "jiter==0.19.0";
+/// The options of pip for wheels of the sandbox.
+const SANDBOX_PLATFORM: [&str; 7] = [
+    "--no-deps",
+    "--only-binary=:all:",
+    "--implementation=cp",
+    "--python-version=3.14",
+    "--platform=pyemscripten_2026_0_wasm32",
+    "--quiet",
+    "--dest",
+];
+/// An MCP server whose tools the tests call from the sandbox.
+const NPM_SERVER: &str = "@modelcontextprotocol/server-everything@2026.8.31";
+/// A program of Python that enables the loopback interface of its network namespace and then becomes another program.
+const LOOPBACK: &str = "\
+import fcntl, os, socket, struct, sys
+UP, SIOCSIFFLAGS = 0x49, 0x8914
+with socket.socket() as any_socket:
+    fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack('16sh22x', b'lo', UP))
+os.execv(sys.argv[1], sys.argv[1:])";
+
+/// A wheel that is installed in new environments and tested there.
+pub(super) struct Trial {
+    pub(super) uv: PathBuf,
+    pub(super) sources: PathBuf,
+    pub(super) wheel: PathBuf,
+    pub(super) target: PathBuf,
+}
+
+impl Trial {
+    /// Creates an environment with the packages of these files and the wheel, which is installed without an index.
+    pub(super) fn install(&self, name: &str, python: &Path, requirements: &[&str]) -> Result<PathBuf, String> {
+        let directory = self.target.join(name);
+        let mut create = Command::new(&self.uv);
+        create.args(["venv", "--quiet", "--seed", "--clear", "--no-project", "--python"]).arg(python).arg(&directory);
+        run(&mut create)?;
+        let python = directory.join("bin/python");
+        if !requirements.is_empty() {
+            let mut install = Command::new(&self.uv);
+            install.args(["pip", "install", "--quiet", "--python"]).arg(&python);
+            for file in requirements {
+                install.arg("--requirements").arg(self.sources.join(file));
+            }
+            run(&mut install)?;
+        }
+        let options = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"];
+        run(Command::new(&python).args(options).arg(&self.wheel))?;
+        Ok(python)
+    }
+
+    /// Downloads the package that the tests install into the sandbox.
+    pub(super) fn download_sandbox_package(&self, python: &Path) -> Result<(), String> {
+        let mut download = Command::new(python);
+        download.args(["-m", "pip", "download"]).args(SANDBOX_PLATFORM).arg(self.sandbox_packages());
+        run(download.arg(SANDBOX_PACKAGE)).map(drop)
+    }
+
+    /// Installs the MCP server of npm. Without npm, its test is skipped, or fails if `BELLJAR_REQUIRE` names npm.
+    pub(super) fn install_npm_server(&self) -> Result<(), String> {
+        if Command::new("npm").arg("--version").output().is_err() {
+            return Ok(());
+        }
+        let mut install = Command::new("npm");
+        install.args(["install", "--no-fund", "--no-audit", "--loglevel=error", "--prefix"]).arg(self.npm());
+        run(install.arg(NPM_SERVER)).map(drop)
+    }
+
+    fn npm(&self) -> PathBuf {
+        self.target.join("wheel-test-npm")
+    }
+
+    fn sandbox_packages(&self) -> PathBuf {
+        self.target.join("wheel-test-packages")
+    }
+
+    /// Runs the tests without a cache, and without a network if the machine can create a namespace for that.
+    pub(super) fn test(&self, python: &Path, options: &[String]) -> Result<String, String> {
+        let cache = self.target.join("wheel-cache-of-tests");
+        remove(&cache)?;
+        let mut pytest = without_network(python);
+        // Not in the directory of the sources: the tests are those of the installed package.
+        pytest.args(["-m", "pytest", "-q", "."]).args(options).current_dir(self.sources.join("tests"));
+        // The packages that the tests need are installed, so that none may be skipped for lack of one.
+        let required = std::env::var("BELLJAR_REQUIRE").unwrap_or_default();
+        pytest.env("BELLJAR_CACHE", &cache).env("BELLJAR_REQUIRE", format!("{required},python-packages"));
+        pytest.env("BELLJAR_TEST_PACKAGES", self.sandbox_packages());
+        pytest.env("BELLJAR_TEST_NPM", self.npm().join("node_modules"));
+        pytest.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+        run(&mut pytest)
+    }
+}
+
+/// Returns a command that starts `python` with no network but the loopback interface, if that is possible here.
+fn without_network(python: &Path) -> Command {
+    let is_possible = Command::new("unshare").args(["-rn", "true"]).output().is_ok_and(|tried| tried.status.success());
+    if !is_possible {
+        return Command::new(python);
+    }
+    let mut command = Command::new("unshare");
+    command.arg("-rn").arg(python).args(["-c", LOOPBACK]).arg(python);
+    command
+}
+
+/// Returns an interpreter of this version of CPython, on the path or among those of pyenv.
+pub(super) fn interpreter(version: &str) -> Option<PathBuf> {
+    let name = format!("python{version}");
+    let home = |name| std::env::var_os(name).map(PathBuf::from);
+    let pyenv = home("PYENV_ROOT").or_else(|| Some(home("HOME")?.join(".pyenv")));
+    let installed = pyenv.and_then(|pyenv| pyenv.join("versions").read_dir().ok()).into_iter().flatten();
+    let installed = installed.filter_map(|entry| Some(entry.ok()?.path().join("bin").join(&name)));
+    // The programs that pyenv has on the path fail for versions that are not selected.
+    let starts =
+        |program: &PathBuf| Command::new(program).arg("--version").output().is_ok_and(|tried| tried.status.success());
+    std::iter::once(PathBuf::from(&name)).chain(installed).find(starts)
+}
