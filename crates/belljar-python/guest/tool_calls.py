@@ -85,7 +85,7 @@ class Call:
     number: int | None = None
     """The call's number, once it was sent."""
     _waiter: Any = None
-    """The object that waits for the reply, with the methods of `_Waiter`. The call itself if nothing can be delivered."""
+    """The object that waits for the reply, with the methods of `_Waiter`; the call itself if none does."""
     _has_ended = False
     _value: Any = None
     _error: Exception | None = None
