@@ -61,7 +61,7 @@ host_functions.exceptions.update((f"tools.{kind.__name__}", kind) for kind in EX
 
 
 class Target:
-    """What is called: a tool, or the resources of a server. Has the texts that its calls have in common."""
+    """A tool, or the resources of a server, as calls need it. Has the texts that its calls have in common."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Call:
     number: int | None = None
     """The call's number, once it was sent."""
     _waiter: Any = None
-    """What waits for the reply, with the methods of `_Waiter`. The call itself if nothing can be delivered."""
+    """The object that waits for the reply, with the methods of `_Waiter`; the call itself if none does."""
     _has_ended = False
     _value: Any = None
     _error: Exception | None = None
@@ -122,7 +122,10 @@ class Call:
             return self._finish()
         waiter = _Waiter(self)
         self._begin("await", waiter)
-        exchange.start(self)
+        try:
+            exchange.start(self)
+        except exchange.HostCallError as error:
+            self.receive(None, error)
         return waiter.__await__()
 
     # A task is made of an object with these three methods.

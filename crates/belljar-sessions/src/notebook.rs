@@ -134,8 +134,8 @@ impl Notebook {
         code.map(|(index, cell)| (index, source(cell).unwrap_or_default())).collect()
     }
 
-    /// Replaces the outputs and the execution count of a cell, and removes what an earlier run has noted in its metadata;
-    /// the rest of the cell stays.
+    /// Replaces the outputs and the execution count of a cell, and removes what an earlier run has noted in its
+    /// metadata; the rest of the cell stays.
     pub fn set_result(&mut self, index: usize, result: &CellResult, limits: &Limits) {
         let cell_with_outputs = code_cell("", result, limits);
         if let Some(cell) = self.content["cells"].get_mut(index).and_then(Value::as_object_mut) {

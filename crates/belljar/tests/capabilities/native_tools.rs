@@ -109,7 +109,8 @@ done";
                 except ToolDenied as error:\n    print(error)\ntry:\n    await t.resources.list()\n\
                 except ToolDenied as error:\n    print(error)";
     let outcome = run(&["--deny-tool", "t.resources"], code);
-    assert_eq!(outcome["output"], json!(["the policy denies `t.resources`\nthe policy denies `t.resources`"]));
+    let denied = "the policy denies `t.resources`";
+    assert_eq!(outcome["output"], json!([denied, denied]), "{outcome}");
 }
 
 fn native_calls_are_approved_by_elicitation() {
