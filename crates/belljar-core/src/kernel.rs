@@ -181,8 +181,8 @@ pub trait Kernel: Send {
         CellStep::Completed(CellResult { execution_count: 0, status, outputs: Vec::new() })
     }
 
-    /// Returns whether replies have arrived for the cell that waits. Without replies, it need not be continued before its
-    /// timer is due or it is interrupted.
+    /// Returns whether replies have arrived for the cell that waits. Without replies, it need not be continued before
+    /// its timer is due or it is interrupted.
     fn has_replies(&mut self) -> bool {
         true
     }

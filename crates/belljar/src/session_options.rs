@@ -45,7 +45,7 @@ pub(crate) struct SessionOptions {
     /// Save sessions in this directory, so that they survive the server.
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA_DIR", hide_env_values = true)]
     data_dir: Option<PathBuf>,
-    /// Time for which a run of --data-dir may wait for answers, and for which its result is kept if the client has left.
+    /// Time for which a run of --data-dir may wait for answers, and for which its result stays if the client has left.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "86400", env = "BELLJAR_RUN_TTL", hide_env_values = true, hide_short_help = true)]
     run_ttl: Duration,
     /// Keep the files of sessions in this directory, in a folder for each one.
@@ -128,8 +128,8 @@ impl SessionOptions {
         Ok(Some(folders.map_err(|error| format!("--files: failed to open {}: {error}", directory.display()))?))
     }
 
-    /// Returns the limits of a session, based on those of a piece of code. `max_wait` is the limit of waiting if the user
-    /// has set one.
+    /// Returns the limits of a session, based on those of a piece of code. `max_wait` is the limit of waiting if the
+    /// user has set one.
     pub(crate) fn limits(&self, limits: Limits, max_wait: Option<Duration>) -> Limits {
         // A cell that waits on the disk takes no memory.
         let durable_wait = self.data_dir.as_ref().map(|_| self.run_ttl);

@@ -146,8 +146,8 @@ impl SessionTools {
         Self { tools, ..self }
     }
 
-    /// Continues the runs of the data directory, and starts tasks that evict expired and idle sessions periodically, for
-    /// as long as the runtime exists.
+    /// Continues the runs of the data directory, and starts tasks that evict expired and idle sessions periodically,
+    /// for as long as the runtime exists.
     pub(crate) fn start_sweeping(&self) {
         let sessions = self.sessions.clone();
         if sessions.are_durable() {

@@ -207,23 +207,23 @@ impl SessionTools {
     pub(super) async fn fork(&self, name: &str, caller: &Caller) -> Result<(SessionId, SessionId), SessionError> {
         enum Forked<F> {
             Waiting(SessionId),
-            Queued(F),
+            Later(F),
         }
         let queue = |id: &SessionId| match self.sessions.fork_run(id) {
             Ok(Some((new, run, report))) => {
                 self.follow(run, report);
                 Forked::Waiting(new)
             }
-            Ok(None) => Forked::Queued(self.sessions.fork(id)),
+            Ok(None) => Forked::Later(self.sessions.fork(id)),
             Err(error) => {
                 tracing::warn!(%error, "a session is forked after its waiting cell");
-                Forked::Queued(self.sessions.fork(id))
+                Forked::Later(self.sessions.fork(id))
             }
         };
         let wait = |forked| async move {
             match forked {
                 Forked::Waiting(new) => Ok(new),
-                Forked::Queued(fork) => fork.await,
+                Forked::Later(fork) => fork.await,
             }
         };
         self.on_session(name, caller, |id| wait(queue(id))).await
@@ -454,7 +454,7 @@ fn paused(run: &Arc<Run>) -> ToolAnswer {
 
 fn described(run: &Arc<Run>) -> Value {
     let state = match run.state() {
-        RunState::Queued => "queued",
+        RunState::Pending => "pending",
         RunState::Running => "running",
         RunState::Waiting | RunState::Asleep => "waiting",
         RunState::Completed => "completed",

@@ -41,7 +41,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// the question is put although the run is not saved.
 const UNSAVED_QUESTION_DELAY: Duration = Duration::from_millis(500);
 
-/// The ID of a run: random, and as long as that of a session. Whoever has it can see the run's result.
+/// The ID of a run: random, and as long as that of a session. It gives access to the run's result.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(String);
@@ -258,8 +258,8 @@ impl Run {
     /// Asks the client, and waits for its answer. A question that was open before, or whose answer has arrived, is the
     /// same one. When the future is dropped, the question is withdrawn.
     ///
-    /// `holds_thread` is set if the code holds its thread while it waits: such a run cannot be saved, and its question is
-    /// put at once.
+    /// `holds_thread` is set if the code holds its thread while it waits: such a run cannot be saved, and its question
+    /// is put at once.
     pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> RunAnswer {
         let _withdrawn = WithdrawOnDrop { run: self, call };
         let mut changed = self.changed.subscribe();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            begin             wait                sleep
-//!  Queued ─────────▶ Running ◀──────▶ Waiting ─────────────▶ Asleep
+//!  Pending ────────▶ Running ◀──────▶ Waiting ─────────────▶ Asleep
 //!                       ▲     resume                            │
 //!                       └───────────────────────────────────────┘ resume
 //!  every state ──complete──▶ Completed
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
     /// The code has not begun.
-    Queued,
+    Pending,
     /// The code runs.
     Running,
     /// The code waits, and its interpreter is in memory.
@@ -58,10 +58,10 @@ impl RunState {
     /// When the event cannot happen in this state.
     pub fn after(self, event: RunEvent) -> Result<Self, InvalidEvent> {
         match (self, event) {
-            (Self::Queued, RunEvent::Begin) | (Self::Waiting | Self::Asleep, RunEvent::Resume) => Ok(Self::Running),
+            (Self::Pending, RunEvent::Begin) | (Self::Waiting | Self::Asleep, RunEvent::Resume) => Ok(Self::Running),
             (Self::Running, RunEvent::Wait) => Ok(Self::Waiting),
             (Self::Waiting, RunEvent::Sleep) => Ok(Self::Asleep),
-            (Self::Queued | Self::Running | Self::Waiting | Self::Asleep, RunEvent::Complete) => Ok(Self::Completed),
+            (Self::Pending | Self::Running | Self::Waiting | Self::Asleep, RunEvent::Complete) => Ok(Self::Completed),
             (state, event) => Err(InvalidEvent { state, event }),
         }
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     const STATES: [RunState; 5] =
-        [RunState::Queued, RunState::Running, RunState::Waiting, RunState::Asleep, RunState::Completed];
+        [RunState::Pending, RunState::Running, RunState::Waiting, RunState::Asleep, RunState::Completed];
     const EVENTS: [RunEvent; 5] =
         [RunEvent::Begin, RunEvent::Wait, RunEvent::Sleep, RunEvent::Resume, RunEvent::Complete];
 
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn every_sequence_of_events_keeps_the_properties_of_runs() {
         for events in sequences(7) {
-            let (mut state, mut resumed, mut waited) = (RunState::Queued, 0, 0);
+            let (mut state, mut resumed, mut waited) = (RunState::Pending, 0, 0);
             for event in events {
                 let Ok(next) = state.after(event) else { continue };
                 assert_ne!(state, RunState::Completed, "nothing follows the end");

@@ -84,7 +84,7 @@ impl CellCall {
     pub(super) fn begin_asleep(&self, run: &Run) -> Arc<dyn InterruptHandle> {
         let handle: Arc<dyn InterruptHandle> =
             Arc::new(WakingInterruptHandle { inner: run.interrupt.clone(), waker: self.work.waker() });
-        // Nobody can have cancelled a run that was just read.
+        // A run that was just read cannot have been cancelled.
         let _ = self.cancellation.begin_running(handle.clone());
         handle
     }

@@ -78,7 +78,7 @@ impl Sessions {
         let id = RunId::parse(new_id()?.as_str()).ok_or(SessionError::Gone)?;
         let info = RunInfo { id, code: code.to_owned(), arguments, began: milliseconds_now(), is_new_session };
         let owner = self.open(session)?.owner.clone();
-        let run = Arc::new(Run::new(info, session.clone(), owner, RunState::Queued));
+        let run = Arc::new(Run::new(info, session.clone(), owner, RunState::Pending));
         self.shared.runs.insert(run.clone());
         Ok(run)
     }
@@ -228,7 +228,7 @@ impl Sessions {
         Some((run, Box::pin(result(Ok(answer)))))
     }
 
-    /// Forks a session whose cell waits: the cell of the new one waits, too, as a run of its own, whose client is absent.
+    /// Forks a session whose cell waits: the cell of the new one waits, too, as a run of its own, without a client.
     /// Returns `None` if [`Sessions::fork`] is to be used: no cell waits, or it cannot be copied, or calls are queued
     /// behind it.
     ///

@@ -208,8 +208,8 @@ impl Store {
         Ok((stored.snapshot, run, sent))
     }
 
-    /// Copies the session `id`, whose cell waits, as the session `new`, whose cell waits as the run `run`. Returns `None`
-    /// if calls of the cell are in progress, which cannot be copied.
+    /// Copies the session `id`, whose cell waits, as the session `new`, whose cell waits as the run `run`. Returns
+    /// `None` if calls of the cell are in progress, which cannot be copied.
     pub(crate) fn fork_waiting(
         &self,
         id: &SessionId,
