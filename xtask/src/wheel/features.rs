@@ -1,8 +1,8 @@
 //! The features with which the wheel for tests is built.
 //!
 //! Development dependencies of the workspace enable features of packages that the extension module uses, too. With
-//! other features, Cargo would compile these packages, and all that depend on them, a second time for the wheel. Therefore the
-//! extension module has a feature that enables the same ones.
+//! other features, Cargo would compile these packages, and all that depend on them, a second time for the wheel.
+//! Therefore the extension module has a feature that enables the same ones.
 
 use std::collections::BTreeSet;
 use std::process::Command;
