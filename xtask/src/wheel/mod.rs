@@ -92,13 +92,7 @@ fn write_bundle(profile: Profile, target: &Path, bundle: &Path) -> Result<(), St
     let belljar = build_belljar(profile)?;
     remove(bundle)?;
     let cache = target.join("wheel-cache");
-    let mut write = Command::new(belljar);
-    write.arg("--quiet").arg("--cache").arg(cache).arg("bundle").arg(bundle);
-    if profile == Profile::Dev {
-        // The default level takes a minute.
-        write.args(["--compression-level", "3"]);
-    }
-    run(&mut write).map(drop)
+    run(Command::new(belljar).arg("--quiet").arg("--cache").arg(cache).arg("bundle").arg(bundle)).map(drop)
 }
 
 fn remove(directory: &Path) -> Result<(), String> {
