@@ -149,7 +149,7 @@ def _resumptions() -> Generator[str, str, None]:
                 request = yield replies.pop()
                 replies.append(_answer(lambda: _resume(loads(request))))
         except KeyboardInterrupt as interrupt:
-            replies[:] = [_answer(lambda: _resume({}, interrupt))]
+            replies[:] = [_interrupt(interrupt)]
 
 
 _generator = _resumptions()
@@ -252,6 +252,11 @@ def _run(request: Request) -> Outcome | Steps:
 
 def _execute(request: Request) -> Steps:
     return _shell_module().execute(request)
+
+
+def _interrupt(interrupt: KeyboardInterrupt) -> str:
+    """Continues the cell that waits with an interrupt that arrived before the host's call."""
+    return _answer(lambda: _resume({}, interrupt))
 
 
 def _resume(request: Request, interrupt: KeyboardInterrupt | None = None) -> Outcome:
