@@ -179,8 +179,9 @@ struct RunProgress {
     waker: Option<Waker>,
     /// True if no client waits for the result.
     is_detached: bool,
-    /// Set while the calls are ended to go on elsewhere: their questions stay.
-    is_suspended: bool,
+    /// The number of times that the calls were ended to go on elsewhere. Their questions and answers are for the calls
+    /// after them.
+    suspensions: u64,
 }
 
 struct OpenQuestion {
@@ -199,7 +200,7 @@ impl Run {
             ended: 0,
             waker: None,
             is_detached: state == RunState::Asleep,
-            is_suspended: false,
+            suspensions: 0,
         };
         Self {
             info,
@@ -228,6 +229,11 @@ impl Run {
         let progress = self.progress.lock();
         let question = |(call, open): (&u64, &OpenQuestion)| Question { call: *call, message: open.message.clone() };
         progress.questions.iter().map(question).collect()
+    }
+
+    /// Returns whether the run waits for answers.
+    pub(crate) fn has_questions(&self) -> bool {
+        !self.progress.lock().questions.is_empty()
     }
 
     /// Returns whether the run asks something that the client must not see before the run is saved.
@@ -261,7 +267,8 @@ impl Run {
     /// `holds_thread` is set if the code holds its thread while it waits: such a run cannot be saved, and its question
     /// is put at once.
     pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> RunAnswer {
-        let _withdrawn = WithdrawOnDrop { run: self, call };
+        let suspensions = self.progress.lock().suspensions;
+        let _withdrawn = WithdrawOnDrop { run: self, call, suspensions };
         let mut changed = self.changed.subscribe();
         {
             let mut progress = self.progress.lock();
@@ -285,8 +292,13 @@ impl Run {
         let answered = async {
             loop {
                 changed.mark_unchanged();
-                if let Some(answer) = self.progress.lock().answers.remove(&call) {
-                    return answer;
+                {
+                    let mut progress = self.progress.lock();
+                    if progress.suspensions == suspensions
+                        && let Some(answer) = progress.answers.remove(&call)
+                    {
+                        return answer;
+                    }
                 }
                 // The sender is a part of the run.
                 let _ = changed.changed().await;
@@ -388,8 +400,9 @@ impl Run {
         self.progress.lock().waker = Some(waker);
     }
 
-    pub(crate) fn set_suspended(&self, suspended: bool) {
-        self.progress.lock().is_suspended = suspended;
+    /// Leaves the questions to later calls: those in progress are about to be ended.
+    pub(crate) fn suspend(&self) {
+        self.progress.lock().suspensions += 1;
     }
 
     /// Adds the questions of a saved run.
@@ -424,12 +437,13 @@ impl Run {
 struct WithdrawOnDrop<'a> {
     run: &'a Run,
     call: u64,
+    suspensions: u64,
 }
 
 impl Drop for WithdrawOnDrop<'_> {
     fn drop(&mut self) {
         let mut progress = self.run.progress.lock();
-        if !progress.is_suspended && progress.questions.remove(&self.call).is_some() {
+        if progress.suspensions == self.suspensions && progress.questions.remove(&self.call).is_some() {
             drop(progress);
             self.run.changed.send_replace(());
         }

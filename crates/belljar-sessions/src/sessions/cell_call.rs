@@ -149,13 +149,14 @@ impl CellCall {
         WorkStep::Completed(result)
     }
 
-    /// Saves the cell, which waits, if it is to be saved now: it asks something that is not saved yet, or `save` is set
-    /// and it is not saved at all. Returns the time after which it is to be saved else.
+    /// Saves the cell, which waits, if it is to be saved now: it asks something and is not saved with that, or `save` is
+    /// set and it has waited for long. Returns the time after which it is to be saved else.
     fn save(&self, state: &mut SessionState, wait: Wait, save: bool) -> Option<Duration> {
         let run = self.run.as_ref()?;
         let durable = state.durable()?;
         let is_due = durable.since.elapsed() >= SAVE_AFTER;
-        if run.has_hidden_questions() || (save && is_due && !durable.is_saved) {
+        let is_wanted = run.has_questions() || (save && is_due);
+        if run.has_hidden_questions() || (is_wanted && !durable.is_saved) {
             match state.save_waiting(&self.shared.services, wait.timer, self.shared.clock.now()) {
                 Ok(true) => return None,
                 Ok(false) => {}

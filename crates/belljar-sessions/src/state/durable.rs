@@ -123,7 +123,7 @@ impl SessionState {
         if !durable.is_saved || has_sent || durable.since.elapsed() < idle {
             return false;
         }
-        durable.run.set_suspended(true);
+        durable.run.suspend();
         if let Some(calls) = durable.calls.take() {
             calls.suspend();
         }
@@ -168,7 +168,6 @@ impl SessionState {
         let replies = kernel.reattach(resumed.observer, durable.waker.clone())?;
         durable.run.interrupt.attach(kernel.interrupt_handle());
         durable.calls = Some(resumed.calls);
-        durable.run.set_suspended(false);
         self.kernel = KernelState::Running(kernel);
         (resumed.start)(&replies);
         Ok(())

@@ -159,7 +159,9 @@ fn approval_is_answered_in_the_next_server() {
     let mut wire = fixture.serve();
     let listed = runs(&mut wire);
     assert_eq!(listed.len(), 1, "{listed:?}");
-    assert_eq!((&listed[0]["status"], &listed[0]["session_id"]), (&json!("waiting"), &json!(id)), "{listed:?}");
+    // The other call of the gather is due.
+    let status = listed[0]["status"].as_str().unwrap();
+    assert!(["waiting", "running"].contains(&status) && listed[0]["session_id"] == id.as_str(), "{listed:?}");
     let resumed =
         wire.send("tools/call", json!({ "name": "resume_run", "arguments": { "run_id": listed[0]["run_id"] } }));
     let asked = question(&mut wire);
@@ -434,7 +436,7 @@ fn run_is_resumed_by_the_state_of_the_modern_era_once() {
 /// Each round kills the server at a random point of a cell that asks, sends and computes.
 #[test]
 fn runs_survive_kills_at_random_points() {
-    let fixture = Fixture::new(&["--sleep-after", "0.1"]);
+    let fixture = Fixture::new(&[]);
     let code = "from tools import t\nfor n in range(3):\n    await t.append(text=f'{name} {n}')\nname";
     let (mut completed, mut lost, mut seed) = (0, 0, 12345_u32);
     for round in 0..KILLS {
