@@ -149,8 +149,8 @@ impl CellCall {
         WorkStep::Completed(result)
     }
 
-    /// Saves the cell, which waits, if it is to be saved now: it asks something and is not saved with that, or `save` is
-    /// set and it has waited for long. Returns the time after which it is to be saved else.
+    /// Saves the cell, which waits, if it is to be saved now: it asks something and is not saved with that, or `save`
+    /// is set and it has waited for long. Returns the time after which it is to be saved else.
     fn save(&self, state: &mut SessionState, wait: Wait, save: bool) -> Option<Duration> {
         let run = self.run.as_ref()?;
         let durable = state.durable()?;
