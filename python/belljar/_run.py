@@ -196,6 +196,7 @@ _TOOL_ERRORS = {
     "timeout": "ToolTimeout",
     "unavailable": "ToolUnavailable",
     "limit": "ToolLimitExceeded",
+    "interrupted": "ToolInterrupted",
 }
 
 

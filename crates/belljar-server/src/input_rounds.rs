@@ -4,8 +4,8 @@
 //! number of suspended pieces of code and their waiting time are bounded; code whose client does not return in time is
 //! interrupted.
 //!
-//! The state is a random key, valid for one answer. It refers to an entry in this server, since running code cannot be
-//! serialized.
+//! The state is a random key, valid for one answer. It refers to an entry in this server. Cells of persistent sessions,
+//! which can wait on the disk, use the IDs of their runs instead (`session_tools/runs.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
