@@ -11,7 +11,7 @@ The documentation is in https://github.com/belljar/belljar/blob/main/docs/python
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
-    from ._asyncio import AsyncSandbox, AsyncSession, AsyncSessionFiles
+    from ._asyncio import AsyncRun, AsyncSandbox, AsyncSession, AsyncSessionFiles
     from ._compat import CodeSandbox, JsonData, RunError, RunSuccess, code_sandbox
     from ._connect import connect, connect_async
     from ._errors import (
@@ -41,7 +41,7 @@ if _TYPE_CHECKING:
 
 # Loaded when they are first used: importing asyncio takes longer than a run.
 _MODULES = {
-    "_asyncio": ("AsyncSandbox", "AsyncSession", "AsyncSessionFiles"),
+    "_asyncio": ("AsyncRun", "AsyncSandbox", "AsyncSession", "AsyncSessionFiles"),
     "_compat": ("CodeSandbox", "JsonData", "RunError", "RunSuccess", "code_sandbox"),
     "_connect": ("connect", "connect_async"),
     "_errors": (
@@ -90,6 +90,7 @@ __all__ = [
     "ApprovalRequest",
     "ArgumentError",
     "ArgumentTypeError",
+    "AsyncRun",
     "AsyncSandbox",
     "AsyncSession",
     "AsyncSessionFiles",

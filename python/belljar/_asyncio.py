@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from . import _native
 from ._base import BaseSandbox, BaseSession
 from ._errors import from_native
-from ._jobs import contents_of, native_call, start, to_run
+from ._jobs import begin_job, contents_of, native_call, start, to_run
 from ._options import request
 from ._run import FileInfo, Run
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ._calls import Write
+    from ._calls import Callbacks, Write
 
 
 class AsyncSessionFiles:
@@ -39,6 +39,25 @@ class AsyncSessionFiles:
         await _result(self._native.write_file, path, contents_of(contents))
 
 
+class AsyncRun(Run):
+    """The same as `Run`, for asyncio."""
+
+    async def resume(  # type: ignore[override]
+        self, answers: Mapping[int, Any], *, on_stdout: Write | None = None, on_stderr: Write | None = None
+    ) -> AsyncRun:
+        """Continues a run with the status ``paused``. The arguments are those of `Run.resume`."""
+        paused = self._take_paused()
+        callbacks, arguments = paused.begin(self, answers, asyncio.get_running_loop(), on_stdout, on_stderr)
+        return await _run_job(
+            lambda on_end: begin_job(callbacks, paused.native.resume, *arguments, on_end), callbacks, paused.sandbox
+        )
+
+    async def dump(self) -> bytes:  # type: ignore[override]
+        """Returns a run with the status ``paused`` as bytes, with which `AsyncSandbox.load` continues it."""
+        dump: bytes = await _result(self._take_paused().native.dump)
+        return dump
+
+
 class AsyncSession(BaseSession):
     """The same as `Session`, for asyncio."""
 
@@ -55,13 +74,13 @@ class AsyncSession(BaseSession):
         timeout: float | None = None,
         on_stdout: Write | None = None,
         on_stderr: Write | None = None,
-    ) -> Run:
+    ) -> AsyncRun:
         """Runs a cell. The arguments are those of `AsyncSandbox.run`."""
         text, buffers, imports = self._requests(code, globals, timeout)
         for name, imported in imports:
             await self._sandbox._execute(self._native.execute, imported, [], None, None)
             self._modules.add(name)
-        run: Run = await self._sandbox._execute(self._native.execute, text, buffers, on_stdout, on_stderr)
+        run: AsyncRun = await self._sandbox._execute(self._native.execute, text, buffers, on_stdout, on_stderr)
         return run
 
     async def fork(self) -> AsyncSession:
@@ -73,6 +92,12 @@ class AsyncSession(BaseSession):
         """Returns the variables and files as bytes, with which `AsyncSandbox.load` continues the session."""
         dump: bytes = await _result(self._native.dump)
         return dump
+
+    async def paused(self) -> AsyncRun | None:
+        """Returns the run of the paused cell, or None: see `Session.paused`."""
+        run = self._paused_run(await _result(self._local_native().paused))
+        assert run is None or isinstance(run, AsyncRun)
+        return run
 
     async def restart(self) -> None:
         """Replaces the interpreter by a new one. The files stay."""
@@ -97,6 +122,7 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
     """The same as `Sandbox`, for asyncio. Async tools run on the event loop that awaits the code."""
 
     _session_type = AsyncSession
+    _run_type = AsyncRun
 
     async def run(
         self,
@@ -107,7 +133,7 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         timeout: float | None = None,
         on_stdout: Write | None = None,
         on_stderr: Write | None = None,
-    ) -> Run:
+    ) -> AsyncRun:
         """Runs code in a new interpreter, which nothing survives. The arguments are those of `Sandbox.run`.
 
         ``on_stdout`` and ``on_stderr`` are called on the thread that runs the code.
@@ -115,6 +141,12 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         self._check_open()
         text, buffers, _ = request(code, globals, timeout, packages, self._options.tools)
         return await self._execute(self._options.runtime.run, text, buffers, on_stdout, on_stderr)
+
+    def load(self, dump: bytes) -> AsyncSession | AsyncRun:
+        """Continues a session or a paused run from bytes: see `Sandbox.load`."""
+        loaded = self._load(dump)
+        assert isinstance(loaded, (AsyncSession, AsyncRun))
+        return loaded
 
     async def tool_stubs(self) -> str:
         """Returns the tools as Python stubs, for a model that writes the code. Connects to MCP servers for that."""
@@ -148,15 +180,26 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         buffers: list[bytes],
         on_stdout: Write | None,
         on_stderr: Write | None,
-    ) -> Run:
+    ) -> AsyncRun:
         callbacks = self._callbacks(asyncio.get_running_loop(), on_stdout, on_stderr)
         streams = on_stdout is not None or on_stderr is not None
-        try:
-            job = await _wait(lambda on_end: start(callbacks, function, text, buffers, streams, on_end))
-        finally:
-            if callbacks is not None:
-                callbacks.end()
-        return to_run(job.result, callbacks)
+        return await _run_job(
+            lambda on_end: start(callbacks, function, text, buffers, streams, on_end), callbacks, self
+        )
+
+
+async def _run_job(
+    begin: Callable[[Callable[[], object]], _native.Job], callbacks: Callbacks | None, sandbox: AsyncSandbox
+) -> AsyncRun:
+    """Starts code and waits for its end."""
+    try:
+        job = await _wait(begin)
+    finally:
+        if callbacks is not None:
+            callbacks.end()
+    run = to_run(job.result, callbacks, sandbox)
+    assert isinstance(run, AsyncRun)
+    return run
 
 
 async def _wait(begin: Callable[[Callable[[], object]], _native.Job]) -> _native.Job:

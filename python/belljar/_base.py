@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _native
-from ._errors import ArgumentTypeError, SandboxError, from_native
+from ._errors import ArgumentTypeError, SandboxError, UnsupportedError, from_native
 from ._options import Options, request
+from ._run import Run
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +32,7 @@ class BaseSandbox(Generic[SessionType]):
     """The settings of a sandbox and its sessions."""
 
     _session_type: type[SessionType]
+    _run_type: type[Run] = Run
 
     def __init__(
         self,
@@ -106,8 +108,7 @@ class BaseSandbox(Generic[SessionType]):
         self._check_open()
         return self._add(self._options.runtime.session())
 
-    def load(self, dump: bytes) -> SessionType:
-        """Creates a session that continues from the bytes of a dump, which may be of another process."""
+    def _load(self, dump: bytes) -> SessionType | Run:
         self._check_open()
         if not isinstance(dump, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"dump: bytes are needed, not {type(dump).__name__}")
@@ -115,7 +116,11 @@ class BaseSandbox(Generic[SessionType]):
             native = self._options.runtime.load(bytes(dump))
         except _native.NativeError as error:
             raise from_native(error) from None
-        return self._add(native)
+        if not isinstance(native, _native.PausedCode):
+            return self._add(native)
+        from . import _paused
+
+        return _paused.load(self, native, native.describe())
 
     def _callbacks(
         self, loop: asyncio.AbstractEventLoop | None, on_stdout: Write | None, on_stderr: Write | None
@@ -166,6 +171,18 @@ class BaseSession:
             return text, buffers, []
         modules = sorted(needed - self._modules)
         return text, buffers, [(name, request(f"import {name} as _", None, None, (), {})[0]) for name in modules]
+
+    def _local_native(self) -> _native.Session:
+        if self._sandbox._options.remote_runtime is not None:
+            raise UnsupportedError("paused: sessions on a server have no functions of this process to wait for")
+        return self._native
+
+    def _paused_run(self, native: _native.PausedCode | None) -> Run | None:
+        if native is None:
+            return None
+        from . import _paused
+
+        return _paused.load(self._sandbox, native, native.describe())
 
     def _remove(self) -> None:
         if self in self._sandbox._sessions:

@@ -163,6 +163,12 @@ class Callbacks:
         # A job whose result nothing takes, since its caller was cancelled, refers to this receiver.
         self.job = None
 
+    def go_on(self, loop: asyncio.AbstractEventLoop | None, on_stdout: Write | None, on_stderr: Write | None) -> None:
+        """Receives what code does that was paused and is continued."""
+        self._loop = loop
+        self._write = {True: on_stdout, False: on_stderr}
+        self._context = contextvars.copy_context()
+
     def _start_task(
         self, loop: asyncio.AbstractEventLoop, number: int, run: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:

@@ -10,6 +10,7 @@ from ._errors import ArgumentTypeError, from_native
 from ._run import ErrorInfo, Run, from_native as run_from_native
 
 if TYPE_CHECKING:
+    from ._base import BaseSandbox
     from ._calls import Callbacks
 
 
@@ -37,7 +38,12 @@ def start(
     on_end: Callable[[], object] | None,
 ) -> _native.Job:
     """Starts code."""
-    job = native_call(function, text, buffers, callbacks, streams, on_end)
+    return begin_job(callbacks, function, text, buffers, callbacks, streams, on_end)
+
+
+def begin_job(callbacks: Callbacks | None, function: Callable[..., _native.Job], *arguments: Any) -> _native.Job:
+    """Starts a job that runs code."""
+    job = native_call(function, *arguments)
     if callbacks is not None:
         callbacks.job = job
     return job
@@ -51,16 +57,16 @@ def wait(job: _native.Job) -> Any:
         raise from_native(error) from None
 
 
-def finish(job: _native.Job, callbacks: Callbacks | None) -> Run:
-    """Waits for code and returns its run."""
+def finish(job: _native.Job, callbacks: Callbacks | None, sandbox: BaseSandbox[Any] | None = None) -> Run:
+    """Waits for code and returns its run. Only code with a sandbox may pause."""
     try:
-        return to_run(job.wait, callbacks)
+        return to_run(job.wait, callbacks, sandbox)
     finally:
         if callbacks is not None:
             callbacks.end()
 
 
-def to_run(take: Callable[[], Any], callbacks: Callbacks | None) -> Run:
+def to_run(take: Callable[[], Any], callbacks: Callbacks | None, sandbox: BaseSandbox[Any] | None = None) -> Run:
     """Returns the run of a job that has ended. Raises what a function of the caller that receives output has raised."""
     try:
         result = take()
@@ -75,4 +81,12 @@ def to_run(take: Callable[[], Any], callbacks: Callbacks | None) -> Run:
         raise from_native(error) from None
     if callbacks is not None and callbacks.error is not None:
         raise callbacks.error
-    return run_from_native(result, callbacks.calls if callbacks is not None else [])
+    calls = callbacks.calls if callbacks is not None else []
+    kind = sandbox._run_type if sandbox is not None else Run
+    if sandbox is None or (native := result.get("paused")) is None:
+        return run_from_native(result, calls, kind)
+    from . import _paused
+
+    run = _paused.to_run(result, calls, kind)
+    run.paused = _paused.Paused(sandbox, native, callbacks)
+    return run

@@ -170,7 +170,10 @@ def request(
         text, buffers, needed = _variables(variables)
         names.extend(sorted(needed.difference(names)))
     functions = [tool.describe() for tool in tools.values()] if tools else []
-    head = json.dumps({"code": code, "timeout": timeout, "packages": names, "functions": functions})
+    head_fields = {"code": code, "timeout": timeout, "packages": names, "functions": functions}
+    if deferred := [tool.name for tool in tools.values() if tool.deferred]:
+        head_fields["deferred"] = deferred
+    head = json.dumps(head_fields)
     return f'{head[:-1]},"variables":{text}}}', buffers, needed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _values
 from ._errors import (
@@ -19,8 +19,12 @@ from ._errors import (
     SandboxError,
 )
 
+if TYPE_CHECKING:
+    from ._calls import Write
+    from ._paused import Paused
+
 CallStatus = Literal["ok", "error", "denied", "timeout", "unavailable", "limit", "cancelled"]
-Status = Literal["success", "error", "exit", "limit", "cancelled", "crash", "install-error", "pending"]
+Status = Literal["success", "error", "exit", "limit", "cancelled", "crash", "install-error", "paused"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Call:
     kwargs: dict[str, Any]
     """The keyword arguments."""
     result: Any = None
-    """The value that the function returned. Results of tools of MCP servers are not recorded."""
+    """The value that the function returned, or the answer. Results of tools of MCP servers are not recorded."""
     error: ErrorInfo | None = None
     """The exception that the code received: that of the function, or one of the module ``tools``."""
     seconds: float | None = None
@@ -98,6 +102,8 @@ class Call:
     """The size of the result of an MCP server's tool."""
     began: float = field(default=0.0, repr=False, compare=False)
     """The time at which the call began, of `time.perf_counter`; 0 on a server."""
+    id: int | None = None
+    """The key of the answer in `Run.resume`, for a call that waits for one. It is unique in its run."""
 
 
 @dataclass
@@ -129,9 +135,11 @@ class Run:
     text: str | None = None
     """The value of a cell of a session, as IPython shows it."""
     pending: tuple[Call, ...] = ()
-    """The calls that a run with the status ``pending`` waits for. No run has this status in this version."""
+    """The calls that a run with the status ``paused`` waits for."""
     encoded: tuple[str, Sequence[Any] | None] | None = field(default=None, repr=False)
     """The value and its buffers, before they are read. Without buffers, the value is JSON."""
+    paused: Paused | None = field(default=None, repr=False, compare=False)
+    """What a run with the status ``paused`` goes on from."""
 
     @property
     def value(self) -> Any:
@@ -175,9 +183,31 @@ class Run:
         message = str(self.error) if self.error else self.status
         raise kind(message if self.hint is None else f"{message} (hint: {self.hint})", self)
 
-    def resume(self, answers: Mapping[str, Any]) -> NoReturn:
-        """Continues a run with the status ``pending``. No run has this status in this version."""
-        raise SandboxError("the run is not pending")
+    def resume(
+        self, answers: Mapping[int, Any], *, on_stdout: Write | None = None, on_stderr: Write | None = None
+    ) -> Run:
+        """Continues a run with the status ``paused``, and returns it when it ends or pauses again. Can be called once.
+
+        Args:
+            answers: The results of the calls in `pending`, by their ids. An exception is raised in the code. Calls
+                without an answer go on waiting. Timers of the code that are due fire, also without any answer.
+            on_stdout: The same as for `Sandbox.run`.
+            on_stderr: The same as for `Sandbox.run`.
+        """
+        run: Run = self._take_paused().resume(self, answers, on_stdout, on_stderr)
+        return run
+
+    def dump(self) -> bytes:
+        """Returns a run with the status ``paused`` as bytes, with which `Sandbox.load` continues it, also in another
+        process and more than once. The run itself can be resumed, too. For a cell, these are the bytes of its session.
+        """
+        dump: bytes = self._take_paused().dump()
+        return dump
+
+    def _take_paused(self) -> Any:
+        if self.paused is None:
+            raise SandboxError(f"the run is not paused: its status is {self.status!r}")
+        return self.paused
 
 
 _FAILURES: dict[str, type[RunFailedError]] = {
@@ -216,13 +246,13 @@ def _with_tool_calls(calls: list[Call], tool_calls: Sequence[tuple[Any, ...]]) -
     return merged
 
 
-def from_native(result: dict[str, Any], calls: list[Call]) -> Run:
+def from_native(result: dict[str, Any], calls: list[Call], kind: type[Run] = Run) -> Run:
     """Returns the run that the extension module describes."""
     error = result.get("error")
     if (tool_calls := result.get("tool_calls")) is not None:
         calls = _with_tool_calls(calls, tool_calls)
     encoded = result.get("value")
-    return Run(
+    return kind(
         status=result["status"],
         error=ErrorInfo(*error) if error is not None else None,
         pieces=result["output"],

@@ -72,6 +72,12 @@ class Session(BaseSession):
         dump: bytes = wait(native_call(self._native.dump, None))
         return dump
 
+    def paused(self) -> Run | None:
+        """Returns the run of the paused cell, or None. It can be resumed instead of the run that
+        `Session.run` has returned, which is lost when a session is loaded.
+        """
+        return self._paused_run(wait(native_call(self._local_native().paused, None)))
+
     def restart(self) -> None:
         """Replaces the interpreter by a new one. The files stay."""
         self._modules.clear()
@@ -125,6 +131,12 @@ class Sandbox(BaseSandbox[Session]):
         text, buffers, _ = request(code, globals, timeout, packages, self._options.tools)
         return self._execute(self._options.runtime.run, text, buffers, on_stdout, on_stderr)
 
+    def load(self, dump: bytes) -> Session | Run:
+        """Continues a session from the bytes of `Session.dump`, or a paused run from those of `Run.dump`. They may be
+        of another process. Loaded twice, they give two that are independent.
+        """
+        return self._load(dump)
+
     def prepare(self, *, sessions: bool = False) -> None:
         """Loads what the first run, or the first session, would otherwise wait for."""
         notice = wait(native_call(self._options.runtime.prepare, sessions, None, None))
@@ -162,4 +174,4 @@ class Sandbox(BaseSandbox[Session]):
     ) -> Run:
         callbacks = self._callbacks(None, on_stdout, on_stderr)
         streams = on_stdout is not None or on_stderr is not None
-        return finish(start(callbacks, function, text, buffers, streams, None), callbacks)
+        return finish(start(callbacks, function, text, buffers, streams, None), callbacks, self)

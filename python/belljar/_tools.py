@@ -23,6 +23,7 @@ class Tool:
         name: str | None = None,
         description: str | None = None,
         blocking: bool = False,
+        deferred: bool = False,
     ) -> None:
         """Creates a tool.
 
@@ -31,13 +32,18 @@ class Tool:
             name: The name in the code; that of the function by default.
             description: The docstring in the code; that of the function by default.
             blocking: If true, the code calls the tool without ``await``, and waits for it.
+            deferred: If true, the function is not called. A run whose code waits for nothing else is paused instead,
+                and `Run.resume` continues it with the result, as soon as there is one.
         """
         if not callable(function):
             raise ArgumentTypeError(f"function: {function!r} is not callable")
         name = name if name is not None else getattr(function, "__name__", type(function).__name__)
         if not name.isidentifier() or keyword.iskeyword(name):
             raise ArgumentError(f"name: {name!r} is not the name of a variable; use Tool(function, name=…)")
+        if blocking and deferred:
+            raise ArgumentError(f"{name}: code pauses where it awaits, so that a tool is either blocking or deferred")
         self.function = function
+        self.deferred = deferred
         self.name = name
         self.description = description if description is not None else inspect.getdoc(function)
         self.blocking = blocking
@@ -90,7 +96,7 @@ def tool(function: Callable[..., Any], /) -> Tool: ...
 
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, blocking: bool = False
+    *, name: str | None = None, description: str | None = None, blocking: bool = False, deferred: bool = False
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -101,11 +107,12 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     blocking: bool = False,
+    deferred: bool = False,
 ) -> Any:
     """Makes a function a `Tool`: a decorator, with or without arguments. Plain functions can be passed as well."""
     if function is not None:
         return Tool(function)
-    return lambda function: Tool(function, name=name, description=description, blocking=blocking)
+    return lambda function: Tool(function, name=name, description=description, blocking=blocking, deferred=deferred)
 
 
 def collect(tools: Iterable[object], argument: str = "tools") -> tuple[dict[str, Tool], list[McpServer]]:

@@ -1,6 +1,7 @@
 //! The receiver of output and of calls of host functions, while code runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
@@ -11,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::value::RawValue;
 
+use crate::deferred::{DeferredCalls, InProgress};
 use crate::results::byte_arrays;
 use crate::runtime::shared;
 use crate::tools::{Call, ToolCalls};
@@ -19,16 +21,66 @@ use crate::tools::{Call, ToolCalls};
 pub(crate) struct Client {
     callbacks: Option<Py<PyAny>>,
     /// True if output is passed to the callbacks while the code runs.
-    streams: bool,
+    streams: AtomicBool,
     output: Mutex<Vec<(Stream, Vec<u8>)>>,
     pub(crate) value: Mutex<Option<EncodedValue>>,
     /// The calls of tools of MCP servers.
     tools: Option<ToolCalls>,
+    deferred: DeferredCalls,
 }
 
 impl Client {
     pub(crate) fn new(callbacks: Option<Py<PyAny>>, streams: bool, tools: Option<ToolCalls>) -> Arc<Self> {
-        Arc::new(Self { callbacks, streams, output: Mutex::default(), value: Mutex::default(), tools })
+        Self::with_deferred(callbacks, streams, tools, DeferredCalls::default())
+    }
+
+    /// Creates the receiver of what code does that may pause.
+    pub(crate) fn with_deferred(
+        callbacks: Option<Py<PyAny>>,
+        streams: bool,
+        tools: Option<ToolCalls>,
+        deferred: DeferredCalls,
+    ) -> Arc<Self> {
+        let streams = AtomicBool::new(streams);
+        Arc::new(Self { callbacks, streams, output: Mutex::default(), value: Mutex::default(), tools, deferred })
+    }
+
+    /// Sets whether output is passed to the callbacks while the code runs.
+    pub(crate) fn set_streams(&self, streams: bool) {
+        self.streams.store(streams, Ordering::Relaxed);
+    }
+
+    /// Returns the calls of deferred functions.
+    pub(crate) fn deferred(&self) -> &DeferredCalls {
+        &self.deferred
+    }
+
+    /// Returns the calls of tools of MCP servers.
+    pub(crate) fn tools(&self) -> Option<&ToolCalls> {
+        self.tools.as_ref()
+    }
+
+    /// Returns whether code that waits can only go on by its own timers and by its caller.
+    pub(crate) fn waits_for_caller(&self) -> bool {
+        let has_calls = || self.tools.as_ref().is_some_and(ToolCalls::are_in_progress);
+        self.deferred.has_pending() && !self.deferred.has_others() && !has_calls()
+    }
+
+    /// Answers calls of deferred functions. Answers to other calls are ignored.
+    pub(crate) fn answer(&self, answers: Vec<(u64, Result<EncodedValue, FunctionError>)>) {
+        for (id, result) in answers {
+            self.deferred.answer(id, result);
+        }
+    }
+
+    /// Returns what the code has written so far.
+    pub(crate) fn output(&self) -> Vec<(Stream, Vec<u8>)> {
+        self.output.lock().clone()
+    }
+
+    /// Sets what the code has written in another process.
+    pub(crate) fn set_output(&self, output: Vec<(Stream, Vec<u8>)>) {
+        *self.output.lock() = output;
     }
 
     /// Ends the calls of tools of MCP servers, and returns them.
@@ -80,7 +132,7 @@ impl CellObserver for Client {
                 _ => output.push((stream, bytes.to_vec())),
             }
         }
-        if let (true, Some(callbacks)) = (self.streams, &self.callbacks) {
+        if let (true, Some(callbacks)) = (self.streams.load(Ordering::Relaxed), &self.callbacks) {
             Python::attach(|py| {
                 let bytes = PyBytes::new(py, bytes);
                 if let Err(error) = callbacks.call_method1(py, "on_stream", (stream == Stream::Stdout, bytes)) {
@@ -102,6 +154,7 @@ impl CellObserver for Client {
         if let Some(tools) = self.tools.as_ref().filter(|_| ToolCalls::handles(&call)) {
             return tools.start(call, replies);
         }
+        let Some(call) = self.deferred.defer(call, replies) else { return };
         let FunctionCall { id, name, arguments } = call;
         let Some(callbacks) = &self.callbacks else {
             let message = format!("the host has no function {name:?}");
@@ -111,7 +164,8 @@ impl CellObserver for Client {
             return;
         };
         Python::attach(|py| {
-            let reply = Reply { id, sender: Mutex::new(Some(replies.clone())) };
+            let sender = Some((replies.clone(), self.deferred.begin_other()));
+            let reply = Reply { id, sender: Mutex::new(sender) };
             let called = (|| {
                 let buffers = byte_arrays(py, &arguments.buffers)?;
                 let reply = Py::new(py, reply)?;
@@ -126,7 +180,14 @@ impl CellObserver for Client {
         });
     }
 
+    fn on_holding_wait(&self) {
+        if self.waits_for_caller() {
+            self.deferred.refuse();
+        }
+    }
+
     fn cancel_function(&self, id: u64) {
+        self.deferred.cancel(id);
         if let Some(tools) = &self.tools {
             tools.cancel(id);
         }
@@ -143,7 +204,7 @@ impl CellObserver for Client {
 #[pyclass(frozen, module = "belljar._native")]
 pub(crate) struct Reply {
     id: u64,
-    sender: Mutex<Option<ReplySender>>,
+    sender: Mutex<Option<(ReplySender, InProgress)>>,
 }
 
 #[pymethods]
@@ -165,9 +226,10 @@ impl Reply {
 
 impl Reply {
     fn send(&self, result: Result<EncodedValue, FunctionError>) {
-        if let Some(sender) = self.sender.lock().take() {
+        if let Some((sender, in_progress)) = self.sender.lock().take() {
             // Ignore send errors: the code may have ended.
             let _ = sender.send(FunctionReply { id: self.id, result });
+            drop(in_progress);
         }
     }
 }

@@ -81,9 +81,17 @@ pub(crate) struct JobEnd(Option<Arc<Shared>>);
 impl Job {
     /// Creates a job. `on_end` is called, without arguments, on the guest thread when the job has ended.
     pub(crate) fn new(on_end: Option<Py<PyAny>>, grace: Option<Duration>) -> (Self, JobEnd) {
+        Self::with_cancellation(on_end, grace, CallCancellation::default())
+    }
+
+    /// Creates a job that goes on with code of an earlier one, which has this cancellation.
+    pub(crate) fn with_cancellation(
+        on_end: Option<Py<PyAny>>,
+        grace: Option<Duration>,
+        cancellation: CallCancellation,
+    ) -> (Self, JobEnd) {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let state = Mutex::new(State { on_end, ..State::default() });
-        let cancellation = CallCancellation::default();
         let shared = Arc::new(Shared { number, state, ended: Condvar::new(), cancellation });
         ACTIVE.lock().get_or_insert_default().insert(number, Some(shared.clone()));
         (Self { shared: shared.clone(), grace }, JobEnd(Some(shared)))

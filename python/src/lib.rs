@@ -11,6 +11,11 @@
 //! | `settings` | what a sandbox is created with; the CPython that all sandboxes of the process share |
 //! | `runtime` | one-shot runs |
 //! | `session` | sessions: their queue, cells, files, forks and dumps |
+//! | `paused` | code that waits for answers of its caller |
+//! | `paused_cell` | cells of sessions among them |
+//! | `deferred` | the calls that such code waits for |
+//! | `steps` | the waits of code that may pause |
+//! | `dump` | sessions and paused code as bytes |
 //! | `remote` | the same on a server |
 //! | `tools` | tools of MCP servers |
 //! | `executor` | the thread of connections |
@@ -20,14 +25,19 @@
 //! | `error` | errors as Python exceptions |
 
 mod client;
+mod deferred;
+mod dump;
 mod error;
 mod executor;
 mod job;
+mod paused;
+mod paused_cell;
 mod remote;
 mod results;
 mod runtime;
 mod session;
 mod settings;
+mod steps;
 mod tools;
 
 use std::ffi::OsString;
@@ -45,6 +55,8 @@ mod _native {
     use super::error::NativeError;
     #[pymodule_export]
     use super::job::{Job, shutdown};
+    #[pymodule_export]
+    use super::paused::PausedCode;
     #[pymodule_export]
     use super::remote::{RemoteRuntime, RemoteSession};
     #[pymodule_export]

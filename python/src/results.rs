@@ -3,10 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_core::mime::MimeBundle;
-use belljar_core::{Buffer, Report, ReportError, ReportValue};
+use belljar_core::{Buffer, FunctionCall, Report, ReportError, ReportValue, Stream};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 
+use crate::paused::{self, PausedCode};
 use crate::tools::{self, Call};
 
 /// Returns a report as a dictionary, with the calls of tools of MCP servers.
@@ -42,6 +43,18 @@ pub(crate) fn to_python(py: Python<'_>, report: Report, calls: Vec<Call>) -> PyR
         result.set_item("tool_calls", tools::to_python(py, calls)?)?;
     }
     Ok(result.into_any().unbind())
+}
+
+/// Returns code that is paused as a dictionary like that of a report.
+pub(crate) fn paused_to_python(
+    py: Python<'_>,
+    output: Vec<(Stream, Vec<u8>)>,
+    pending: Vec<FunctionCall>,
+    code: PausedCode,
+) -> PyResult<Py<PyAny>> {
+    let result = paused::describe(py, output, pending)?;
+    result.bind(py).set_item("paused", Py::new(py, code)?)?;
+    Ok(result)
 }
 
 fn to_json(bundle: &MimeBundle) -> String {

@@ -13,12 +13,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::client::Client;
+use crate::deferred::DeferredCalls;
+use crate::dump::Dump;
 use crate::error::{Error, ErrorKind};
 use crate::executor::start;
 use crate::job::{Job, check_process, pool};
+use crate::paused::{self, PausedCode, RunSettings};
 use crate::results;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::steps::{Waits, WakeSignal};
 use crate::tools::{HostTools, ToolSettings};
 
 /// A request of the Python code.
@@ -34,6 +38,9 @@ pub(crate) struct Request {
     variables: Option<Box<RawValue>>,
     #[serde(default)]
     functions: Vec<HostFunction>,
+    /// The names of the deferred functions among them.
+    #[serde(default)]
+    pub(crate) deferred: Vec<String>,
     /// True if the value is returned as JSON instead of encoded.
     #[serde(default)]
     json: bool,
@@ -60,7 +67,8 @@ impl Request {
         if self.json && functions.is_empty() {
             return None;
         }
-        Some(Exchange { variables, buffers: shared(buffers), functions })
+        let is_resumable = !self.deferred.is_empty();
+        Some(Exchange { variables, buffers: shared(buffers), functions, is_resumable })
     }
 }
 
@@ -108,13 +116,28 @@ impl Runtime {
         check_process()?;
         let mut request = Request::parse(request)?;
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
-        let Request { code, packages, globals, .. } = request;
+        let Request { code, packages, globals, deferred, timeout: seconds, .. } = request;
         let is_encoded = exchange.is_some();
         let request =
             OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools: self.tools.is_some() };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
         let tools = self.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
+        if !deferred.is_empty() {
+            let calls = DeferredCalls::new(deferred.clone());
+            let client = Client::with_deferred(callbacks, streams, tools, calls);
+            let code = RunSettings { timeout: seconds, deferred, is_encoded };
+            let submitted = pool().submit(move |_permit| {
+                let signal = Arc::<WakeSignal>::default();
+                let ended = client.attached(|| {
+                    let begun = backend.begin_run(request, client.clone(), &cancellation, signal.waker());
+                    Waits::new(&client, &signal).run(begun)
+                });
+                paused::finish(ended, client, signal, cancellation, code, end);
+            });
+            submitted.map_err(Error::from)?;
+            return Ok(job);
+        }
         let client = Client::new(callbacks, streams, tools);
         let submitted = pool().submit(move |permit| {
             let ran = if cancellation.is_cancelled() {
@@ -150,9 +173,16 @@ impl Runtime {
         Session::new(self.backend.clone(), self.tools.as_ref())
     }
 
-    /// Creates a session that continues from bytes of `Session.dump`.
-    fn load(&self, dump: &[u8]) -> PyResult<Session> {
-        Ok(Session::from_dump(self.backend.clone(), self.tools.as_ref(), dump)?)
+    /// Creates a session, or paused code, that continues from the bytes of a dump.
+    fn load(&self, py: Python<'_>, dump: &[u8]) -> PyResult<Py<PyAny>> {
+        let (backend, tools, dump) = (self.backend.clone(), self.tools.as_ref(), Dump::from_bytes(dump)?);
+        if dump.is_session {
+            return Ok(Py::new(py, Session::from_dump(backend, tools, dump))?.into_any());
+        }
+        if dump.paused.is_none() {
+            return Err(Error::new(ErrorKind::Dump, "the bytes are not those of a run that is paused").into());
+        }
+        Ok(Py::new(py, PausedCode::from_dump(backend, tools, dump))?.into_any())
     }
 
     /// Makes CPython ready, and the image of sessions if `sessions` is set. The result is a message for the user, if

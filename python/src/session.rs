@@ -1,48 +1,39 @@
 //! Sessions: IPython in an interpreter that keeps its variables. Calls run in the order in which they were made.
 
 use std::collections::VecDeque;
-use std::io::Read as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::files::{FileError, MAX_READ, Range, check_path};
 use belljar_core::kernel::{Backend as _, CellRequest, Kernel, KernelError, KernelSnapshot};
-use belljar_core::{CellStatus, NoProgress, Report, Statistics};
+use belljar_core::{CellResult, CellStatus, NoProgress, Report, Statistics};
 use belljar_python::WasmBackend;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use serde::{Deserialize, Serialize};
 
 use crate::client::Client;
+use crate::deferred::DeferredCalls;
+use crate::dump::Dump;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobEnd, check_process, pool};
+use crate::paused::PausedCode;
+use crate::paused_cell::{CellCall, PausedCell};
 use crate::results;
 use crate::runtime::Request;
 use crate::tools::HostTools;
 
 /// The time between the interrupt of a cell whose call was cancelled and the kill of its interpreter.
-const CANCEL_GRACE: Duration = Duration::from_secs(5);
-/// The first bytes of a dump, with the version of the format.
-const MAGIC: &[u8; 8] = b"belljar1";
-/// The zstd level of dumps.
-const COMPRESSION_LEVEL: i32 = 1;
-/// The maximum size of a dump's contents, in bytes: memory is at most 4 GiB.
-const MAX_DUMP: u64 = (4 << 30) + (128 << 20);
+pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// The description of a dump, before its data.
-#[derive(Serialize, Deserialize)]
-struct DumpHeader {
-    metadata: serde_json::Value,
-    base: Option<String>,
-}
+pub(crate) type Work = Box<dyn FnOnce(&mut State) + Send>;
 
-type Work = Box<dyn FnOnce(&mut State) + Send>;
-
-struct State {
-    backend: WasmBackend,
-    tools: Option<HostTools>,
+pub(crate) struct State {
+    pub(crate) backend: WasmBackend,
+    pub(crate) tools: Option<HostTools>,
     kernel: KernelState,
+    /// The cell that is paused.
+    pub(crate) paused: Option<PausedCell>,
 }
 
 enum KernelState {
@@ -57,8 +48,19 @@ enum KernelState {
 }
 
 impl State {
-    /// Returns the kernel, which is started if need be.
-    fn kernel(&mut self) -> Result<&mut dyn Kernel, Error> {
+    /// Returns the kernel, which is started if need be, unless a cell is paused.
+    pub(crate) fn kernel(&mut self) -> Result<&mut dyn Kernel, Error> {
+        match self.paused {
+            None => self.any_kernel(),
+            Some(_) => Err(Error::new(
+                ErrorKind::Failed,
+                "a cell of the session is paused: continue it with `resume` of its run, or restart the session",
+            )),
+        }
+    }
+
+    /// Returns the kernel, which is started if need be. A cell may be paused in it.
+    pub(crate) fn any_kernel(&mut self) -> Result<&mut dyn Kernel, Error> {
         self.kernel = match std::mem::replace(&mut self.kernel, KernelState::Closed) {
             KernelState::New => match self.backend.start(None, &NoProgress) {
                 Ok(kernel) => KernelState::Running(kernel),
@@ -89,8 +91,19 @@ impl State {
         }
     }
 
+    /// Returns the session as bytes, with the cell that is paused.
+    pub(crate) fn dump(&mut self) -> Result<Vec<u8>, Error> {
+        let snapshot = match &self.kernel {
+            // Nothing has been continued.
+            KernelState::Dumped(snapshot) => snapshot.clone(),
+            _ => self.any_kernel()?.snapshot()?,
+        };
+        let paused = self.paused.as_ref().map(PausedCell::save);
+        Dump { snapshot, is_session: true, paused }.to_bytes()
+    }
+
     /// Records that a cell has ended the interpreter.
-    fn end_kernel(&mut self) {
+    pub(crate) fn end_kernel(&mut self) {
         if let KernelState::Running(kernel) = std::mem::replace(&mut self.kernel, KernelState::Closed) {
             self.kernel = KernelState::Stopped(kernel);
         }
@@ -98,9 +111,10 @@ impl State {
 }
 
 /// The calls of a session, which a guest thread runs one after the other.
-struct Queue {
+pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
     state: Mutex<State>,
+    tools: Option<HostTools>,
 }
 
 #[derive(Default)]
@@ -110,8 +124,13 @@ struct Waiting {
 }
 
 impl Queue {
+    /// Returns the tools of the session.
+    pub(crate) fn tools(&self) -> Option<HostTools> {
+        self.tools.clone()
+    }
+
     /// Adds work for the session's state.
-    fn submit(self: &Arc<Self>, work: Work) -> Result<(), Error> {
+    pub(crate) fn submit(self: &Arc<Self>, work: Work) -> Result<(), Error> {
         let mut waiting = self.waiting.lock();
         waiting.work.push_back(work);
         if !waiting.is_running {
@@ -155,7 +174,6 @@ impl Queue {
 #[pyclass(frozen, module = "belljar._native")]
 pub(crate) struct Session {
     queue: Arc<Queue>,
-    tools: Option<HostTools>,
 }
 
 impl Session {
@@ -163,24 +181,18 @@ impl Session {
         Self::with_kernel(backend, tools, KernelState::New)
     }
 
-    pub(crate) fn from_dump(backend: WasmBackend, tools: Option<&HostTools>, dump: &[u8]) -> Result<Self, Error> {
-        let damaged = || Error::new(ErrorKind::Dump, "the bytes are not a session that was saved by this version");
-        let rest = dump.strip_prefix(MAGIC).ok_or_else(damaged)?;
-        let (length, rest) = rest.split_at_checked(4).ok_or_else(damaged)?;
-        let length = u32::from_le_bytes(length.try_into().map_err(|_| damaged())?) as usize;
-        let (header, compressed) = rest.split_at_checked(length).ok_or_else(damaged)?;
-        let DumpHeader { metadata, base } = serde_json::from_slice(header).map_err(|_| damaged())?;
-        let mut data = Vec::new();
-        let decoder = zstd::Decoder::new(compressed).map_err(|_| damaged())?;
-        decoder.take(MAX_DUMP).read_to_end(&mut data).map_err(|_| damaged())?;
-        let snapshot = KernelSnapshot { metadata, data, is_copy: true, base };
-        Ok(Self::with_kernel(backend, tools, KernelState::Dumped(snapshot)))
+    /// Creates a session that continues from a dump.
+    pub(crate) fn from_dump(backend: WasmBackend, tools: Option<&HostTools>, dump: Dump) -> Self {
+        let session = Self::with_kernel(backend, tools, KernelState::Dumped(dump.snapshot));
+        session.queue.state.lock().paused = dump.paused.map(PausedCell::saved);
+        session
     }
 
     fn with_kernel(backend: WasmBackend, tools: Option<&HostTools>, kernel: KernelState) -> Self {
         let tools = tools.map(HostTools::for_session);
-        let state = Mutex::new(State { backend, tools: tools.clone(), kernel });
-        Self { queue: Arc::new(Queue { waiting: Mutex::default(), state }), tools }
+        let state = Mutex::new(State { backend, tools: tools.clone(), kernel, paused: None });
+        let queue = Queue { waiting: Mutex::default(), state, tools: tools.clone() };
+        Self { queue: Arc::new(queue) }
     }
 
     /// Starts work that does not run the session's code.
@@ -219,18 +231,23 @@ impl Session {
         let mut request = Request::parse(request)?;
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
         let cell = CellRequest {
-            code: request.code,
+            code: std::mem::take(&mut request.code),
             timeout,
             exchange,
-            tools: self.tools.is_some(),
+            tools: self.queue.tools.is_some(),
             ..CellRequest::default()
         };
         let (job, end) = Job::new(on_end, Some(CANCEL_GRACE));
         let cancellation = job.cancellation();
-        let tools = self.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
+        let tools = self.queue.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
+        if !request.deferred.is_empty() {
+            let client = Client::with_deferred(callbacks, streams, tools, DeferredCalls::new(request.deferred.clone()));
+            let call = CellCall { queue: self.queue.clone(), client, cancellation, timeout: request.timeout };
+            self.queue.submit(Box::new(move |state| call.begin(state, &cell, request.deferred, end)))?;
+            return Ok(job);
+        }
         let client = Client::new(callbacks, streams, tools);
         self.queue.submit(Box::new(move |state| {
-            let limits = *state.backend.limits();
             let begin = Instant::now();
             let result = state.kernel().and_then(|kernel| {
                 if !cancellation.begin_running(kernel.interrupt_handle()) {
@@ -240,20 +257,7 @@ impl Session {
             });
             cancellation.finish();
             match result {
-                Ok(result) => {
-                    if matches!(result.status, CellStatus::KernelDied(_)) {
-                        state.end_kernel();
-                    }
-                    let limits = limits.with_timeout(timeout);
-                    let statistics = Statistics { run: begin.elapsed(), ..Statistics::default() };
-                    let mut report = Report::of_cell(result.status, result.outputs, &limits, &statistics);
-                    report.value = client.value.lock().take().map(Into::into);
-                    let calls = client.finish_calls();
-                    end.finish(Box::new(move |py| {
-                        drop(client);
-                        results::to_python(py, report, calls)
-                    }));
-                }
+                Ok(result) => complete(state, end, client, result, timeout, begin.elapsed()),
                 Err(error) => fail(end, client, error),
             }
         }))?;
@@ -310,38 +314,62 @@ impl Session {
 
     /// Returns the session's variables and files as bytes.
     fn dump(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
-        let dump = |state: &mut State| {
-            let KernelSnapshot { metadata, data, base, .. } = state.kernel()?.snapshot()?;
-            let failed = |error: String| Error::new(ErrorKind::Dump, error);
-            let header =
-                serde_json::to_vec(&DumpHeader { metadata, base }).map_err(|error| failed(error.to_string()))?;
-            let length = u32::try_from(header.len()).map_err(|error| failed(error.to_string()))?;
-            let mut bytes = MAGIC.to_vec();
-            bytes.extend(length.to_le_bytes());
-            bytes.extend(header);
-            zstd::stream::copy_encode(&data[..], &mut bytes, COMPRESSION_LEVEL)
-                .map_err(|error| failed(error.to_string()))?;
-            Ok(bytes)
-        };
-        self.start(on_end, dump, |py, bytes| Ok(PyBytes::new(py, &bytes).into_any().unbind()))
+        self.start(on_end, State::dump, |py, bytes| Ok(PyBytes::new(py, &bytes).into_any().unbind()))
+    }
+
+    /// Returns the paused cell, or nothing. Waits for the cells before.
+    fn paused(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
+        let queue = self.queue.clone();
+        let token = move |state: &mut State| Ok(state.paused.as_ref().map(|paused| paused.token(&queue)));
+        self.start(on_end, token, |py, token| match token {
+            Some(token) => Ok(Py::new(py, PausedCode::of_cell(token))?.into_any()),
+            None => Ok(py.None()),
+        })
     }
 
     /// Replaces the interpreter by a new one. The files stay.
     fn restart(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
-        self.start(on_end, |state| Ok(state.kernel()?.restart()?), |py, ()| Ok(py.None()))
+        let restart = |state: &mut State| {
+            state.paused = None;
+            Ok(state.any_kernel()?.restart()?)
+        };
+        self.start(on_end, restart, |py, ()| Ok(py.None()))
     }
 
     /// Ends the session and frees its memory.
     fn close(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
         let close = |state: &mut State| {
-            state.kernel = KernelState::Closed;
+            (state.kernel, state.paused) = (KernelState::Closed, None);
             Ok(())
         };
         self.start(on_end, close, |py, ()| Ok(py.None()))
     }
 }
 
-fn fail(end: JobEnd, client: Arc<Client>, error: Error) {
+/// Ends the job of a cell that has ended.
+pub(crate) fn complete(
+    state: &mut State,
+    end: JobEnd,
+    client: Arc<Client>,
+    result: CellResult,
+    timeout: Option<Duration>,
+    run: Duration,
+) {
+    if matches!(result.status, CellStatus::KernelDied(_)) {
+        state.end_kernel();
+    }
+    let limits = state.backend.limits().with_timeout(timeout);
+    let statistics = Statistics { run, ..Statistics::default() };
+    let mut report = Report::of_cell(result.status, result.outputs, &limits, &statistics);
+    report.value = client.value.lock().take().map(Into::into);
+    let calls = client.finish_calls();
+    end.finish(Box::new(move |py| {
+        drop(client);
+        results::to_python(py, report, calls)
+    }));
+}
+
+pub(crate) fn fail(end: JobEnd, client: Arc<Client>, error: Error) {
     client.release();
     end.finish(Box::new(move |_| Err(error.into())));
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use belljar_core::{FunctionCall, ReplySender};
 use belljar_tools::{
-    Approval, ApprovalRequest, Approver, CallRecord, CallStatus, NoApprover, NoToolEvents, SessionGrants, ToolRun,
-    ToolRunContext, Tools,
+    Approval, ApprovalRequest, Approver, CallRecord, CallStatus, NoApprover, NoToolEvents, SavedRun, SessionGrants,
+    ToolRun, ToolRunContext, Tools,
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -61,6 +61,16 @@ impl HostTools {
 
     /// Starts the calls of a run, whose caller approves them if `callbacks` can.
     pub(crate) fn start_run(&self, py: Python<'_>, callbacks: Option<&Py<PyAny>>) -> Result<ToolCalls, Error> {
+        self.restore_run(py, callbacks, SavedRun::default())
+    }
+
+    /// Starts the calls of a run that goes on from a saved state.
+    pub(crate) fn restore_run(
+        &self,
+        py: Python<'_>,
+        callbacks: Option<&Py<PyAny>>,
+        saved: SavedRun,
+    ) -> Result<ToolCalls, Error> {
         let approves = |callbacks: &&Py<PyAny>| -> bool {
             callbacks.getattr(py, "approves").and_then(|approves| approves.extract(py)).unwrap_or(false)
         };
@@ -70,7 +80,8 @@ impl HostTools {
         };
         let runtime = executor()?.clone();
         let context = ToolRunContext { runtime, approver, grants: self.grants.clone(), events: Arc::new(NoToolEvents) };
-        Ok(ToolCalls { run: ToolRun::new(self.open.0.clone(), context), began: Mutex::default() })
+        let run = ToolRun::restored(self.open.0.clone(), context, None, saved);
+        Ok(ToolCalls { run, began: Mutex::default() })
     }
 
     /// Returns the stubs of all tools, for a model.
@@ -164,6 +175,16 @@ impl ToolCalls {
     /// Cancels an operation.
     pub(crate) fn cancel(&self, id: u64) {
         self.run.cancel(id);
+    }
+
+    /// Returns whether operations have no result yet.
+    pub(crate) fn are_in_progress(&self) -> bool {
+        self.run.has_operations()
+    }
+
+    /// Returns the state of the calls, for another process.
+    pub(crate) fn save(&self) -> SavedRun {
+        self.run.save()
     }
 
     /// Ends the run and returns its calls.

@@ -25,6 +25,7 @@ def test_runs_and_sessions_can_be_awaited() -> None:
                 assert [file.path for file in await session.files.list()] == ["f.txt"]
                 assert await session.files.read("f.txt") == b"1"
                 loaded = box.load(await session.dump())
+                assert isinstance(loaded, belljar.AsyncSession)
                 assert (await loaded.run("y")).value == 1
                 await session.restart()
                 assert (await session.run("y")).status == "error"

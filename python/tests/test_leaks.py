@@ -88,7 +88,9 @@ def use_everything(box: Sandbox) -> None:
     with box.session() as session:
         session.run("x = await double(2)").check()
         session.files.write("a.txt", b"1")
-        with session.fork() as other, box.load(session.dump()) as loaded:
+        loaded = box.load(session.dump())
+        assert isinstance(loaded, belljar.Session)
+        with session.fork() as other, loaded:
             assert other.run("x").value == loaded.run("x").value == 4
         session.restart()
         assert session.run("import os; os._exit(1)").status == "exit"

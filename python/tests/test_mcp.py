@@ -46,7 +46,9 @@ def test_tools_work_in_sessions_forks_and_dumps(box: Sandbox) -> None:
         assert session.run("from tools import t\nawait t.add(a=1, b=1)").check().value == 2
         with session.fork() as other:
             assert other.run("await t.add(a=2, b=2)").check().value == 4
-        with box.load(session.dump()) as loaded:
+        loaded = box.load(session.dump())
+        assert isinstance(loaded, belljar.Session)
+        with loaded:
             assert loaded.run("await t.add(a=3, b=3)").check().value == 6
 
 

@@ -149,10 +149,3 @@ def test_closed_sandbox_is_refused() -> None:
         box.run("1")
     with pytest.raises(belljar.SandboxError, match="closed"):
         session.run("x")
-
-
-def test_names_of_later_versions_exist(box: Sandbox) -> None:
-    run = box.run("1")
-    assert run.pending == ()
-    with pytest.raises(belljar.SandboxError, match="not pending"):
-        run.resume({})

@@ -25,6 +25,10 @@ pub struct Exchange {
     /// The functions of the host that the code can call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<HostFunction>,
+    /// True if the caller can continue a snapshot of the code: it then provides the functions again, and reads the
+    /// value.
+    #[serde(skip)]
+    pub is_resumable: bool,
 }
 
 /// A value of the code or of the host.

@@ -35,6 +35,11 @@ impl ImageCollector {
         self.0.lock().is_empty()
     }
 
+    /// Returns copies of the images, in the order in which they were shown.
+    pub fn peek(&self) -> Vec<Image> {
+        self.0.lock().clone()
+    }
+
     /// Removes and returns the images, in the order in which they were shown.
     pub fn take(&self) -> Vec<Image> {
         std::mem::take(&mut *self.0.lock())

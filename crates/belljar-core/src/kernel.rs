@@ -31,7 +31,7 @@ use crate::output::Stream;
 use crate::progress::{NoProgress, Progress, ProgressStep, StepProgress};
 use crate::session_folder::SessionFolder;
 use crate::statistics::BackendStatistics;
-use crate::waiting::{CellStep, ReplySender, RunStep, Waker};
+use crate::waiting::{CellStep, ReplySender, RestoredRun, RunStep, Waker};
 
 pub use crate::kernel_error::{BoxError, CellError, InputError, InputReply, KernelError, ShellError};
 
@@ -73,6 +73,23 @@ pub trait Backend: Send + Sync {
     ) -> Result<RunStep, KernelError> {
         let _ = waker;
         self.run_once(request, observer, cancellation).map(|completed| RunStep::Completed(Box::new(completed)))
+    }
+
+    /// Restores a run from a snapshot. Its code goes on with [`WaitingRun::resume`](crate::WaitingRun::resume).
+    ///
+    /// Must be called on a thread of [`Backend::thread_runner`].
+    ///
+    /// # Errors
+    /// [`KernelError::IncompatibleSnapshot`] when this backend cannot use the snapshot as it is now.
+    fn restore_run(
+        &self,
+        snapshot: &KernelSnapshot,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+        waker: Waker,
+    ) -> Result<RestoredRun, KernelError> {
+        let _ = (snapshot, observer, cancellation, waker);
+        Err(KernelError::Unsupported("this backend's runs wait in their process only"))
     }
 
     /// Starts a kernel, whose files are in `folder` if one is given. Must be called on a thread of
@@ -186,6 +203,10 @@ pub trait Kernel: Send {
     fn has_replies(&mut self) -> bool {
         true
     }
+
+    /// Excludes the current wait of the cell so far from its limits of time: see
+    /// [`WaitingRun::exclude_wait`](crate::WaitingRun::exclude_wait).
+    fn exclude_wait(&mut self) {}
 
     /// Connects the waiting cell of a restored snapshot to a new observer. [`Kernel::resume`] continues it then. The
     /// returned sender takes the replies to the calls of functions of the host that the cell waits for.
@@ -316,6 +337,10 @@ pub trait CellObserver: Progress + Send + Sync {
         // Ignore send errors: the code may have ended.
         let _ = replies.send(FunctionReply { id: call.id, result: Err(error) });
     }
+
+    /// Receives that the code is about to wait for functions of the host and to hold its thread meanwhile: it cannot be
+    /// continued elsewhere before it has received a reply.
+    fn on_holding_wait(&self) {}
 
     /// Cancels a call that [`CellObserver::call_function`] started: the code does not wait for its reply any more.
     fn cancel_function(&self, id: u64) {

@@ -64,4 +64,4 @@ pub use report::{REPORT_KEY, Report, ReportError, ReportImage, ReportRequest, Re
 pub use run_request::{RunRequest, SourceMode};
 pub use session_folder::SessionFolder;
 pub use statistics::{BackendStatistics, CacheStatistics, CacheUses, InstallStatistics};
-pub use waiting::{CellStep, ReplySender, RunStep, Wait, WaitingRun, Waker, WakingInterruptHandle};
+pub use waiting::{CellStep, ReplySender, RestoredRun, RunStep, Wait, WaitingRun, Waker, WakingInterruptHandle};

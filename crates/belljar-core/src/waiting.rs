@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::exchange::FunctionReply;
 use crate::execution::CellResult;
-use crate::kernel::{CompletedRun, InterruptHandle, KernelError};
+use crate::kernel::{CompletedRun, InterruptHandle, KernelError, KernelSnapshot};
 
 /// A handle that continues waiting code. Can be called from any thread, at any time, and again.
 /// Cheap to clone.
@@ -70,6 +70,26 @@ pub trait WaitingRun: Send {
     /// # Errors
     /// When code that was to be run again with another package was not run.
     fn resume(self: Box<Self>) -> Result<RunStep, KernelError>;
+
+    /// Takes a snapshot, from which [`Backend::restore_run`](crate::kernel::Backend::restore_run) continues the code in
+    /// this process or another.
+    ///
+    /// # Errors
+    /// When the backend does not support it, or the code can go on at once.
+    fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
+        Err(KernelError::Unsupported("this backend's runs wait in their process only"))
+    }
+
+    /// Excludes the current wait so far from the limits of time: the caller, and not the code, was waited for.
+    fn exclude_wait(&mut self) {}
+}
+
+/// A run that continues from a snapshot.
+pub struct RestoredRun {
+    /// The run, which waits.
+    pub run: Box<dyn WaitingRun>,
+    /// The sender of the replies to the calls of functions of the host that the code waits for.
+    pub replies: ReplySender,
 }
 
 /// An interrupt handle for code that may wait without a thread: after each signal, the code goes on to receive it.

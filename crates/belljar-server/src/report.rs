@@ -41,7 +41,7 @@ pub(crate) fn exchange(request: ReportRequest, is_supported: bool) -> Result<Opt
             Some(_) => Err(ArgumentError::NoCellVariables),
         };
     }
-    Ok(Some(Exchange { variables: variables.map(parse).transpose()?, buffers, functions: Vec::new() }))
+    Ok(Some(Exchange { variables: variables.map(parse).transpose()?, buffers, ..Exchange::default() }))
 }
 
 /// Adds the variables of a report's request to a run.

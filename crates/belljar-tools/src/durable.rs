@@ -42,7 +42,7 @@ pub enum CallStage {
 }
 
 /// The calls of a run, for another process.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SavedRun {
     /// The number of calls that have ended, for the limit.
     pub(crate) calls: u32,

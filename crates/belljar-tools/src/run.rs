@@ -149,9 +149,10 @@ impl ToolRun {
                 tokio::time::timeout(left, work).await.unwrap_or_else(|_| exceeded())
             };
             drop(guard);
-            shared.operations.lock().remove(&id);
             // Ignore send errors: the code may have ended.
             let _ = replies.send(FunctionReply { id, result });
+            // Without operations, all replies were sent.
+            shared.operations.lock().remove(&id);
         };
         // The operation waits for the lock before it removes its entry.
         let mut operations = self.shared.operations.lock();
@@ -172,6 +173,11 @@ impl ToolRun {
             operation.task.abort();
         }
         self.shared.recorder.cancel();
+    }
+
+    /// Returns whether operations have no reply yet.
+    pub fn has_operations(&self) -> bool {
+        !self.shared.operations.lock().is_empty()
     }
 
     /// Returns the calls so far.

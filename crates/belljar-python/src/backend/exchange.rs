@@ -311,6 +311,7 @@ impl HostCall for CallFunction {
                 Err(_) if !wait => return to_answer(&Started { id }),
                 Err(_) => {}
             }
+            observer.on_holding_wait();
             match context.wait(&state.arrived, MAX_WAIT)? {
                 Ok(reply) if reply.id == id => {
                     return to_answer(&GuestReply::new(reply, &mut state, context.files()));
@@ -391,10 +392,11 @@ impl HostCall for AwaitFunctions {
             state.collect();
         }
         if !timeout.is_zero() {
-            if state.early.is_empty()
-                && let Ok(reply) = context.wait(&state.arrived, timeout)?
-            {
-                state.early.push_back(reply);
+            if state.early.is_empty() {
+                self.0.observer.on_holding_wait();
+                if let Ok(reply) = context.wait(&state.arrived, timeout)? {
+                    state.early.push_back(reply);
+                }
             }
             if !state.early.is_empty() {
                 state.linger(count, context);

@@ -8,6 +8,8 @@
 //! | `exchange` | values and calls that cross between code and its caller |
 //! | `session_calls` | the host calls of code in a session |
 //! | `waiting_cell` | a cell that waits, in a snapshot |
+//! | `waiting_run` | code in an interpreter of its own that waits, as a snapshot |
+//! | `since_1970` | times that are valid in other processes |
 //! | `wait_clock` | the limits of time of code that waits |
 //! | `mounts` | directories of the host that code can use |
 
@@ -17,8 +19,10 @@ mod one_shot;
 mod runtime;
 mod session_calls;
 mod session_kernel;
+mod since_1970;
 mod wait_clock;
 mod waiting_cell;
+mod waiting_run;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,7 +33,8 @@ use belljar_core::kernel::{
     Backend, CellObserver, CompletedRun, Kernel, KernelError, KernelSnapshot, OneShotRequest, RunOnThread,
 };
 use belljar_core::{
-    BackendStatistics, CallCancellation, Limits, NoProgress, Progress, RunStep, SessionFolder, Stream, Waker,
+    BackendStatistics, CallCancellation, Limits, NoProgress, Progress, RestoredRun, RunStep, SessionFolder, Stream,
+    Waker,
 };
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
@@ -200,6 +205,17 @@ impl Backend for WasmBackend {
         waker: Waker,
     ) -> Result<RunStep, KernelError> {
         self.run_in_steps(request, observer, cancellation, Some(waker))
+    }
+
+    fn restore_run(
+        &self,
+        snapshot: &KernelSnapshot,
+        observer: Arc<dyn CellObserver>,
+        cancellation: &CallCancellation,
+        waker: Waker,
+    ) -> Result<RestoredRun, KernelError> {
+        let runtime = self.shared.runtime.get(&*observer).map_err(KernelError::Start)?;
+        waiting_run::restore(runtime, self.shared.clone(), snapshot, observer, cancellation.clone(), waker)
     }
 
     fn start(&self, folder: Option<&SessionFolder>, progress: &dyn Progress) -> Result<Box<dyn Kernel>, KernelError> {

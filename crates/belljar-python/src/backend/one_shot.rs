@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use belljar_core::kernel::{CellObserver, CompletedRun, InterruptHandle, KernelError, OneShotRequest};
+use belljar_core::kernel::{CellObserver, CompletedRun, InterruptHandle, KernelError, KernelSnapshot, OneShotRequest};
 use belljar_core::{
     CallCancellation, Execution, ExitReason, ImageCollector, Limits, Outcome, RunReport, RunRequest, RunStep,
     TOOLS_MODULE, WaitingRun, Waker, WakingInterruptHandle, mime,
@@ -16,11 +16,12 @@ use super::exchange::{self, RunCalls};
 use super::mounts::mount_all;
 use super::runtime::PythonRuntime;
 use super::wait_clock::WaitClock;
-use super::{Shared, core_stream};
+use super::{Shared, core_stream, waiting_run};
 use crate::host_calls::{CallError, HostCall, HostCallContext};
 use crate::image::Image;
 use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Streams};
+use crate::packages::PackageSet;
 use crate::steps::Step;
 
 /// The maximum number of times that code is run again, each time with another package that it lacked.
@@ -40,16 +41,7 @@ pub(super) fn begin(
     let OneShotRequest { code, globals, dependencies, timeout, exchange, tools } = request;
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
-    let mut options = runtime.options.clone();
-    if tools {
-        // The guest provides it.
-        options.modules.push(TOOLS_MODULE.into());
-    }
-    for dependency in &dependencies {
-        let requirement = Requirement::parse(dependency)
-            .map_err(|error| KernelError::InvalidDependency(error.with_general_hint().into()))?;
-        options.requirements.push(requirement);
-    }
+    let options = options(&runtime, &dependencies, tools)?;
     let image = python.needs(&code, &options, &**installer).and_then(|needs| {
         report.dependencies = names(needs.required());
         let image = python.image_for(&needs, &options, &**installer, &*observer)?;
@@ -74,6 +66,7 @@ pub(super) fn begin(
     let run = OneShotRun {
         runtime,
         backend,
+        dependencies,
         options,
         request,
         report,
@@ -89,24 +82,50 @@ pub(super) fn begin(
     Box::new(run).attempt()
 }
 
+/// Returns the options for code with these packages, in addition to those of the runtime.
+pub(super) fn options(
+    runtime: &PythonRuntime,
+    dependencies: &[String],
+    tools: bool,
+) -> Result<PrepareOptions, KernelError> {
+    let mut options = runtime.options.clone();
+    if tools {
+        // The guest provides it.
+        options.modules.push(TOOLS_MODULE.into());
+    }
+    for dependency in dependencies {
+        let requirement = Requirement::parse(dependency)
+            .map_err(|error| KernelError::InvalidDependency(error.with_general_hint().into()))?;
+        options.requirements.push(requirement);
+    }
+    Ok(options)
+}
+
+/// Returns streams that pass what the code writes to its observer. There is no input.
+pub(super) fn streams(observer: &Arc<dyn CellObserver>) -> Streams {
+    Streams { output: Box::new(ObserverSink(observer.clone())), input: Box::new(std::io::empty()) }
+}
+
 /// Code that is run once.
-struct OneShotRun {
-    runtime: PythonRuntime,
-    backend: Arc<Shared>,
-    options: PrepareOptions,
-    request: RunRequest,
-    report: RunReport,
-    image: Image,
+pub(super) struct OneShotRun {
+    pub(super) runtime: PythonRuntime,
+    pub(super) backend: Arc<Shared>,
+    /// The packages of the request.
+    pub(super) dependencies: Vec<String>,
+    pub(super) options: PrepareOptions,
+    pub(super) request: RunRequest,
+    pub(super) report: RunReport,
+    pub(super) image: Image,
     /// The limits of the next attempt: the time of all attempts together is limited as that of one.
-    left: Limits,
+    pub(super) left: Limits,
     /// The number of times that the code has been run again.
-    repetitions: usize,
-    clock: WaitClock,
-    observer: Arc<dyn CellObserver>,
-    cancellation: CallCancellation,
-    waker: Option<Waker>,
+    pub(super) repetitions: usize,
+    pub(super) clock: WaitClock,
+    pub(super) observer: Arc<dyn CellObserver>,
+    pub(super) cancellation: CallCancellation,
+    pub(super) waker: Option<Waker>,
     /// The attempt that waits.
-    waiting: Option<Attempt>,
+    pub(super) waiting: Option<Attempt>,
 }
 
 impl WaitingRun for OneShotRun {
@@ -115,6 +134,17 @@ impl WaitingRun for OneShotRun {
         self.clock.end_wait().apply(&mut attempt.interpreter);
         let step = attempt.interpreter.resume_run();
         self.after_step(attempt, step)
+    }
+
+    fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
+        let mut attempt = self.waiting.take().ok_or(KernelError::Cancelled)?;
+        let saved = waiting_run::save(self, &mut attempt);
+        self.waiting = Some(attempt);
+        saved
+    }
+
+    fn exclude_wait(&mut self) {
+        self.clock.exclude_wait();
     }
 }
 
@@ -186,11 +216,22 @@ impl OneShotRun {
 }
 
 /// An interpreter for one run of the code, until functions that the code registered for its end have run.
-struct Attempt {
-    interpreter: Interpreter,
-    images: ImageCollector,
+pub(super) struct Attempt {
+    pub(super) interpreter: Interpreter,
+    pub(super) images: ImageCollector,
+    pub(super) installer: Arc<RuntimeInstaller>,
     /// The calls of functions of the host, if the code can make any.
-    calls: Option<RunCalls>,
+    pub(super) calls: Option<RunCalls>,
+    effects: Effects,
+}
+
+/// What is known about the effects of code outside of its interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effects {
+    /// All that the code has done was observed.
+    Observed,
+    /// The code has run in another process.
+    Unknown,
 }
 
 impl Attempt {
@@ -199,23 +240,42 @@ impl Attempt {
     /// # Errors
     /// Returns an error if the interpreter could not be created, or if the call was cancelled before the code began.
     fn new(run: &OneShotRun) -> Result<Self, KernelError> {
-        let OneShotRun { runtime, backend, image, request, observer, cancellation, waker, .. } = run;
+        let OneShotRun { runtime, image, request, observer, cancellation, waker, .. } = run;
         if cancellation.is_cancelled() {
             return Err(KernelError::Cancelled);
         }
-        let PythonRuntime { python, installer, .. } = runtime;
-        let output = Box::new(ObserverSink(observer.clone()));
-        let streams = Streams { output, input: Box::new(std::io::empty()) };
-        let mut interpreter =
-            python.interpreter_with(image, run.left, streams).map_err(|error| KernelError::Start(error.into()))?;
-        mount_all(interpreter.files(), &backend.mounts, None)?;
-        let images = ImageCollector::default();
-        interpreter.register_host_call("takes_images", Arc::new(TakesImages));
-        interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
+        let mut interpreter = runtime
+            .python
+            .interpreter_with(image, run.left, streams(observer))
+            .map_err(|error| KernelError::Start(error.into()))?;
         let calls =
             exchange::begin(&mut interpreter, request.exchange.as_ref(), request.tools, observer, waker.as_ref())?;
-        let installer = RuntimeInstaller::new(python, image, installer.clone(), observer.clone());
-        interpreter.register_host_call("install", Arc::new(installer));
+        let (packages, images) = (image.packages().clone(), ImageCollector::default());
+        let attempt = Self::connect(run, interpreter, packages, images, calls, Effects::Observed)?;
+        observer.on_phase("running");
+        Ok(attempt)
+    }
+
+    /// Connects an interpreter, which has these packages, to the host.
+    ///
+    /// # Errors
+    /// Returns an error if a directory cannot be mounted, or if the call was cancelled.
+    pub(super) fn connect(
+        run: &OneShotRun,
+        mut interpreter: Interpreter,
+        packages: PackageSet,
+        images: ImageCollector,
+        calls: Option<RunCalls>,
+        effects: Effects,
+    ) -> Result<Self, KernelError> {
+        let OneShotRun { runtime, backend, observer, cancellation, waker, .. } = run;
+        mount_all(interpreter.files(), &backend.mounts, None)?;
+        interpreter.register_host_call("takes_images", Arc::new(TakesImages));
+        interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
+        let PythonRuntime { python, installer, .. } = runtime;
+        let installer = RuntimeInstaller::with_packages(python, packages, installer.clone(), observer.clone());
+        let installer = Arc::new(installer);
+        interpreter.register_host_call("install", installer.clone());
         let inner: Arc<dyn InterruptHandle> = Arc::new(interpreter.interrupt_handle());
         let handle = match waker.clone() {
             Some(waker) => Arc::new(WakingInterruptHandle { inner, waker }),
@@ -224,15 +284,15 @@ impl Attempt {
         if !cancellation.begin_running(handle) {
             return Err(KernelError::Cancelled);
         }
-        observer.on_phase("running");
-        Ok(Self { interpreter, images, calls })
+        Ok(Self { interpreter, images, installer, calls, effects })
     }
 
     /// Returns whether running the code again could repeat output, changes of files of the host, or calls.
     fn has_effects(&self, backend: &Shared) -> bool {
         let may_write = backend.mounts.iter().any(|mount| mount.directory.is_writable());
         let has_called = self.calls.as_ref().is_some_and(|calls| calls.effects().any());
-        may_write || has_called || self.interpreter.has_used_streams() || !self.images.is_empty()
+        let has_shown = self.interpreter.has_used_streams() || !self.images.is_empty();
+        self.effects == Effects::Unknown || may_write || has_called || has_shown
     }
 }
 

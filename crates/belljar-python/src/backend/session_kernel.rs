@@ -272,8 +272,8 @@ pub(super) struct RunningCell {
     pub(super) tried: Vec<String>,
     /// The calls of functions of the host that the cell can make.
     pub(super) calls: Option<RunCalls>,
-    /// True if the cell exchanges values with its caller, which only this process has.
-    pub(super) has_exchange: bool,
+    /// False if the cell exchanges values with a caller that only this process has.
+    pub(super) is_resumable: bool,
     pub(super) clock: WaitClock,
 }
 
@@ -303,9 +303,9 @@ impl WasmKernel {
         self.connect(&outputs, &installer, &observer);
         let limits = self.backend.session_limits().with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);
-        let has_exchange = exchange.is_some();
+        let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
         let clock = WaitClock::new(&limits, cell.timeout);
-        Ok(RunningCell { observer, outputs, installer, tried, calls, has_exchange, clock })
+        Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock })
     }
 
     /// Returns the installer of a cell.
@@ -331,7 +331,7 @@ impl WasmKernel {
 
     /// Ends a cell whose code has ended.
     fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
-        let RunningCell { observer, outputs, installer, tried, calls, has_exchange: _, clock } = running;
+        let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock } = running;
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
@@ -409,6 +409,12 @@ impl Kernel for WasmKernel {
         running.clock.end_wait().apply(&mut self.interpreter);
         let step = self.interpreter.resume_cell();
         self.after_step(running, step)
+    }
+
+    fn exclude_wait(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.clock.exclude_wait();
+        }
     }
 
     fn has_replies(&mut self) -> bool {

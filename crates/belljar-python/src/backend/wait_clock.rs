@@ -138,6 +138,14 @@ impl WaitClock {
         Wait { timer: left.into_iter().chain(wait.timer).min(), ..wait }
     }
 
+    /// Excludes the current wait so far from all limits.
+    pub(super) fn exclude_wait(&mut self) {
+        let Some((begin, _)) = &mut self.current else { return };
+        let time = begin.elapsed();
+        *begin += time;
+        self.start += time;
+    }
+
     /// Ends the current wait.
     pub(super) fn end_wait(&mut self) -> WaitEnd {
         let Some((begin, for_host)) = self.current.take() else { return WaitEnd::WithinLimits };

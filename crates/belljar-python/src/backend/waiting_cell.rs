@@ -3,7 +3,7 @@
 //! The guest's half is in the memory: the tasks of its event loop, and the generator that continues the cell.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
 use belljar_core::{OutputCollector, ReplySender, SavedOutput, Waker};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exchange::{RunCalls, SavedCalls};
 use super::session_kernel::{RunningCell, WasmKernel};
+use super::since_1970::{microseconds, now};
 use super::wait_clock::{SavedClock, WaitClock};
 
 /// The maximum size of the output of a waiting cell in a snapshot, in bytes of JSON.
@@ -38,7 +39,7 @@ impl WasmKernel {
     pub(super) fn waiting_cell(&self) -> Result<Option<WaitingCell>, KernelError> {
         let Some(running) = &self.running else { return Ok(None) };
         let unsupported = |reason| Err(KernelError::Unsupported(reason));
-        if running.has_exchange {
+        if !running.is_resumable {
             return unsupported("a cell that exchanges values with its caller waits in its process only");
         }
         let calls = match running.calls.as_ref().map(RunCalls::save) {
@@ -87,16 +88,7 @@ impl WasmKernel {
         let limits = self.backend.session_limits().with_timeout(clock.own_timeout());
         self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::restored(&limits, clock, asleep);
-        self.running = Some(RunningCell { observer, outputs, installer, tried, calls, has_exchange: false, clock });
+        self.running = Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock });
         Ok(replies)
     }
-}
-
-/// Returns the time since 1970.
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-fn microseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -80,11 +80,17 @@ impl SessionState {
         };
         let Some(RunningCell { before, durable: Some(durable), .. }) = &mut self.running else { return Ok(false) };
         let Some(calls) = &durable.calls else { return Ok(false) };
+        let run = durable.run.clone();
+        // Locked, so that a call that is sent meanwhile is in the file or in the journal.
+        let mut journal = run.journal.lock();
+        // Before the snapshot, which is not taken once a reply has arrived: each call is in the state or has no reply.
+        let (saved_calls, has_sent_calls) = (calls.save(), calls.has_sent_calls());
         let snapshot = match kernel.snapshot() {
             Ok(snapshot) => snapshot,
             Err(KernelError::Unsupported(reason)) => {
                 tracing::debug!(reason, "a waiting cell is not saved");
-                durable.run.show_questions();
+                drop(journal);
+                run.show_questions();
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
@@ -95,17 +101,8 @@ impl SessionState {
         };
         let files = files.map(entry).collect();
         let wake_at = timer.map(|timer| milliseconds_now().saturating_add(as_milliseconds(timer)));
-        let run = durable.run.clone();
-        // Locked, so that a call that is sent meanwhile is in the file or in the journal.
-        let mut journal = run.journal.lock();
-        let stored = StoredRun {
-            info: run.info.clone(),
-            questions: run.questions(),
-            wake_at,
-            calls: calls.save(),
-            has_sent_calls: calls.has_sent_calls(),
-            files,
-        };
+        let (info, questions) = (run.info.clone(), run.questions());
+        let stored = StoredRun { info, questions, wake_at, calls: saved_calls, has_sent_calls, files };
         *journal = store.write_waiting(&self.id, self.owner.as_deref(), &snapshot, &stored, now)?;
         drop(journal);
         durable.is_saved = true;

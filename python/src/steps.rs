@@ -1,0 +1,124 @@
+//! Code that may pause: it runs in steps, and between them its thread waits for replies and timers, until only its
+//! caller can continue it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_core::kernel::{CompletedRun, Kernel, KernelError};
+use belljar_core::{CellResult, CellStep, RunStep, Wait, WaitingRun, Waker};
+use parking_lot::{Condvar, Mutex};
+
+use crate::client::Client;
+
+/// The time for which code that waits for its caller may go on with its own timers before it pauses.
+const TIMERS_BEFORE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Notifies a thread that waiting code can go on.
+#[derive(Default)]
+pub(crate) struct WakeSignal {
+    is_woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl WakeSignal {
+    /// Returns the waker of the code.
+    pub(crate) fn waker(self: &Arc<Self>) -> Waker {
+        let signal = self.clone();
+        Waker::new(move || {
+            *signal.is_woken.lock() = true;
+            signal.changed.notify_all();
+        })
+    }
+
+    /// Returns whether the code was woken since the last call.
+    fn take(&self) -> bool {
+        std::mem::take(&mut *self.is_woken.lock())
+    }
+
+    /// Waits until the code is woken, or for `timeout`.
+    fn wait(&self, timeout: Option<Duration>) {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut is_woken = self.is_woken.lock();
+        while !*is_woken {
+            match deadline {
+                None => self.changed.wait(&mut is_woken),
+                Some(deadline) => {
+                    if self.changed.wait_until(&mut is_woken, deadline).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        *is_woken = false;
+    }
+}
+
+/// The waits of code between its steps, from its start or its last pause on.
+pub(crate) struct Waits<'a> {
+    client: &'a Client,
+    signal: &'a WakeSignal,
+    /// The time since which the code has waited for its caller and for its own timers only.
+    since: Option<Instant>,
+}
+
+impl<'a> Waits<'a> {
+    pub(crate) fn new(client: &'a Client, signal: &'a WakeSignal) -> Self {
+        Self { client, signal, since: None }
+    }
+
+    /// Waits until the code can go on. Returns false if it pauses instead.
+    fn wait(&mut self, wait: Wait) -> bool {
+        if !self.client.waits_for_caller() {
+            self.since = None;
+            self.signal.wait(wait.timer);
+            return true;
+        }
+        // A reply is sent before its call is not in progress any more.
+        if self.signal.take() {
+            return true;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        match wait.timer.filter(|timer| since.elapsed().saturating_add(*timer) < TIMERS_BEFORE_PAUSE) {
+            Some(timer) => self.signal.wait(Some(timer)),
+            None => return false,
+        }
+        true
+    }
+
+    /// Runs code until it ends or pauses.
+    pub(crate) fn run(&mut self, step: Result<RunStep, KernelError>) -> Result<RunEnd, KernelError> {
+        let mut step = step?;
+        loop {
+            step = match step {
+                RunStep::Completed(completed) => return Ok(RunEnd::Completed(*completed)),
+                RunStep::Waiting(wait, run) => {
+                    if !self.wait(wait) {
+                        return Ok(RunEnd::Paused(run));
+                    }
+                    run.resume()?
+                }
+            }
+        }
+    }
+
+    /// Runs a cell until it ends or pauses. Returns `None` if it pauses.
+    pub(crate) fn run_cell(&mut self, kernel: &mut dyn Kernel, mut step: CellStep) -> Option<CellResult> {
+        loop {
+            step = match step {
+                CellStep::Completed(result) => return Some(result),
+                CellStep::Waiting(wait) => {
+                    if !self.wait(wait) {
+                        return None;
+                    }
+                    kernel.resume()
+                }
+            }
+        }
+    }
+}
+
+/// The end of the steps of code that is run once.
+pub(crate) enum RunEnd {
+    Completed(CompletedRun),
+    Paused(Box<dyn WaitingRun>),
+}
