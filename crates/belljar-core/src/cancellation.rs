@@ -46,6 +46,11 @@ impl CallCancellation {
         matches!(*self.0.lock(), CallState::Cancelled)
     }
 
+    /// Returns the handle of the code, if it runs.
+    pub fn handle(&self) -> Option<Arc<dyn InterruptHandle>> {
+        if let CallState::Running(handle) = &*self.0.lock() { Some(handle.clone()) } else { None }
+    }
+
     /// Returns a guard that, when it is dropped, cancels the call and kills the interpreter that runs its code.
     pub fn kill_on_drop(&self) -> CancelOnDrop {
         CancelOnDrop { call: self.clone(), grace: None }

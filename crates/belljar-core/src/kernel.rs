@@ -115,6 +115,14 @@ pub trait Backend: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError>;
 
+    /// Creates a kernel that runs `request` in an interpreter of its own, as its only cell, and whose snapshots
+    /// [`Backend::restore`] restores while the code waits. [`CellObserver::on_report`] receives the result. Returns
+    /// `None` if this backend's runs wait in their process only.
+    fn program(&self, request: OneShotRequest) -> Option<Box<dyn Kernel>> {
+        let _ = request;
+        None
+    }
+
     /// Writes the base of snapshots that this backend has taken or restored into an empty directory.
     ///
     /// # Errors
@@ -323,6 +331,11 @@ pub trait CellObserver: Progress + Send + Sync {
     /// # Errors
     /// When the client cannot be asked.
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError>;
+
+    /// Receives the result of the program of [`Backend::program`].
+    fn on_report(&self, report: RunReport) {
+        let _ = report;
+    }
 
     /// Receives the value of a cell whose request had an [`Exchange`].
     fn on_value(&self, value: EncodedValue) {

@@ -71,6 +71,11 @@ pub trait WaitingRun: Send {
     /// When code that was to be run again with another package was not run.
     fn resume(self: Box<Self>) -> Result<RunStep, KernelError>;
 
+    /// Returns whether replies have arrived for the code: see [`Kernel::has_replies`](crate::kernel::Kernel::has_replies).
+    fn has_replies(&mut self) -> bool {
+        true
+    }
+
     /// Takes a snapshot, from which [`Backend::restore_run`](crate::kernel::Backend::restore_run) continues the code in
     /// this process or another.
     ///

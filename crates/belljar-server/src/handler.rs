@@ -27,7 +27,7 @@ use crate::input_rounds::PendingInputs;
 use crate::metrics::Refusals;
 use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
 use crate::runner::{RunClient, Runner};
-use crate::session_tools::{self, SessionTools, ToolAnswer};
+use crate::session_tools::{self, ProgramAnswers, SessionTools, ToolAnswer};
 use crate::tool;
 
 /// The time for which an answer waits until the notifications before it are sent to a client that reads slowly.
@@ -99,7 +99,10 @@ impl Server {
     #[must_use]
     pub fn with_sessions(self, sessions: Sessions, alone: bool) -> Self {
         self.runner.metrics().add_sessions(&sessions);
-        let session_tools = SessionTools::new(sessions, self.options.html).with_code_tools(self.client_tools.clone());
+        let answers = ProgramAnswers { mode: self.options.mode, max_bytes: self.options.sandbox.max_answer };
+        let session_tools = SessionTools::new(sessions, self.options.html)
+            .with_program_answers(answers)
+            .with_code_tools(self.client_tools.clone());
         let own = self.tools.iter().filter(|own| !alone || own.name != tool::NAME).cloned();
         let tools = own.chain(session_tools.tools(&self.options.sandbox)).collect();
         Self { python: !alone, tools, session_tools: Some(session_tools), ..self }
@@ -348,7 +351,13 @@ impl ServerHandler for Server {
         let CallToolRequestParams { arguments, input_responses, request_state, .. } = request;
         if let Some(state) = request_state {
             let (arguments, responses) = (arguments.as_ref(), input_responses.as_ref());
-            let resume = |notifier| self.pending_inputs.resume(&state, arguments, responses, notifier);
+            let resume = async |notifier| match &self.session_tools {
+                // The state names a run.
+                Some(tools) if state.contains('.') => {
+                    tools.answer_run(&state, arguments, responses, notifier, &context).await
+                }
+                _ => self.pending_inputs.resume(&state, arguments, responses, notifier).await,
+            };
             let result = tokio::select! {
                 result = self.with_notifications(&context, resume) => result,
                 () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),

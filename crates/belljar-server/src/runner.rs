@@ -176,7 +176,7 @@ impl OneShotCall {
 }
 
 /// Logs to the client why its code failed.
-fn log_error(answer: &RunAnswer, notifier: &ClientNotifier) {
+pub(crate) fn log_error(answer: &RunAnswer, notifier: &ClientNotifier) {
     let Some(error) = answer.error() else { return };
     match &answer.report.outcome {
         Outcome::InstallError(reason) => notifier.log(LoggingLevel::Error, "belljar", reason.clone()),

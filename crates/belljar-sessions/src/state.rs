@@ -277,12 +277,15 @@ impl SessionState {
             kernel.restart()?;
         }
         let limits = *services.backend.limits();
-        let record = services
-            .store
-            .as_ref()
-            .is_some_and(Store::is_persistent)
-            .then(|| notebook::code_cell(&code, &result, &limits));
-        let report = self.report(result, before, services.answers)?;
+        let is_program = durable.as_ref().is_some_and(|durable| durable.run.info.is_program);
+        let is_recorded = !is_program && services.store.as_ref().is_some_and(Store::is_persistent);
+        let record = is_recorded.then(|| notebook::code_cell(&code, &result, &limits));
+        let mut answers = services.answers;
+        if is_program {
+            // It has no files for the rest of its output.
+            answers.max_bytes = usize::MAX;
+        }
+        let report = self.report(result, before, answers)?;
         self.persist(services, now)?;
         if let (Some(_), Some(store)) = (durable, &services.store) {
             store.remove_waiting(&self.id)?;

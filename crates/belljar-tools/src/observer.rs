@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{EncodedValue, FunctionCall, Progress, ReplySender, Stream};
+use belljar_core::{EncodedValue, FunctionCall, Progress, ReplySender, RunReport, Stream};
 
 use crate::run::ToolRun;
 
@@ -67,8 +67,16 @@ impl CellObserver for ToolObserver {
         self.inner.request_input(prompt, secret)
     }
 
+    fn on_report(&self, report: RunReport) {
+        self.inner.on_report(report);
+    }
+
     fn on_value(&self, value: EncodedValue) {
         self.inner.on_value(value);
+    }
+
+    fn on_holding_wait(&self) {
+        self.inner.on_holding_wait();
     }
 
     fn call_function(&self, call: FunctionCall, replies: &ReplySender) {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `runtime` | the Python that code runs on, loaded on first use |
 //! | `one_shot` | code in an interpreter of its own, without IPython |
+//! | `program_kernel` | the same as a kernel with one cell, which can wait on the disk |
 //! | `session_kernel` | a session's kernel: IPython's shell |
 //! | `exchange` | values and calls that cross between code and its caller |
 //! | `session_calls` | the host calls of code in a session |
@@ -16,6 +17,7 @@
 mod exchange;
 mod mounts;
 mod one_shot;
+mod program_kernel;
 mod runtime;
 mod session_calls;
 mod session_kernel;
@@ -46,6 +48,7 @@ use crate::install::{PrepareOptions, RuntimeInstaller};
 use crate::kept_image;
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
+use program_kernel::ProgramKernel;
 use session_kernel::WasmKernel;
 
 pub use exchange::{CallEffects, register_calls};
@@ -229,9 +232,16 @@ impl Backend for WasmBackend {
         folder: Option<&SessionFolder>,
         progress: &dyn Progress,
     ) -> Result<Box<dyn Kernel>, KernelError> {
+        if let Some(program) = ProgramKernel::restored(self.clone(), snapshot) {
+            return Ok(Box::new(program));
+        }
         let mut kernel = WasmKernel::restore(self.clone(), snapshot, base, progress)?;
         kernel.mount(folder)?;
         Ok(Box::new(kernel))
+    }
+
+    fn program(&self, request: OneShotRequest) -> Option<Box<dyn Kernel>> {
+        Some(Box::new(ProgramKernel::new(self.clone(), request)))
     }
 
     fn write_base(&self, base: &str, directory: &Path) -> Result<(), KernelError> {

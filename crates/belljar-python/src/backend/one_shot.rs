@@ -136,6 +136,11 @@ impl WaitingRun for OneShotRun {
         self.after_step(attempt, step)
     }
 
+    fn has_replies(&mut self) -> bool {
+        let calls = self.waiting.as_ref().and_then(|attempt| attempt.calls.as_ref());
+        calls.is_some_and(|calls| calls.save().is_none())
+    }
+
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
         let mut attempt = self.waiting.take().ok_or(KernelError::Cancelled)?;
         let saved = waiting_run::save(self, &mut attempt);

@@ -57,6 +57,11 @@ struct RunMetadata {
     taken: u64,
 }
 
+/// Returns whether a snapshot is one of a run.
+pub(super) fn is_run(snapshot: &KernelSnapshot) -> bool {
+    snapshot.metadata.get("backend").and_then(|backend| backend.as_str()) == Some(BACKEND_NAME)
+}
+
 /// Takes a snapshot of a run whose `attempt` waits.
 pub(super) fn save(run: &OneShotRun, attempt: &mut Attempt) -> Result<KernelSnapshot, KernelError> {
     let unsupported = |reason| Err(KernelError::Unsupported(reason));

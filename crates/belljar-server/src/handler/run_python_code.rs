@@ -27,6 +27,15 @@ impl Server {
         arguments: Option<JsonObject>,
         context: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
+        if !wants_report
+            && let Some(sessions) = self.session_tools.as_ref().filter(|sessions| sessions.runs_durably(&request))
+        {
+            let (request, arguments) = (request.clone(), arguments.clone());
+            let work = |notifier| sessions.run_program(request, arguments, notifier, context);
+            if let Some(answer) = self.with_notifications(context, work).await {
+                return answer;
+            }
+        }
         let (tools, prompts) = match &self.client_tools {
             Some(tools) => {
                 let (calls, prompts) = tools.for_run(context);

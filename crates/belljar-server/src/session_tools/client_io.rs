@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 
 use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{EncodedValue, Progress, Stream};
+use belljar_core::{EncodedValue, Progress, RunReport, Stream};
 use belljar_sessions::{Run, RunAnswer};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::LoggingLevel;
@@ -37,6 +37,8 @@ struct Shared {
     recording: Option<Arc<Recording>>,
     /// The run, which passes questions on, if the cell can outlast its client.
     run: OnceLock<RunQuestions>,
+    /// The result of code in an interpreter of its own.
+    report: Mutex<Option<RunReport>>,
 }
 
 /// The questions of a run that come from `input()`, which holds its thread.
@@ -99,7 +101,7 @@ impl CellClient {
             Ok(InputChannel::Elicit(context.peer.clone(), tokio::runtime::Handle::current()))
         };
         let attached = Mutex::new(AttachedCall::new(notifier));
-        let shared = Shared { attached, input, recording, run: OnceLock::new() };
+        let shared = Shared { attached, input, recording, run: OnceLock::new(), report: Mutex::default() };
         (Self { shared: Arc::new(shared) }, prompts)
     }
 
@@ -107,7 +109,8 @@ impl CellClient {
     pub(super) fn absent() -> Self {
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
         let (attached, input) = (Mutex::new(AttachedCall::new(notifier)), Err(InputError::Disconnected));
-        Self { shared: Arc::new(Shared { attached, input, recording: None, run: OnceLock::new() }) }
+        let shared = Shared { attached, input, recording: None, run: OnceLock::new(), report: Mutex::default() };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Has a run pass the questions on. `permits` limits those of `input()`, if the client answers them between two
@@ -125,6 +128,16 @@ impl CellClient {
     /// Returns the recording for the report, if the caller wants one.
     pub(super) fn recording(&self) -> Option<&Recording> {
         self.shared.recording.as_deref()
+    }
+
+    /// Returns the result of code in an interpreter of its own that has ended.
+    pub(super) fn take_report(&self) -> Option<RunReport> {
+        self.shared.report.lock().take()
+    }
+
+    /// Returns the notifier of the call that waits, or waited last.
+    pub(super) fn notifier(&self) -> ClientNotifier {
+        self.shared.attached().notifier.clone()
     }
 
     pub(super) fn observer(&self) -> Arc<dyn CellObserver> {
@@ -195,6 +208,10 @@ impl CellObserver for Shared {
         let notifier = self.attached().notifier.clone();
         notifier.log(LoggingLevel::Info, "tools", line.to_owned());
         notifier.step(line);
+    }
+
+    fn on_report(&self, report: RunReport) {
+        *self.report.lock() = Some(report);
     }
 
     fn on_value(&self, value: EncodedValue) {

@@ -6,11 +6,13 @@
 //! | `answer` | their results |
 //! | `client_io` | the client of a cell: output, progress and input |
 //! | `runs` | cells that outlast their calls |
+//! | `programs` | code of `run_python_code` that does |
 //! | `resources` | files as resources |
 //! | `subscriptions` | subscriptions to changes of files |
 
 mod answer;
 mod client_io;
+mod programs;
 mod resources;
 mod runs;
 mod subscriptions;
@@ -41,6 +43,7 @@ use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
+pub(crate) use programs::ProgramAnswers;
 use runs::LiveRuns;
 use subscriptions::Subscribers;
 pub(crate) use tools::INTERRUPT;
@@ -69,6 +72,9 @@ pub(crate) struct SessionTools {
     pending_inputs: PendingInputs,
     /// The tools of MCP servers that cells of this client can call.
     tools: Option<ClientTools>,
+    /// The sessions of this client's programs that have not ended: see `programs`.
+    visible_programs: Arc<Mutex<BTreeSet<SessionId>>>,
+    program_answers: ProgramAnswers,
     /// The runs of all clients, if cells can wait on the disk.
     live: LiveRuns,
     /// True if this client is the only one, and may list the runs of earlier ones.
@@ -128,6 +134,8 @@ impl SessionTools {
             subscribed: Arc::default(),
             pending_inputs: PendingInputs::default(),
             tools: None,
+            visible_programs: Arc::default(),
+            program_answers: ProgramAnswers::default(),
             live: LiveRuns::default(),
             lists_all: true,
         }
@@ -136,8 +144,14 @@ impl SessionTools {
     /// Returns the tools for another client, with empty per-client state.
     pub(crate) fn for_new_client(&self, owner: Option<Owner>) -> Self {
         let sessions = self.sessions.for_owner(owner);
-        let (visible_sessions, subscribed) = (Arc::default(), Arc::default());
-        Self { sessions, visible_sessions, subscribed, lists_all: false, ..self.clone() }
+        let (visible_sessions, visible_programs, subscribed) = (Arc::default(), Arc::default(), Arc::default());
+        Self { sessions, visible_sessions, visible_programs, subscribed, lists_all: false, ..self.clone() }
+    }
+
+    /// Sets the format of the results of `run_python_code`.
+    #[must_use]
+    pub(crate) fn with_program_answers(self, program_answers: ProgramAnswers) -> Self {
+        Self { program_answers, ..self }
     }
 
     /// Lets cells call the tools of MCP servers.

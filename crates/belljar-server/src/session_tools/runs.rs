@@ -32,6 +32,7 @@ use crate::arguments::{ArgumentError, ListRuns, ResumeRun};
 use crate::arrival::in_turn;
 use crate::code_tools::{CANNOT_ASK, ClientTools};
 use crate::elicitation::{can_ask, elicit};
+use crate::handler::tool_error;
 use crate::input_rounds::{CodeClient as _, MAX_SUSPENDED, input_required, parse_response, prompt_result, response};
 use crate::metrics::CallStatus;
 use crate::notifier::ClientNotifier;
@@ -42,21 +43,24 @@ const MAX_LISTED_CODE: usize = 200;
 const LOST: &str = "the server ended while the code ran. The session continues from before it; its calls of tools may \
      have been done";
 
+/// The result of code in an interpreter of its own that was lost in that way.
+const LOST_PROGRAM: &str = "the server ended while the code ran. Its calls of tools may have been done";
+
 /// The runs of all clients: what the server knows of them beyond [`Sessions`].
 #[derive(Clone)]
 pub(super) struct LiveRuns {
     runs: Arc<Mutex<HashMap<String, LiveRun>>>,
     /// The permits for cells that hold a thread while they wait for an answer between two calls.
-    inputs: Arc<Semaphore>,
+    pub(super) inputs: Arc<Semaphore>,
 }
 
 /// A run that has not ended.
 #[derive(Clone)]
-struct LiveRun {
-    client: CellClient,
-    calls: Arc<ServerCalls>,
+pub(super) struct LiveRun {
+    pub(super) client: CellClient,
+    pub(super) calls: Arc<ServerCalls>,
     /// The status of the answer, once there is one.
-    status: Arc<OnceLock<CallStatus>>,
+    pub(super) status: Arc<OnceLock<CallStatus>>,
 }
 
 impl Default for LiveRuns {
@@ -70,13 +74,13 @@ impl LiveRuns {
         self.runs.lock().get(run.info.id.as_str()).cloned()
     }
 
-    fn insert(&self, run: &Run, live: LiveRun) {
+    pub(super) fn insert(&self, run: &Run, live: LiveRun) {
         self.runs.lock().insert(run.info.id.as_str().to_owned(), live);
     }
 }
 
 /// The calls of tools of a run, if its code can make any.
-struct ServerCalls {
+pub(super) struct ServerCalls {
     tools: Option<ToolRun>,
 }
 
@@ -162,7 +166,7 @@ impl RunResumer for Resumer {
 }
 
 /// Returns the calls of a run, and the observer that handles them.
-fn calls_of(
+pub(super) fn calls_of(
     run: &Arc<Run>,
     client: &CellClient,
     tools: Option<&ClientTools>,
@@ -183,8 +187,12 @@ impl SessionTools {
         self.sessions.set_run_resumer(Arc::new(Resumer { tools, live, runtime }));
         let StoredRuns { waiting, lost } = self.sessions.resume_stored_runs();
         for run in lost {
-            let error = SessionError::Kernel(belljar_core::kernel::KernelError::Failed(LOST.into()));
-            let result = ExecuteCodeResult::from_error(&error).result();
+            let lost = if run.info.is_program { LOST_PROGRAM } else { LOST };
+            let error = SessionError::Kernel(belljar_core::kernel::KernelError::Failed(lost.into()));
+            let result = match run.info.is_program {
+                true => tool_error(error.to_string()),
+                false => ExecuteCodeResult::from_error(&error).result(),
+            };
             self.sessions.complete_run(&run, serde_json::to_value(result).unwrap_or_default());
         }
         for (run, report) in waiting {
@@ -272,9 +280,13 @@ impl SessionTools {
     }
 
     /// Ends a run with the result of its cell.
-    async fn complete(&self, run: &Run, report: Result<CellReport, SessionError>, caller: Option<&Caller>) {
+    pub(super) async fn complete(&self, run: &Run, report: Result<CellReport, SessionError>, caller: Option<&Caller>) {
         let live = self.live.get(run);
         let (result, status) = match report {
+            report if run.info.is_program => {
+                let log = live.as_ref().and_then(|live| live.calls.tools.as_ref()).map(ToolRun::log);
+                self.program_answers.answer(report, live.as_ref().map(|live| &live.client), log)
+            }
             Ok(report) => {
                 if let Some(caller) = caller {
                     let changed: Vec<&str> = report.files.iter().map(|change| change.file.path.as_str()).collect();
@@ -298,10 +310,21 @@ impl SessionTools {
         }
         self.sessions.complete_run(run, serde_json::to_value(result).unwrap_or_default());
         self.live.runs.lock().remove(run.info.id.as_str());
+        if run.info.is_program {
+            self.visible_programs.lock().remove(&run.session);
+            if let Err(error) = self.sessions.end_program(run).await {
+                tracing::debug!(%error, "the session of a program has ended before");
+            }
+        }
     }
 
     /// Waits for the result of a run. Asks the client of this call what the run asks.
-    async fn attend(&self, run: &Arc<Run>, client: &CellClient, context: &RequestContext<RoleServer>) -> ToolAnswer {
+    pub(super) async fn attend(
+        &self,
+        run: &Arc<Run>,
+        client: &CellClient,
+        context: &RequestContext<RoleServer>,
+    ) -> ToolAnswer {
         let status = self.live.get(run).map(|live| live.status);
         let mut leaving = Leaving { run, peer: &context.peer, stays: false };
         loop {
@@ -346,7 +369,7 @@ impl SessionTools {
     ///
     /// # Errors
     /// Fails if the run does not wait for this answer, or the arguments are not those of the first call.
-    pub(super) async fn answer_run(
+    pub(crate) async fn answer_run(
         &self,
         state: &str,
         arguments: Option<&JsonObject>,
@@ -386,10 +409,16 @@ impl SessionTools {
     pub(super) fn list_runs(&self, ListRuns { session_id }: &ListRuns) -> ToolAnswer {
         let is_listed = |run: &Arc<Run>| match session_id {
             Some(session) => run.session.as_str() == session,
-            None => self.lists_all || run.has_owner() || self.visible_sessions.lock().contains(&run.session),
+            None => self.lists_all || run.has_owner() || self.has_seen(run),
         };
         let runs: Vec<Value> = self.sessions.runs().iter().filter(|run| is_listed(run)).map(described).collect();
         ToolAnswer::success(object(json!({ "runs": runs }), Vec::new()))
+    }
+
+    /// Returns whether this client has used the session of a run.
+    fn has_seen(&self, run: &Run) -> bool {
+        let sessions = if run.info.is_program { &self.visible_programs } else { &self.visible_sessions };
+        sessions.lock().contains(&run.session)
     }
 
     /// Waits for a run, as the call that began it would.
@@ -465,12 +494,19 @@ fn described(run: &Arc<Run>) -> Value {
         .into_iter()
         .map(|Question { call, message }| json!({ "question": call, "message": message }))
         .collect();
-    json!({
+    let mut fields = json!({
         "run_id": run.info.id.as_str(),
         "session_id": run.session.as_str(),
         "status": state,
         "began": run.info.began,
         "code": code,
         "pending": pending,
-    })
+    });
+    if run.info.is_program
+        && let Some(fields) = fields.as_object_mut()
+    {
+        // Its session is of no use to a client.
+        fields.remove("session_id");
+    }
+    fields
 }

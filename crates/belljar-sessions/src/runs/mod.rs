@@ -85,6 +85,9 @@ pub struct RunInfo {
     pub began: u64,
     /// True if the run began its session.
     pub is_new_session: bool,
+    /// True for code in an interpreter of its own. Its session has nothing else, and ends with it.
+    #[serde(default)]
+    pub is_program: bool,
 }
 
 /// A question to the client of a run.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use belljar_core::Wait;
-use belljar_core::kernel::{CellObserver, CellRequest};
+use belljar_core::kernel::{CellObserver, CellRequest, OneShotRequest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -75,8 +75,42 @@ impl Sessions {
         arguments: Value,
         is_new_session: bool,
     ) -> Result<Arc<Run>, SessionError> {
+        self.create_run_of(session, code, arguments, is_new_session, false)
+    }
+
+    /// Creates a session that runs `program` as its only cell, and the run of that. Returns `None` if programs of this
+    /// backend cannot wait on the disk.
+    ///
+    /// # Errors
+    /// When the maximum number of sessions is open.
+    pub fn create_program(&self, program: OneShotRequest, arguments: Value) -> Result<Option<Arc<Run>>, SessionError> {
+        let code = program.code.clone();
+        let Some(kernel) = self.shared.services.backend.program(program) else { return Ok(None) };
+        let id = new_id()?;
+        let session = Session::with_kernel(id.clone(), self.owner.clone(), kernel, self.shared.clock.now());
+        self.shared.add(Arc::new(session))?;
+        self.create_run_of(&id, &code, arguments, true, true).map(Some)
+    }
+
+    /// Ends the session of a program that has ended.
+    ///
+    /// # Errors
+    /// When it has ended before, or its files cannot be deleted.
+    pub fn end_program(&self, run: &Run) -> impl Future<Output = Result<(), SessionError>> + Send + use<> {
+        self.for_owner(run.owner.clone()).clear(&run.session)
+    }
+
+    fn create_run_of(
+        &self,
+        session: &SessionId,
+        code: &str,
+        arguments: Value,
+        is_new_session: bool,
+        is_program: bool,
+    ) -> Result<Arc<Run>, SessionError> {
         let id = RunId::parse(new_id()?.as_str()).ok_or(SessionError::Gone)?;
-        let info = RunInfo { id, code: code.to_owned(), arguments, began: milliseconds_now(), is_new_session };
+        let (code, began) = (code.to_owned(), milliseconds_now());
+        let info = RunInfo { id, code, arguments, began, is_new_session, is_program };
         let owner = self.open(session)?.owner.clone();
         let run = Arc::new(Run::new(info, session.clone(), owner, RunState::Pending));
         self.shared.runs.insert(run.clone());
@@ -182,7 +216,8 @@ impl Sessions {
         // Another server may have the session, in which the cell goes on.
         let _lease = store.lease(&listed.session, false).ok()?;
         let ListedRun { session, owner, run, .. } = listed;
-        if let Err(error) = store.remove_waiting(&session) {
+        let removed = if run.info.is_program { store.remove(&session) } else { store.remove_waiting(&session) };
+        if let Err(error) = removed {
             tracing::warn!(%error, "failed to delete the state of a lost run");
         }
         let run = Arc::new(Run::new(run.info, session, owner.as_deref().map(Into::into), RunState::Asleep));

@@ -155,7 +155,8 @@ impl SessionState {
         self.kernel = if store.header(&self.id).is_ok() { KernelState::Stored } else { KernelState::NotStarted };
         let (snapshot, stored, sent) = store.read_waiting(&self.id)?;
         let base = store.bases().zip(snapshot.base.as_deref()).and_then(|(bases, name)| bases.find(name));
-        let folder = self.folder(services)?.map(|opened| opened.folder);
+        let folder = if stored.info.is_program { None } else { self.folder(services)? };
+        let folder = folder.map(|opened| opened.folder);
         let restored = services.backend.restore(&snapshot, base.as_deref(), folder.as_ref(), &belljar_core::NoProgress);
         let mut kernel = restored?;
         let durable = self.durable().ok_or(SessionError::Gone)?;

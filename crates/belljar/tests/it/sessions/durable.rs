@@ -11,45 +11,49 @@ use crate::wire::{Wire, text};
 
 /// The number of kills of the test that kills at random points.
 const KILLS: u32 = 40;
-const MODERN: &str = "2026-07-28";
+pub(super) const MODERN: &str = "2026-07-28";
 
 /// A data directory, and a server of tools that records its calls in a file.
-struct Fixture {
+pub(super) struct Fixture {
     folder: tempfile::TempDir,
     options: Vec<String>,
 }
 
 impl Fixture {
     fn new(options: &[&str]) -> Self {
+        Self::with_toolset("interpreter", options)
+    }
+
+    pub(super) fn with_toolset(toolset: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let calls = folder.path().join("calls.txt");
         let server = format!("{} '{}'", tool_server("t", "recording"), calls.display());
         let data = folder.path().join("data").display().to_string();
-        let own = ["--toolset", "interpreter", "--data-dir", &data, &server];
+        let own = ["--toolset", toolset, "--data-dir", &data, &server];
         let options = own.iter().chain(options).map(|&option| option.to_owned()).collect();
         Self { folder, options }
     }
 
-    fn data(&self) -> PathBuf {
+    pub(super) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
-    fn options(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn options(&self) -> impl Iterator<Item = &str> {
         self.options.iter().map(String::as_str)
     }
 
     /// Starts a server for a client that can be asked.
-    fn serve(&self) -> Wire {
+    pub(super) fn serve(&self) -> Wire {
         Wire::start_with(self.options(), json!({ "elicitation": {} }))
     }
 
     /// Returns the calls that the server of tools has received.
-    fn calls(&self) -> Vec<String> {
+    pub(super) fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.path().join("calls.txt")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    fn belljar(&self, arguments: &[&str]) -> Run {
+    pub(super) fn belljar(&self, arguments: &[&str]) -> Run {
         Belljar::new().arg("runs").args(arguments).args(["--data-dir", self.data().to_str().unwrap()]).run()
     }
 
@@ -59,7 +63,7 @@ impl Fixture {
     }
 
     /// Returns the only run that waits, from the command line.
-    fn waiting_run(&self) -> Value {
+    pub(super) fn waiting_run(&self) -> Value {
         let listed = self.belljar(&["list", "--json"]);
         let lines: Vec<&str> = listed.stdout.lines().collect();
         assert_eq!(lines.len(), 1, "{listed:?}");
@@ -68,7 +72,7 @@ impl Fixture {
 }
 
 /// Returns the structured content of a tool's result.
-fn fields(result: &Value) -> Value {
+pub(super) fn fields(result: &Value) -> Value {
     let content = result["structuredContent"].clone();
     assert!(content.is_object(), "{result:#}");
     content
@@ -84,7 +88,7 @@ fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
     fields(&wire.tool("execute_code", json!({ "code": code, "session_id": id })))
 }
 
-fn wait_for(mut holds: impl FnMut() -> bool) {
+pub(super) fn wait_for(mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
         assert!(begin.elapsed() < Duration::from_secs(60), "it does not happen");
@@ -92,7 +96,7 @@ fn wait_for(mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn kill(mut wire: Wire) {
+pub(super) fn kill(mut wire: Wire) {
     wire.child.kill().unwrap();
     wire.child.wait().unwrap();
 }
@@ -103,7 +107,7 @@ fn send_cell(wire: &mut Wire, session: &str, code: &str) -> u64 {
 }
 
 /// Waits for the server's question, and returns its request.
-fn question(wire: &mut Wire) -> Value {
+pub(super) fn question(wire: &mut Wire) -> Value {
     loop {
         let message = wire.next().unwrap();
         if message["method"] == "elicitation/create" {
@@ -113,13 +117,13 @@ fn question(wire: &mut Wire) -> Value {
     }
 }
 
-fn reply(wire: &mut Wire, question: &Value, line: &str) {
+pub(super) fn reply(wire: &mut Wire, question: &Value, line: &str) {
     let result = json!({ "action": "accept", "content": { "value": line } });
     let message = json!({ "jsonrpc": "2.0", "id": question["id"], "result": result });
     wire.write(format!("{message}\n").as_bytes());
 }
 
-fn runs(wire: &mut Wire) -> Vec<Value> {
+pub(super) fn runs(wire: &mut Wire) -> Vec<Value> {
     fields(&wire.tool("list_runs", json!({})))["runs"].as_array().unwrap().clone()
 }
 

@@ -15,6 +15,7 @@ mod many;
 mod modern;
 mod notebooks;
 mod order;
+mod programs;
 mod scenario;
 mod secrets;
 mod sleeping;
