@@ -139,7 +139,7 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         ``on_stdout`` and ``on_stderr`` are called on the thread that runs the code.
         """
         self._check_open()
-        text, buffers, _ = request(code, globals, timeout, packages, self._options.tools)
+        text, buffers, _ = request(code, globals, timeout, packages, self._options)
         return await self._execute(self._options.runtime.run, text, buffers, on_stdout, on_stderr)
 
     def load(self, dump: bytes) -> AsyncSession | AsyncRun:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import _native
 from ._errors import ArgumentTypeError, SandboxError, UnsupportedError, from_native
@@ -41,7 +41,7 @@ class BaseSandbox(Generic[SessionType]):
         limits: Limits | None = None,
         tools: Iterable[Tool | McpServer | Callable[..., Any]] = (),
         servers: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
-        approve: Approve | None = None,
+        approve: Approve | Literal["pause"] | None = None,
         approval: ApprovalMode = "writes",
         allow_tools: Iterable[str] = (),
         deny_tools: Iterable[str] = (),
@@ -62,8 +62,8 @@ class BaseSandbox(Generic[SessionType]):
             servers: Configuration files of MCP servers, in the formats of Claude, Cursor, VS Code, Codex and
                 pydantic-ai.
             approve: A function, sync or async, that receives an `ApprovalRequest` for each call of an MCP server's
-                tool that needs approval, and returns ``"once"``, ``"run"``, ``"session"`` or ``"no"``. Without it these
-                calls are denied.
+                tool that needs approval, and returns ``"once"``, ``"run"``, ``"session"`` or ``"no"``. With ``"pause"``
+                runs pause for these calls instead, and `Run.resume` answers. Without it they are denied.
             approval: The calls that need approval: ``none``, ``destructive``, ``writes`` or ``all``.
             allow_tools: The only tools of MCP servers that code may call: patterns such as ``github.get_*``.
             deny_tools: Tools of MCP servers that code may not call.
@@ -166,11 +166,11 @@ class BaseSession:
 
         The variables need these modules before the cell runs, which installs what the cell itself imports.
         """
-        text, buffers, needed = request(code, variables, timeout, (), self._sandbox._options.tools)
+        text, buffers, needed = request(code, variables, timeout, (), self._sandbox._options)
         if not needed:
             return text, buffers, []
         modules = sorted(needed - self._modules)
-        return text, buffers, [(name, request(f"import {name} as _", None, None, (), {})[0]) for name in modules]
+        return text, buffers, [(name, request(f"import {name} as _", None, None, ())[0]) for name in modules]
 
     def _local_native(self) -> _native.Session:
         if self._sandbox._options.remote_runtime is not None:

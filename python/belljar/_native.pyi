@@ -23,7 +23,7 @@ class Question:
 class PausedCode:
     def resume(
         self,
-        answers: list[tuple[int, tuple[str, list[bytes]] | None, tuple[str, str] | None]],
+        answers: list[tuple[int, tuple[str, list[bytes]] | None, tuple[str, str] | None, str | None]],
         callbacks: Callbacks | None,
         deferred: list[str],
         streams: bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _native
 from ._encoding import encode
@@ -41,6 +41,8 @@ class Options:
         self.max_calls = max_calls
         self.approve: Approve | None = None
         self.has_servers = False
+        self.pauses_for_approval = False
+        """True if runs pause for calls of MCP servers' tools that need approval."""
 
     @classmethod
     def local(
@@ -55,7 +57,7 @@ class Options:
         cache: str | os.PathLike[str] | None,
         network: object,
         servers: Files,
-        approve: Approve | None,
+        approve: Approve | Literal["pause"] | None,
         approval: str,
         allow_tools: Iterable[str],
         deny_tools: Iterable[str],
@@ -82,8 +84,8 @@ class Options:
             from ._tools import collect
 
             collected, mcp_servers = collect(tools)
-        if approve is not None and not callable(approve):
-            raise ArgumentTypeError(f"approve: {approve!r} is not a function")
+        if approve is not None and approve != "pause" and not callable(approve):
+            raise ArgumentTypeError(f"approve: {approve!r} is neither a function nor 'pause'")
         tool_settings = None
         allow, deny = texts(allow_tools, "allow_tools"), texts(deny_tools, "deny_tools")
         if mcp_servers or servers or approval != "writes":
@@ -95,7 +97,10 @@ class Options:
         except _native.NativeError as error:
             raise from_native(error) from None
         options.has_servers = tool_settings is not None
-        options.approve = approve if options.has_servers else None
+        if options.has_servers and approve == "pause":
+            options.pauses_for_approval = True
+        elif options.has_servers and approve is not None:
+            options.approve = approve
         return options
 
     @classmethod
@@ -155,7 +160,7 @@ def request(
     variables: Mapping[str, Any] | None,
     timeout: float | None,
     packages: Iterable[str],
-    tools: dict[str, Tool],
+    options: Options | None = None,
 ) -> tuple[str, list[bytes], set[str]]:
     """Returns a request for the extension module, its buffers, and the packages that the variables need."""
     if not isinstance(code, str):
@@ -169,10 +174,13 @@ def request(
     if variables:
         text, buffers, needed = _variables(variables)
         names.extend(sorted(needed.difference(names)))
+    tools = options.tools if options is not None else {}
     functions = [tool.describe() for tool in tools.values()] if tools else []
     head_fields = {"code": code, "timeout": timeout, "packages": names, "functions": functions}
     if deferred := [tool.name for tool in tools.values() if tool.deferred]:
         head_fields["deferred"] = deferred
+    if options is not None and options.pauses_for_approval:
+        head_fields["pauses_for_approval"] = True
     head = json.dumps(head_fields)
     return f'{head[:-1]},"variables":{text}}}', buffers, needed
 

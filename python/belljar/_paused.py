@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from . import _values
 from ._encoding import encode
 from ._errors import ArgumentError, ArgumentTypeError
 from ._jobs import begin_job, finish, native_call, wait
+from ._mcp import ANSWERS
 from ._run import Call, ErrorInfo, Run
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class Paused:
             self._callbacks = callbacks
         now = time.perf_counter()
         for call in run.pending:
-            if call.id is not None and call.id in answers:
+            # The outcome of a call of a tool is reported by the tool's server.
+            if call.id is not None and call.id in answers and call.server is None:
                 answer = answers[call.id]
                 call.seconds = now - call.began
                 if isinstance(answer, BaseException):
@@ -68,22 +71,34 @@ class Paused:
         return self._callbacks, (encoded, self._callbacks, deferred, streams)
 
 
-def _encoded_answers(run: Run, answers: Mapping[int, Any]) -> list[tuple[int, Any, Any]]:
+def _encoded_answers(run: Run, answers: Mapping[int, Any]) -> list[tuple[int, Any, Any, str | None]]:
     if not isinstance(answers, Mapping):
         raise ArgumentTypeError(f"answers: a dictionary is needed, not {type(answers).__name__}")
-    ids = [call.id for call in run.pending]
-    encoded: list[tuple[int, Any, Any]] = []
+    pending = {call.id: call for call in run.pending}
+    encoded: list[tuple[int, Any, Any, str | None]] = []
     for key, answer in answers.items():
-        if key not in ids:
-            raise ArgumentError(f"answers: no call has the id {key!r}; the calls that wait have the ids {ids}")
-        if isinstance(answer, BaseException):
-            encoded.append((key, None, (type(answer).__name__, str(answer))))
-            continue
-        try:
-            encoded.append((key, encode(answer), None))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentTypeError(f"answers[{key!r}]: {error}") from None
+        if key not in pending:
+            raise ArgumentError(
+                f"answers: no call has the id {key!r}; the calls that wait have the ids {list(pending)}"
+            )
+        if pending[key].server is not None:
+            encoded.append((key, None, None, _approval(key, answer)))
+        elif isinstance(answer, BaseException):
+            encoded.append((key, None, (type(answer).__name__, str(answer)), None))
+        else:
+            try:
+                encoded.append((key, encode(answer), None, None))
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ArgumentTypeError(f"answers[{key!r}]: {error}") from None
     return encoded
+
+
+def _approval(key: int, answer: object) -> str:
+    if isinstance(answer, bool):
+        return "once" if answer else "no"
+    if not isinstance(answer, str) or answer not in ANSWERS:
+        raise ArgumentError(f"answers[{key!r}]: {answer!r} is not one of {', '.join(ANSWERS)}, True and False")
+    return answer
 
 
 def load(sandbox: BaseSandbox[Any], native: _native.PausedCode, described: dict[str, Any]) -> Run:
@@ -104,4 +119,6 @@ def to_run(described: dict[str, Any], calls: list[Call], kind: type[Run]) -> Run
             call = Call(name, tuple(args), kwargs, began=time.perf_counter(), id=number)
             calls.append(call)
         pending.append(call)
+    for number, server, tool, text in described["approvals"]:
+        pending.append(Call(tool, (), json.loads(text), server=server, id=number))
     return kind("paused", pieces=described["output"], calls=list(calls), pending=tuple(pending))

@@ -189,8 +189,9 @@ class Run:
         """Continues a run with the status ``paused``, and returns it when it ends or pauses again. Can be called once.
 
         Args:
-            answers: The results of the calls in `pending`, by their ids. An exception is raised in the code. Calls
-                without an answer go on waiting. Timers of the code that are due fire, also without any answer.
+            answers: The results of the calls in `pending`, by their ids. An exception is raised in the code. For calls
+                of MCP servers' tools, the answers of `approve`. Calls without an answer go on waiting. Timers of the
+                code that are due fire, also without any answer.
             on_stdout: The same as for `Sandbox.run`.
             on_stderr: The same as for `Sandbox.run`.
         """

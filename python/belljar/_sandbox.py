@@ -128,7 +128,7 @@ class Sandbox(BaseSandbox[Session]):
             on_stderr: The same for standard error.
         """
         self._check_open()
-        text, buffers, _ = request(code, globals, timeout, packages, self._options.tools)
+        text, buffers, _ = request(code, globals, timeout, packages, self._options)
         return self._execute(self._options.runtime.run, text, buffers, on_stdout, on_stderr)
 
     def load(self, dump: bytes) -> Session | Run:

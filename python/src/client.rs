@@ -13,6 +13,7 @@ use pyo3::types::PyBytes;
 use serde_json::value::RawValue;
 
 use crate::deferred::{DeferredCalls, InProgress};
+use crate::paused::{Answer, AnswerKind};
 use crate::results::byte_arrays;
 use crate::runtime::shared;
 use crate::tools::{Call, ToolCalls};
@@ -26,12 +27,12 @@ pub(crate) struct Client {
     pub(crate) value: Mutex<Option<EncodedValue>>,
     /// The calls of tools of MCP servers.
     tools: Option<ToolCalls>,
-    deferred: DeferredCalls,
+    deferred: Arc<DeferredCalls>,
 }
 
 impl Client {
     pub(crate) fn new(callbacks: Option<Py<PyAny>>, streams: bool, tools: Option<ToolCalls>) -> Arc<Self> {
-        Self::with_deferred(callbacks, streams, tools, DeferredCalls::default())
+        Self::with_deferred(callbacks, streams, tools, Arc::default())
     }
 
     /// Creates the receiver of what code does that may pause.
@@ -39,7 +40,7 @@ impl Client {
         callbacks: Option<Py<PyAny>>,
         streams: bool,
         tools: Option<ToolCalls>,
-        deferred: DeferredCalls,
+        deferred: Arc<DeferredCalls>,
     ) -> Arc<Self> {
         let streams = AtomicBool::new(streams);
         Arc::new(Self { callbacks, streams, output: Mutex::default(), value: Mutex::default(), tools, deferred })
@@ -62,14 +63,27 @@ impl Client {
 
     /// Returns whether code that waits can only go on by its own timers and by its caller.
     pub(crate) fn waits_for_caller(&self) -> bool {
-        let has_calls = || self.tools.as_ref().is_some_and(ToolCalls::are_in_progress);
-        self.deferred.has_pending() && !self.deferred.has_others() && !has_calls()
+        let calls_wait = |tools: &ToolCalls| tools.wait_for_caller(&self.deferred);
+        self.deferred.has_pending() && !self.deferred.has_others() && self.tools.as_ref().is_none_or(calls_wait)
     }
 
-    /// Answers calls of deferred functions. Answers to other calls are ignored.
-    pub(crate) fn answer(&self, answers: Vec<(u64, Result<EncodedValue, FunctionError>)>) {
-        for (id, result) in answers {
-            self.deferred.answer(id, result);
+    /// Answers calls of code that waited in another process, and continues those of tools.
+    pub(crate) fn resume_calls(&self, replies: ReplySender, answers: Vec<Answer>) {
+        self.deferred.set_replies(replies.clone());
+        // Before the calls ask for their approval once more.
+        self.answer(answers);
+        if let Some(tools) = &self.tools {
+            tools.resume(&replies);
+        }
+    }
+
+    /// Answers calls that wait. Answers to other calls are ignored.
+    pub(crate) fn answer(&self, answers: Vec<Answer>) {
+        for (id, answer) in answers {
+            match answer {
+                AnswerKind::Reply(result) => drop(self.deferred.answer(id, result)),
+                AnswerKind::Approval(approval) => self.deferred.approve(id, approval),
+            }
         }
     }
 

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
+use crate::deferred::PendingApproval;
 use crate::error::{Error, ErrorKind};
+use crate::paused::Pauses;
 
 /// The first bytes of a dump, with the version of the format.
 const MAGIC: &[u8; 8] = b"belljar2";
@@ -43,8 +45,19 @@ pub(crate) struct SavedCode {
     pub(crate) pending: Vec<SavedCall>,
     /// The names of the deferred functions.
     pub(crate) deferred: Vec<String>,
+    /// The calls of MCP servers' tools that wait for approval.
+    pub(crate) approvals: Vec<PendingApproval>,
+    /// True if the code pauses for them.
+    pub(crate) pauses_for_approval: bool,
     /// The calls of MCP servers' tools.
     pub(crate) tools: Option<SavedRun>,
+}
+
+impl SavedCode {
+    /// Returns the reasons for which the code pauses.
+    pub(crate) fn pauses(&self) -> Pauses {
+        Pauses { deferred: self.deferred.clone(), for_approval: self.pauses_for_approval }
+    }
 }
 
 /// A call that waits for its answer.

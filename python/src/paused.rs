@@ -8,13 +8,14 @@ use belljar_core::{
     CallCancellation, EncodedValue, FunctionCall, FunctionError, Report, RestoredRun, Stream, WaitingRun,
 };
 use belljar_python::WasmBackend;
+use belljar_tools::{Approval, SavedRun};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use serde_json::value::RawValue;
 
 use crate::client::Client;
-use crate::deferred::DeferredCalls;
+use crate::deferred::{DeferredCalls, PendingApproval};
 use crate::dump::{Dump, SavedCode};
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobEnd, check_process, pool};
@@ -26,11 +27,19 @@ use crate::steps::{RunEnd, Waits, WakeSignal};
 use crate::tools::HostTools;
 
 /// An answer of the Python code: the call's number, and the encoded result with its buffers, or the name and the text
-/// of an exception.
-type PythonAnswer<'py> = (u64, Option<(String, Vec<Bound<'py, PyBytes>>)>, Option<(String, String)>);
+/// of an exception, or an approval.
+type PythonAnswer<'py> = (u64, Option<(String, Vec<Bound<'py, PyBytes>>)>, Option<(String, String)>, Option<String>);
 
-/// An answer to a call of a deferred function.
-pub(crate) type Answer = (u64, Result<EncodedValue, FunctionError>);
+/// An answer to a call that waits: its number, and the answer.
+pub(crate) type Answer = (u64, AnswerKind);
+
+/// The kind of an answer.
+pub(crate) enum AnswerKind {
+    /// The result of a deferred function.
+    Reply(Result<EncodedValue, FunctionError>),
+    /// The decision about a call of an MCP server's tool.
+    Approval(Approval),
+}
 
 /// A run or a cell that is paused. It goes on once.
 #[pyclass(frozen, module = "belljar._native")]
@@ -62,9 +71,25 @@ pub(crate) struct PausedRun {
 #[derive(Clone)]
 pub(crate) struct RunSettings {
     pub(crate) timeout: Option<f64>,
-    pub(crate) deferred: Vec<String>,
+    pub(crate) pauses: Pauses,
     /// True if the value is returned encoded.
     pub(crate) is_encoded: bool,
+}
+
+/// The reasons for which code may pause.
+#[derive(Clone, Default)]
+pub(crate) struct Pauses {
+    /// The names of the deferred functions.
+    pub(crate) deferred: Vec<String>,
+    /// True if it pauses for calls of MCP servers' tools that need approval.
+    pub(crate) for_approval: bool,
+}
+
+impl Pauses {
+    /// Returns whether code may pause at all.
+    pub(crate) fn any(&self) -> bool {
+        self.for_approval || !self.deferred.is_empty()
+    }
 }
 
 struct DumpedRun {
@@ -156,7 +181,7 @@ impl PausedCode {
     /// Returns the output so far and the calls that wait: see `results::paused_to_python`.
     fn describe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &*self.state.lock() {
-            State::Run(run) => describe(py, run.client.output(), run.client.deferred().pending()),
+            State::Run(run) => describe(py, run.client.output(), run.client.deferred()),
             State::Dumped(DumpedRun { dump, .. }) => {
                 let code = dump.paused.clone().ok_or_else(went_on)?;
                 describe_saved(py, code)
@@ -173,23 +198,33 @@ impl PausedCode {
 }
 
 /// Returns a description of saved code.
-pub(crate) fn describe_saved(py: Python<'_>, SavedCode { output, pending, .. }: SavedCode) -> PyResult<Py<PyAny>> {
-    let result = PyDict::new(py);
-    result.set_item("output", PyList::new(py, output)?)?;
-    result.set_item("pending", pending_to_python(py, pending.into_iter().map(FunctionCall::from).collect())?)?;
-    Ok(result.into_any().unbind())
+pub(crate) fn describe_saved(py: Python<'_>, code: SavedCode) -> PyResult<Py<PyAny>> {
+    let pending = code.pending.into_iter().map(FunctionCall::from).collect();
+    to_python(py, code.output, pending, code.approvals)
 }
 
-/// Returns a description of code that is paused: `output` and `pending`, the number, the name, the arguments and their
-/// buffers of each call.
+/// Returns a description of code that is paused.
 pub(crate) fn describe(
     py: Python<'_>,
     output: Vec<(Stream, Vec<u8>)>,
+    deferred: &DeferredCalls,
+) -> PyResult<Py<PyAny>> {
+    to_python(py, texts(output), deferred.pending(), deferred.approvals())
+}
+
+/// Returns a dictionary with `output`; with `pending`, the number, the name, the arguments and their buffers of each
+/// call of a function; and with `approvals`, the number, the server, the tool and the arguments of each call of a tool.
+fn to_python(
+    py: Python<'_>,
+    output: Vec<(bool, String)>,
     pending: Vec<FunctionCall>,
+    approvals: Vec<PendingApproval>,
 ) -> PyResult<Py<PyAny>> {
     let result = PyDict::new(py);
-    result.set_item("output", PyList::new(py, texts(output))?)?;
+    result.set_item("output", PyList::new(py, output)?)?;
     result.set_item("pending", pending_to_python(py, pending)?)?;
+    let tuple = |PendingApproval { id, server, tool, arguments }| (id, server, tool, arguments);
+    result.set_item("approvals", PyList::new(py, approvals.into_iter().map(tuple).collect::<Vec<_>>())?)?;
     Ok(result.into_any().unbind())
 }
 
@@ -206,7 +241,10 @@ fn texts(output: Vec<(Stream, Vec<u8>)>) -> Vec<(bool, String)> {
     output.into_iter().map(text).collect()
 }
 
-fn parse_answer((id, value, error): PythonAnswer<'_>) -> PyResult<Answer> {
+fn parse_answer((id, value, error, approval): PythonAnswer<'_>) -> PyResult<Answer> {
+    if let Some(approval) = approval {
+        return Ok((id, AnswerKind::Approval(Approval::from_answer(&approval))));
+    }
     let result = match (value, error) {
         (_, Some((name, message))) => Err(FunctionError { name, message }),
         (Some((json, buffers)), None) => {
@@ -218,7 +256,23 @@ fn parse_answer((id, value, error): PythonAnswer<'_>) -> PyResult<Answer> {
             return Err(Error::new(ErrorKind::Argument, "an answer has neither a value nor an error").into());
         }
     };
-    Ok((id, result))
+    Ok((id, AnswerKind::Reply(result)))
+}
+
+/// Creates the receiver of what code does that may pause.
+pub(crate) fn client(
+    py: Python<'_>,
+    tools: Option<&HostTools>,
+    callbacks: Option<Py<PyAny>>,
+    pauses: &Pauses,
+    streams: bool,
+) -> Result<Arc<Client>, Error> {
+    let deferred = Arc::new(DeferredCalls::new(pauses.deferred.clone()));
+    let start = |tools: &HostTools| {
+        tools.restore_run(py, callbacks.as_ref(), Some((&deferred, pauses.for_approval)), SavedRun::default())
+    };
+    let tools = tools.map(start).transpose()?;
+    Ok(Client::with_deferred(callbacks, streams, tools, deferred))
 }
 
 /// Creates the receiver of what code does that waited in another process.
@@ -231,10 +285,12 @@ pub(crate) fn restored_client(
     streams: bool,
 ) -> Result<Arc<Client>, Error> {
     let saved = code.tools.unwrap_or_default();
-    let tools = tools.map(|tools| tools.restore_run(py, callbacks.as_ref(), saved)).transpose()?;
     let names = code.deferred.into_iter().chain(deferred).collect();
     let pending = code.pending.into_iter().map(FunctionCall::from).collect();
-    let client = Client::with_deferred(callbacks, streams, tools, DeferredCalls::restored(names, pending));
+    let deferred = Arc::new(DeferredCalls::restored(names, pending, code.approvals));
+    let pauses = Some((&deferred, code.pauses_for_approval));
+    let tools = tools.map(|tools| tools.restore_run(py, callbacks.as_ref(), pauses, saved)).transpose()?;
+    let client = Client::with_deferred(callbacks, streams, tools, deferred);
     let stream = |is_stdout| if is_stdout { Stream::Stdout } else { Stream::Stderr };
     client
         .set_output(code.output.into_iter().map(|(is_stdout, text)| (stream(is_stdout), text.into_bytes())).collect());
@@ -242,9 +298,12 @@ pub(crate) fn restored_client(
 }
 
 /// Returns the library's half of code that is paused, for a dump.
-pub(crate) fn saved_code(client: &Client, timeout: Option<f64>, deferred: Vec<String>) -> SavedCode {
+pub(crate) fn saved_code(client: &Client, timeout: Option<f64>, pauses: Pauses) -> SavedCode {
+    let Pauses { deferred, for_approval: pauses_for_approval } = pauses;
     SavedCode {
         timeout,
+        approvals: client.deferred().approvals(),
+        pauses_for_approval,
         output: texts(client.output()),
         pending: client.deferred().pending().into_iter().map(Into::into).collect(),
         deferred,
@@ -262,9 +321,10 @@ impl PausedRun {
     }
 
     fn dump(&mut self) -> Result<Vec<u8>, Error> {
-        let RunSettings { timeout, deferred, .. } = self.code.clone();
+        let RunSettings { timeout, pauses, .. } = self.code.clone();
+        // Before the snapshot, which is not taken once a reply has arrived.
+        let paused = Some(saved_code(&self.client, timeout, pauses));
         let snapshot = self.run.snapshot()?;
-        let paused = Some(saved_code(&self.client, timeout, deferred));
         Dump { snapshot, is_session: false, paused }.to_bytes()
     }
 }
@@ -272,16 +332,14 @@ impl PausedRun {
 impl DumpedRun {
     fn resume(self, client: Arc<Client>, cancellation: CallCancellation, answers: Vec<Answer>, end: JobEnd) {
         let Self { backend, dump, .. } = self;
-        let signal = Arc::<WakeSignal>::default();
-        let (timeout, deferred) =
-            dump.paused.map_or((None, Vec::new()), |SavedCode { timeout, deferred, .. }| (timeout, deferred));
-        let code = RunSettings { timeout, deferred, is_encoded: true };
+        let signal = client.deferred().signal().clone();
+        let (timeout, pauses) = dump.paused.map_or((None, Pauses::default()), |code| (code.timeout, code.pauses()));
+        let code = RunSettings { timeout, pauses, is_encoded: true };
         let ended = client.attached(|| {
             let RestoredRun { mut run, replies } =
                 backend.restore_run(&dump.snapshot, client.clone(), &cancellation, signal.waker())?;
             run.exclude_wait();
-            client.deferred().set_replies(replies);
-            client.answer(answers);
+            client.resume_calls(replies, answers);
             Waits::new(&client, &signal).run(run.resume())
         });
         finish(ended, client, signal, cancellation, code, end);
@@ -309,9 +367,9 @@ pub(crate) fn finish(
             drop(completed.interpreter);
         }
         Ok(RunEnd::Paused(run)) => {
-            let (output, pending) = (client.output(), client.deferred().pending());
+            let described = client.clone();
             let paused = PausedCode::of_run(PausedRun { run, client, signal, cancellation, code });
-            end.finish(Box::new(move |py| results::paused_to_python(py, output, pending, paused)));
+            end.finish(Box::new(move |py| results::paused_to_python(py, &described, paused)));
         }
         Err(error) => {
             client.release();

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::dump::SavedCode;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobEnd};
-use crate::paused::{Answer, PausedCode, describe, describe_saved, duration, restored_client, saved_code};
+use crate::paused::{Answer, PausedCode, Pauses, describe, describe_saved, duration, restored_client, saved_code};
 use crate::results;
 use crate::session::{Queue, State, complete, fail};
 use crate::steps::{Waits, WakeSignal};
@@ -43,7 +43,7 @@ struct RunningCell {
     signal: Arc<WakeSignal>,
     cancellation: CallCancellation,
     timeout: Option<f64>,
-    deferred: Vec<String>,
+    pauses: Pauses,
     /// The time that the cell has run.
     spent: Duration,
 }
@@ -61,7 +61,7 @@ impl PausedCell {
     /// Returns the library's half of the cell, for a dump.
     pub(crate) fn save(&self) -> SavedCode {
         match &self.code {
-            CellCode::Running(cell) => saved_code(&cell.client, cell.timeout, cell.deferred.clone()),
+            CellCode::Running(cell) => saved_code(&cell.client, cell.timeout, cell.pauses.clone()),
             CellCode::Saved(code) => (**code).clone(),
         }
     }
@@ -90,7 +90,7 @@ impl CellToken {
 
     pub(crate) fn describe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &self.code {
-            CellCode::Running(cell) => describe(py, cell.client.output(), cell.client.deferred().pending()),
+            CellCode::Running(cell) => describe(py, cell.client.output(), cell.client.deferred()),
             CellCode::Saved(code) => describe_saved(py, (**code).clone()),
         }
     }
@@ -133,14 +133,9 @@ impl CellToken {
         let client = restored_client(py, (*saved).clone(), tools.as_ref(), callbacks, deferred, streams)?;
         let resumed = queue.clone();
         queue.submit(Box::new(move |state| {
-            let cell = RunningCell {
-                client,
-                signal: Arc::default(),
-                cancellation,
-                timeout: saved.timeout,
-                deferred: saved.deferred,
-                spent: Duration::ZERO,
-            };
+            let (timeout, pauses, spent) = (saved.timeout, saved.pauses(), Duration::ZERO);
+            let signal = client.deferred().signal().clone();
+            let cell = RunningCell { client, signal, cancellation, timeout, pauses, spent };
             resume_saved(state, &resumed, number, cell, answers, end);
         }))?;
         Ok(())
@@ -192,16 +187,16 @@ fn resume_saved(
         }
         Ok(kernel.reattach(cell.client.clone(), waker)?)
     });
-    match attached {
-        Ok(replies) => cell.client.deferred().set_replies(replies),
+    let replies = match attached {
+        Ok(replies) => replies,
         Err(error) => {
             state.paused = Some(paused);
             return fail(end, cell.client, error);
         }
-    }
+    };
     let resume = |kernel: &mut dyn Kernel| {
         kernel.exclude_wait();
-        cell.client.answer(answers);
+        cell.client.resume_calls(replies, answers);
         Ok(kernel.resume())
     };
     cell.clone().go_on(state, queue, resume, end);
@@ -233,12 +228,12 @@ impl RunningCell {
                 complete(state, end, self.client, result, duration(self.timeout), self.spent);
             }
             Ok(None) => {
-                let (output, pending) = (self.client.output(), self.client.deferred().pending());
+                let described = self.client.clone();
                 let paused = PausedCell::running(self);
                 let token = paused.token(queue);
                 state.paused = Some(paused);
                 let code = PausedCode::of_cell(token);
-                end.finish(Box::new(move |py| results::paused_to_python(py, output, pending, code)));
+                end.finish(Box::new(move |py| results::paused_to_python(py, &described, code)));
             }
             Err(error) => fail(end, self.client, error),
         }
@@ -255,13 +250,13 @@ pub(crate) struct CellCall {
 
 impl CellCall {
     /// Runs the cell until it ends or pauses.
-    pub(crate) fn begin(self, state: &mut State, request: &CellRequest, deferred: Vec<String>, end: JobEnd) {
+    pub(crate) fn begin(self, state: &mut State, request: &CellRequest, pauses: Pauses, end: JobEnd) {
         let Self { queue, client, cancellation, timeout } = self;
         if let Err(error) = state.kernel() {
             return fail(end, client, error);
         }
-        let signal = Arc::<WakeSignal>::default();
-        let cell = RunningCell { client, signal, cancellation, timeout, deferred, spent: Duration::ZERO };
+        let signal = client.deferred().signal().clone();
+        let cell = RunningCell { client, signal, cancellation, timeout, pauses, spent: Duration::ZERO };
         let (client, cancellation, waker) = (cell.client.clone(), cell.cancellation.clone(), cell.signal.waker());
         let begin = move |kernel: &mut dyn Kernel| {
             let inner = kernel.interrupt_handle();

@@ -3,10 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_core::mime::MimeBundle;
-use belljar_core::{Buffer, FunctionCall, Report, ReportError, ReportValue, Stream};
+use belljar_core::{Buffer, Report, ReportError, ReportValue};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 
+use crate::client::Client;
 use crate::paused::{self, PausedCode};
 use crate::tools::{self, Call};
 
@@ -46,13 +47,8 @@ pub(crate) fn to_python(py: Python<'_>, report: Report, calls: Vec<Call>) -> PyR
 }
 
 /// Returns code that is paused as a dictionary like that of a report.
-pub(crate) fn paused_to_python(
-    py: Python<'_>,
-    output: Vec<(Stream, Vec<u8>)>,
-    pending: Vec<FunctionCall>,
-    code: PausedCode,
-) -> PyResult<Py<PyAny>> {
-    let result = paused::describe(py, output, pending)?;
+pub(crate) fn paused_to_python(py: Python<'_>, client: &Client, code: PausedCode) -> PyResult<Py<PyAny>> {
+    let result = paused::describe(py, client.output(), client.deferred())?;
     result.bind(py).set_item("paused", Py::new(py, code)?)?;
     Ok(result)
 }

@@ -13,16 +13,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::client::Client;
-use crate::deferred::DeferredCalls;
 use crate::dump::Dump;
 use crate::error::{Error, ErrorKind};
 use crate::executor::start;
 use crate::job::{Job, check_process, pool};
-use crate::paused::{self, PausedCode, RunSettings};
+use crate::paused::{self, PausedCode, Pauses, RunSettings};
 use crate::results;
 use crate::session::Session;
 use crate::settings::Settings;
-use crate::steps::{Waits, WakeSignal};
+use crate::steps::Waits;
 use crate::tools::{HostTools, ToolSettings};
 
 /// A request of the Python code.
@@ -40,7 +39,10 @@ pub(crate) struct Request {
     functions: Vec<HostFunction>,
     /// The names of the deferred functions among them.
     #[serde(default)]
-    pub(crate) deferred: Vec<String>,
+    deferred: Vec<String>,
+    /// True if code pauses for calls of tools that need approval.
+    #[serde(default)]
+    pauses_for_approval: bool,
     /// True if the value is returned as JSON instead of encoded.
     #[serde(default)]
     json: bool,
@@ -56,6 +58,11 @@ impl Request {
         self.timeout.map(Duration::try_from_secs_f64).transpose().map_err(invalid)
     }
 
+    /// Returns the reasons for which the code may pause.
+    pub(crate) fn pauses(&self) -> Pauses {
+        Pauses { deferred: self.deferred.clone(), for_approval: self.pauses_for_approval }
+    }
+
     /// Returns the variables for a server.
     pub(crate) fn report_request(&mut self, buffers: &[Bound<'_, PyBytes>]) -> ReportRequest {
         let variables = self.variables.take().map(|json| Box::<str>::from(json).into());
@@ -67,7 +74,7 @@ impl Request {
         if self.json && functions.is_empty() {
             return None;
         }
-        let is_resumable = !self.deferred.is_empty();
+        let is_resumable = self.pauses().any();
         Some(Exchange { variables, buffers: shared(buffers), functions, is_resumable })
     }
 }
@@ -116,19 +123,18 @@ impl Runtime {
         check_process()?;
         let mut request = Request::parse(request)?;
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
-        let Request { code, packages, globals, deferred, timeout: seconds, .. } = request;
+        let pauses = request.pauses();
+        let Request { code, packages, globals, timeout: seconds, .. } = request;
         let is_encoded = exchange.is_some();
         let request =
             OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools: self.tools.is_some() };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
-        let tools = self.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
-        if !deferred.is_empty() {
-            let calls = DeferredCalls::new(deferred.clone());
-            let client = Client::with_deferred(callbacks, streams, tools, calls);
-            let code = RunSettings { timeout: seconds, deferred, is_encoded };
+        if pauses.any() {
+            let client = paused::client(py, self.tools.as_ref(), callbacks, &pauses, streams)?;
+            let code = RunSettings { timeout: seconds, pauses, is_encoded };
             let submitted = pool().submit(move |_permit| {
-                let signal = Arc::<WakeSignal>::default();
+                let signal = client.deferred().signal().clone();
                 let ended = client.attached(|| {
                     let begun = backend.begin_run(request, client.clone(), &cancellation, signal.waker());
                     Waits::new(&client, &signal).run(begun)
@@ -138,6 +144,7 @@ impl Runtime {
             submitted.map_err(Error::from)?;
             return Ok(job);
         }
+        let tools = self.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
         let client = Client::new(callbacks, streams, tools);
         let submitted = pool().submit(move |permit| {
             let ran = if cancellation.is_cancelled() {

@@ -13,11 +13,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::client::Client;
-use crate::deferred::DeferredCalls;
 use crate::dump::Dump;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobEnd, check_process, pool};
-use crate::paused::PausedCode;
+use crate::paused::{self, PausedCode};
 use crate::paused_cell::{CellCall, PausedCell};
 use crate::results;
 use crate::runtime::Request;
@@ -93,12 +92,13 @@ impl State {
 
     /// Returns the session as bytes, with the cell that is paused.
     pub(crate) fn dump(&mut self) -> Result<Vec<u8>, Error> {
+        // Before the snapshot, which is not taken once a reply has arrived.
+        let paused = self.paused.as_ref().map(PausedCell::save);
         let snapshot = match &self.kernel {
             // Nothing has been continued.
             KernelState::Dumped(snapshot) => snapshot.clone(),
             _ => self.any_kernel()?.snapshot()?,
         };
-        let paused = self.paused.as_ref().map(PausedCell::save);
         Dump { snapshot, is_session: true, paused }.to_bytes()
     }
 
@@ -239,13 +239,14 @@ impl Session {
         };
         let (job, end) = Job::new(on_end, Some(CANCEL_GRACE));
         let cancellation = job.cancellation();
-        let tools = self.queue.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
-        if !request.deferred.is_empty() {
-            let client = Client::with_deferred(callbacks, streams, tools, DeferredCalls::new(request.deferred.clone()));
+        let pauses = request.pauses();
+        if pauses.any() {
+            let client = paused::client(py, self.queue.tools.as_ref(), callbacks, &pauses, streams)?;
             let call = CellCall { queue: self.queue.clone(), client, cancellation, timeout: request.timeout };
-            self.queue.submit(Box::new(move |state| call.begin(state, &cell, request.deferred, end)))?;
+            self.queue.submit(Box::new(move |state| call.begin(state, &cell, pauses, end)))?;
             return Ok(job);
         }
+        let tools = self.queue.tools.as_ref().map(|tools| tools.start_run(py, callbacks.as_ref())).transpose()?;
         let client = Client::new(callbacks, streams, tools);
         self.queue.submit(Box::new(move |state| {
             let begin = Instant::now();

@@ -24,10 +24,13 @@ impl WakeSignal {
     /// Returns the waker of the code.
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
         let signal = self.clone();
-        Waker::new(move || {
-            *signal.is_woken.lock() = true;
-            signal.changed.notify_all();
-        })
+        Waker::new(move || signal.wake())
+    }
+
+    /// Notifies the thread.
+    pub(crate) fn wake(&self) {
+        *self.is_woken.lock() = true;
+        self.changed.notify_all();
     }
 
     /// Returns whether the code was woken since the last call.

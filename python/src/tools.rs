@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use belljar_core::{FunctionCall, ReplySender};
 use belljar_tools::{
-    Approval, ApprovalRequest, Approver, CallRecord, CallStatus, NoApprover, NoToolEvents, SavedRun, SessionGrants,
-    ToolRun, ToolRunContext, Tools,
+    Approval, ApprovalRequest, Approver, CallJournal, CallRecord, CallStatus, NoApprover, NoToolEvents,
+    PendingOperation, SavedRun, SessionGrants, ToolRun, ToolRunContext, Tools,
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -18,6 +18,7 @@ use pyo3::types::PyList;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
+use crate::deferred::DeferredCalls;
 use crate::error::Error;
 use crate::executor::executor;
 use crate::job::PythonUser;
@@ -61,27 +62,32 @@ impl HostTools {
 
     /// Starts the calls of a run, whose caller approves them if `callbacks` can.
     pub(crate) fn start_run(&self, py: Python<'_>, callbacks: Option<&Py<PyAny>>) -> Result<ToolCalls, Error> {
-        self.restore_run(py, callbacks, SavedRun::default())
+        self.restore_run(py, callbacks, None, SavedRun::default())
     }
 
-    /// Starts the calls of a run that goes on from a saved state.
+    /// Starts the calls of a run that goes on from a saved state. With `deferred`, the run may pause, and calls that need
+    /// approval wait there if `callbacks` approves none.
     pub(crate) fn restore_run(
         &self,
         py: Python<'_>,
         callbacks: Option<&Py<PyAny>>,
-        saved: SavedRun,
+        deferred: Option<(&Arc<DeferredCalls>, bool)>,
+        mut saved: SavedRun,
     ) -> Result<ToolCalls, Error> {
         let approves = |callbacks: &&Py<PyAny>| -> bool {
             callbacks.getattr(py, "approves").and_then(|approves| approves.extract(py)).unwrap_or(false)
         };
         let approver: Arc<dyn Approver> = match callbacks.filter(approves) {
             Some(callbacks) => Arc::new(CallbackApprover(callbacks.clone_ref(py))),
+            None if let Some((deferred, true)) = deferred => Arc::new(PausingApprover(deferred.clone())),
             None => Arc::new(NoApprover { reason: CANNOT_ASK.into() }),
         };
         let runtime = executor()?.clone();
         let context = ToolRunContext { runtime, approver, grants: self.grants.clone(), events: Arc::new(NoToolEvents) };
-        let run = ToolRun::restored(self.open.0.clone(), context, None, saved);
-        Ok(ToolCalls { run, began: Mutex::default() })
+        let journal = deferred.map(|_| Arc::new(NoJournal) as Arc<dyn CallJournal>);
+        let operations = Mutex::new(saved.take_operations());
+        let run = ToolRun::restored(self.open.0.clone(), context, journal, saved);
+        Ok(ToolCalls { run, began: Mutex::default(), operations })
     }
 
     /// Returns the stubs of all tools, for a model.
@@ -133,6 +139,8 @@ pub(crate) fn close_all() {
 pub(crate) struct ToolCalls {
     run: ToolRun,
     began: Mutex<Began>,
+    /// The operations that were in progress in another process.
+    operations: Mutex<Vec<PendingOperation>>,
 }
 
 /// The calls that have begun, in order.
@@ -177,9 +185,17 @@ impl ToolCalls {
         self.run.cancel(id);
     }
 
-    /// Returns whether operations have no result yet.
-    pub(crate) fn are_in_progress(&self) -> bool {
-        self.run.has_operations()
+    /// Returns whether no operation can go on before calls are approved.
+    pub(crate) fn wait_for_caller(&self, deferred: &DeferredCalls) -> bool {
+        let is_in_progress = |id: u64| self.run.has_operation(id);
+        !self.run.has_sent_calls()
+            && (deferred.has_approvals() || !self.run.has_operations())
+            && !deferred.approved().into_iter().any(is_in_progress)
+    }
+
+    /// Continues the operations that were in progress in another process.
+    pub(crate) fn resume(&self, replies: &ReplySender) {
+        self.run.resume(std::mem::take(&mut *self.operations.lock()), replies);
     }
 
     /// Returns the state of the calls, for another process.
@@ -265,6 +281,27 @@ pub(crate) fn to_python(py: Python<'_>, calls: Vec<Call>) -> PyResult<Bound<'_, 
         (began, server, tool, arguments, status, duration_ms / 1e3, result_bytes, error)
     });
     PyList::new(py, tuples.collect::<Vec<_>>())
+}
+
+/// Lets calls wait until the caller of the run, which pauses, approves them.
+struct PausingApprover(Arc<DeferredCalls>);
+
+#[async_trait]
+impl Approver for PausingApprover {
+    async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
+        self.0.ask(request).await.unwrap_or_else(|_| Err("the code has ended".into()))
+    }
+}
+
+/// The journal of calls of a run that may pause: its dump has the calls, and a call that is sent later belongs to the
+/// run in memory.
+struct NoJournal;
+
+impl CallJournal for NoJournal {
+    fn before_sending(&self, _: u64, _: bool, record: &dyn Fn()) -> std::io::Result<()> {
+        record();
+        Ok(())
+    }
 }
 
 /// Asks the function that the caller has passed: `callbacks` is a `belljar._calls.Callbacks`.

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import CRATES
 
 import belljar
-from belljar import Run, Sandbox, Session, tool
+from belljar import McpServer, Run, Sandbox, Session, tool
+
+TOOL_SERVER = CRATES / "belljar-tools/tests/it/python/tool_server.py"
 
 
 @tool(deferred=True)
@@ -245,3 +248,50 @@ def test_async_runs_pause() -> None:
                 assert (await run.resume({only(run): 5})).value == 5
 
     asyncio.run(main())
+
+
+def append_server(tmp_path: Path, name: str) -> McpServer:
+    return McpServer([sys.executable, "-u", str(TOOL_SERVER), "recording", str(tmp_path / "calls.txt")], name=name)
+
+
+APPROVALS = """
+import asyncio
+from tools import t
+kept = [1, 2]
+results = await asyncio.gather(t.append(text="a"), t.append(text="b"), return_exceptions=True)
+([str(each) for each in results], kept)
+"""
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_approvals_of_tools_pause(tmp_path: Path, in_session: bool) -> None:
+    with Sandbox(tools=[append_server(tmp_path, "t")], approve="pause") as box:
+        run = box.session().run(APPROVALS) if in_session else box.run(APPROVALS)
+        assert run.status == "paused", run
+        call = run.pending[0]
+        assert (call.server, call.name, call.kwargs) == ("t", "append", {"text": "a"})
+        with pytest.raises(belljar.ArgumentError, match="is not one of once"):
+            run.resume({only(run): "maybe"})
+        dump = run.dump()
+        run = run.resume({only(run): "no"})
+        # One question at a time.
+        assert run.status == "paused" and run.pending[0].kwargs == {"text": "b"}
+        ended = run.resume({only(run): True}).check()
+        denied, done = ended.value[0]
+        assert "the user denied" in denied and done == "call 1" and ended.value[1] == [1, 2]
+        assert [call.status for call in ended.calls] == ["denied", "ok"]
+
+    with Sandbox(tools=[append_server(tmp_path, "t")], approve="pause") as box:
+        loaded = box.load(dump)
+        again = loaded.paused() if isinstance(loaded, Session) else loaded
+        assert again is not None and again.pending[0].kwargs == {"text": "a"}
+        ended = again.resume({only(again): "run"}).check()
+        assert ended.value[0] == ["call 2", "call 3"]
+    calls = (tmp_path / "calls.txt").read_text().splitlines()
+    assert calls == ["append b", "append a", "append b"]
+
+
+def test_blocking_code_cannot_pause_for_approval(tmp_path: Path) -> None:
+    with Sandbox(tools=[append_server(tmp_path, "t")], approve="pause") as box:
+        run = box.run("from tools import t\nt.append(text='a').result()")
+        assert run.error is not None and "cannot pause" in run.error.message

@@ -149,10 +149,11 @@ impl ToolRun {
                 tokio::time::timeout(left, work).await.unwrap_or_else(|_| exceeded())
             };
             drop(guard);
+            // Locked: an operation is in progress until its reply was sent, and not any more when the code has it.
+            let mut operations = shared.operations.lock();
             // Ignore send errors: the code may have ended.
             let _ = replies.send(FunctionReply { id, result });
-            // Without operations, all replies were sent.
-            shared.operations.lock().remove(&id);
+            operations.remove(&id);
         };
         // The operation waits for the lock before it removes its entry.
         let mut operations = self.shared.operations.lock();
@@ -178,6 +179,11 @@ impl ToolRun {
     /// Returns whether operations have no reply yet.
     pub fn has_operations(&self) -> bool {
         !self.shared.operations.lock().is_empty()
+    }
+
+    /// Returns whether the operation of a call has no reply yet.
+    pub fn has_operation(&self, id: u64) -> bool {
+        self.shared.operations.lock().contains_key(&id)
     }
 
     /// Returns the calls so far.

@@ -35,7 +35,7 @@ enum State {
     /// A program of another process, or one that was put to sleep.
     Saved(KernelSnapshot),
     Waiting(Box<dyn WaitingRun>),
-    Ended,
+    Completed,
 }
 
 impl ProgramKernel {
@@ -109,7 +109,7 @@ impl Kernel for ProgramKernel {
     /// Begins the program. The cell is not used.
     fn begin(&mut self, _: &CellRequest, observer: Arc<dyn CellObserver>, waker: Waker) -> CellStep {
         self.client = Some((OutputCollector::new(observer.clone()), observer));
-        let step = match (std::mem::replace(&mut self.state, State::Ended), self.observer()) {
+        let step = match (std::mem::replace(&mut self.state, State::Completed), self.observer()) {
             (State::New(request), Ok(observer)) => self.backend.begin_run(request, observer, &self.cancellation, waker),
             _ => Err(KernelError::Unsupported("a program runs once")),
         };
@@ -117,7 +117,7 @@ impl Kernel for ProgramKernel {
     }
 
     fn resume(&mut self) -> CellStep {
-        let step = match std::mem::replace(&mut self.state, State::Ended) {
+        let step = match std::mem::replace(&mut self.state, State::Completed) {
             State::Waiting(run) => run.resume(),
             _ => Err(KernelError::Unsupported("no program waits")),
         };
@@ -135,7 +135,7 @@ impl Kernel for ProgramKernel {
     }
 
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
-        let State::Saved(snapshot) = std::mem::replace(&mut self.state, State::Ended) else {
+        let State::Saved(snapshot) = std::mem::replace(&mut self.state, State::Completed) else {
             return Err(KernelError::Unsupported("no program waits in the snapshot"));
         };
         let saved = snapshot.metadata.get(OUTPUT).cloned().unwrap_or_default();
@@ -153,7 +153,7 @@ impl Kernel for ProgramKernel {
     }
 
     fn restart(&mut self) -> Result<(), KernelError> {
-        self.state = State::Ended;
+        self.state = State::Completed;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Code of `run_python_code` as runs: it waits on the disk like the cells of persistent sessions.
 //!
-//! The code is the only cell of a session that no client sees (`belljar_core::kernel::Backend::program`). Code that does
-//! not contain `await` or `async` cannot wait without its thread, and is not a run: it costs nothing more.
+//! The code is the only cell of a session that no client sees (`belljar_core::kernel::Backend::program`). Code that
+//! does not contain `await` or `async` cannot wait without its thread, and is not a run: it costs nothing more.
 
 use std::sync::Arc;
 
