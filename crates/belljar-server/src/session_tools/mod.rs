@@ -8,12 +8,14 @@
 //! | `runs` | cells that outlast their calls |
 //! | `resources` | files as resources |
 //! | `subscriptions` | subscriptions to changes of files |
+//! | `tasks` | runs as tasks of the protocol |
 
 mod answer;
 mod client_io;
 mod resources;
 mod runs;
 mod subscriptions;
+mod tasks;
 mod tools;
 
 use std::collections::BTreeSet;
@@ -43,7 +45,7 @@ use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
 use runs::LiveRuns;
 use subscriptions::Subscribers;
-pub(crate) use tools::INTERRUPT;
+pub(crate) use tools::{EXECUTE, INTERRUPT};
 
 /// The maximum interval between two searches for expired sessions.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -110,7 +112,7 @@ struct Caller {
 
 /// Returns whether a tool runs code.
 pub(crate) fn runs_code(name: &str) -> bool {
-    name == tools::EXECUTE || name == crate::tool::NAME
+    name == EXECUTE || name == crate::tool::NAME
 }
 
 /// Returns whether a request belongs to the protocol's modern era.
@@ -201,7 +203,7 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> Result<ToolAnswer, ArgumentError> {
         let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
-        if name == tools::EXECUTE
+        if name == EXECUTE
             && let Some(state) = request_state
         {
             let (given, responses) = (given.as_ref(), input_responses.as_ref());
@@ -212,7 +214,7 @@ impl SessionTools {
         }
         let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context), turn: turn_of(context) };
         let answer = match &*name {
-            tools::EXECUTE => {
+            EXECUTE => {
                 let (mut cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
                 let wanted = report::requested(context)?;
                 let recording = wanted.is_some().then(Arc::<Recording>::default);

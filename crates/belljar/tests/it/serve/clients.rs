@@ -90,8 +90,17 @@ pub(crate) fn run_script(script: &str, argument: &str) {
 
 /// Runs a script with version 2 of the SDK, over standard streams and HTTP, against a server with these options.
 pub(crate) fn modern_client(script: &str, options: &[&str]) {
+    on_two_transports(&generation_2(), script, options);
+}
+
+/// Runs a script with version 1 of the SDK, over standard streams and HTTP, against a server with these options.
+pub(crate) fn legacy_client(script: &str, options: &[&str]) {
+    on_two_transports(&generation_1(), script, options);
+}
+
+fn on_two_transports(python: &Path, script: &str, options: &[&str]) {
     let client = || {
-        let mut command = Command::new(generation_2());
+        let mut command = Command::new(python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
         command
     };

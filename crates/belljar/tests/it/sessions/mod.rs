@@ -18,6 +18,7 @@ mod order;
 mod scenario;
 mod secrets;
 mod sleeping;
+mod tasks;
 mod waiting;
 
 use std::sync::{Arc, OnceLock};
