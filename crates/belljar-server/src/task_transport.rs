@@ -1,7 +1,7 @@
 //! Tasks of the protocol version 2025-11-25, between a transport and rmcp.
 //!
-//! rmcp has the tasks of the modern era only: it does not read the field `task` of a call, refuses other versions' requests
-//! of the same names, and has no types for this version's results. So messages are changed on their way:
+//! rmcp has the tasks of the modern era only: it does not read the field `task` of a call, refuses other versions'
+//! requests of the same names, and has no types for this version's results. So messages are changed on their way:
 //!
 //! | message | on its way |
 //! | --- | --- |

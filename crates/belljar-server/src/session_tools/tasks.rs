@@ -152,7 +152,7 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> Result<Value, ErrorData> {
         if method == "tasks/list" {
-            if params.is_some_and(|params| params.get("cursor").is_some()) {
+            if params.is_some_and(|params| params.get("cursor").is_some_and(|cursor| !cursor.is_null())) {
                 return Err(ErrorData::invalid_params("unknown cursor: the list of tasks has one page", None));
             }
             let runs = self.sessions.runs();
@@ -175,8 +175,8 @@ impl SessionTools {
         }
     }
 
-    /// Begins a task of the protocol version 2025-11-25, for a call of `execute_code` that requests one. The result has the
-    /// task in its `_meta`, from where `task_transport` takes it.
+    /// Begins a task of the protocol version 2025-11-25, for a call of `execute_code` that requests one. The result has
+    /// the task in its `_meta`, from where `task_transport` takes it.
     ///
     /// # Errors
     /// When the tool cannot be called as a task, an argument is invalid, or the cell is not run.
@@ -213,19 +213,17 @@ impl SessionTools {
 
     /// Returns a run as a task, for a client that can be asked or not.
     fn described_task(&self, run: &Run, can_ask: bool) -> DetailedTask {
-        let questions = run.visible_questions();
+        let (questions, result) = (run.visible_questions(), run.result());
         let id = run.info.id.as_str();
-        let is_cancelled = |result: &Value| result["_meta"].get(CANCELLED).is_some();
-        let (payload, message) = match run.result() {
-            Some(result) if is_cancelled(&result) => {
-                (TaskPayload::Cancelled, Some("the task was cancelled".to_owned()))
-            }
+        let is_cancelled = match &result {
+            Some(result) => result["_meta"].get(CANCELLED).is_some(),
+            None => self.live.get(run).is_some_and(|live| live.is_cancelled()),
+        };
+        let (payload, message) = match result {
+            _ if is_cancelled => (TaskPayload::Cancelled, Some("the task was cancelled".to_owned())),
             Some(result) => {
                 let result = result.as_object().cloned().unwrap_or_default();
                 (TaskPayload::Completed { result }, None)
-            }
-            None if self.live.get(run).is_some_and(|live| live.is_cancelled()) => {
-                (TaskPayload::Cancelled, Some("the task was cancelled".to_owned()))
             }
             None if questions.is_empty() => {
                 let waits = matches!(run.state(), RunState::Waiting | RunState::Asleep);
@@ -256,8 +254,8 @@ impl SessionTools {
         DetailedTask::new(task, payload)
     }
 
-    /// Returns the key of a question. After a restart of the server it is another one, as the answer to the question may
-    /// have been lost.
+    /// Returns the key of a question. After a restart of the server it is another one, as the answer to the question
+    /// may have been lost.
     fn key_of(&self, question: &Question) -> String {
         format!("{}-{:08x}", question.call, self.live.process)
     }

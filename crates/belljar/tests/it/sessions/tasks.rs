@@ -258,6 +258,48 @@ fn cell_that_waits_becomes_a_task_that_survives_the_server() {
 }
 
 #[test]
+fn call_that_ends_when_it_would_become_a_task_has_a_result_either_way() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let capabilities = json!({ "extensions": { EXTENSION: {} } });
+    let calls: Vec<u64> = (0..24)
+        .map(|n| {
+            let code = format!("import asyncio\nawait asyncio.sleep({})\n{n}", 1.8 + 0.03 * f64::from(n));
+            let call = json!({ "name": "execute_code", "arguments": { "code": code } });
+            wire.send("tools/call", modern(call, capabilities.clone()))
+        })
+        .collect();
+    for (n, call) in calls.into_iter().enumerate() {
+        let mut result = wire.answer(call)["result"].take();
+        if result["resultType"] == "task" {
+            let id = created(&result);
+            result = until("completed", || get(&mut wire, &id))["result"].take();
+        }
+        assert_eq!(fields(&result)["result"], n.to_string());
+    }
+}
+
+#[test]
+fn task_whose_server_ended_while_its_code_ran_has_that_error() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = created(&execute(&mut wire, json!({ "code": format!("{APPEND}\n{APPEND}\nwhile True: pass") })));
+    let task = get(&mut wire, &id);
+    update(&mut wire, &task, "session");
+    // The second call is one of code that has gone on.
+    let begin = Instant::now();
+    while fixture.calls().len() < 2 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the tool is not called twice");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(wire);
+    let mut wire = fixture.serve();
+    let done = until("completed", || get(&mut wire, &id));
+    let error = fields(&done["result"])["error"].as_str().unwrap();
+    assert!(error.contains("the server ended while the code ran"), "{done:#}");
+}
+
+#[test]
 fn result_is_deleted_after_its_time() {
     let fixture = Fixture::new(&["--run-ttl", "3"]);
     let mut wire = fixture.serve();
