@@ -1,6 +1,6 @@
 """Calls a tool of Belljar as a task of the protocol version 2025-11-25, with version 1 of the Python MCP SDK.
 
-Arguments: `stdio COMMAND ARGS…` or `http URL`.
+Arguments: `stdio COMMAND ARGS…`, `http URL` or `sse URL`.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import contextlib
 import sys
 
 from mcp import ClientSession, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamablehttp_client
 from mcp.types import CallToolResult, ElicitResult
@@ -25,6 +26,8 @@ async def main(kind, *target):
     async with contextlib.AsyncExitStack() as stack:
         if kind == "http":
             streams = await stack.enter_async_context(streamablehttp_client(target[0]))
+        elif kind == "sse":
+            streams = await stack.enter_async_context(sse_client(target[0]))
         else:
             command = StdioServerParameters(command=target[0], args=list(target[1:]))
             streams = await stack.enter_async_context(stdio_client(command))

@@ -213,6 +213,27 @@ fn approval_of_a_task_is_an_update() {
 }
 
 #[test]
+fn input_in_a_task_is_an_update() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = created(&execute(&mut wire, json!({ "code": "input('One? ') + input('Two? ')" })));
+    for (line, message) in [("a", "One? "), ("b", "Two? ")] {
+        let asks = |task: &Value| task["inputRequests"].to_string().contains(message);
+        let task = until("input_required", || {
+            let mut task = get(&mut wire, &id);
+            // The first question may still be there.
+            if !asks(&task) {
+                task["status"] = "working".into();
+            }
+            task
+        });
+        update(&mut wire, &task, line);
+    }
+    let done = until("completed", || get(&mut wire, &id));
+    assert_eq!(fields(&done["result"])["result"], "'ab'", "{done:#}");
+}
+
+#[test]
 fn task_survives_the_server() {
     let fixture = Fixture::new(&[]);
     let mut wire = fixture.serve();
