@@ -90,7 +90,7 @@ mod tests {
         let second = add(Some("alice"), true);
         assert_eq!(surplus(Some("alice")), []);
         add(Some("alice"), true);
-        assert_eq!(surplus(Some("alice")), [first.clone()]);
+        assert_eq!(surplus(Some("alice")), std::slice::from_ref(&first));
         add(Some("alice"), true);
         assert_eq!(surplus(Some("alice")), [first, second]);
         assert_eq!((surplus(Some("bob")), surplus(None)), (vec![], vec![]));
