@@ -99,7 +99,7 @@ class Options:
         options.has_servers = tool_settings is not None
         if options.has_servers and approve == "pause":
             options.pauses_for_approval = True
-        elif options.has_servers and approve is not None:
+        elif options.has_servers and callable(approve):
             options.approve = approve
         return options
 

@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::arrival::{ArrivalOrder, SenderTurn, session_use};
 use crate::metrics::{Refusal, Refusals};
+use crate::task_transport::RequestsTask;
 
 /// The time in which a request's body must arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -130,6 +131,9 @@ pub(crate) async fn read_body(State(reader): State<BodyReader>, request: Request
             None => (),
         }
         parts.extensions.insert(reader.order.enter(session_use.session));
+    }
+    if let Some(mark) = RequestsTask::of(&bytes) {
+        parts.extensions.insert(mark);
     }
     drop(sender_turn);
     let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;

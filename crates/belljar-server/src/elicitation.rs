@@ -2,7 +2,8 @@
 
 use belljar_core::kernel::{InputError, InputReply};
 use rmcp::model::{
-    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, PrimitiveSchemaDefinition, StringSchema,
+    ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, MetaObject, PrimitiveSchemaDefinition,
+    RequestParamsMeta as _, StringSchema,
 };
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
@@ -18,7 +19,18 @@ pub(crate) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
 
 /// Asks a client for a line during a call.
 pub(crate) async fn elicit(peer: &Peer<RoleServer>, message: String) -> InputReply {
-    let result = peer.create_elicitation(elicit_line(message)).await;
+    elicit_by(peer, elicit_line(message)).await
+}
+
+/// Asks a client for a line during a call, with this `_meta`.
+pub(crate) async fn elicit_with(peer: &Peer<RoleServer>, message: String, meta: MetaObject) -> InputReply {
+    let mut params = elicit_line(message);
+    *params.meta_mut() = Some(meta.into());
+    elicit_by(peer, params).await
+}
+
+async fn elicit_by(peer: &Peer<RoleServer>, params: ElicitRequestParams) -> InputReply {
+    let result = peer.create_elicitation(params).await;
     parse_elicit_result(result.map_err(|error| InputError::NoAnswer(error.to_string()))?)
 }
 

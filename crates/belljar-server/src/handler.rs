@@ -1,6 +1,7 @@
 //! The server's answers to each request of the protocol, in both eras.
 
 mod run_python_code;
+mod tasks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -9,11 +10,12 @@ use std::time::Duration;
 use belljar_core::kernel::OneShotRequest;
 use belljar_sessions::{Owner, Sessions};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam,
-    PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
-    SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CustomRequest,
+    CustomResult, ErrorData, GetTaskParams, GetTaskResult, Implementation, JsonObject, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{Peer, RoleServer, ServerHandler};
@@ -24,10 +26,11 @@ use crate::arrival::turn_of;
 use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
 use crate::input_rounds::PendingInputs;
-use crate::metrics::Refusals;
+use crate::metrics::{CallStatus, Refusals};
 use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
 use crate::runner::{RunClient, Runner};
 use crate::session_tools::{self, ProgramAnswers, SessionTools, ToolAnswer};
+use crate::task_transport::requests_task;
 use crate::tool;
 
 /// The time for which an answer waits until the notifications before it are sent to a client that reads slowly.
@@ -282,6 +285,10 @@ impl ServerHandler for Server {
         {
             tools.list_changed = Some(true);
         }
+        if self.tasks().is_some() {
+            let extensions = capabilities.extensions.get_or_insert_default();
+            extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+        }
         let instructions = match (&self.session_tools, self.python) {
             (None, _) => INSTRUCTIONS.to_owned(),
             (Some(_), false) => session_tools::INSTRUCTIONS.to_owned(),
@@ -297,7 +304,7 @@ impl ServerHandler for Server {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let mut tools = self.tools.to_vec();
         if let Some(client_tools) = &self.client_tools {
@@ -310,6 +317,7 @@ impl ServerHandler for Server {
                 tool.description = Some(format!("{description}{text}").into());
             }
         }
+        self.mark_task_tool(&mut tools, &context);
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -336,6 +344,11 @@ impl ServerHandler for Server {
             };
             record.status = answer.status;
             return Ok(answer.response);
+        }
+        if let Some(tools) = self.tasks().filter(|_| requests_task(&context)) {
+            let begun = tools.begin_task(request, &context).await;
+            record.status = if begun.is_ok() { CallStatus::Task } else { CallStatus::Invalid };
+            return begun.map(Into::into);
         }
         if let Some(tools) = self.session_tools.as_ref().filter(|_| named.name != tool::NAME) {
             let call = self.with_notifications(&context, |notifier| tools.call(request, notifier, &context));
@@ -381,6 +394,37 @@ impl ServerHandler for Server {
         };
         record.status = status;
         Ok(response)
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.sessions()?.get_task(&request.task_id, &context)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.sessions()?.update_task(&request.task_id, &request.input_responses, &context)
+    }
+
+    async fn cancel_task(&self, request: CancelTaskParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.sessions()?.cancel_task(&request.task_id)
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        tokio::select! {
+            answer = self.answer_task_request(request, &context) => answer.map(CustomResult::new),
+            () = context.ct.cancelled() => Err(ErrorData::internal_error("the request was cancelled", None)),
+        }
     }
 
     async fn list_resources(

@@ -18,6 +18,7 @@
 //! | `stdio`, `http`, `sse`, `service` | the transports, and their interface to the server |
 //! | `line_transport`, `sse_transport`, `bodies` | messages on streams, in events, and in requests |
 //! | `arrival` | the order of calls to one session |
+//! | `task_transport` | tasks of the protocol version 2025-11-25, which rmcp does not have |
 //! | `guard`, `oauth`, `cors` | access control over HTTP |
 //! | `connections`, `tls` | HTTP connections, and TLS |
 //! | `resumable`, `events` | sessions of streamable HTTP, and streams that can be resumed |
@@ -54,6 +55,7 @@ mod session_tools;
 mod sse;
 mod sse_transport;
 mod stdio;
+mod task_transport;
 mod tls;
 mod tool;
 

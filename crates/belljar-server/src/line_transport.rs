@@ -21,6 +21,7 @@ use tokio_util::bytes::BytesMut;
 use tokio_util::codec::Decoder;
 
 use crate::arrival::{ArrivalOrder, session_use};
+use crate::task_transport::RequestsTask;
 
 /// The maximum length of a line, in bytes: as much as a request over HTTP may have by default.
 const MAX_LINE_BYTES: usize = 16 << 20;
@@ -99,10 +100,14 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> LineTr
         // rmcp's codec skips notifications of other protocols that clients send by mistake.
         let message = JsonRpcMessageCodec::<RxJsonRpcMessage<RoleServer>>::default().decode(&mut bytes);
         let mut message = message.map_err(|_| InvalidLine::new(line))?;
-        if let Some(JsonRpcMessage::Request(request)) = &mut message
-            && let Some(session_use) = session_use(line)
-        {
-            request.request.extensions_mut().insert(self.order.enter(session_use.session));
+        if let Some(JsonRpcMessage::Request(request)) = &mut message {
+            let extensions = request.request.extensions_mut();
+            if let Some(session_use) = session_use(line) {
+                extensions.insert(self.order.enter(session_use.session));
+            }
+            if let Some(mark) = RequestsTask::of(line) {
+                extensions.insert(mark);
+            }
         }
         Ok(message)
     }

@@ -45,6 +45,8 @@ pub(crate) enum CallStatus {
     Invalid,
     /// The call waits for input: the client repeats it with an answer.
     InputRequired,
+    /// The call became a task, whose result the client polls.
+    Task,
     /// The client cancelled the call, or disconnected.
     Cancelled,
     /// The server failed to do what the call asked for.
@@ -62,6 +64,7 @@ impl CallStatus {
             Self::UnknownSession => "unknown-session",
             Self::Invalid => "invalid",
             Self::InputRequired => "input-required",
+            Self::Task => "task",
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",
         }

@@ -13,6 +13,7 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::streamable_http_server::session::{RestoreOutcome, SessionId, SessionManager};
 
 use crate::events::{EventStoreLimits, InMemoryEventStore};
+use crate::task_transport::TaskTransport;
 
 /// The open sessions.
 ///
@@ -131,13 +132,13 @@ impl ResumableSessions {
 
 impl SessionManager for ResumableSessions {
     type Error = <LocalSessionManager as SessionManager>::Error;
-    type Transport = <LocalSessionManager as SessionManager>::Transport;
+    type Transport = TaskTransport<<LocalSessionManager as SessionManager>::Transport>;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
         let (id, transport) = self.local.create_session().await?;
         let activity = Activity { used: Instant::now(), calls: 0 };
         self.activity.lock().insert(id.to_string(), activity);
-        Ok((id, transport))
+        Ok((id, TaskTransport(transport)))
     }
 
     async fn initialize_session(

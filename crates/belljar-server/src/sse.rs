@@ -30,6 +30,7 @@ use crate::metrics::Refusal;
 use crate::service::McpService;
 use crate::sse_transport::{SseTransport, UnreadMemory, UnreadMessage, UnreadMessages};
 use crate::stdio::describe_start_error;
+use crate::task_transport::{RequestsTask, TaskTransport};
 
 /// The capacity of a session's queue of messages from its client.
 const QUEUE_CAPACITY: usize = 64;
@@ -105,6 +106,7 @@ async fn stream<S: McpService>(
     let unread = UnreadMessages::new(from_server);
     let transport = SseTransport::new(from_client, to_client, unread.clone(), sessions.unread.clone(), cancel.clone());
     let ended = id.clone();
+    let transport = TaskTransport(transport);
     tokio::spawn(async move {
         match server.serve_with_ct(transport, cancel).await {
             Ok(running) => drop(running.waiting().await),
@@ -132,6 +134,7 @@ async fn message<S: McpService>(
     Query(query): Query<MessageQuery>,
     owner: Option<Extension<Principal>>,
     turn: Option<Extension<SessionTurn>>,
+    task: Option<Extension<RequestsTask>>,
     body: Bytes,
 ) -> Response {
     let owner = owner.map(|Extension(owner)| owner);
@@ -145,8 +148,14 @@ async fn message<S: McpService>(
         Ok(message) => message,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("invalid message: {error}")).into_response(),
     };
-    if let (JsonRpcMessage::Request(request), Some(Extension(turn))) = (&mut message, turn) {
-        request.request.extensions_mut().insert(turn);
+    if let JsonRpcMessage::Request(request) = &mut message {
+        let extensions = request.request.extensions_mut();
+        if let Some(Extension(turn)) = turn {
+            extensions.insert(turn);
+        }
+        if let Some(Extension(mark)) = task {
+            extensions.insert(mark);
+        }
     }
     match queue.send_timeout(message, QUEUE_TIMEOUT).await {
         Ok(()) => (StatusCode::ACCEPTED, "Accepted").into_response(),

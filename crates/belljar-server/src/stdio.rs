@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::arrival::ArrivalOrder;
 use crate::handler::Server;
 use crate::line_transport::LineTransport;
+use crate::task_transport::TaskTransport;
 
 /// Serves one client over standard input and output. At the end of the input, calls in flight have five seconds to
 /// end. When `shutdown` completes, serving ends at once.
@@ -38,7 +39,7 @@ pub async fn serve_streams(
 ) -> io::Result<()> {
     server.start();
     let ending = server.clone();
-    let transport = LineTransport::new(input, output, ArrivalOrder::default());
+    let transport = TaskTransport(LineTransport::new(input, output, ArrivalOrder::default()));
     let running = match server.serve(transport).await {
         Ok(running) => running,
         // A client that disconnects without a message is not an error.

@@ -6,12 +6,14 @@
 //! | `cell_call` | the call of a cell, in steps |
 //! | `durable` | cells as runs, which can wait on the disk |
 //! | `queueing` | the work of calls, in the queues of their sessions |
+//! | `results` | the number of results that wait for their clients |
 //! | `idle` | expiry and hibernation of idle sessions |
 
 mod cell_call;
 mod durable;
 mod idle;
 mod queueing;
+mod results;
 mod table;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@
 //! | `programs` | code of `run_python_code` that does |
 //! | `resources` | files as resources |
 //! | `subscriptions` | subscriptions to changes of files |
+//! | `tasks` | runs as tasks of the protocol |
 
 mod answer;
 mod client_io;
@@ -16,6 +17,7 @@ mod programs;
 mod resources;
 mod runs;
 mod subscriptions;
+mod tasks;
 mod tools;
 
 use std::collections::BTreeSet;
@@ -46,7 +48,7 @@ use client_io::CellClient;
 pub(crate) use programs::ProgramAnswers;
 use runs::LiveRuns;
 use subscriptions::Subscribers;
-pub(crate) use tools::INTERRUPT;
+pub(crate) use tools::{EXECUTE, INTERRUPT};
 
 /// The maximum interval between two searches for expired sessions.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -116,7 +118,7 @@ struct Caller {
 
 /// Returns whether a tool runs code.
 pub(crate) fn runs_code(name: &str) -> bool {
-    name == tools::EXECUTE || name == crate::tool::NAME
+    name == EXECUTE || name == crate::tool::NAME
 }
 
 /// Returns whether a request belongs to the protocol's modern era.
@@ -215,7 +217,7 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> Result<ToolAnswer, ArgumentError> {
         let CallToolRequestParams { name, arguments: given, input_responses, request_state, .. } = request;
-        if name == tools::EXECUTE
+        if name == EXECUTE
             && let Some(state) = request_state
         {
             let (given, responses) = (given.as_ref(), input_responses.as_ref());
@@ -226,7 +228,7 @@ impl SessionTools {
         }
         let caller = &Caller { peer: context.peer.clone(), modern: is_modern(context), turn: turn_of(context) };
         let answer = match &*name {
-            tools::EXECUTE => {
+            EXECUTE => {
                 let (mut cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
                 let wanted = report::requested(context)?;
                 let recording = wanted.is_some().then(Arc::<Recording>::default);

@@ -3,8 +3,6 @@
 //! The code is the only cell of a session that no client sees (`belljar_core::kernel::Backend::program`). Code that
 //! does not contain `await` or `async` cannot wait without its thread, and is not a run: it costs nothing more.
 
-use std::sync::Arc;
-
 use belljar_core::Output;
 use belljar_core::kernel::{CellRequest, KernelError, OneShotRequest};
 use belljar_sessions::{CellReport, SessionError};
@@ -102,8 +100,7 @@ impl SessionTools {
         let (client, _) = CellClient::new(notifier, context, None);
         client.set_run(run.clone(), is_modern(context).then(|| self.live.inputs.clone()));
         let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default());
-        let live = LiveRun { client: client.clone(), calls: calls.clone(), status: Arc::default() };
-        self.live.insert(&run, live);
+        self.live.insert(&run, LiveRun::new(client.clone(), calls.clone()));
         self.visible_programs.lock().insert(run.session.clone());
         let report = self.sessions.execute_run(&run, cell, observer, calls);
         let (this, began) = (self.clone(), run.clone());

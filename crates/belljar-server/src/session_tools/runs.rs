@@ -6,9 +6,12 @@
 //!  resume_run ─────────┴──▶ attend ◀─────────┘  asks this call's client, until there is a result
 //!  requestState ─▶ answer ─▶ attend
 //! ```
+//!
+//! `tasks` has the same for clients that support tasks.
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -27,7 +30,7 @@ use tokio::sync::Semaphore;
 
 use super::answer::{ExecuteCodeResult, object};
 use super::client_io::CellClient;
-use super::{Caller, SessionTools, ToolAnswer, is_modern, not_run};
+use super::{Caller, SessionTools, ToolAnswer, is_modern, not_run, tasks};
 use crate::arguments::{ArgumentError, ListRuns, ResumeRun};
 use crate::arrival::in_turn;
 use crate::code_tools::{CANNOT_ASK, ClientTools};
@@ -52,6 +55,8 @@ pub(super) struct LiveRuns {
     runs: Arc<Mutex<HashMap<String, LiveRun>>>,
     /// The permits for cells that hold a thread while they wait for an answer between two calls.
     pub(super) inputs: Arc<Semaphore>,
+    /// A random number of this server process.
+    pub(super) process: u32,
 }
 
 /// A run that has not ended.
@@ -59,18 +64,43 @@ pub(super) struct LiveRuns {
 pub(super) struct LiveRun {
     pub(super) client: CellClient,
     pub(super) calls: Arc<ServerCalls>,
+    end: Arc<RunEnd>,
+}
+
+/// The end of a run.
+#[derive(Default)]
+struct RunEnd {
     /// The status of the answer, once there is one.
-    pub(super) status: Arc<OnceLock<CallStatus>>,
+    status: OnceLock<CallStatus>,
+    /// True once the client has cancelled the run's task.
+    is_cancelled: AtomicBool,
+    /// Locked while the run ends, and while its client leaves: a run that a client has left stores its result.
+    leaving: Mutex<()>,
+}
+
+impl LiveRun {
+    pub(super) fn new(client: CellClient, calls: Arc<ServerCalls>) -> Self {
+        Self { client, calls, end: Arc::default() }
+    }
+
+    /// Returns whether the client has cancelled the run's task.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.end.is_cancelled.load(Ordering::Relaxed)
+    }
 }
 
 impl Default for LiveRuns {
     fn default() -> Self {
-        Self { runs: Arc::default(), inputs: Arc::new(Semaphore::new(MAX_SUSPENDED)) }
+        let mut random = [0; 4];
+        // Without a random number, keys of questions are those of an earlier process at worst.
+        let _ = getrandom::fill(&mut random);
+        let inputs = Arc::new(Semaphore::new(MAX_SUSPENDED));
+        Self { runs: Arc::default(), inputs, process: u32::from_be_bytes(random) }
     }
 }
 
 impl LiveRuns {
-    fn get(&self, run: &Run) -> Option<LiveRun> {
+    pub(super) fn get(&self, run: &Run) -> Option<LiveRun> {
         self.runs.lock().get(run.info.id.as_str()).cloned()
     }
 
@@ -153,8 +183,8 @@ impl RunResumer for Resumer {
         sent.iter().for_each(|(call, is_repeatable)| saved.set_sent(*call, *is_repeatable));
         let operations = saved.take_operations();
         let (calls, observer) = calls_of(run, &client, self.tools.as_ref(), saved);
-        let status = self.live.get(run).map(|live| live.status).unwrap_or_default();
-        self.live.insert(run, LiveRun { client, calls: calls.clone(), status });
+        let end = self.live.get(run).map(|live| live.end).unwrap_or_default();
+        self.live.insert(run, LiveRun { client, calls: calls.clone(), end });
         let tools = calls.tools.clone();
         let start = Box::new(move |replies: &belljar_core::ReplySender| {
             if let Some(tools) = tools {
@@ -203,7 +233,7 @@ impl SessionTools {
     /// Completes a run without a client once it has a report.
     fn follow(&self, run: Arc<Run>, report: ResumedReport) {
         let (client, calls) = (CellClient::absent(), Arc::new(ServerCalls { tools: None }));
-        self.live.insert(&run, LiveRun { client, calls, status: Arc::default() });
+        self.live.insert(&run, LiveRun::new(client, calls));
         let this = self.clone();
         tokio::spawn(async move {
             let report = report.await;
@@ -247,6 +277,36 @@ impl SessionTools {
         caller: Caller,
         context: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
+        match self.begin_run(cell, session, arguments, &client, caller, false).await {
+            Ok(run) => self.attend(&run, &client, context).await,
+            Err(error) => not_run(&error),
+        }
+    }
+
+    /// Begins a run that no call waits for, as a task.
+    pub(super) async fn begin_unattended(
+        &self,
+        cell: CellRequest,
+        session: Option<String>,
+        arguments: Option<JsonObject>,
+        client: CellClient,
+        caller: Caller,
+    ) -> Result<Arc<Run>, SessionError> {
+        let run = self.begin_run(cell, session, arguments, &client, caller, true).await?;
+        client.detach();
+        Ok(run)
+    }
+
+    /// Begins a run, which no call waits for if `is_task` is set.
+    async fn begin_run(
+        &self,
+        cell: CellRequest,
+        session: Option<String>,
+        arguments: Option<JsonObject>,
+        client: &CellClient,
+        caller: Caller,
+        is_task: bool,
+    ) -> Result<Arc<Run>, SessionError> {
         let is_new = session.is_none();
         let arguments = arguments.map_or(Value::Null, Value::Object);
         let queued = in_turn(caller.turn.clone(), || -> Result<_, SessionError> {
@@ -255,28 +315,24 @@ impl SessionTools {
                 None => self.sessions.create()?,
             };
             let run = self.sessions.create_run(&id, &cell.code, arguments, is_new)?;
-            client.set_run(run.clone(), caller.modern.then(|| self.live.inputs.clone()));
+            if is_task {
+                run.detach();
+            }
+            client.set_run(run.clone(), (is_task || caller.modern).then(|| self.live.inputs.clone()));
             let cell = CellRequest { tools: self.tools.is_some(), ..cell };
-            let (calls, observer) = calls_of(&run, &client, self.tools.as_ref(), SavedRun::default());
-            let live = LiveRun { client: client.clone(), calls: calls.clone(), status: Arc::default() };
-            self.live.insert(&run, live);
+            let (calls, observer) = calls_of(&run, client, self.tools.as_ref(), SavedRun::default());
+            self.live.insert(&run, LiveRun::new(client.clone(), calls.clone()));
             let report = self.sessions.execute_run(&run, cell, observer, calls);
             Ok((run, report))
         });
-        let (run, report) = match queued.await {
-            Ok(queued) => queued,
-            Err(error) => {
-                client.detach();
-                return not_run(&error);
-            }
-        };
+        let (run, report) = queued.await.inspect_err(|_| client.detach())?;
         self.visible_sessions.lock().insert(run.session.clone());
         let (this, began) = (self.clone(), run.clone());
         tokio::spawn(async move {
             let report = report.await;
             this.complete(&began, report, Some(&caller)).await;
         });
-        self.attend(&run, &client, context).await
+        Ok(run)
     }
 
     /// Ends a run with the result of its cell.
@@ -304,18 +360,59 @@ impl SessionTools {
                 (ExecuteCodeResult::from_error(&error).result(), CallStatus::from(&error))
             }
         };
+        let mut result = serde_json::to_value(result).unwrap_or_default();
         if let Some(live) = &live {
-            let _ = live.status.set(status);
+            let _ = live.end.status.set(status);
             live.client.detach();
         }
-        self.sessions.complete_run(run, serde_json::to_value(result).unwrap_or_default());
+        {
+            let _leaving = live.as_ref().map(|live| live.end.leaving.lock());
+            if live.as_ref().is_some_and(LiveRun::is_cancelled) {
+                tasks::mark_cancelled(&mut result);
+            }
+            self.sessions.complete_run(run, result);
+        }
         self.live.runs.lock().remove(run.info.id.as_str());
+        self.sessions.limit_results(run);
         if run.info.is_program {
-            self.visible_programs.lock().remove(&run.session);
+            if !run.is_detached() {
+                self.visible_programs.lock().remove(&run.session);
+            }
             if let Err(error) = self.sessions.end_program(run).await {
                 tracing::debug!(%error, "the session of a program has ended before");
             }
         }
+    }
+
+    /// Lets a run go on without its call. Returns false if it has ended.
+    pub(super) fn leave(&self, run: &Run) -> bool {
+        self.unless_ended(run, |live| {
+            run.detach();
+            live.client.detach();
+        })
+    }
+
+    /// Interrupts the code of a run, whose task is cancelled from now on. Returns false if the run has ended.
+    pub(super) fn cancel_task_of(&self, run: &Run) -> bool {
+        let is_cancelled = self.unless_ended(run, |live| {
+            run.detach();
+            live.end.is_cancelled.store(true, Ordering::Relaxed);
+        });
+        if is_cancelled {
+            run.cancel();
+        }
+        is_cancelled
+    }
+
+    /// Does something with a run that has not ended, and does not end meanwhile. Returns false if it has ended.
+    fn unless_ended(&self, run: &Run, work: impl FnOnce(&LiveRun)) -> bool {
+        let Some(live) = self.live.get(run) else { return false };
+        let _leaving = live.end.leaving.lock();
+        if run.result().is_some() {
+            return false;
+        }
+        work(&live);
+        true
     }
 
     /// Waits for the result of a run. Asks the client of this call what the run asks.
@@ -325,17 +422,29 @@ impl SessionTools {
         client: &CellClient,
         context: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
-        let status = self.live.get(run).map(|live| live.status);
+        let end = self.live.get(run).map(|live| live.end);
         let mut leaving = Leaving { run, peer: &context.peer, stays: false };
+        let accepts_task = tasks::accepts_task(context);
         loop {
-            let Question { call, message } = match run.news().await {
-                RunNews::Completed(result) => {
-                    leaving.stays = true;
-                    let status = status.as_ref().and_then(|status| status.get().copied());
-                    return finished(&result, status.unwrap_or(CallStatus::Success));
-                }
-                RunNews::Question(question) => question,
+            let news = tokio::select! {
+                biased;
+                news = run.news() => Some(news),
+                () = tasks::has_waited(run), if accepts_task => None,
             };
+            if let Some(RunNews::Completed(result)) = &news {
+                leaving.stays = true;
+                let status = end.as_ref().and_then(|end| end.status.get().copied());
+                return finished(result, status.unwrap_or(CallStatus::Success));
+            }
+            // Another client's question is not for a client that cannot be asked.
+            if accepts_task && (news.is_none() || can_ask(context)) {
+                if self.leave(run) {
+                    leaving.stays = true;
+                    return self.created_task(run, context);
+                }
+                continue;
+            }
+            let Some(RunNews::Question(Question { call, message })) = news else { continue };
             if !can_ask(context) || is_modern(context) {
                 leaving.stays = true;
                 run.detach();
@@ -384,10 +493,7 @@ impl SessionTools {
             return Err(ArgumentError::OtherArguments);
         }
         if let Some(given) = response(responses) {
-            let answer = match parse_response(given) {
-                Ok(line) => RunAnswer::Text(line),
-                Err(_) => RunAnswer::Declined,
-            };
+            let answer = answer_in(given);
             self.attach(&run, notifier);
             run.answer(call, answer).map_err(|NotAsked| ArgumentError::NoWaitingCell)?;
         } else {
@@ -409,16 +515,19 @@ impl SessionTools {
     pub(super) fn list_runs(&self, ListRuns { session_id }: &ListRuns) -> ToolAnswer {
         let is_listed = |run: &Arc<Run>| match session_id {
             Some(session) => run.session.as_str() == session,
-            None => self.lists_all || run.has_owner() || self.has_seen(run),
+            None => self.may_list(run),
         };
-        let runs: Vec<Value> = self.sessions.runs().iter().filter(|run| is_listed(run)).map(described).collect();
+        // The result of a task that its client has polled is of no use to the model.
+        let runs = self.sessions.runs();
+        let listed = runs.iter().filter(|run| is_listed(run) && !run.is_fetched());
+        let runs: Vec<Value> = listed.map(described).collect();
         ToolAnswer::success(object(json!({ "runs": runs }), Vec::new()))
     }
 
-    /// Returns whether this client has used the session of a run.
-    fn has_seen(&self, run: &Run) -> bool {
-        let sessions = if run.info.is_program { &self.visible_programs } else { &self.visible_sessions };
-        sessions.lock().contains(&run.session)
+    /// Returns whether the client may list a run whose session it does not name.
+    pub(super) fn may_list(&self, run: &Run) -> bool {
+        let seen = if run.info.is_program { &self.visible_programs } else { &self.visible_sessions };
+        self.lists_all || run.has_owner() || seen.lock().contains(&run.session)
     }
 
     /// Waits for a run, as the call that began it would.
@@ -459,6 +568,14 @@ impl Drop for Leaving<'_> {
         } else {
             self.run.cancel();
         }
+    }
+}
+
+/// Returns the answer in a client's response to a question. What is not an answer declines the question.
+pub(super) fn answer_in(response: &Value) -> RunAnswer {
+    match parse_response(response) {
+        Ok(line) => RunAnswer::Text(line),
+        Err(_) => RunAnswer::Declined,
     }
 }
 

@@ -10,7 +10,7 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 
 use crate::arguments::{self, ExecuteCode, ListRuns, ResumeRun, SessionOnly, UploadFile};
 
-pub(super) const EXECUTE: &str = "execute_code";
+pub(crate) const EXECUTE: &str = "execute_code";
 pub(super) const LIST: &str = "list_session_files";
 pub(super) const CLEAR: &str = "clear_session";
 pub(super) const UPLOAD: &str = "upload_file";

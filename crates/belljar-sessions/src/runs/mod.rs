@@ -179,9 +179,13 @@ struct RunProgress {
     result: Option<Arc<Value>>,
     /// The time of the end, in milliseconds since 1970.
     ended: u64,
+    /// The time of the last change of the state or the questions, in milliseconds since 1970.
+    updated: u64,
     waker: Option<Waker>,
     /// True if no client waits for the result.
     is_detached: bool,
+    /// True once a client has polled the result.
+    is_fetched: bool,
     /// The number of times that the calls were ended to go on elsewhere. Their questions and answers are for the calls
     /// after them.
     suspensions: u64,
@@ -201,8 +205,10 @@ impl Run {
             answers: BTreeMap::new(),
             result: None,
             ended: 0,
+            updated: milliseconds_now(),
             waker: None,
             is_detached: state == RunState::Asleep,
+            is_fetched: false,
             suspensions: 0,
         };
         Self {
@@ -234,6 +240,28 @@ impl Run {
         progress.questions.iter().map(question).collect()
     }
 
+    /// Returns the questions that may be put to a client.
+    pub fn visible_questions(&self) -> Vec<Question> {
+        let progress = self.progress.lock();
+        let visible = progress.questions.iter().filter(|(_, open)| open.is_visible);
+        visible.map(|(call, open)| Question { call: *call, message: open.message.clone() }).collect()
+    }
+
+    /// Returns the time of the last change of the state or of the questions, in milliseconds since 1970.
+    pub fn updated(&self) -> u64 {
+        self.progress.lock().updated
+    }
+
+    /// Returns the time since that change.
+    pub fn since_update(&self) -> Duration {
+        Duration::from_millis(milliseconds_now().saturating_sub(self.updated()))
+    }
+
+    /// Returns whether the code has waited for this time without a change.
+    pub fn has_waited_for(&self, time: Duration) -> bool {
+        self.state().is_waiting() && self.since_update() >= time
+    }
+
     /// Returns whether the run waits for answers.
     pub(crate) fn has_questions(&self) -> bool {
         !self.progress.lock().questions.is_empty()
@@ -262,6 +290,16 @@ impl Run {
     /// Notes that the client has left.
     pub fn detach(&self) {
         self.progress.lock().is_detached = true;
+    }
+
+    /// Returns whether a client has polled the result.
+    pub fn is_fetched(&self) -> bool {
+        self.progress.lock().is_fetched
+    }
+
+    /// Notes that a client has polled the result.
+    pub fn set_fetched(&self) {
+        self.progress.lock().is_fetched = true;
     }
 
     /// Asks the client, and waits for its answer. A question that was open before, or whose answer has arrived, is the
@@ -322,6 +360,7 @@ impl Run {
             let mut progress = self.progress.lock();
             progress.questions.remove(&call).ok_or(NotAsked)?;
             progress.answers.insert(call, answer);
+            progress.updated = milliseconds_now();
         }
         self.changed.send_replace(());
         // A run that is asleep has no call that would continue it.
@@ -370,6 +409,7 @@ impl Run {
             progress.state = RunState::Completed;
             progress.result = Some(Arc::new(result));
             progress.ended = milliseconds_now();
+            progress.updated = progress.ended;
             progress.questions.clear();
             progress.waker = None;
         }
@@ -394,7 +434,7 @@ impl Run {
     pub(crate) fn advance(&self, event: RunEvent) {
         let mut progress = self.progress.lock();
         match progress.state.after(event) {
-            Ok(next) => progress.state = next,
+            Ok(next) => (progress.state, progress.updated) = (next, milliseconds_now()),
             Err(invalid) => tracing::error!(%invalid, "a run is in an unexpected state"),
         }
     }
@@ -422,6 +462,9 @@ impl Run {
         let hidden = progress.questions.values_mut().filter(|question| !question.is_visible);
         let mut any = false;
         hidden.for_each(|question| (question.is_visible, any) = (true, true));
+        if any {
+            progress.updated = milliseconds_now();
+        }
         drop(progress);
         if any {
             self.changed.send_replace(());

@@ -90,8 +90,18 @@ pub(crate) fn run_script(script: &str, argument: &str) {
 
 /// Runs a script with version 2 of the SDK, over standard streams and HTTP, against a server with these options.
 pub(crate) fn modern_client(script: &str, options: &[&str]) {
+    on_transports(&generation_2(), script, options, &[("streamable-http", "http")]);
+}
+
+/// Runs a script with version 1 of the SDK, on each transport, against a server with these options.
+pub(crate) fn legacy_client(script: &str, options: &[&str]) {
+    on_transports(&generation_1(), script, options, &[("streamable-http", "http"), ("sse", "sse")]);
+}
+
+/// Runs a client over standard streams, and against servers that listen: commands and what the script calls them.
+fn on_transports(python: &Path, script: &str, options: &[&str], servers: &[(&str, &str)]) {
     let client = || {
-        let mut command = Command::new(generation_2());
+        let mut command = Command::new(python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
         command
     };
@@ -99,6 +109,8 @@ pub(crate) fn modern_client(script: &str, options: &[&str]) {
     stdio.arg("stdio").arg(env!("CARGO_BIN_EXE_belljar")).args(["stdio", "--cache"]).arg(cache()).args(options);
     stdio.args(release().iter().flat_map(|release| ["--pyodide", release]));
     run(&mut stdio);
-    let server = Listening::start("streamable-http", options.iter().copied());
-    run(client().arg("http").arg(&server.url));
+    for (command, kind) in servers {
+        let server = Listening::start(command, options.iter().copied());
+        run(client().arg(kind).arg(&server.url));
+    }
 }

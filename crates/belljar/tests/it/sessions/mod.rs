@@ -19,6 +19,7 @@ mod programs;
 mod scenario;
 mod secrets;
 mod sleeping;
+mod tasks;
 mod waiting;
 
 use std::sync::{Arc, OnceLock};
