@@ -484,3 +484,6 @@ impl Drop for WithdrawOnDrop<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -137,7 +137,9 @@ impl SessionState {
             questions: run.questions(),
             wake_at,
             calls: calls.save(),
-            has_sent_calls: calls.has_sent_calls(),
+            // An answer has removed its question, and its call has not received it or does not wait any more. Asked in
+            // this order, so that the call is in one of the three.
+            has_sent_calls: run.has_answers() || calls.has_sent_calls(),
             files,
         };
         // A call that has ended since the snapshot is in neither of the two: its reply would be lost.

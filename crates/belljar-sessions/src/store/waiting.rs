@@ -54,7 +54,7 @@ pub struct StoredRun {
     pub wake_at: Option<u64>,
     /// The server's calls: see [`RunCalls`](crate::RunCalls).
     pub(crate) calls: Value,
-    /// True if calls were sent whose results had not arrived.
+    /// True if calls go on without an answer: those that were sent, or had one.
     pub(crate) has_sent_calls: bool,
     /// The session's files before the cell: path, size and modification time in nanoseconds.
     pub(crate) files: Vec<(String, u64, i64)>,
