@@ -126,8 +126,8 @@ pub trait RunCalls: Send + Sync {
     fn save(&self) -> Value;
 
     /// Returns whether a call is in progress that does not wait for an answer, such as one that was sent: the run stays
-    /// in memory until then, since an answer wakes it and nothing else does. Waits for a call that is just receiving its
-    /// answer.
+    /// in memory until then, since an answer wakes it and nothing else does. Waits for a call that is just receiving
+    /// its answer.
     fn has_sent_calls(&self) -> bool;
 
     /// Ends the calls in progress without a trace: they go on in others, of [`RunResumer::resume`].

@@ -70,8 +70,8 @@ impl SessionState {
         }
     }
 
-    /// Wakes the waiting cell if it is asleep and has calls that can go on: those that were sent, or have an answer. The
-    /// cell waits on until they reply, and stays on the disk.
+    /// Wakes the waiting cell if it is asleep and has calls that can go on: those that were sent, or have an answer.
+    /// The cell waits on until they reply, and stays on the disk.
     ///
     /// # Errors
     /// When the cell cannot be restored.

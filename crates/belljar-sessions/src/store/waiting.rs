@@ -169,8 +169,8 @@ impl Store {
         Ok(self.signer.get_or_init(|| Signer(key)).clone())
     }
 
-    /// Saves the session of a cell that waits. Returns the journal of what is sent from now on, and a pending sync, which
-    /// the caller must finish before the next write.
+    /// Saves the session of a cell that waits. Returns the journal of what is sent from now on, and a pending sync,
+    /// which the caller must finish before the next write.
     pub(crate) fn write_waiting(
         &self,
         id: &SessionId,

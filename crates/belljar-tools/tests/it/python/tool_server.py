@@ -1,8 +1,9 @@
 """An MCP server on standard streams for tests, of Python's standard library only.
 
 Its argument selects the tools: "plain", "hostile", "many", "twenty" or "large"; "changing" lists another description
-once the tool ``change`` was called; "recording" has another argument, the file to which it writes a line for each call. "gated" has a directory:
-a call of ``get`` whose value is the name of a file in it renames that file to ``held`` and has no reply.
+once the tool ``change`` was called; "recording" has another argument, the file to which it writes a line for each
+call; "gated" has a directory: a call of ``get`` whose value is the name of a file in it renames that file to ``held``
+and has no reply.
 """
 
 import base64

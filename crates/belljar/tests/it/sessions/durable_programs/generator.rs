@@ -1,14 +1,14 @@
 //! Draws Python programs that wait in many ways from a seed.
 //!
-//! Each coroutine has a log of its own, which it returns, so that what a program prints depends on its structure and not
-//! on the time that a wait takes. Calls of the tool `get` reply with their number, and those of `hang` never reply.
+//! Each coroutine has a log of its own, which it returns, so that what a program prints depends on its structure and
+//! not on the time that a wait takes. Calls of the tool `get` reply with their number, and those of `hang` never reply.
 
 /// The number of calls after which a program makes no further ones.
 const MAX_CALLS: u32 = 6;
 /// The depth of coroutines that await coroutines.
 const MAX_DEPTH: u32 = 2;
 
-/// The number of awaitable expressions that each kind of statement has beside its own call.
+/// The number of awaitable expressions that each kind of statement has in addition to its own call.
 const EXPRESSIONS: [usize; 20] = [2, 2, 2, 2, 1, 1, 1, 0, 1, 0, 2, 0, 0, 0, 1, 1, 2, 2, 2, 2];
 
 /// The beginning of each program.
