@@ -175,6 +175,8 @@ impl SessionState {
         if let Some(calls) = durable.calls.take() {
             calls.suspend();
         }
+        // Nothing is sent until the cell wakes: an open file for each of many cells would be too many.
+        durable.run.journal.lock().close();
         durable.run.interrupt.detach();
         durable.run.advance(RunEvent::Sleep);
         self.kernel = KernelState::Asleep;

@@ -104,7 +104,7 @@ impl RunJournal {
         file.write_all(format!("{line} {}\n", hex(&signer.sign(line.as_bytes()))).as_bytes())
     }
 
-    /// Ends the journal: the run goes on, and will be saved anew.
+    /// Ends the journal: the run goes on, or is put to sleep, and opens another one when it is saved or woken.
     pub(crate) fn close(&mut self) {
         self.0 = None;
     }
