@@ -1,5 +1,5 @@
-//! Calls of deferred functions, and of MCP servers' tools that need approval: the code waits for answers that its caller
-//! gives later, or in another process.
+//! Calls of deferred functions, and of MCP servers' tools that need approval: the code waits for answers that its
+//! caller gives later, or in another process.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

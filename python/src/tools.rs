@@ -65,8 +65,8 @@ impl HostTools {
         self.restore_run(py, callbacks, None, SavedRun::default())
     }
 
-    /// Starts the calls of a run that goes on from a saved state. With `deferred`, the run may pause, and calls that need
-    /// approval wait there if `callbacks` approves none.
+    /// Starts the calls of a run that goes on from a saved state. With `deferred`, the run may pause; if its flag is
+    /// set and `callbacks` approves nothing, calls that need approval wait there.
     pub(crate) fn restore_run(
         &self,
         py: Python<'_>,

@@ -104,10 +104,7 @@ impl Bases {
         let lock = open_lock(directory).map_err(failed)?;
         lock.lock().map_err(failed)?;
         let mut used = self.in_use.lock().clone();
-        for id in store.list().map_err(failed)? {
-            // Without the header, the base is unknown: nothing is deleted.
-            used.extend(store.header(&id)?.base().map(str::to_owned));
-        }
+        used.extend(store.bases_in_use()?);
         for name in kept {
             if (is_name(&name) || name.starts_with(NEW)) && !used.contains(&name) {
                 fs::remove_dir_all(directory.path().join(name)).map_err(failed)?;

@@ -187,6 +187,7 @@ impl Session {
         {
             tracing::warn!(%error, "failed to save a waiting cell");
         }
+        state.sync();
     }
 
     pub(crate) fn touch(&self, now: Duration) {
@@ -246,6 +247,8 @@ impl Session {
             let completion = match job(&mut state) {
                 JobStep::Completed(completion) => completion,
                 JobStep::Waiting(wait) => {
+                    // What the cell asks has been put to the client; only its next step waits for the disk.
+                    state.sync();
                     drop(state);
                     self.park(wait);
                     return;

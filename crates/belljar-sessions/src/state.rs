@@ -359,7 +359,7 @@ impl SessionState {
     }
 
     /// Waits until the last write is on the disk, and keeps the base of the last snapshot. Called after each job, when
-    /// its result has been delivered.
+    /// its result has been delivered, and when a job waits.
     pub(crate) fn sync(&mut self) {
         if let Some(base) = self.pending_base.take()
             && let Err(error) = base.keep()

@@ -24,6 +24,7 @@ pub(crate) mod private_directory;
 mod state_file;
 mod waiting;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -118,6 +119,8 @@ pub struct Store {
 #[derive(Debug)]
 pub struct PendingSync {
     directory: PrivateDirectory,
+    /// The file of a cell that waits; `None` for the snapshot after a cell.
+    waiting: Option<File>,
 }
 
 impl PendingSync {
@@ -126,7 +129,14 @@ impl PendingSync {
     /// # Errors
     /// When the sync fails. The previous snapshot is then kept.
     pub fn sync(&self) -> Result<(), StoreError> {
-        sync(&self.directory).map_err(StoreError::io("write"))
+        let failed = StoreError::io("write");
+        match &self.waiting {
+            None => sync(&self.directory).map_err(failed),
+            Some(file) => {
+                file.sync_data().map_err(|error| failed(error.into()))?;
+                self.directory.sync().map_err(failed)
+            }
+        }
     }
 }
 
@@ -224,7 +234,7 @@ impl Store {
         let failed = StoreError::io("write");
         let directory = self.root.subdirectory(id.as_str(), true).map_err(failed)?;
         self.replace(&directory, &bytes).map_err(failed)?;
-        Ok(self.persistent.then_some(PendingSync { directory }))
+        Ok(self.persistent.then_some(PendingSync { directory, waiting: None }))
     }
 
     fn replace(&self, directory: &PrivateDirectory, bytes: &[u8]) -> Result<(), DirectoryError> {
@@ -300,6 +310,17 @@ impl Store {
         found.retain(|id| self.directory(id).is_ok_and(|directory| directory.contains(STATE)));
         found.sort();
         Ok(found)
+    }
+
+    /// Returns the bases of all snapshots. The base of a snapshot whose header cannot be read is unknown, which is an
+    /// error.
+    pub(crate) fn bases_in_use(&self) -> Result<BTreeSet<String>, StoreError> {
+        let mut used = BTreeSet::new();
+        for id in self.list().map_err(StoreError::io("read"))? {
+            used.extend(self.header(&id)?.base().map(str::to_owned));
+        }
+        used.extend(self.waiting_bases().map_err(StoreError::io("read"))?);
+        Ok(used)
     }
 
     /// Deletes the directory of a session, if it exists.

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::approval::Fingerprint;
 use crate::call_log::CallLog;
-use crate::run::{Operation, ToolRun};
+use crate::run::ToolRun;
 
 /// A lasting record of the calls that were sent.
 pub trait CallJournal: Send + Sync {
@@ -109,11 +109,9 @@ impl ToolRun {
         }
     }
 
-    /// Returns whether a call was sent whose result has not arrived.
+    /// Returns whether an operation is in progress that does not wait for an answer, such as a call that was sent.
     pub fn has_sent_calls(&self) -> bool {
-        let operations = self.shared.operations.lock();
-        let sent = |operation: &Operation| operation.saved.as_ref().is_some_and(|saved| saved.stage != CallStage::New);
-        operations.values().any(sent)
+        self.shared.operations.lock().values().any(|operation| !operation.is_asking)
     }
 
     /// Continues the operations that were in progress when the run was saved.

@@ -12,8 +12,11 @@
 //! | `tools:read` | server, URI | the contents of a resource |
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
 
 use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, ReplySender, TOOL_OPERATIONS};
 use parking_lot::Mutex;
@@ -70,6 +73,8 @@ pub(crate) struct Operation {
     task: AbortHandle,
     /// Its call, if it can be continued in another process.
     pub(crate) saved: Option<SavedOperation>,
+    /// True while it waits for an answer, or for the answer to another question to be able to ask.
+    pub(crate) is_asking: bool,
 }
 
 /// The parts of a [`ToolRun`] that its caller provides.
@@ -158,7 +163,7 @@ impl ToolRun {
         // The operation waits for the lock before it removes its entry.
         let mut operations = self.shared.operations.lock();
         let task = self.shared.runtime.spawn(operation).abort_handle();
-        operations.insert(id, Operation { task, saved });
+        operations.insert(id, Operation { task, saved, is_asking: false });
     }
 
     /// Cancels an operation: the code does not wait for its reply any more.
@@ -399,6 +404,39 @@ impl Shared {
         if is_granted() {
             return Ok(());
         }
+        let asking = self.ask_in_turn(operating, call, server, tool, fingerprint);
+        if self.journal.is_none() {
+            return asking.await;
+        }
+        self.suspendable(operating.id, asking).await
+    }
+
+    /// Waits for an answer such that the operation can be suspended until it has one: the operations are locked while
+    /// `asking` makes progress, so that what it has received is never lost between two states.
+    async fn suspendable<T>(&self, id: u64, asking: impl Future<Output = T>) -> T {
+        let mut asking = pin!(asking);
+        poll_fn(|context| {
+            let mut operations = self.operations.lock();
+            // Without its entry, the operation was suspended or cancelled, and is about to be aborted.
+            let Some(operation) = operations.get_mut(&id) else { return Poll::Pending };
+            let polled = asking.as_mut().poll(context);
+            operation.is_asking = polled.is_pending();
+            polled
+        })
+        .await
+    }
+
+    /// Asks the user once no other call of the run asks.
+    async fn ask_in_turn(
+        &self,
+        operating: Operating,
+        call: &Call,
+        server: &str,
+        tool: &str,
+        fingerprint: crate::approval::Fingerprint,
+    ) -> Result<(), ToolFailure> {
+        let state = || self.session_grants.state(server, tool, &fingerprint);
+        let is_granted = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
         let _asking = self.asking.lock().await;
         if is_granted() {
             return Ok(());

@@ -1,8 +1,10 @@
 //! Code that waits without a thread: the cost of one wait, of a step that finds nothing to do, and of many calls that
-//! wait at the same time.
+//! wait at the same time; and cells that wait for an approval, awake and asleep.
 //!
-//! A number after `--` is the number of simultaneous calls.
+//! A number after `--` is the number of simultaneous calls, and `approvals` measures only cells that wait for one.
 
+#[path = "waits/approvals.rs"]
+mod approvals;
 mod support;
 
 use std::sync::{Arc, OnceLock, mpsc};
@@ -27,11 +29,18 @@ const STEPS: usize = 1000;
 /// The time of a wait: long enough that the loop does not find the timer due when it looks for work.
 const WAIT: Duration = Duration::from_micros(500);
 const CALLS: usize = 10_000;
+/// The number of simultaneous cells that are awake and wait for an approval: they take 9 GB.
+const APPROVALS: usize = 5_000;
 const SECONDS: u64 = 60;
 
 fn main() -> Finding<()> {
-    let calls = std::env::args().find_map(|argument| argument.parse().ok());
+    let calls: Option<usize> = std::env::args().find_map(|argument| argument.parse().ok());
+    let is_for_approvals = std::env::args().any(|argument| argument == "approvals");
     support::main(move || {
+        if is_for_approvals {
+            approvals::latency()?;
+            return approvals::many(calls.unwrap_or(APPROVALS));
+        }
         if calls.is_none() {
             one_step()?;
             one_wait()?;

@@ -171,6 +171,8 @@ impl Kernel for ProgramKernel {
         if let Some(metadata) = snapshot.metadata.as_object_mut() {
             metadata.insert(OUTPUT.into(), output);
         }
+        // The image is that of the program's packages, and not one of sessions.
+        snapshot.base = None;
         Ok(snapshot)
     }
 

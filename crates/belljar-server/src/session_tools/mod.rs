@@ -6,6 +6,7 @@
 //! | `answer` | their results |
 //! | `client_io` | the client of a cell: output, progress and input |
 //! | `runs` | cells that outlast their calls |
+//! | `live_runs` | those that have not ended: their clients and their calls |
 //! | `programs` | code of `run_python_code` that does |
 //! | `resources` | files as resources |
 //! | `subscriptions` | subscriptions to changes of files |
@@ -13,6 +14,7 @@
 
 mod answer;
 mod client_io;
+mod live_runs;
 mod programs;
 mod resources;
 mod runs;
@@ -45,8 +47,8 @@ use crate::notifier::ClientNotifier;
 use crate::report::{self, Recording};
 use answer::{ExecuteCodeResult, failed};
 use client_io::CellClient;
+use live_runs::LiveRuns;
 pub(crate) use programs::ProgramAnswers;
-use runs::LiveRuns;
 use subscriptions::Subscribers;
 pub(crate) use tools::{EXECUTE, INTERRUPT};
 

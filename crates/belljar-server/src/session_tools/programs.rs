@@ -13,7 +13,7 @@ use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use super::client_io::CellClient;
-use super::runs::{LiveRun, calls_of};
+use super::live_runs::{LiveRun, calls_of};
 use super::{SessionTools, ToolAnswer, is_modern};
 use crate::answer::{ReturnMode, RunAnswer};
 use crate::handler::tool_error;

@@ -15,8 +15,14 @@ struct State {
     /// What arrived while the run was in no interpreter.
     interrupted: bool,
     killed: bool,
-    /// True if something has arrived since the last call of [`RunInterrupt::take`].
-    has_arrived: bool,
+    /// What has arrived since the last call of [`RunInterrupt::take`]: the run has not gone on since.
+    arrived: Arrived,
+}
+
+#[derive(Default)]
+struct Arrived {
+    interrupt: bool,
+    kill: bool,
 }
 
 impl RunInterrupt {
@@ -34,19 +40,23 @@ impl RunInterrupt {
 
     /// Returns whether the run was interrupted since the last call.
     pub(crate) fn take(&self) -> bool {
-        std::mem::take(&mut self.0.lock().has_arrived)
+        let arrived = std::mem::take(&mut self.0.lock().arrived);
+        arrived.interrupt || arrived.kill
     }
 
-    /// Notes that the run is in no interpreter.
+    /// Notes that the run is in no interpreter. The next one receives what this one cannot react to any more.
     pub(crate) fn detach(&self) {
-        self.0.lock().current = None;
+        let mut state = self.0.lock();
+        state.current = None;
+        state.interrupted |= state.arrived.interrupt;
+        state.killed |= state.arrived.kill;
     }
 }
 
 impl InterruptHandle for RunInterrupt {
     fn interrupt(&self) {
         let mut state = self.0.lock();
-        state.has_arrived = true;
+        state.arrived.interrupt = true;
         match &state.current {
             Some(handle) => handle.interrupt(),
             None => state.interrupted = true,
@@ -55,7 +65,7 @@ impl InterruptHandle for RunInterrupt {
 
     fn kill(&self) {
         let mut state = self.0.lock();
-        state.has_arrived = true;
+        state.arrived.kill = true;
         match &state.current {
             Some(handle) => handle.kill(),
             None => state.killed = true,

@@ -128,7 +128,9 @@ pub trait RunCalls: Send + Sync {
     /// Returns the state of the calls. Called while the run's journal is locked.
     fn save(&self) -> Value;
 
-    /// Returns whether a call was sent whose result has not arrived: the run stays in memory until then.
+    /// Returns whether a call is in progress that does not wait for an answer, such as one that was sent: the run stays
+    /// in memory until then, since an answer wakes it and nothing else does. Waits for a call that is just receiving
+    /// its answer.
     fn has_sent_calls(&self) -> bool;
 
     /// Ends the calls in progress without a trace: they go on in others, of [`RunResumer::resume`].
@@ -189,6 +191,8 @@ struct RunProgress {
     /// The number of times that the calls were ended to go on elsewhere. Their questions and answers are for the calls
     /// after them.
     suspensions: u64,
+    /// True while the run decides whether to suspend its calls: answers are not taken meanwhile.
+    is_suspending: bool,
 }
 
 struct OpenQuestion {
@@ -210,6 +214,7 @@ impl Run {
             is_detached: state == RunState::Asleep,
             is_fetched: false,
             suspensions: 0,
+            is_suspending: false,
         };
         Self {
             info,
@@ -336,6 +341,7 @@ impl Run {
                 {
                     let mut progress = self.progress.lock();
                     if progress.suspensions == suspensions
+                        && !progress.is_suspending
                         && let Some(answer) = progress.answers.remove(&call)
                     {
                         return answer;
@@ -443,9 +449,33 @@ impl Run {
         self.progress.lock().waker = Some(waker);
     }
 
-    /// Leaves the questions to later calls: those in progress are about to be ended.
-    pub(crate) fn suspend(&self) {
-        self.progress.lock().suspensions += 1;
+    /// Returns whether answers have arrived that no call has received.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.progress.lock().answers.is_empty()
+    }
+
+    /// Leaves the questions to later calls, if `can_suspend` still returns true once no call can receive an answer any
+    /// more. Returns false if the calls go on.
+    ///
+    /// An answer that has arrived before would be forgotten: its call would have it without acting on it, or never look
+    /// for it again, and nothing would wake the run.
+    pub(crate) fn suspend(&self, can_suspend: impl FnOnce() -> bool) -> bool {
+        {
+            let mut progress = self.progress.lock();
+            if !progress.answers.is_empty() {
+                return false;
+            }
+            progress.is_suspending = true;
+        }
+        // Not locked: calls lock their own state before the run's.
+        let is_suspended = can_suspend();
+        let mut progress = self.progress.lock();
+        progress.is_suspending = false;
+        progress.suspensions += u64::from(is_suspended);
+        drop(progress);
+        // The calls look for answers again.
+        self.changed.send_replace(());
+        is_suspended
     }
 
     /// Adds the questions of a saved run.
@@ -489,9 +519,17 @@ struct WithdrawOnDrop<'a> {
 impl Drop for WithdrawOnDrop<'_> {
     fn drop(&mut self) {
         let mut progress = self.run.progress.lock();
-        if progress.suspensions == self.suspensions && progress.questions.remove(&self.call).is_some() {
+        if progress.suspensions != self.suspensions {
+            return;
+        }
+        // The call was cancelled before it received its answer.
+        progress.answers.remove(&self.call);
+        if progress.questions.remove(&self.call).is_some() {
             drop(progress);
             self.run.changed.send_replace(());
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,10 @@
 //! The states of a run, as a pure function.
 //!
 //! ```text
-//!            begin             wait                sleep
-//!  Pending ────────▶ Running ◀──────▶ Waiting ─────────────▶ Asleep
-//!                       ▲     resume                            │
-//!                       └───────────────────────────────────────┘ resume
+//!            begin             wait              sleep
+//!  Pending ────────▶ Running ◀──────▶ Waiting ◀──────────▶ Asleep
+//!                       ▲     resume              wake        │
+//!                       └─────────────────────────────────────┘ resume
 //!  every state ──complete──▶ Completed
 //! ```
 
@@ -35,6 +35,8 @@ pub enum RunEvent {
     Wait,
     /// The interpreter is put on the disk.
     Sleep,
+    /// The interpreter is read from the disk, and the code waits on.
+    Wake,
     /// The code goes on.
     Resume,
     /// The run ends.
@@ -59,7 +61,7 @@ impl RunState {
     pub fn after(self, event: RunEvent) -> Result<Self, InvalidEvent> {
         match (self, event) {
             (Self::Pending, RunEvent::Begin) | (Self::Waiting | Self::Asleep, RunEvent::Resume) => Ok(Self::Running),
-            (Self::Running, RunEvent::Wait) => Ok(Self::Waiting),
+            (Self::Running, RunEvent::Wait) | (Self::Asleep, RunEvent::Wake) => Ok(Self::Waiting),
             (Self::Waiting, RunEvent::Sleep) => Ok(Self::Asleep),
             (Self::Pending | Self::Running | Self::Waiting | Self::Asleep, RunEvent::Complete) => Ok(Self::Completed),
             (state, event) => Err(InvalidEvent { state, event }),
@@ -78,8 +80,8 @@ mod tests {
 
     const STATES: [RunState; 5] =
         [RunState::Pending, RunState::Running, RunState::Waiting, RunState::Asleep, RunState::Completed];
-    const EVENTS: [RunEvent; 5] =
-        [RunEvent::Begin, RunEvent::Wait, RunEvent::Sleep, RunEvent::Resume, RunEvent::Complete];
+    const EVENTS: [RunEvent; 6] =
+        [RunEvent::Begin, RunEvent::Wait, RunEvent::Sleep, RunEvent::Wake, RunEvent::Resume, RunEvent::Complete];
 
     /// Returns all sequences of events of a length.
     fn sequences(length: usize) -> Vec<Vec<RunEvent>> {

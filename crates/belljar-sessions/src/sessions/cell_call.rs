@@ -56,6 +56,8 @@ impl CellCall {
         let durable = self.run.clone().map(|run| DurableCell {
             run,
             calls,
+            start: None,
+            has_sent_calls: false,
             runs: self.shared.runs.clone(),
             waker: self.work.waker(),
             is_saved: false,
@@ -96,8 +98,12 @@ impl CellCall {
             let elapsed = parked.elapsed();
             if let Some(run) = &self.run {
                 let is_due = wait.timer.is_some_and(|timer| elapsed >= timer);
-                // Both are asked: the interrupt counts for one step only.
-                if !(run.interrupt.take() | is_due | state.has_replies()) {
+                // Asked once: the interrupt counts for one step only.
+                let goes_on = run.interrupt.take() || is_due;
+                if !goes_on && let Err(error) = state.wake_for_calls(&self.shared.services) {
+                    return self.after_step(state, session, Err(error));
+                }
+                if !goes_on && !state.has_replies() {
                     // A question has been asked, or it is time to save the cell. It is not lost meanwhile.
                     let timer = wait.timer.map(|timer| timer.saturating_sub(elapsed));
                     return self.wait(state, Wait { timer, ..wait }, true);

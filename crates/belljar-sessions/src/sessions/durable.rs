@@ -243,22 +243,24 @@ impl Sessions {
         let durable = DurableCell {
             run: run.clone(),
             calls: None,
+            start: None,
+            has_sent_calls: stored.has_sent_calls || store.has_sent_calls(&id),
             runs: self.shared.runs.clone(),
             waker: call.work.waker(),
             is_saved: true,
             since: Instant::now(),
         };
+        let has_sent_calls = durable.has_sent_calls;
         let handle = call.begin_asleep(&run);
         let state = SessionState::asleep(id.clone(), owner.clone(), lease, &stored, durable);
         let session = Arc::new(Session::with_running_job(state, id.clone(), owner, self.shared.clock.now(), handle));
         self.shared.table.lock().insert(id, SessionEntry::Active(session.clone()));
         let (done, answer) = oneshot::channel();
         let (work, current) = (call.work.clone(), Arc::new(parking_lot::Mutex::new(session.clone())));
-        // Calls whose results the old process has not received are dealt with at once.
         let due = stored.wake_at.map(|time| Duration::from_millis(time.saturating_sub(milliseconds_now())));
-        let has_sent_calls = stored.has_sent_calls || store.has_sent_calls(&run.session);
+        // Calls whose results the old process has not received are dealt with at once.
         let timer = if has_sent_calls { Some(Duration::ZERO) } else { due };
-        let next = call.next(Wait { timer, for_host: true });
+        let next = call.next(Wait { timer: due, for_host: true });
         session.park(JobWait { work, timer, next: job(next, current, done) });
         Some((run, Box::pin(result(Ok(answer)))))
     }

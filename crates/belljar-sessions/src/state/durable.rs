@@ -7,6 +7,7 @@ use belljar_core::Waker;
 use belljar_core::kernel::KernelError;
 
 use super::{FileIndex, KernelState, RunningCell, SessionServices, SessionState};
+use crate::bases::PendingBase;
 use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::runs::{Run, RunCalls, RunEvent, RunRegistry};
@@ -26,6 +27,10 @@ pub(crate) struct DurableCell {
     pub(crate) run: Arc<Run>,
     /// The calls of the cell; `None` while the interpreter is on the disk.
     pub(crate) calls: Option<Arc<dyn RunCalls>>,
+    /// Begins the calls that go on in a restored interpreter, until they were begun.
+    pub(crate) start: Option<Box<dyn FnOnce() + Send>>,
+    /// True if the cell was read from a store in which it has calls that do not wait for an answer.
+    pub(crate) has_sent_calls: bool,
     pub(crate) runs: Arc<RunRegistry>,
     pub(crate) waker: Waker,
     /// True if the cell as it is now is on the disk.
@@ -56,13 +61,37 @@ impl SessionState {
         self.running.as_mut()?.durable.as_mut()
     }
 
-    /// Returns whether the waiting cell is to be continued before its timer is due: replies have arrived, or its
-    /// interpreter is on the disk.
+    /// Returns whether the waiting cell is to be continued before its timer is due: replies have arrived.
     pub(crate) fn has_replies(&mut self) -> bool {
         match &mut self.kernel {
             KernelState::Running(kernel) => kernel.has_replies(),
+            KernelState::Asleep => false,
             _ => true,
         }
+    }
+
+    /// Wakes the waiting cell if it is asleep and has calls that can go on: those that were sent, or have an answer.
+    /// The cell waits on until they reply, and stays on the disk.
+    ///
+    /// # Errors
+    /// When the cell cannot be restored.
+    pub(crate) fn wake_for_calls(&mut self, services: &SessionServices) -> Result<(), SessionError> {
+        let is_asleep = matches!(self.kernel, KernelState::Asleep);
+        let Some(durable) = self.durable() else { return Ok(()) };
+        if !is_asleep || !(durable.has_sent_calls || durable.run.has_answers()) {
+            return Ok(());
+        }
+        self.wake(services)?;
+        let id = self.id.clone();
+        let Some(durable) = self.durable() else { return Ok(()) };
+        let store = services.store.as_ref().ok_or(StoreError::Missing)?;
+        *durable.run.journal.lock() = store.open_journal(&id, &durable.run.info.id)?;
+        durable.run.advance(RunEvent::Wake);
+        durable.since = Instant::now();
+        if let Some(start) = durable.start.take() {
+            start();
+        }
+        Ok(())
     }
 
     /// Saves the cell, which waits and goes on by itself after `timer`. Returns whether it is saved.
@@ -80,17 +109,16 @@ impl SessionState {
         };
         let Some(RunningCell { before, durable: Some(durable), .. }) = &mut self.running else { return Ok(false) };
         let Some(calls) = &durable.calls else { return Ok(false) };
-        let run = durable.run.clone();
-        // Locked, so that a call that is sent meanwhile is in the file or in the journal.
-        let mut journal = run.journal.lock();
-        // Before the snapshot, which is not taken once a reply has arrived: each call is in the state or has no reply.
-        let (saved_calls, has_sent_calls) = (calls.save(), calls.has_sent_calls());
+        // The cell is about to go on, and is saved when it waits again: its questions are put then.
+        if kernel.has_replies() {
+            return Ok(false);
+        }
         let snapshot = match kernel.snapshot() {
             Ok(snapshot) => snapshot,
+            Err(KernelError::Unsupported(_)) if kernel.has_replies() => return Ok(false),
             Err(KernelError::Unsupported(reason)) => {
                 tracing::debug!(reason, "a waiting cell is not saved");
-                drop(journal);
-                run.show_questions();
+                durable.run.show_questions();
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
@@ -101,10 +129,32 @@ impl SessionState {
         };
         let files = files.map(entry).collect();
         let wake_at = timer.map(|timer| milliseconds_now().saturating_add(as_milliseconds(timer)));
-        let (info, questions) = (run.info.clone(), run.questions());
-        let stored = StoredRun { info, questions, wake_at, calls: saved_calls, has_sent_calls, files };
-        *journal = store.write_waiting(&self.id, self.owner.as_deref(), &snapshot, &stored, now)?;
+        let run = durable.run.clone();
+        // Locked, so that a call that is sent meanwhile is in the file or in the journal.
+        let mut journal = run.journal.lock();
+        let stored = StoredRun {
+            info: run.info.clone(),
+            questions: run.questions(),
+            wake_at,
+            calls: calls.save(),
+            // An answer has removed its question, and its call has not received it or does not wait any more. Asked in
+            // this order, so that the call is in one of the three.
+            has_sent_calls: run.has_answers() || calls.has_sent_calls(),
+            files,
+        };
+        // A call that has ended since the snapshot is in neither of the two: its reply would be lost.
+        if kernel.has_replies() {
+            return Ok(false);
+        }
+        let (opened, pending) = store.write_waiting(&self.id, self.owner.as_deref(), &snapshot, &stored, now)?;
+        *journal = opened;
         drop(journal);
+        self.pending_sync = Some(pending);
+        self.pending_base = store.bases().zip(snapshot.base).map(|(bases, name)| PendingBase {
+            bases,
+            backend: services.backend.clone(),
+            name,
+        });
         durable.is_saved = true;
         run.show_questions();
         Ok(true)
@@ -112,18 +162,21 @@ impl SessionState {
 
     /// Drops the interpreter of a cell that has waited for at least `idle`. Returns whether it is asleep.
     pub(crate) fn sleep_waiting(&mut self, idle: Duration) -> bool {
-        if !matches!(self.kernel, KernelState::Running(_)) {
+        let KernelState::Running(kernel) = &mut self.kernel else { return false };
+        let Some(RunningCell { durable: Some(durable), .. }) = &mut self.running else { return false };
+        let Some(calls) = &durable.calls else { return false };
+        if !durable.is_saved || durable.since.elapsed() < idle {
             return false;
         }
-        let Some(durable) = self.durable() else { return false };
-        let has_sent = durable.calls.as_ref().is_none_or(|calls| calls.has_sent_calls());
-        if !durable.is_saved || has_sent || durable.since.elapsed() < idle {
+        // Calls reply before they end, so that a reply is seen by one of the two.
+        if !durable.run.suspend(|| !calls.has_sent_calls() && !kernel.has_replies()) {
             return false;
         }
-        durable.run.suspend();
         if let Some(calls) = durable.calls.take() {
             calls.suspend();
         }
+        // Nothing is sent until the cell wakes: an open file for each of many cells would be too many.
+        durable.run.journal.lock().close();
         durable.run.interrupt.detach();
         durable.run.advance(RunEvent::Sleep);
         self.kernel = KernelState::Asleep;
@@ -145,6 +198,10 @@ impl SessionState {
         }
         drop(journal);
         durable.run.advance(RunEvent::Resume);
+        // After the renaming: calls are not in the journal any more, and a saved cell would send them a second time.
+        if let Some(start) = durable.start.take() {
+            start();
+        }
         Ok(())
     }
 
@@ -166,8 +223,9 @@ impl SessionState {
         let replies = kernel.reattach(resumed.observer, durable.waker.clone())?;
         durable.run.interrupt.attach(kernel.interrupt_handle());
         durable.calls = Some(resumed.calls);
+        durable.start = Some(Box::new(move || (resumed.start)(&replies)));
+        durable.has_sent_calls = false;
         self.kernel = KernelState::Running(kernel);
-        (resumed.start)(&replies);
         Ok(())
     }
 }

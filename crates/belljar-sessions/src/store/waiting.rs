@@ -22,7 +22,7 @@ use sha2::Sha256;
 
 use super::private_directory::PrivateDirectory;
 use super::state_file;
-use super::{Store, StoreError};
+use super::{PendingSync, Store, StoreError};
 use crate::id::SessionId;
 use crate::runs::{Question, RunAnswer, RunId, RunInfo};
 use belljar_core::kernel::KernelSnapshot;
@@ -54,7 +54,7 @@ pub struct StoredRun {
     pub wake_at: Option<u64>,
     /// The server's calls: see [`RunCalls`](crate::RunCalls).
     pub(crate) calls: Value,
-    /// True if calls were sent whose results had not arrived.
+    /// True if calls go on without an answer: those that were sent, or had one.
     pub(crate) has_sent_calls: bool,
     /// The session's files before the cell: path, size and modification time in nanoseconds.
     pub(crate) files: Vec<(String, u64, i64)>,
@@ -104,7 +104,7 @@ impl RunJournal {
         file.write_all(format!("{line} {}\n", hex(&signer.sign(line.as_bytes()))).as_bytes())
     }
 
-    /// Ends the journal: the run goes on, and will be saved anew.
+    /// Ends the journal: the run goes on, or is put to sleep, and opens another one when it is saved or woken.
     pub(crate) fn close(&mut self) {
         self.0 = None;
     }
@@ -169,7 +169,8 @@ impl Store {
         Ok(self.signer.get_or_init(|| Signer(key)).clone())
     }
 
-    /// Saves the session of a cell that waits. Returns the journal of what is sent from now on.
+    /// Saves the session of a cell that waits. Returns the journal of what is sent from now on, and a pending sync,
+    /// which the caller must finish before the next write.
     pub(crate) fn write_waiting(
         &self,
         id: &SessionId,
@@ -177,20 +178,29 @@ impl Store {
         snapshot: &KernelSnapshot,
         run: &StoredRun,
         last_used: std::time::Duration,
-    ) -> Result<RunJournal, StoreError> {
+    ) -> Result<(RunJournal, PendingSync), StoreError> {
         let (failed, signer) = (StoreError::io("write"), self.signer()?);
         let value = serde_json::to_value(run).map_err(|error| failed(io::Error::other(error).into()))?;
         let bytes = state_file::encode_run(id, owner, snapshot, last_used, value, &signer);
         let bytes = bytes.map_err(|error| failed(error.into()))?;
         let directory = self.root.subdirectory(id.as_str(), true).map_err(failed)?;
         let write = || {
-            directory.remove(SENT)?;
             let mut file = directory.create(NEW_WAITING)?;
             file.write_all(&bytes)?;
             directory.rename(NEW_WAITING, WAITING)?;
-            directory.open_to_append(SENT)
+            // After the renaming: the calls in it belong to the file that was replaced.
+            directory.remove(SENT)?;
+            Ok((file, directory.open_to_append(SENT)?))
         };
-        Ok(RunJournal(Some((write().map_err(failed)?, signer, run.info.id.clone()))))
+        let (file, sent) = write().map_err(failed)?;
+        let pending = PendingSync { directory, waiting: Some(file) };
+        Ok((RunJournal(Some((sent, signer, run.info.id.clone()))), pending))
+    }
+
+    /// Continues the journal of a session whose cell waits.
+    pub(crate) fn open_journal(&self, id: &SessionId, run: &RunId) -> Result<RunJournal, StoreError> {
+        let file = self.directory(id)?.open_to_append(SENT).map_err(StoreError::io("write"))?;
+        Ok(RunJournal(Some((file, self.signer()?, run.clone()))))
     }
 
     /// Reads the session of a cell that waits, with its run and the calls that were sent since.
@@ -229,7 +239,8 @@ impl Store {
             Err(error) => return Err(error),
         }
         let owner = header.owner();
-        drop(self.write_waiting(new, owner.as_deref(), &snapshot, &stored, header.last_used())?);
+        let (_, pending) = self.write_waiting(new, owner.as_deref(), &snapshot, &stored, header.last_used())?;
+        pending.sync()?;
         Ok(self.listed_run(new.clone()))
     }
 
@@ -266,6 +277,16 @@ impl Store {
         let mut runs: Vec<ListedRun> = ids.filter_map(|id| self.listed_run(id)).collect();
         runs.sort_by_key(|listed| listed.run.info.began);
         Ok(runs)
+    }
+
+    /// Returns the bases of the sessions whose cells wait.
+    pub(super) fn waiting_bases(&self) -> io::Result<Vec<String>> {
+        let ids = self.root.names()?.into_iter().filter_map(|name| SessionId::parse(&name));
+        let base = |id: SessionId| {
+            let file = self.directory(&id).ok()?.open(WAITING).ok()?;
+            state_file::read_header(file, &id).ok()?.base().map(str::to_owned)
+        };
+        Ok(ids.filter_map(base).collect())
     }
 
     fn listed_run(&self, session: SessionId) -> Option<ListedRun> {
@@ -376,11 +397,15 @@ fn parse_sent(text: &str, run: &RunId, signer: &Signer) -> Result<SentCalls, Sto
     let mut sent = Vec::new();
     for line in text.lines() {
         let mut words = line.split(' ');
-        let (Some(_), Some(call), Some(flag), Some(signature)) =
+        let (Some(owner), Some(call), Some(flag), Some(signature)) =
             (words.next(), words.next(), words.next(), words.next())
         else {
             return Err(invalid());
         };
+        // The server ended before it deleted the record of an earlier run.
+        if owner != run.as_str() {
+            continue;
+        }
         let call: u64 = call.parse().map_err(|_| invalid())?;
         let is_repeatable = flag == "1";
         let signature: Option<Vec<u8>> = signature

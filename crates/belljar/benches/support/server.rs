@@ -20,6 +20,11 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `belljar stdio` with a toolset and further options.
     pub(crate) fn start(toolset: &str, options: &[&str]) -> Finding<Self> {
+        Self::start_with(toolset, options, &json!({}))
+    }
+
+    /// Starts the server for a client with these capabilities.
+    pub(crate) fn start_with(toolset: &str, options: &[&str], capabilities: &Value) -> Finding<Self> {
         let mut command = Command::new(super::program());
         command.args(["stdio", "--toolset", toolset]).args(options);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -29,7 +34,7 @@ impl Server {
         let client = json!({ "name": "bench", "version": "1" });
         server.write(&json!({
             "jsonrpc": "2.0", "id": 0, "method": "initialize",
-            "params": { "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client },
+            "params": { "protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": client },
         }))?;
         server.answer(0)?;
         server.write(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
@@ -50,7 +55,7 @@ impl Server {
         Ok(())
     }
 
-    fn write(&mut self, message: &Value) -> Finding<()> {
+    pub(crate) fn write(&mut self, message: &Value) -> Finding<()> {
         self.input.as_mut().ok_or("ended")?.write_all(format!("{message}\n").as_bytes())?;
         Ok(())
     }
@@ -60,7 +65,7 @@ impl Server {
     }
 
     /// Reads messages until one of them is wanted.
-    fn read(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Finding<Value> {
+    pub(crate) fn read(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Finding<Value> {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line)? == 0 {
@@ -83,9 +88,18 @@ impl Server {
 
     /// Sends a call of a tool. Returns the number of its answer.
     pub(crate) fn send(&mut self, tool: &str, arguments: Value) -> Finding<u64> {
+        self.send_request("tools/call", &json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn request(&mut self, method: &str, params: &Value) -> Finding<Value> {
+        let id = self.send_request(method, params)?;
+        self.answer(id)
+    }
+
+    fn send_request(&mut self, method: &str, params: &Value) -> Finding<u64> {
         self.next += 1;
-        let params = json!({ "name": tool, "arguments": arguments });
-        self.write(&json!({ "jsonrpc": "2.0", "id": self.next, "method": "tools/call", "params": params }))?;
+        self.write(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }))?;
         Ok(self.next)
     }
 

@@ -1,11 +1,14 @@
 """An MCP server on standard streams for tests, of Python's standard library only.
 
 Its argument selects the tools: "plain", "hostile", "many", "twenty" or "large"; "changing" lists another description
-once the tool ``change`` was called; "recording" has another argument, the file to which it writes a line for each call.
+once the tool ``change`` was called; "recording" has another argument, the file to which it writes a line for each
+call; "gated" has a directory: a call of ``get`` whose value is the name of a file in it renames that file to ``held``
+and has no reply.
 """
 
 import base64
 import json
+import os
 import sys
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "plain"
@@ -58,6 +61,8 @@ def tools():
             tool("hang_append", {"text": text}, "Appends a line, and never responds.", read_only=False),
             put,
         ]
+    if MODE == "gated":
+        return [tool("get", {"value": number}, "Returns text with its argument."), tool("hang", {}, "Never responds.")]
     result = {"type": "object", "properties": {"result": number}, "required": ["result"]}
     return [
         tool("add", {"a": number, "b": {**number, "default": 1}}, "Adds.", required=["a"], outputSchema=result),
@@ -87,6 +92,13 @@ def call(id, name, arguments):
             count = file.read().count(name)
         does_respond = name == "append" or (name == "hang_put" and count > 1)
         return text_of(f"call {count}") if does_respond else None
+    if MODE == "gated" and name == "get":
+        value = arguments["value"]
+        try:
+            os.rename(f"{sys.argv[2]}/{value}", f"{sys.argv[2]}/held")
+        except FileNotFoundError:
+            return text_of(f"got {value}")
+        return None
     match name:
         case "add":
             total = arguments["a"] + arguments.get("b", 1)

@@ -1,5 +1,7 @@
 //! Cells that wait for longer than their client or their server lives.
 
+mod kills;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,8 +11,6 @@ use crate::harness::{Belljar, Run};
 use crate::tool_client::tool_server;
 use crate::wire::{Wire, text};
 
-/// The number of kills of the test that kills at random points.
-const KILLS: u32 = 40;
 pub(super) const MODERN: &str = "2026-07-28";
 
 /// A data directory, and a server of tools that records its calls in a file.
@@ -435,59 +435,6 @@ fn run_is_resumed_by_the_state_of_the_modern_era_once() {
     let again = wire.ask("tools/call", answered)["result"].take();
     assert!(text(&again).contains("no cell waits for this answer"), "{again:#}");
     assert_eq!(fixture.calls(), ["append a"]);
-}
-
-/// Each round kills the server at a random point of a cell that asks, sends and computes.
-#[test]
-fn runs_survive_kills_at_random_points() {
-    let fixture = Fixture::new(&[]);
-    let code = "from tools import t\nfor n in range(3):\n    await t.append(text=f'{name} {n}')\nname";
-    let (mut completed, mut lost, mut seed) = (0, 0, 12345_u32);
-    for round in 0..KILLS {
-        let before = fixture.calls().len();
-        let mut wire = fixture.serve();
-        let id = open(&mut wire);
-        run(&mut wire, &id, &format!("name = 'r{round}'"));
-        let cell = send_cell(&mut wire, &id, code);
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let (answers, pause) = (seed >> 30, Duration::from_micros(u64::from(seed % 20_000)));
-        for _ in 0..answers.min(2) {
-            let asked = question(&mut wire);
-            reply(&mut wire, &asked, "yes");
-        }
-        question(&mut wire);
-        std::thread::sleep(pause);
-        let _ = cell;
-        kill(wire);
-
-        let mut wire = fixture.serve();
-        let mine: Vec<Value> = runs(&mut wire).into_iter().filter(|run| run["session_id"] == id.as_str()).collect();
-        assert_eq!(mine.len(), 1, "round {round}: a run is lost without a trace");
-        let resumed =
-            wire.send("tools/call", json!({ "name": "resume_run", "arguments": { "run_id": mine[0]["run_id"] } }));
-        let answer = loop {
-            let message = wire.next().unwrap();
-            if message["method"] == "elicitation/create" {
-                reply(&mut wire, &message, "yes");
-            } else if message["id"] == resumed {
-                break fields(&message["result"]);
-            }
-        };
-        let calls = fixture.calls()[before..].to_vec();
-        let expected: Vec<String> = (0..3).map(|n| format!("append r{round} {n}")).collect();
-        if answer["success"] == true {
-            completed += 1;
-            assert_eq!(answer["result"], format!("'r{round}'"));
-            assert_eq!(calls, expected, "round {round}");
-        } else {
-            lost += 1;
-            assert!(expected.starts_with(&calls), "round {round}: {calls:?}");
-        }
-        kill(wire);
-    }
-    assert_eq!(completed + lost, KILLS);
-    // Each was killed while it waited for an approval.
-    assert_eq!(lost, 0, "runs that waited for an approval are lost");
 }
 
 #[test]

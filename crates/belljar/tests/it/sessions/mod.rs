@@ -3,6 +3,7 @@
 mod answers;
 mod data_directory;
 mod durable;
+mod durable_programs;
 mod figures;
 mod files;
 mod folders;
