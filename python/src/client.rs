@@ -63,8 +63,8 @@ impl Client {
 
     /// Returns whether code that waits can only go on by its own timers and by its caller.
     pub(crate) fn waits_for_caller(&self) -> bool {
-        let calls_wait = |tools: &ToolCalls| tools.wait_for_caller(&self.deferred);
-        self.deferred.has_pending() && !self.deferred.has_others() && self.tools.as_ref().is_none_or(calls_wait)
+        let has_active = || self.tools.as_ref().is_some_and(ToolCalls::are_active);
+        self.deferred.has_pending() && !self.deferred.has_others() && !has_active()
     }
 
     /// Answers calls of code that waited in another process, and continues those of tools.

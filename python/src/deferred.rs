@@ -37,8 +37,6 @@ struct State {
     approvals: BTreeMap<u64, OpenApproval>,
     /// The approvals of calls that have not asked in this process.
     early: BTreeMap<u64, Approval>,
-    /// The numbers of the calls whose approval was answered.
-    approved: Vec<u64>,
 }
 
 /// A call of an MCP server's tool that waits for approval.
@@ -58,16 +56,11 @@ struct OpenApproval {
 }
 
 /// A call of another function, which has no reply as long as this exists.
-pub(crate) struct InProgress {
-    others: Arc<AtomicUsize>,
-    signal: Arc<WakeSignal>,
-}
+pub(crate) struct InProgress(Arc<AtomicUsize>);
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        self.others.fetch_sub(1, Ordering::AcqRel);
-        // The code may have received the reply before, and have begun to wait for this call.
-        self.signal.wake();
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -115,21 +108,10 @@ impl DeferredCalls {
         self.state.lock().approvals.values().map(|open| open.approval.clone()).collect()
     }
 
-    /// Returns whether calls wait for approval.
-    pub(crate) fn has_approvals(&self) -> bool {
-        !self.state.lock().approvals.is_empty()
-    }
-
-    /// Returns the numbers of the calls whose approval was answered.
-    pub(crate) fn approved(&self) -> Vec<u64> {
-        self.state.lock().approved.clone()
-    }
-
     /// Answers whether a call may be made.
     pub(crate) fn approve(&self, id: u64, approval: Approval) {
         let mut state = self.state.lock();
         let Some(OpenApproval { sender, .. }) = state.approvals.remove(&id) else { return };
-        state.approved.push(id);
         match sender {
             // Ignore send errors: the code may have ended.
             Some(sender) => drop(sender.send(Ok(approval))),
@@ -161,7 +143,7 @@ impl DeferredCalls {
     /// Counts a call of another function.
     pub(crate) fn begin_other(&self) -> InProgress {
         self.others.fetch_add(1, Ordering::AcqRel);
-        InProgress { others: self.others.clone(), signal: self.signal.clone() }
+        InProgress(self.others.clone())
     }
 
     /// Returns whether calls of other functions have no reply.

@@ -13,6 +13,9 @@ use crate::client::Client;
 /// The time for which code that waits for its caller may go on with its own timers before it pauses.
 const TIMERS_BEFORE_PAUSE: Duration = Duration::from_secs(1);
 
+/// The interval at which it is looked whether code waits for its caller only.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Notifies a thread that waiting code can go on.
 #[derive(Default)]
 pub(crate) struct WakeSignal {
@@ -38,8 +41,8 @@ impl WakeSignal {
         std::mem::take(&mut *self.is_woken.lock())
     }
 
-    /// Waits until the code is woken, or for `timeout`.
-    fn wait(&self, timeout: Option<Duration>) {
+    /// Waits until the code is woken, or for `timeout`. Returns whether it was woken.
+    fn wait(&self, timeout: Option<Duration>) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut is_woken = self.is_woken.lock();
         while !*is_woken {
@@ -52,7 +55,7 @@ impl WakeSignal {
                 }
             }
         }
-        *is_woken = false;
+        std::mem::take(&mut is_woken)
     }
 }
 
@@ -71,10 +74,19 @@ impl<'a> Waits<'a> {
 
     /// Waits until the code can go on. Returns false if it pauses instead.
     fn wait(&mut self, wait: Wait) -> bool {
-        if !self.client.waits_for_caller() {
+        let begin = Instant::now();
+        while !self.client.waits_for_caller() {
             self.since = None;
-            self.signal.wait(wait.timer);
-            return true;
+            let left = wait.timer.map(|timer| timer.saturating_sub(begin.elapsed()));
+            if !self.client.deferred().has_pending() {
+                self.signal.wait(left);
+                return true;
+            }
+            // The last of the other calls may begin to wait for the caller without waking the code.
+            let interval = left.map_or(LOOK_INTERVAL, |left| left.min(LOOK_INTERVAL));
+            if self.signal.wait(Some(interval)) || left.is_some_and(|left| left <= interval) {
+                return true;
+            }
         }
         // A reply is sent before its call is not in progress any more.
         if self.signal.take() {
@@ -82,7 +94,7 @@ impl<'a> Waits<'a> {
         }
         let since = *self.since.get_or_insert_with(Instant::now);
         match wait.timer.filter(|timer| since.elapsed().saturating_add(*timer) < TIMERS_BEFORE_PAUSE) {
-            Some(timer) => self.signal.wait(Some(timer)),
+            Some(timer) => drop(self.signal.wait(Some(timer))),
             None => return false,
         }
         true

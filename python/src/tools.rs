@@ -185,12 +185,9 @@ impl ToolCalls {
         self.run.cancel(id);
     }
 
-    /// Returns whether no operation can go on before calls are approved.
-    pub(crate) fn wait_for_caller(&self, deferred: &DeferredCalls) -> bool {
-        let is_in_progress = |id: u64| self.run.has_operation(id);
-        !self.run.has_sent_calls()
-            && (deferred.has_approvals() || !self.run.has_operations())
-            && !deferred.approved().into_iter().any(is_in_progress)
+    /// Returns whether operations go on without the caller of the run.
+    pub(crate) fn are_active(&self) -> bool {
+        self.run.has_active_calls()
     }
 
     /// Continues the operations that were in progress in another process.

@@ -84,11 +84,6 @@ impl SavedRun {
             operation.stage = CallStage::Sent { is_repeatable };
         }
     }
-
-    /// Returns whether calls were sent whose results did not arrive.
-    pub fn has_sent_calls(&self) -> bool {
-        self.operations.iter().any(|operation| operation.stage != CallStage::New)
-    }
 }
 
 impl ToolRun {
@@ -110,7 +105,7 @@ impl ToolRun {
     }
 
     /// Returns whether an operation is in progress that does not wait for an answer, such as a call that was sent.
-    pub fn has_sent_calls(&self) -> bool {
+    pub fn has_active_calls(&self) -> bool {
         self.shared.operations.lock().values().any(|operation| !operation.is_asking)
     }
 

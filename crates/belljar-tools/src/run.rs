@@ -181,16 +181,6 @@ impl ToolRun {
         self.shared.recorder.cancel();
     }
 
-    /// Returns whether operations have no reply yet.
-    pub fn has_operations(&self) -> bool {
-        !self.shared.operations.lock().is_empty()
-    }
-
-    /// Returns whether the operation of a call has no reply yet.
-    pub fn has_operation(&self, id: u64) -> bool {
-        self.shared.operations.lock().contains_key(&id)
-    }
-
     /// Returns the calls so far.
     pub fn log(&self) -> CallLog {
         self.shared.recorder.log()

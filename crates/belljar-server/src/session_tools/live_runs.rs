@@ -97,8 +97,8 @@ impl RunCalls for ServerCalls {
         serde_json::to_value(saved).unwrap_or_default()
     }
 
-    fn has_sent_calls(&self) -> bool {
-        self.tools.as_ref().is_some_and(ToolRun::has_sent_calls)
+    fn has_active_calls(&self) -> bool {
+        self.tools.as_ref().is_some_and(ToolRun::has_active_calls)
     }
 
     fn suspend(&self) {

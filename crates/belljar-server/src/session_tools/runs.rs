@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use belljar_core::kernel::{CellRequest, InputError};
 use belljar_sessions::{
@@ -37,6 +38,8 @@ use crate::notifier::ClientNotifier;
 
 /// The maximum length of the code in the list of runs, in characters.
 const MAX_LISTED_CODE: usize = 200;
+/// The time after which a run whose client has gone is cancelled if it does not wait.
+const SHORT_STEP: Duration = Duration::from_millis(300);
 /// The result of a run whose process ended while its code ran.
 const LOST: &str = "the server ended while the code ran. The session continues from before it; its calls of tools may \
      have been done";
@@ -397,12 +400,18 @@ impl Drop for Leaving<'_> {
         if self.stays {
             return;
         }
-        // A client that has gone may come back for a run that waits. One that cancels its call ends the run.
-        if self.peer.is_transport_closed() && self.run.state().is_waiting() {
-            self.run.detach();
-        } else {
-            self.run.cancel();
+        // A client that cancels its call ends the run.
+        let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| self.peer.is_transport_closed());
+        let Some(runtime) = runtime else { return self.run.cancel() };
+        // One that has gone may come back for a run that waits, also if it is in a short step just now.
+        let run = self.run.clone();
+        if run.state().is_waiting() {
+            return run.detach();
         }
+        runtime.spawn(async move {
+            tokio::time::sleep(SHORT_STEP).await;
+            if run.state().is_waiting() { run.detach() } else { run.cancel() }
+        });
     }
 }
 

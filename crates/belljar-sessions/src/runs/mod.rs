@@ -131,7 +131,7 @@ pub trait RunCalls: Send + Sync {
     /// Returns whether a call is in progress that does not wait for an answer, such as one that was sent: the run stays
     /// in memory until then, since an answer wakes it and nothing else does. Waits for a call that is just receiving
     /// its answer.
-    fn has_sent_calls(&self) -> bool;
+    fn has_active_calls(&self) -> bool;
 
     /// Ends the calls in progress without a trace: they go on in others, of [`RunResumer::resume`].
     fn suspend(&self);

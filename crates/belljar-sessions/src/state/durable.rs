@@ -139,7 +139,7 @@ impl SessionState {
             calls: calls.save(),
             // An answer has removed its question, and its call has not received it or does not wait any more. Asked in
             // this order, so that the call is in one of the three.
-            has_sent_calls: run.has_answers() || calls.has_sent_calls(),
+            has_sent_calls: run.has_answers() || calls.has_active_calls(),
             files,
         };
         // A call that has ended since the snapshot is in neither of the two: its reply would be lost.
@@ -169,7 +169,7 @@ impl SessionState {
             return false;
         }
         // Calls reply before they end, so that a reply is seen by one of the two.
-        if !durable.run.suspend(|| !calls.has_sent_calls() && !kernel.has_replies()) {
+        if !durable.run.suspend(|| !calls.has_active_calls() && !kernel.has_replies()) {
             return false;
         }
         if let Some(calls) = durable.calls.take() {
