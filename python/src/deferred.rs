@@ -108,6 +108,11 @@ impl DeferredCalls {
         self.state.lock().approvals.values().map(|open| open.approval.clone()).collect()
     }
 
+    /// Returns whether a call was approved, or denied, before it asked in this process.
+    pub(crate) fn has_approval(&self, id: u64) -> bool {
+        self.state.lock().early.contains_key(&id)
+    }
+
     /// Answers whether a call may be made.
     pub(crate) fn approve(&self, id: u64, approval: Approval) {
         let mut state = self.state.lock();

@@ -288,6 +288,15 @@ impl Approver for PausingApprover {
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String> {
         self.0.ask(request).await.unwrap_or_else(|_| Err("the code has ended".into()))
     }
+
+    /// The caller sees all calls that wait.
+    fn asks_at_once(&self) -> bool {
+        true
+    }
+
+    fn has_answer(&self, call: u64) -> bool {
+        self.0.has_approval(call)
+    }
 }
 
 /// The journal of calls of a run that may pause: its dump has the calls, and a call that is sent later belongs to the

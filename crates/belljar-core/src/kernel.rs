@@ -351,8 +351,8 @@ pub trait CellObserver: Progress + Send + Sync {
         let _ = replies.send(FunctionReply { id: call.id, result: Err(error) });
     }
 
-    /// Receives that the code is about to wait for functions of the host and to hold its thread meanwhile: it cannot be
-    /// continued elsewhere before it has received a reply.
+    /// Receives, several times a second, that the code waits for functions of the host and holds its thread meanwhile:
+    /// it cannot be continued elsewhere before it has received a reply.
     fn on_holding_wait(&self) {}
 
     /// Cancels a call that [`CellObserver::call_function`] started: the code does not wait for its reply any more.

@@ -86,6 +86,19 @@ pub trait Approver: Send + Sync {
     /// # Errors
     /// Returns the reason why the user could not be asked. The code that made the call receives it.
     async fn approve(&self, request: ApprovalRequest) -> Result<Approval, String>;
+
+    /// Returns whether several calls of a run may ask at the same time. Otherwise they ask one after the other, so that
+    /// the answer to one can be the answer to the next.
+    fn asks_at_once(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the user has answered for this call before it asked. The answer counts then, and not what was
+    /// granted in the meantime.
+    fn has_answer(&self, call: u64) -> bool {
+        let _ = call;
+        false
+    }
 }
 
 /// An [`Approver`] for when there is no way to ask: refuses with a fixed reason.

@@ -390,7 +390,8 @@ impl Shared {
         fingerprint: crate::approval::Fingerprint,
     ) -> Result<(), ToolFailure> {
         let state = || self.session_grants.state(server, tool, &fingerprint);
-        let is_granted = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
+        let has_grant = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
+        let is_granted = || has_grant() && !self.approver.has_answer(operating.id);
         if is_granted() {
             return Ok(());
         }
@@ -416,7 +417,7 @@ impl Shared {
         .await
     }
 
-    /// Asks the user once no other call of the run asks.
+    /// Asks the user once no other call of the run asks, unless several may.
     async fn ask_in_turn(
         &self,
         operating: Operating,
@@ -426,8 +427,9 @@ impl Shared {
         fingerprint: crate::approval::Fingerprint,
     ) -> Result<(), ToolFailure> {
         let state = || self.session_grants.state(server, tool, &fingerprint);
-        let is_granted = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
-        let _asking = self.asking.lock().await;
+        let has_grant = || self.run_grants.contains(&fingerprint) || state() == GrantState::Granted;
+        let is_granted = || has_grant() && !self.approver.has_answer(operating.id);
+        let _asking = if self.approver.asks_at_once() { None } else { Some(self.asking.lock().await) };
         if is_granted() {
             return Ok(());
         }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::{CellObserver, KernelError};
 use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, ReplySender, Waker};
 use belljar_emscripten::fs::Filesystem;
+use belljar_emscripten::termination::Termination;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -27,6 +28,9 @@ const MAX_BUFFERS: usize = 10_000;
 const MAX_ARGUMENTS: u64 = 256 << 20;
 /// The time for which a call waits if the guest sets no limit.
 const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The interval at which the observer is informed that the code holds its thread while it waits.
+const HOLDING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The names of the host calls.
 const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
@@ -217,6 +221,23 @@ impl Calls {
         Self { observer, replies, state: Mutex::new(state), effects: CallEffects::default() }
     }
 
+    /// Waits for a reply while the code holds its thread, and informs the observer of that from time to time.
+    fn wait_holding(
+        &self,
+        arrived: &Receiver<FunctionReply>,
+        timeout: Duration,
+        context: &HostCallContext<'_>,
+    ) -> Result<Result<FunctionReply, WaitError>, Termination> {
+        let start = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            match context.wait(arrived, left.min(HOLDING_INTERVAL))? {
+                Err(WaitError::TimedOut) if left > HOLDING_INTERVAL => self.observer.on_holding_wait(),
+                other => return Ok(other),
+            }
+        }
+    }
+
     fn start(&self, call: FunctionCall) {
         if call.may_have_effects() {
             self.effects.0.store(true, Ordering::Relaxed);
@@ -311,8 +332,7 @@ impl HostCall for CallFunction {
                 Err(_) if !wait => return to_answer(&Started { id }),
                 Err(_) => {}
             }
-            observer.on_holding_wait();
-            match context.wait(&state.arrived, MAX_WAIT)? {
+            match self.0.wait_holding(&state.arrived, MAX_WAIT, context)? {
                 Ok(reply) if reply.id == id => {
                     return to_answer(&GuestReply::new(reply, &mut state, context.files()));
                 }
@@ -392,11 +412,10 @@ impl HostCall for AwaitFunctions {
             state.collect();
         }
         if !timeout.is_zero() {
-            if state.early.is_empty() {
-                self.0.observer.on_holding_wait();
-                if let Ok(reply) = context.wait(&state.arrived, timeout)? {
-                    state.early.push_back(reply);
-                }
+            if state.early.is_empty()
+                && let Ok(reply) = self.0.wait_holding(&state.arrived, timeout, context)?
+            {
+                state.early.push_back(reply);
             }
             if !state.early.is_empty() {
                 state.linger(count, context);
