@@ -3,8 +3,12 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `durable` | cells that wait on the disk |
+//! | `files` | the files of a session |
+//! | `persistence` | snapshots in the store, and the end of a session |
 
 pub(crate) mod durable;
+mod files;
+mod persistence;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +33,6 @@ use durable::{CellWaits, DurableCell};
 
 /// The maximum number of files that a cell's report lists.
 const MAX_REPORTED_FILES: usize = 200;
-/// The maximum size of an uploaded file, in bytes.
-const MAX_UPLOAD: usize = 64 << 20;
 
 /// The services that all sessions share.
 pub(crate) struct SessionServices {
@@ -332,90 +334,6 @@ impl SessionState {
         Ok(CellReport { status, outputs, images, files, more_files, list_changed })
     }
 
-    /// Writes a snapshot if the store is persistent.
-    fn persist(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
-        match &services.store {
-            Some(store) if store.is_persistent() => self.write(services, store, now).map(drop),
-            _ => Ok(()),
-        }
-    }
-
-    /// Writes a snapshot. Returns `false` if the backend has no snapshots: the session then ends with the process.
-    fn write(&mut self, services: &SessionServices, store: &Store, now: Duration) -> Result<bool, SessionError> {
-        let KernelState::Running(kernel) = &mut self.kernel else { return Ok(false) };
-        match kernel.snapshot() {
-            Ok(snapshot) => {
-                self.pending_sync = store.write(&self.id, self.owner.as_deref(), &snapshot, now)?;
-                self.pending_base = store.bases().zip(snapshot.base).map(|(bases, name)| PendingBase {
-                    bases,
-                    backend: services.backend.clone(),
-                    name,
-                });
-            }
-            Err(KernelError::Unsupported(_)) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        Ok(true)
-    }
-
-    /// Waits until the last write is on the disk, and keeps the base of the last snapshot. Called after each job, when
-    /// its result has been delivered, and when a job waits.
-    pub(crate) fn sync(&mut self) {
-        if let Some(base) = self.pending_base.take()
-            && let Err(error) = base.keep()
-        {
-            tracing::warn!(%error, "failed to keep a session's image: an update of Belljar may lose its variables");
-        }
-        if let Some(written) = &self.pending_sync {
-            match written.sync() {
-                Ok(()) => self.pending_sync = None,
-                // The next write tries again, and reports its error to the caller.
-                Err(error) => tracing::warn!(%error, "failed to sync a session's state: a power failure may lose it"),
-            }
-        }
-    }
-
-    /// Writes a snapshot and drops the kernel. Returns whether the store has a snapshot now.
-    pub(crate) fn hibernate(&mut self, services: &SessionServices, used: Duration) -> Result<bool, SessionError> {
-        let Some(store) = &services.store else { return Ok(false) };
-        if matches!(self.kernel, KernelState::Running(_)) {
-            // A persistent store has a snapshot from after the last cell, unless no cell has been run.
-            let unwritten = !store.is_persistent() || matches!(store.header(&self.id), Err(StoreError::Missing));
-            if unwritten && !self.write(services, store, used)? {
-                return Ok(false);
-            }
-            self.kernel = KernelState::Stored;
-            self.files.clear();
-        }
-        self.sync();
-        self.lease = None;
-        Ok(matches!(self.kernel, KernelState::Stored | KernelState::Unrestorable { .. }))
-    }
-
-    /// Drops the kernel and deletes the session's files and snapshot. Files in the session's folder stay.
-    pub(crate) fn destroy(&mut self, services: &SessionServices) -> Result<(), SessionError> {
-        self.kernel = KernelState::NotStarted;
-        self.running = None;
-        self.pending_sync = None;
-        if let Some(store) = &services.store {
-            if self.lease.is_none() && !matches!(store.header(&self.id), Err(StoreError::Missing)) {
-                self.lease = Some(store.lease(&self.id, false)?);
-            }
-            let base = store.header(&self.id).ok().and_then(|header| header.base().map(str::to_owned));
-            store.remove(&self.id)?;
-            if base.is_some()
-                && let Err(error) = store.clean_up()
-            {
-                tracing::warn!(%error, "failed to delete images that no session needs");
-            }
-        }
-        if let Some(folders) = &services.folders {
-            folders.remove_if_empty(&self.id, self.owner.as_deref());
-        }
-        self.lease = None;
-        Ok(())
-    }
-
     /// Replaces the interpreter by a new one. The files stay.
     pub(crate) fn restart(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
         match self.ensure_running(services, &belljar_core::NoProgress) {
@@ -457,75 +375,6 @@ impl SessionState {
     pub(crate) fn persist_initial(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
         self.ensure_running(services, &belljar_core::NoProgress)?;
         self.persist(services, now)
-    }
-
-    /// Returns the session's files, sorted by path.
-    pub(crate) fn list(&mut self, services: &SessionServices) -> Result<Vec<FileInfo>, SessionError> {
-        let kernel = self.ensure_running(services, &belljar_core::NoProgress);
-        let mut files = match kernel.map(|kernel| kernel.files()) {
-            Ok(files) => files,
-            Err(SessionError::Unrestorable(_)) => self.unrestored_files(),
-            Err(error) => return Err(error),
-        };
-        files.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(files)
-    }
-
-    fn unrestored_files(&mut self) -> Vec<FileInfo> {
-        let files = match &mut self.kernel {
-            KernelState::Unrestorable { files: UnrestoredFiles::Snapshot(files), .. } => files,
-            KernelState::Unrestorable { files: UnrestoredFiles::Folder(kernel), .. } => return kernel.files(),
-            _ => return Vec::new(),
-        };
-        let visible = files.iter().filter(|(path, _)| check_path(path).is_ok());
-        visible.map(|(path, bytes)| FileInfo { path: path.clone(), size: bytes.len() as u64, modified: 0 }).collect()
-    }
-
-    /// Reads a part of a file.
-    pub(crate) fn read(
-        &mut self,
-        services: &SessionServices,
-        path: &str,
-        range: Range,
-    ) -> Result<Vec<u8>, SessionError> {
-        check_path(path)?;
-        match self.ensure_running(services, &belljar_core::NoProgress) {
-            Ok(kernel) => Ok(kernel.read(path, range)?),
-            Err(SessionError::Unrestorable(_)) => {
-                let files = match &mut self.kernel {
-                    KernelState::Unrestorable { files: UnrestoredFiles::Snapshot(files), .. } => files,
-                    KernelState::Unrestorable { files: UnrestoredFiles::Folder(kernel), .. } => {
-                        return Ok(kernel.read(path, range)?);
-                    }
-                    _ => return Err(SessionError::Gone),
-                };
-                let bytes = files.get(path).ok_or_else(|| FileError::Missing(path.into()))?;
-                let start = usize::try_from(range.offset).unwrap_or(usize::MAX).min(bytes.len());
-                let length = range.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
-                Ok(bytes[start..start + length.min(bytes.len() - start)].to_vec())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes an uploaded file.
-    pub(crate) fn upload(
-        &mut self,
-        services: &SessionServices,
-        name: &str,
-        bytes: &[u8],
-        now: Duration,
-    ) -> Result<FileInfo, SessionError> {
-        check_plain_name(name)?;
-        if bytes.len() > MAX_UPLOAD {
-            let reason = format!("the file has {} bytes; the maximum is {MAX_UPLOAD}", bytes.len());
-            return Err(FileError::Other { path: name.into(), reason }.into());
-        }
-        let kernel = self.ensure_running(services, &belljar_core::NoProgress)?;
-        kernel.write(name, bytes)?;
-        self.files = file_index(&mut **kernel);
-        self.persist(services, now)?;
-        Ok(FileInfo { path: name.into(), size: bytes.len() as u64, modified: 0 })
     }
 }
 

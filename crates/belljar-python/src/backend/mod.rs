@@ -6,6 +6,7 @@
 //! | `one_shot` | code in an interpreter of its own, without IPython |
 //! | `program_kernel` | the same as a kernel with one cell, which can wait on the disk |
 //! | `session_kernel` | a session's kernel: IPython's shell |
+//! | `running_cell` | a cell that runs in it |
 //! | `exchange` | values and calls that cross between code and its caller |
 //! | `session_calls` | the host calls of code in a session |
 //! | `waiting_cell` | a cell that waits, in a snapshot |
@@ -18,6 +19,7 @@ mod exchange;
 mod mounts;
 mod one_shot;
 mod program_kernel;
+mod running_cell;
 mod runtime;
 mod session_calls;
 mod session_kernel;

@@ -10,7 +10,8 @@ use belljar_core::{OutputCollector, ReplySender, SavedOutput, Waker};
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{RunCalls, SavedCalls};
-use super::session_kernel::{RunningCell, WasmKernel};
+use super::running_cell::RunningCell;
+use super::session_kernel::WasmKernel;
 use super::since_1970::{microseconds, now};
 use super::wait_clock::{SavedClock, WaitClock};
 

@@ -1,0 +1,216 @@
+//! A cell that runs in a session's kernel: its packages, its connections to the host, and its result.
+
+use std::sync::Arc;
+
+use belljar_core::kernel::{CellError, CellObserver, CellRequest};
+use belljar_core::{
+    CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
+};
+use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
+use serde_json::value::RawValue;
+
+use super::exchange::{self, RunCalls};
+use super::runtime::PythonRuntime;
+use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
+use super::session_kernel::{WasmKernel, exit_reason, null_streams};
+use super::wait_clock::WaitClock;
+use crate::guest_protocol::ShellCell;
+use crate::host_calls::HostCall;
+use crate::install::{CellPackages, RuntimeInstaller};
+use crate::interpreter::Streams;
+use crate::steps::Step;
+
+/// A cell that has begun.
+pub(super) struct RunningCell {
+    pub(super) observer: Arc<dyn CellObserver>,
+    pub(super) outputs: OutputCollector,
+    pub(super) installer: Arc<RuntimeInstaller>,
+    /// The packages that the cell imports.
+    pub(super) tried: Vec<String>,
+    /// The calls of functions of the host that the cell can make.
+    pub(super) calls: Option<RunCalls>,
+    /// False if the cell exchanges values with a caller that only this process has.
+    pub(super) is_resumable: bool,
+    pub(super) clock: WaitClock,
+}
+
+impl WasmKernel {
+    /// Prepares the interpreter for a cell: its packages, its streams and its calls of the host.
+    ///
+    /// # Errors
+    /// The result of a cell that cannot begin.
+    pub(super) fn prepare(
+        &mut self,
+        cell: &CellRequest,
+        observer: Arc<dyn CellObserver>,
+        waker: Option<&Waker>,
+    ) -> Result<RunningCell, CellResult> {
+        let outputs = OutputCollector::new(observer.clone());
+        let installer = self.installer(&observer);
+        let tried = self.install_imports(&installer, cell, &*observer, &outputs);
+        let exchange = cell.exchange.as_ref();
+        let calls = match exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker) {
+            Ok(calls) => calls,
+            Err(error) => {
+                let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
+                let status = CellStatus::Error(error);
+                return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
+            }
+        };
+        self.connect(&outputs, &installer, &observer);
+        let limits = self.backend.session_limits().with_timeout(cell.timeout);
+        self.interpreter.set_wall_time(limits.wall_time);
+        let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
+        let clock = WaitClock::new(&limits, cell.timeout);
+        Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock })
+    }
+
+    /// Returns the installer of a cell.
+    pub(super) fn installer(&self, observer: &Arc<dyn CellObserver>) -> Arc<RuntimeInstaller> {
+        let PythonRuntime { python, installer, .. } = &self.session_runtime.runtime;
+        let progress: Arc<dyn Progress> = observer.clone();
+        Arc::new(RuntimeInstaller::with_packages(python, self.packages.clone(), installer.clone(), progress))
+    }
+
+    /// Connects the interpreter's streams and host calls to a cell.
+    pub(super) fn connect(
+        &mut self,
+        outputs: &OutputCollector,
+        installer: &Arc<RuntimeInstaller>,
+        observer: &Arc<dyn CellObserver>,
+    ) {
+        let sink = Box::new(CollectorSink(outputs.clone()));
+        self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
+        self.interpreter.register_host_call("install", installer.clone());
+        self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
+        self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
+    }
+
+    /// Ends a cell whose code has ended.
+    pub(super) fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
+        let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock } = running;
+        // The handlers hold the cell's output and its observer.
+        self.interpreter.redirect(null_streams());
+        let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
+        for name in ["install", "show", "input"] {
+            self.interpreter.register_host_call(name, refusal.clone());
+        }
+        if calls.is_some() {
+            exchange::end(&mut self.interpreter, &refusal);
+        }
+        if let Ok(ShellCell { value: Some(value), .. }) = &result {
+            let buffers = exchange::take_buffers(self.interpreter.files(), self.backend.shared.limits.value);
+            match RawValue::from_string(value.clone()) {
+                Ok(json) => observer.on_value(EncodedValue { json, buffers }),
+                Err(error) => tracing::debug!(%error, "a cell's value is not JSON"),
+            }
+        }
+        if let Ok(ShellCell { missing_module: Some(module), .. }) = &result {
+            self.install_missing(&installer, module, &tried, &*observer, &outputs);
+        }
+        self.packages = installer.packages();
+        self.session_runtime.runtime.python.compile_imported_in_background(&self.packages);
+        // A cell that the shell did not finish has no number of its own.
+        self.execution_count = result.as_ref().map_or(self.execution_count + 1, |cell| cell.execution_count);
+        let status = match result {
+            Ok(ShellCell { error: None, .. }) => CellStatus::Ok,
+            Ok(ShellCell { error: Some(error), .. }) => match clock.expired() {
+                Some((after, waited)) if error.name == "KeyboardInterrupt" => {
+                    CellStatus::TimedOut { after, waited, traceback: error.traceback }
+                }
+                _ => CellStatus::Error(error),
+            },
+            Err(outcome) => CellStatus::KernelDied(exit_reason(outcome)),
+        };
+        CellResult { execution_count: self.execution_count, status, outputs: outputs.take() }
+    }
+
+    pub(super) fn after_step(&mut self, mut running: RunningCell, step: Result<Step<ShellCell>, Outcome>) -> CellStep {
+        match step {
+            Ok(Step::Waiting(wait)) => {
+                let wait = running.clock.begin_wait(wait);
+                self.running = Some(running);
+                CellStep::Waiting(wait)
+            }
+            Ok(Step::Completed(cell)) => CellStep::Completed(self.complete(running, Ok(cell))),
+            Err(outcome) => CellStep::Completed(self.complete(running, Err(outcome))),
+        }
+    }
+
+    /// Installs the packages that the cell imports, and returns their names. A failure is reported in the cell's
+    /// output, and the cell runs anyway: it may not reach the import.
+    fn install_imports(
+        &mut self,
+        installer: &RuntimeInstaller,
+        cell: &CellRequest,
+        observer: &dyn CellObserver,
+        outputs: &OutputCollector,
+    ) -> Vec<String> {
+        let runtime = &self.session_runtime.runtime;
+        let mut modules = self.interpreter.local_modules();
+        if cell.tools {
+            modules.push(TOOLS_MODULE.into());
+        }
+        let needs = runtime.python.needs_of_cell(&cell.code, &self.packages, &modules, &*runtime.installer);
+        let mut names = Vec::new();
+        let installed = needs.and_then(|needs| {
+            if needs.is_empty() {
+                return Ok(CellPackages::default());
+            }
+            names.extend(needs.required().chain(&needs.optional).map(|requirement| requirement.name().to_owned()));
+            self.interpreter.install(installer, &needs)
+        });
+        let report_failure = |reason: &str| notify(&format!("[not installed: {reason}]\n"), observer, outputs);
+        match installed {
+            Ok(CellPackages { installed, refused }) => {
+                refused.iter().for_each(|reason| report_failure(reason));
+                if !installed.is_empty() {
+                    observer.on_installed(&installed.to_string());
+                }
+            }
+            Err(error) => report_failure(&error.with_general_hint()),
+        }
+        names
+    }
+
+    /// Installs the package without which a cell failed, if any, for running the cell again. The cell's output
+    /// reports it. `module` is the name that the guest gave; `tried` are the packages that the cell imports itself.
+    fn install_missing(
+        &mut self,
+        installer: &RuntimeInstaller,
+        module: &str,
+        tried: &[String],
+        observer: &dyn CellObserver,
+        outputs: &OutputCollector,
+    ) {
+        let PythonRuntime { python, installer: source, .. } = &self.session_runtime.runtime;
+        let modules = self.interpreter.local_modules();
+        let inferred = python.package_of_missing_module(module, &installer.packages(), &modules, &**source);
+        let Some(inferred) = inferred else { return };
+        if tried.iter().any(|name| name == inferred.requirement.name()) {
+            return;
+        }
+        let needs = Dependencies { inferred: vec![inferred], ..Dependencies::default() };
+        let text = match self.interpreter.install(installer, &needs) {
+            Ok(CellPackages { installed, .. }) if !installed.is_empty() => {
+                observer.on_installed(&installed.to_string());
+                format!("[installed {installed}, which provides {module}: run the cell again]\n")
+            }
+            result => {
+                let reason = match result {
+                    Ok(CellPackages { refused, .. }) => refused.into_iter().next(),
+                    Err(error) => Some(shorten_message(&error.with_general_hint())),
+                };
+                let reason = reason.unwrap_or_else(|| format!("no package provides {module}"));
+                format!("[not installed: {reason}]\n")
+            }
+        };
+        notify(&text, observer, outputs);
+    }
+}
+
+/// Adds a message of Belljar's own to a cell's output.
+fn notify(text: &str, observer: &dyn CellObserver, outputs: &OutputCollector) {
+    observer.on_stream(Stream::Stderr, text.as_bytes());
+    outputs.push_notice(text);
+}

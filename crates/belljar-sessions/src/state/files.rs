@@ -1,0 +1,83 @@
+//! The files of a session, also of one whose snapshot cannot be restored.
+
+use std::time::Duration;
+
+use belljar_core::files::{FileError, FileInfo, Range, check_path};
+
+use super::{KernelState, SessionServices, SessionState, UnrestoredFiles, file_index};
+use crate::error::SessionError;
+use crate::files::check_plain_name;
+
+/// The maximum size of an uploaded file, in bytes.
+const MAX_UPLOAD: usize = 64 << 20;
+
+impl SessionState {
+    /// Returns the session's files, sorted by path.
+    pub(crate) fn list(&mut self, services: &SessionServices) -> Result<Vec<FileInfo>, SessionError> {
+        let kernel = self.ensure_running(services, &belljar_core::NoProgress);
+        let mut files = match kernel.map(|kernel| kernel.files()) {
+            Ok(files) => files,
+            Err(SessionError::Unrestorable(_)) => self.unrestored_files(),
+            Err(error) => return Err(error),
+        };
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(files)
+    }
+
+    fn unrestored_files(&mut self) -> Vec<FileInfo> {
+        let files = match &mut self.kernel {
+            KernelState::Unrestorable { files: UnrestoredFiles::Snapshot(files), .. } => files,
+            KernelState::Unrestorable { files: UnrestoredFiles::Folder(kernel), .. } => return kernel.files(),
+            _ => return Vec::new(),
+        };
+        let visible = files.iter().filter(|(path, _)| check_path(path).is_ok());
+        visible.map(|(path, bytes)| FileInfo { path: path.clone(), size: bytes.len() as u64, modified: 0 }).collect()
+    }
+
+    /// Reads a part of a file.
+    pub(crate) fn read(
+        &mut self,
+        services: &SessionServices,
+        path: &str,
+        range: Range,
+    ) -> Result<Vec<u8>, SessionError> {
+        check_path(path)?;
+        match self.ensure_running(services, &belljar_core::NoProgress) {
+            Ok(kernel) => Ok(kernel.read(path, range)?),
+            Err(SessionError::Unrestorable(_)) => {
+                let files = match &mut self.kernel {
+                    KernelState::Unrestorable { files: UnrestoredFiles::Snapshot(files), .. } => files,
+                    KernelState::Unrestorable { files: UnrestoredFiles::Folder(kernel), .. } => {
+                        return Ok(kernel.read(path, range)?);
+                    }
+                    _ => return Err(SessionError::Gone),
+                };
+                let bytes = files.get(path).ok_or_else(|| FileError::Missing(path.into()))?;
+                let start = usize::try_from(range.offset).unwrap_or(usize::MAX).min(bytes.len());
+                let length = range.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
+                Ok(bytes[start..start + length.min(bytes.len() - start)].to_vec())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes an uploaded file.
+    pub(crate) fn upload(
+        &mut self,
+        services: &SessionServices,
+        name: &str,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<FileInfo, SessionError> {
+        check_plain_name(name)?;
+        if bytes.len() > MAX_UPLOAD {
+            let reason = format!("the file has {} bytes; the maximum is {MAX_UPLOAD}", bytes.len());
+            return Err(FileError::Other { path: name.into(), reason }.into());
+        }
+        let kernel = self.ensure_running(services, &belljar_core::NoProgress)?;
+        kernel.write(name, bytes)?;
+        self.files = file_index(&mut **kernel);
+        self.persist(services, now)?;
+        Ok(FileInfo { path: name.into(), size: bytes.len() as u64, modified: 0 })
+    }
+}
