@@ -6,21 +6,18 @@ mod tasks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use belljar_core::kernel::OneShotRequest;
 use belljar_sessions::{Owner, Sessions};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CustomRequest,
     CustomResult, ErrorData, GetTaskParams, GetTaskResult, Implementation, JsonObject, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams,
-    ProgressNotificationParam, ProgressToken, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
-    TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    ListResourcesResult, ListToolsResult, LoggingLevel, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+    SubscriptionFilter, TASKS_EXTENSION_ID, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
-use rmcp::{Peer, RoleServer, ServerHandler};
-use tokio::sync::mpsc;
+use rmcp::{RoleServer, ServerHandler};
 
 use crate::answer::ReturnMode;
 use crate::arrival::turn_of;
@@ -28,7 +25,7 @@ use crate::code_tools::{self, ClientTools, CodeTools};
 use crate::description::SandboxDescription;
 use crate::input_rounds::PendingInputs;
 use crate::metrics::{CallStatus, Refusals};
-use crate::notifier::{ClientNotifier, Event, NotificationFilter, RunningSteps};
+use crate::notifier::{ClientNotifier, NotificationFilter};
 use crate::runner::{RunClient, Runner};
 use crate::session_tools::{self, ProgramAnswers, SessionTools, ToolAnswer};
 use crate::task_transport::requests_task;

@@ -14,13 +14,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_core::files::{FileError, FileInfo, Range, check_path};
+use belljar_core::files::{FileError, FileInfo};
 use belljar_core::kernel::{Backend, CellError, CellObserver, CellRequest, InterruptHandle, Kernel, KernelError};
 use belljar_core::{CellResult, CellStatus, CellStep, Output, Progress, Wait};
 
 use crate::bases::PendingBase;
 use crate::error::SessionError;
-use crate::files::check_plain_name;
 use crate::folders::{OpenedFolder, SessionFolders};
 use crate::id::SessionId;
 use crate::notebook;

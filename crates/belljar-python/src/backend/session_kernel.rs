@@ -10,30 +10,21 @@ use belljar_core::kernel::{
     ShellRequest,
 };
 use belljar_core::{
-    CellResult, CellStatus, CellStep, EncodedValue, ExitReason, Outcome, OutputCollector, Progress, ReplySender,
-    SessionFolder, Stream, TOOLS_MODULE, Waker,
+    CellResult, CellStatus, CellStep, ExitReason, Outcome, Progress, ReplySender, SessionFolder, Waker,
 };
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
 use belljar_emscripten::{Errno, SnapshotDelta};
-use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::exchange::{self, RunCalls};
 use super::mounts::mount_all;
-use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
-use super::wait_clock::WaitClock;
+use super::running_cell::RunningCell;
 use super::waiting_cell::WaitingCell;
-use super::{PythonRuntime, SessionRuntime, WasmBackend};
-use crate::guest_protocol::ShellCell;
-use crate::host_calls::HostCall;
-use crate::install::{CellPackages, RuntimeInstaller};
+use super::{SessionRuntime, WasmBackend};
 use crate::interpreter::{Interpreter, Renewal, Streams};
 use crate::packages::{PackageSet, WheelId};
 use crate::session::SESSION_DIRECTORY;
-use crate::steps::Step;
 
 /// The time for a shell request, which may run the session's code: properties, `__repr__`.
 const SHELL_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
