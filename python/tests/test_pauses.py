@@ -175,6 +175,13 @@ def test_dump_gives_runs_with_the_same_past_and_their_own_future(box: Sandbox) -
     assert values[0][0] == values[1][0] and values[0][1] != values[1][1]
 
 
+def test_large_arguments_are_in_the_dump(box: Sandbox) -> None:
+    data = bytes(range(256)) * 4096
+    run = box.load(box.run("await approve(bytes(range(256)) * 4096)").dump())
+    assert isinstance(run, Run) and run.pending[0].args == (data,)
+    assert run.resume({only(run): data}).value == data
+
+
 def test_changed_bytes_are_refused(box: Sandbox) -> None:
     dump = box.run("await approve('x')").dump()
     for at in range(0, len(dump), max(1, len(dump) // 50)):
