@@ -51,7 +51,7 @@ enum State {
     /// Code in an interpreter of its own.
     Run(PausedRun),
     /// Code that was paused in another process.
-    Dumped(DumpedRun),
+    Dumped(Box<DumpedRun>),
     /// A cell of a session.
     Cell(CellToken),
     /// The code has gone on.
@@ -114,7 +114,7 @@ impl PausedCode {
     /// Creates the run of a dump, whose interpreter starts when it is resumed.
     pub(crate) fn from_dump(backend: WasmBackend, tools: Option<&HostTools>, dump: Dump) -> Self {
         let tools = tools.cloned();
-        Self { state: Mutex::new(State::Dumped(DumpedRun { backend, tools, dump })) }
+        Self { state: Mutex::new(State::Dumped(Box::new(DumpedRun { backend, tools, dump }))) }
     }
 }
 
@@ -182,8 +182,8 @@ impl PausedCode {
     fn describe(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match &*self.state.lock() {
             State::Run(run) => describe(py, run.client.output(), run.client.deferred()),
-            State::Dumped(DumpedRun { dump, .. }) => {
-                let code = dump.paused.clone().ok_or_else(went_on)?;
+            State::Dumped(dumped) => {
+                let code = dumped.dump.paused.clone().ok_or_else(went_on)?;
                 describe_saved(py, code)
             }
             State::Cell(cell) => cell.describe(py),

@@ -105,7 +105,7 @@ impl<'a> Waits<'a> {
         let mut step = step?;
         loop {
             step = match step {
-                RunStep::Completed(completed) => return Ok(RunEnd::Completed(*completed)),
+                RunStep::Completed(completed) => return Ok(RunEnd::Completed(completed)),
                 RunStep::Waiting(wait, run) => {
                     if !self.wait(wait) {
                         return Ok(RunEnd::Paused(run));
@@ -134,6 +134,6 @@ impl<'a> Waits<'a> {
 
 /// The end of the steps of code that is run once.
 pub(crate) enum RunEnd {
-    Completed(CompletedRun),
+    Completed(Box<CompletedRun>),
     Paused(Box<dyn WaitingRun>),
 }
