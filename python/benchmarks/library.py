@@ -153,6 +153,59 @@ def call(options: argparse.Namespace) -> None:
     table("A call of a host function from the code and back", ["median µs", "min µs"], row)
 
 
+def pause(options: argparse.Namespace) -> None:
+    """Runs of belljar that pause for an answer, in memory and as bytes, and a call of an async function."""
+    import asyncio
+
+    from belljar import AsyncSandbox, Run, Sandbox, tool
+
+    @tool(deferred=True)
+    async def ask() -> None:
+        """Asks a person."""
+
+    async def echo(number: int) -> int:
+        return number
+
+    def resumed(loaded: object) -> Run:
+        assert isinstance(loaded, Run)
+        return loaded.resume({0: 1}).check()
+
+    async def calls() -> float:
+        code = """
+import time
+samples = []
+for number in range(2000):
+    begin = time.perf_counter()
+    await echo(number)
+    samples.append(time.perf_counter() - begin)
+sorted(samples)[1000]
+"""
+        async with AsyncSandbox(tools=[echo]) as box:
+            await box.run("1")
+            seconds: float = (await box.run(code)).check().value
+            return seconds
+
+    print("\n### Runs that pause\n\n| belljar | median ms | min ms | p95 ms |\n| --- | --- | --- | --- |")
+    with Sandbox(tools=[ask]) as box:
+        box.run("1")
+        runs = [box.run("await ask()") for _ in range(options.rounds)]
+        paused = box.run("await ask()")
+        dump = paused.dump()
+        session = box.session()
+        session.run("1")
+        work: dict[str, Callable[[], Any]] = {
+            "from the start of a run to its pause": lambda: box.run("await ask()"),
+            "from the answer to the end": lambda: runs.pop().resume({0: 1}),
+            f"a dump ({len(dump) / 1000:.0f} KB)": paused.dump,
+            "from a dump and the answer to the end": lambda: resumed(box.load(dump)),
+            "a cell that pauses, is answered and ends": lambda: session.run("await ask()").resume({0: 1}),
+        }
+        for name, function in work.items():
+            row = milliseconds(timed(function) for _ in range(options.rounds))
+            print(f"| {name} | {' | '.join(row)} |", flush=True)
+    print(f"\nA call of an async function on an event loop of the host: {asyncio.run(calls()) * 1e6:.0f} µs (median).")
+
+
 def array(options: argparse.Namespace) -> None:
     """A large array, into the code and out of it."""
 
@@ -252,7 +305,7 @@ def private_memory() -> int:
     return total * 1024
 
 
-MEASUREMENTS = [start, run, session, call, array, alive, repl]
+MEASUREMENTS = [start, run, session, call, pause, array, alive, repl]
 
 
 def main() -> None:

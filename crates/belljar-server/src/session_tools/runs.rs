@@ -376,7 +376,7 @@ impl SessionTools {
         context: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
         let Some(run) = self.sessions.find_run(&run_id) else {
-            let text = "there is no such run: it has ended and its result was delivered, or its time is over";
+            let text = "no run has this ID: it has ended and its result was delivered, or its time is over";
             let mut result = object(json!({ "success": false, "error": text }), Vec::new());
             result.is_error = Some(true);
             return ToolAnswer { response: result.into(), status: CallStatus::Invalid };
