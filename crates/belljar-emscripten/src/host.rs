@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use wasmtime::{Caller, Instance, Memory, Table};
 
+use crate::Errno;
 use crate::clock::Clock;
 use crate::console::Console;
 use crate::dylink::LinkState;
@@ -16,9 +17,11 @@ use crate::ffi::Closures;
 use crate::fs::Filesystem;
 use crate::guest_memory::{GuestMemory, Ptr};
 use crate::limits::MemoryBudget;
+use crate::network::Network;
 use crate::sources::Readings;
 use crate::stop::{SleepResult, StopHandle};
 use crate::termination::Termination;
+use crate::watchdog::Pause;
 
 /// The state behind one instance's system interface.
 pub struct Host {
@@ -30,6 +33,8 @@ pub struct Host {
     pub clock: Clock,
     /// `NAME=value` strings, as `environ` returns them when the program starts.
     pub environment: Vec<String>,
+    /// What sockets can reach; `None` if the program cannot create sockets.
+    pub network: Option<Arc<dyn Network>>,
     /// Soft interrupts and the hard stop.
     pub stop: Arc<StopHandle>,
     /// State of the embedder's own host functions.
@@ -59,6 +64,27 @@ impl Host {
                 Ok(SleepResult::Elapsed)
             }
             _ => self.stop.sleep(time),
+        }
+    }
+}
+
+/// Repeats an operation on a socket while it would block, unless the socket is in non-blocking mode.
+///
+/// The program's limit on elapsed time is suspended meanwhile.
+pub(crate) fn wait_for_socket<T>(
+    host: &mut Host,
+    fd: i32,
+    mut operation: impl FnMut(&mut Host) -> Result<T, Errno>,
+) -> Result<Result<T, Errno>, Termination> {
+    loop {
+        let seen = host.stop.changes();
+        let result = operation(host);
+        if !matches!(result, Err(Errno::EAGAIN)) || !host.files.is_blocking_socket(fd) {
+            return Ok(result);
+        }
+        let _pause = Pause::start(&host.stop);
+        if host.stop.sleep_until_change(seen, Duration::MAX)? == SleepResult::Signal {
+            return Ok(Err(Errno::EINTR));
         }
     }
 }

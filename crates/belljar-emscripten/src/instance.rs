@@ -403,6 +403,7 @@ impl Host {
             environment: Vec::new(),
             stop: Arc::default(),
             embedder: None,
+            network: None,
             memory_budget: MemoryBudget::new(memory_limit),
             linked: LinkState::default(),
             closures: crate::ffi::Closures::default(),

@@ -23,6 +23,7 @@ pub mod host;
 pub mod instance;
 pub mod limits;
 mod memory;
+pub mod network;
 mod pagemap;
 pub mod program;
 pub mod snapshot;

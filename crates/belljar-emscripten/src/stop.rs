@@ -5,8 +5,8 @@
 //! trap. Host functions that block or run long call [`StopHandle::check`] and sleep through [`StopHandle::sleep`],
 //! which a stop request ends.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -21,11 +21,18 @@ pub struct StopHandle {
     hard: OnceLock<StopReason>,
     mechanism: Mutex<Option<StopMechanism>>,
     woken: Condvar,
+    /// The number of calls of [`StopHandle::notify`].
+    changes: AtomicU64,
+    /// The function that [`StopHandle::notify`] calls.
+    change_observer: Mutex<Option<ChangeObserver>>,
     sleep_observer: OnceLock<SleepObserver>,
 }
 
 /// A function that observes a program's sleeps, each of which holds its thread: its argument sleeps.
 pub type SleepObserver = fn(sleep: &mut dyn FnMut());
+
+/// A function that is called after each change of what the program may wait for.
+pub type ChangeObserver = Arc<dyn Fn() + Send + Sync>;
 
 /// The reason for a hard stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,6 +54,8 @@ pub enum SleepResult {
     Elapsed,
     /// A soft signal is pending, which the guest should handle.
     Signal,
+    /// Something that the program may wait for has changed.
+    Changed,
 }
 
 impl StopHandle {
@@ -97,21 +106,56 @@ impl StopHandle {
         let _ = self.sleep_observer.set(observer);
     }
 
+    /// Ends waits for a change: a connection of the program has become readable or writable, or has failed.
+    pub fn notify(&self) {
+        {
+            let _mechanism = self.mechanism.lock();
+            self.changes.fetch_add(1, Ordering::Release);
+            self.woken.notify_all();
+        }
+        let observer = self.change_observer.lock().clone();
+        if let Some(observe) = observer {
+            observe();
+        }
+    }
+
+    /// Returns the number of changes so far, for [`StopHandle::sleep_until_change`].
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Sets or removes the function that is called after each change.
+    pub fn observe_changes(&self, observer: Option<ChangeObserver>) {
+        *self.change_observer.lock() = observer;
+    }
+
     /// Sleeps for `time`, or until a signal or the hard stop arrives.
     pub fn sleep(&self, time: Duration) -> Result<SleepResult, Termination> {
-        let Some(observe) = self.sleep_observer.get() else { return self.sleep_unobserved(time) };
+        self.sleep_observed(time, None)
+    }
+
+    /// Sleeps for `time`, or until a signal or the hard stop arrives, or until there have been more than `seen` changes.
+    pub fn sleep_until_change(&self, seen: u64, time: Duration) -> Result<SleepResult, Termination> {
+        self.sleep_observed(time, Some(seen))
+    }
+
+    fn sleep_observed(&self, time: Duration, seen: Option<u64>) -> Result<SleepResult, Termination> {
+        let Some(observe) = self.sleep_observer.get() else { return self.sleep_unobserved(time, seen) };
         let mut result = Ok(SleepResult::Elapsed);
-        observe(&mut || result = self.sleep_unobserved(time));
+        observe(&mut || result = self.sleep_unobserved(time, seen));
         result
     }
 
-    fn sleep_unobserved(&self, time: Duration) -> Result<SleepResult, Termination> {
+    fn sleep_unobserved(&self, time: Duration, seen: Option<u64>) -> Result<SleepResult, Termination> {
         let deadline = Instant::now().checked_add(time);
         let mut mechanism = self.mechanism.lock();
         loop {
             self.check()?;
             if self.signal_pending() {
                 return Ok(SleepResult::Signal);
+            }
+            if seen.is_some_and(|seen| seen != self.changes()) {
+                return Ok(SleepResult::Changed);
             }
             // A deadline beyond the clock's range never passes.
             let left = deadline.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));

@@ -27,6 +27,7 @@ from typing import Any
 from . import (
     after_restore,
     cell,
+    event_loop,
     exchange,
     gc_freeze,
     hot_code,
@@ -278,7 +279,7 @@ def _advance(steps: Outcome | Steps, interrupt: KeyboardInterrupt | None = None)
         timer = next(steps) if interrupt is None else steps.throw(interrupt)
     except StopIteration as end:
         return end.value
-    return {"kind": "waiting", "timer": timer, "host": exchange.is_waiting()}
+    return {"kind": "waiting", "timer": timer, "host": event_loop.waits_for_host()}
 
 
 def _interruptible(act: Callable[[], Outcome]) -> Outcome:

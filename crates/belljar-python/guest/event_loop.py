@@ -1,13 +1,15 @@
-"""asyncio without sockets, and the event loop that all cells of a session share.
+"""asyncio without threads, and the event loop that all cells of a session share.
 
 CPython's loop wakes itself through a socket pair, which does not exist here. With a single thread, only the passing of
-time and the tasks of `scheduler` can end the loop's wait, so this loop runs those and sleeps until its next timer.
+time, the tasks of `scheduler`, and the host can end the loop's wait: replies to calls, and changes of sockets.
 """
 
 import asyncio
 import errno
+import os
 import selectors
 import socket
+import stat
 import time
 from asyncio import runners, unix_events
 from collections.abc import Callable, Coroutine, Generator
@@ -15,10 +17,13 @@ from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
-from . import exchange, gathering, interrupts, scheduler, unsupported
+from . import exchange, gathering, interrupts, network, scheduler, unsupported
 
 _MAX_WAIT = 0.25
 """Seconds of one wait. A signal handler that only adds a callback does not end the wait in `poll` (PEP 475)."""
+
+_SOCKET_INTERVAL = 0.01
+"""Seconds between looks at sockets while the thread waits for functions of the host."""
 
 _DEADLOCK = (
     "asyncio is waiting for something that cannot happen: no task can run and no timer is set. "
@@ -27,11 +32,13 @@ _DEADLOCK = (
 
 
 class Selector(selectors.DefaultSelector):
-    """A selector that waits for time to pass, and for the pipes that the program registered, if any."""
+    """A selector that waits for time to pass, and for the pipes and sockets that the program registered, if any."""
 
     def __init__(self) -> None:
         super().__init__()
         self._is_woken = False
+        self._sockets: set[int] = set()
+        """The descriptors of the registered sockets."""
         self.suspend: Callable[[], None] | None = None
         """Stops the loop instead of a wait, which then ends the call of the host; None if the wait is to block."""
         self.timeout: float | None = None
@@ -47,6 +54,12 @@ class Selector(selectors.DefaultSelector):
             return []
         if exchange.is_waiting():
             return self._wait_for_host(timeout)
+        if self._sockets and scheduler.is_idle() and not self.has_pipes():
+            # Their changes end the wait, so that it need not look for others in between.
+            ready = super().select(0 if self._is_woken else timeout)
+            interrupts.raise_pending()
+            self._is_woken = False
+            return ready
         if not self.get_map():
             if timeout is None or timeout > 0:
                 scheduler.wait(lambda: self._is_woken, timeout, deadlock=_DEADLOCK)
@@ -67,9 +80,32 @@ class Selector(selectors.DefaultSelector):
         self._is_woken = False
         return ready
 
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        if stat.S_ISSOCK(os.fstat(key.fd).st_mode):
+            self._sockets.add(key.fd)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self._sockets.discard(key.fd)
+        return key
+
+    def has_pipes(self) -> bool:
+        """Returns whether descriptors other than sockets are registered."""
+        return len(self.get_map()) > len(self._sockets)
+
+    def waits_for_sockets(self) -> bool:
+        """Returns whether sockets are registered, for which the host can end the wait."""
+        return bool(self._sockets)
+
+    def has_ready_socket(self) -> bool:
+        """Returns whether a registered socket is ready."""
+        return bool(self._sockets and super().select(0))
+
     def is_blocking(self) -> bool:
         """Returns whether a wait is for pipes or for threads, or is over."""
-        return bool(self._is_woken or self.get_map() or not scheduler.is_idle())
+        return bool(self._is_woken or self.has_pipes() or not scheduler.is_idle())
 
     def _suspend(self, suspend: Callable[[], None], timeout: float | None) -> bool:
         """Stops the loop if it has nothing to do until a timer is due or the host has replies. Returns whether the wait
@@ -78,12 +114,12 @@ class Selector(selectors.DefaultSelector):
         A wait that the host cannot end, for pipes or for threads, blocks as outside of steps.
         """
         interrupts.raise_pending()
-        if self.is_blocking():
+        if self.is_blocking() or self.has_ready_socket():
             return False
         if exchange.is_waiting():
             if exchange.wait(0):
                 return True
-        elif timeout is None:
+        elif timeout is None and not self._sockets:
             return False  # It cannot end: the blocking wait raises the error.
         self.timeout = timeout
         suspend()
@@ -91,6 +127,12 @@ class Selector(selectors.DefaultSelector):
 
     def _wait_for_host(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         """Waits for replies to calls of the host's functions. Threads run meanwhile, unless they want a lock."""
+        if self._sockets:
+            # A wait for replies does not end when a socket is ready.
+            if ready := super().select(0):
+                exchange.wait(0)
+                return ready
+            timeout = _SOCKET_INTERVAL if timeout is None else min(timeout, _SOCKET_INTERVAL)
         if not (scheduler.is_idle() or scheduler.locks_of_main):
             scheduler.run_one()
             timeout = _MAX_WAIT if timeout is None else min(timeout, _MAX_WAIT)
@@ -100,7 +142,7 @@ class Selector(selectors.DefaultSelector):
 
 
 class EventLoop(unix_events._UnixSelectorEventLoop):
-    """asyncio's event loop, without sockets and processes."""
+    """asyncio's event loop, without servers and processes."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         super().__init__(Selector() if selector is None else selector)
@@ -138,12 +180,12 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
 
     def _still_waits(self, selector: Selector) -> bool:
         """Returns whether a suspended loop would be suspended again at once, which takes less time than running it."""
-        if self._ready or selector.is_blocking():
+        if self._ready or selector.is_blocking() or selector.has_ready_socket():
             return False
         if exchange.is_waiting():
             if exchange.wait(0):
                 return False
-        elif not self._scheduled:
+        elif not (self._scheduled or selector.waits_for_sockets()):
             return False  # It cannot go on: the loop raises the error.
         if self._scheduled:
             timer = self._scheduled[0]
@@ -176,7 +218,7 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
 
     async def create_server(self, *args: object, **options: object) -> NoReturn:
         # asyncio's implementation would skip all addresses for lack of a socket, and report that none is left.
-        raise OSError(errno.EAFNOSUPPORT, unsupported.NO_NETWORK)
+        raise OSError(errno.EAFNOSUPPORT, network.NO_LISTENING)
 
     async def _make_subprocess_transport(self, *args: object, **options: object) -> NoReturn:
         raise OSError(errno.ENOTSUP, unsupported.NO_PROCESSES)
@@ -262,6 +304,12 @@ def _cancel(loop: EventLoop, task: asyncio.Task, code: CodeType, reason: BaseExc
         if task.done():
             return error.with_traceback(_from_cell(error.__traceback__, code))
     return reason.with_traceback(where)
+
+
+def waits_for_host() -> bool:
+    """Returns whether the host can end the wait of the shared loop: by a reply, or by a change of a socket."""
+    selector = None if _shared is None else _shared._selector
+    return exchange.is_waiting() or (isinstance(selector, Selector) and selector.waits_for_sockets())
 
 
 def close() -> None:

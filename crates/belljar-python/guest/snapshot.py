@@ -16,6 +16,7 @@ from . import (
     import_patches,
     import_readings,
     micropip,
+    network,
     pip,
     pools,
     processes,
@@ -25,6 +26,7 @@ from . import (
     subprocess_shim,
     threads,
     time_zones,
+    tls,
     tracebacks,
     unsupported,
 )
@@ -89,6 +91,8 @@ def prepare() -> None:
     pools.install()
     processes.install()
     hashing.install()
+    network.install()
+    tls.install()
     http_clients.install()
     time_zones.install()
     unsupported.install()

@@ -33,6 +33,21 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Returns the attributes of a socket.
+    fn of_socket(fd: i32) -> Self {
+        Self {
+            device: 1,
+            ino: u64::from(fd.unsigned_abs()),
+            file_type: FileType::Other,
+            mode: 0o777,
+            links: 1,
+            special: 0,
+            size: 0,
+            blocks: 0,
+            times: Times::all(Timestamp::default()),
+        }
+    }
+
     /// Returns `st_atim`, `st_mtim` and `st_ctim`.
     pub fn times(&self) -> [Timestamp; 3] {
         [self.times.accessed, self.times.modified, self.times.changed]
@@ -76,6 +91,7 @@ impl Filesystem {
             Target::Node(id) => self.stat_node(*id),
             Target::HostFile { mount, file, .. } => file.stat(*mount),
             Target::HostDirectory { mount, path, .. } => self.mounted(*mount)?.stat(*mount, path),
+            Target::Socket(_) => Ok(Stat::of_socket(fd)),
         }
     }
 
@@ -151,6 +167,7 @@ impl Filesystem {
                 file.set_mode(mode)
             }
             Target::HostDirectory { mount, path, .. } => self.mounted(mount)?.set_mode(&path, mode),
+            Target::Socket(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -186,6 +203,7 @@ impl Filesystem {
                 file.set_times(accessed, modified)
             }
             Target::HostDirectory { mount, path, .. } => self.mounted(mount)?.set_times(&path, accessed, modified),
+            Target::Socket(_) => Err(Errno::EINVAL),
         }
     }
 

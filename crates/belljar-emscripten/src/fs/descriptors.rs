@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::mount::{HostEntry, HostFile};
 use super::node::{Device, Node, NodeId, NodeKind, PIPE_CAPACITY};
 use super::path_resolution::PathTarget;
+use super::socket::Socket;
 use super::time::Times;
 use super::{Filesystem, OpenFlags};
 use crate::Errno;
@@ -25,6 +26,7 @@ pub(super) enum Target {
         /// The entries, once they were listed.
         listing: Option<Arc<[HostEntry]>>,
     },
+    Socket(Socket),
 }
 
 /// An open file description.
@@ -61,9 +63,9 @@ pub struct Readiness {
     pub readable: bool,
     /// A write would not block.
     pub writable: bool,
-    /// The writing end of a pipe that is read was closed (`POLLHUP`).
+    /// The writing end of a pipe that is read, or both directions of a connection, were closed (`POLLHUP`).
     pub hung_up: bool,
-    /// The reading end of a pipe that is written to was closed (`POLLERR`).
+    /// The reading end of a pipe that is written to was closed, or a socket has an error (`POLLERR`).
     pub broken: bool,
 }
 
@@ -130,7 +132,7 @@ impl Filesystem {
         match &self.description(fd)?.target {
             Target::Node(id) => Ok(PathTarget::Node(*id)),
             Target::HostDirectory { mount, path, .. } => Ok(PathTarget::Host { mount: *mount, path: path.clone() }),
-            Target::HostFile { .. } => Err(Errno::ENOTDIR),
+            Target::HostFile { .. } | Target::Socket(_) => Err(Errno::ENOTDIR),
         }
     }
 
@@ -303,10 +305,13 @@ impl Filesystem {
         std::iter::once(likely).chain(open).find(writes)
     }
 
-    /// Returns the result of `poll`. Only operations on pipes can block.
+    /// Returns the result of `poll`. Only operations on pipes and sockets can block.
     pub fn readiness(&self, fd: i32) -> Result<Readiness, Errno> {
         let description = self.description(fd)?;
         let always = Readiness { readable: true, writable: true, ..Readiness::default() };
+        if let Target::Socket(socket) = &description.target {
+            return Ok(socket.readiness());
+        }
         let Target::Node(id) = description.target else { return Ok(always) };
         let NodeKind::Pipe(pipe) = &self.nodes.get(id)?.kind else { return Ok(always) };
         Ok(if description.flags.reads() {

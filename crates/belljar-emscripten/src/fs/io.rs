@@ -104,6 +104,7 @@ impl Filesystem {
             Target::Node(id) => self.truncate_node(id, size),
             Target::HostFile { file, .. } => file.truncate(size),
             Target::HostDirectory { .. } => Err(Errno::EISDIR),
+            Target::Socket(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -175,6 +176,7 @@ impl Filesystem {
                 NodeKind::Device(device) if device.is_console() => Err(Errno::ESPIPE),
                 _ => Ok(()),
             },
+            Target::Socket(_) => Err(Errno::ESPIPE),
             _ => Ok(()),
         }
     }
@@ -187,7 +189,7 @@ impl Filesystem {
                 _ => Ok(0),
             },
             Target::HostFile { file, .. } => file.size(),
-            Target::HostDirectory { .. } => Ok(0),
+            Target::HostDirectory { .. } | Target::Socket(_) => Ok(0),
         }
     }
 
@@ -200,6 +202,7 @@ impl Filesystem {
         let id = match &self.description(fd)?.target {
             Target::Node(id) => *id,
             Target::HostFile { file, .. } => return file.read_at(offset, buffer),
+            Target::Socket(socket) => return socket.read(buffer, false),
             Target::HostDirectory { .. } => return Err(Errno::EISDIR),
         };
         let node = self.nodes.get_mut(id)?;
@@ -220,6 +223,7 @@ impl Filesystem {
         let id = match &self.description(fd)?.target {
             Target::Node(id) => *id,
             Target::HostFile { file, .. } => return file.write_at(offset, data),
+            Target::Socket(socket) => return socket.write(data),
             Target::HostDirectory { .. } => return Err(Errno::EISDIR),
         };
         let budget = self.budget();

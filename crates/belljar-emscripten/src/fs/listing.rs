@@ -44,7 +44,7 @@ impl Filesystem {
                 let Stat { ino, .. } = self.stat_place(&place)?;
                 (ino, ino)
             }
-            Target::HostFile { .. } => return Err(Errno::ENOTDIR),
+            Target::HostFile { .. } | Target::Socket(_) => return Err(Errno::ENOTDIR),
         };
         for (position, name, ino) in [(0, ".", here), (1, "..", above)] {
             if offset == position && entries.len() < limit {

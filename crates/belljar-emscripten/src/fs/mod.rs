@@ -35,6 +35,7 @@ mod open;
 mod overlay;
 mod path_resolution;
 mod serialize;
+mod socket;
 mod time;
 
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use mount::HostDirectory;
 pub use node::{Device, FileType};
 pub use open::{AT_FDCWD, OpenFlags};
 pub use serialize::{FilesystemSnapshot, LoadError};
+pub use socket::{Socket, SocketFamily};
 pub use time::{SetTime, Timestamp};
 
 use self::descriptors::Descriptors;

@@ -161,7 +161,7 @@ pub enum FileType {
     CharacterDevice,
     /// A pipe.
     Pipe,
-    /// A file that only a mounted host directory can contain: a socket, a block device.
+    /// A socket, or another file that only a mounted host directory can contain, such as a block device.
     Other,
 }
 

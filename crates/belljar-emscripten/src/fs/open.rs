@@ -75,6 +75,10 @@ impl OpenFlags {
         self.has(Self::APPEND)
     }
 
+    pub(super) fn is_non_blocking(self) -> bool {
+        self.has(Self::NON_BLOCKING)
+    }
+
     pub(super) fn closes_on_exec(self) -> bool {
         self.has(Self::CLOSE_ON_EXEC)
     }

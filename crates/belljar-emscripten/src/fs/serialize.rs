@@ -15,8 +15,12 @@ use super::descriptors::Target;
 use super::layer::{Layer, LayerFile, LayerKind, LayerNode};
 use super::node::{Device, Directory, Entry, LowerDirectory, Node, NodeId, NodeKind, Nodes, PIPE_CAPACITY, Pipe, ROOT};
 use super::path_resolution::PathTarget;
+use super::socket::Socket;
 use super::time::Times;
 use super::{Filesystem, NAME_MAX, OpenFlags, PATH_MAX, Quota};
+
+/// The node of a description of a socket, whose connection is not saved. No inode has this number.
+const SOCKET: NodeId = NodeId(u32::MAX);
 
 /// The files of one instance in the form that is written to a snapshot. Created by [`Filesystem::save`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -96,7 +100,11 @@ impl Filesystem {
         let mut places = BTreeMap::new();
         for (fd, description, close_on_exec) in self.descriptors.all() {
             let Some(open) = self.descriptors.at(description) else { continue };
-            let Target::Node(node) = open.target else { continue };
+            let node = match open.target {
+                Target::Node(node) => node,
+                Target::Socket(_) => SOCKET,
+                Target::HostFile { .. } | Target::HostDirectory { .. } => continue,
+            };
             let place = *places.entry(description).or_insert_with(|| {
                 descriptions.push(SavedDescription { node, offset: open.offset, flags: open.flags });
                 descriptions.len() as u32 - 1
@@ -298,8 +306,13 @@ impl Filesystem {
         let damaged = |_| LoadError::Damaged("a descriptor is open on an inode that does not exist");
         let mut numbers = Vec::new();
         for saved in descriptions {
-            self.nodes.get(saved.node).map_err(damaged)?;
-            let number = self.insert_description(Target::Node(saved.node), saved.flags).map_err(damaged)?;
+            let target = if saved.node == SOCKET {
+                Target::Socket(Socket::reset())
+            } else {
+                self.nodes.get(saved.node).map_err(damaged)?;
+                Target::Node(saved.node)
+            };
+            let number = self.insert_description(target, saved.flags).map_err(damaged)?;
             numbers.push(number);
         }
         for &(fd, place, close_on_exec) in descriptors {

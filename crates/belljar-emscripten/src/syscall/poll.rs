@@ -1,9 +1,9 @@
-//! `poll`: waiting for descriptors, which amounts to sleeping.
+//! `poll`: waiting for descriptors, which amounts to sleeping, unless some are sockets.
 //!
-//! There is one thread: while it waits, its pipes do not change. A descriptor is therefore ready at once, or the call
-//! sleeps until the timeout, a signal or the stop of the program.
+//! There is one thread: while it waits, its pipes do not change, but its sockets do. Without sockets, a descriptor is
+//! ready at once, or the call sleeps until the timeout, a signal or the stop of the program.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmtime::Linker;
 
@@ -12,6 +12,7 @@ use crate::Errno;
 use crate::guest_memory::{GuestMemory, Ptr, field};
 use crate::host::{Call, Host};
 use crate::stop::SleepResult;
+use crate::watchdog::Pause;
 
 const POLLIN: u16 = 0x01;
 const POLLOUT: u16 = 0x04;
@@ -46,7 +47,32 @@ fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, tim
     }
     let bytes = count.checked_mul(8).ok_or(Errno::EINVAL)?;
     memory.slice(fds, bytes)?;
-    let mut ready = 0;
+    let time = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
+    let start = Instant::now();
+    loop {
+        let seen = host.stop.changes();
+        let (ready, sockets) = look(memory, host, fds, count)?;
+        let left = time.saturating_sub(start.elapsed());
+        if ready > 0 || timeout == 0 || (sockets && left.is_zero()) {
+            return Ok(ready);
+        }
+        let result = if sockets {
+            let _pause = Pause::start(&host.stop);
+            host.stop.sleep_until_change(seen, left)?
+        } else {
+            host.sleep(left)?
+        };
+        match result {
+            SleepResult::Signal => return Err(Errno::EINTR.into()),
+            SleepResult::Elapsed if !sockets => return Ok(0),
+            SleepResult::Elapsed | SleepResult::Changed => {}
+        }
+    }
+}
+
+/// Writes the events of each entry. Returns the number of entries that have events, and whether any is a socket.
+fn look(memory: &mut GuestMemory<'_>, host: &Host, fds: Ptr, count: u32) -> Result<(i32, bool), Errno> {
+    let (mut ready, mut sockets) = (0, false);
     for index in 0..count {
         let entry = field(fds, index * 8)?;
         let fd = memory.read_i32(entry)?;
@@ -54,14 +80,9 @@ fn poll(memory: &mut GuestMemory<'_>, host: &mut Host, fds: Ptr, count: u32, tim
         let found = events(host, fd) & (asked | POLLERR | POLLHUP | POLLNVAL);
         memory.write_u16(field(entry, 6)?, found)?;
         ready += i32::from(found != 0);
+        sockets |= host.files.socket(fd).is_ok();
     }
-    if ready == 0 && timeout != 0 {
-        let time = u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis);
-        if host.sleep(time)? == SleepResult::Signal {
-            return Err(Errno::EINTR.into());
-        }
-    }
-    Ok(ready)
+    Ok((ready, sockets))
 }
 
 fn events(host: &Host, fd: i32) -> u16 {

@@ -7,7 +7,7 @@ use crate::Errno;
 use crate::console::Stream;
 use crate::fs::Device;
 use crate::guest_memory::{GuestMemory, Ptr, field};
-use crate::host::{Call, Host};
+use crate::host::{Call, Host, wait_for_socket};
 
 const WASI: &str = "wasi_snapshot_preview1";
 
@@ -124,6 +124,7 @@ fn read(
                 count
             }
             Some(position) => host.files.read_at(fd, position, buffer)?,
+            None if moved == 0 => wait_for_socket(host, fd, |host| host.files.read(fd, buffer))??,
             None => host.files.read(fd, buffer)?,
         })
     })
@@ -158,6 +159,7 @@ fn write(
                 data.len()
             }
             (None, Some(position)) => host.files.write_at(fd, position, data)?,
+            (None, None) if moved == 0 => wait_for_socket(host, fd, |host| host.files.write(fd, data))??,
             (None, None) => host.files.write(fd, data)?,
         })
     })

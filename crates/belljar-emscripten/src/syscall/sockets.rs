@@ -1,34 +1,125 @@
-//! Sockets and name resolution, which always fail: the guest has no network.
+//! Sockets and name resolution, over the [`Network`](crate::network::Network) of the program.
+//!
+//! Stream sockets connect; nothing listens, and there are no datagrams. Without a network, no socket can be created.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use wasmtime::{ExternRef, Linker, Result, Rooted};
 
+use super::result::{SyscallError, SyscallResult, env};
 use crate::Errno;
-use crate::host::Host;
+use crate::fs::{OpenFlags, SocketFamily};
+use crate::guest_caller::GuestCaller;
+use crate::guest_memory::{GuestMemory, Ptr, field};
+use crate::host::{Call, Host, wait_for_socket};
+use crate::network::ResolveError;
 
-/// `EAI_FAIL`: a permanent failure.
-const EAI_FAIL: i32 = -4;
+const AF_UNSPEC: i32 = 0;
+const AF_INET: i32 = 2;
+const AF_INET6: i32 = 10;
+const SOCK_STREAM: i32 = 1;
+const IPPROTO_TCP: i32 = 6;
+const MSG_PEEK: u32 = 0x2;
+const MSG_DONTWAIT: u32 = 0x40;
+
+/// The sizes of `struct sockaddr_in` and `struct sockaddr_in6`.
+const SOCKADDR_IN: u32 = 16;
+const SOCKADDR_IN6: u32 = 28;
+/// The maximum number of buffers of one message.
+const IOV_MAX: u32 = 1024;
 
 pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
-    let no_socket = |errno: Errno| move |_: i32, _: i32, _: i32, _: i32, _: i32, _: i32| errno.negative();
-    linker.func_wrap("env", "__syscall_socket", no_socket(Errno::EAFNOSUPPORT))?;
-    for name in [
-        "__syscall_accept4",
-        "__syscall_bind",
+    linker.func_wrap(
+        "env",
+        "__syscall_socket",
+        |mut call: Call<'_>, domain: i32, kind: i32, protocol: i32, _: i32, _: i32, _: i32| {
+            env(&mut call, |_, host| socket(host, domain, kind, protocol))
+        },
+    )?;
+    linker.func_wrap(
+        "env",
         "__syscall_connect",
-        "__syscall_getpeername",
-        "__syscall_getsockname",
-        "__syscall_getsockopt",
-        "__syscall_listen",
-        "__syscall_recvfrom",
-        "__syscall_recvmsg",
-        "__syscall_sendmsg",
-        "__syscall_sendto",
-        "__syscall_shutdown",
-    ] {
-        linker.func_wrap("env", name, no_socket(Errno::ENOTSOCK))?;
+        |mut call: Call<'_>, fd: i32, address: Ptr, length: u32, _: i32, _: i32, _: i32| {
+            env(&mut call, |memory, host| connect(memory, host, fd, address, length))
+        },
+    )?;
+    for (name, which) in [("__syscall_getpeername", Which::Peer), ("__syscall_getsockname", Which::Local)] {
+        linker.func_wrap(
+            "env",
+            name,
+            move |mut call: Call<'_>, fd: i32, address: Ptr, length: Ptr, _: i32, _: i32, _: i32| {
+                env(&mut call, |memory, host| socket_name(memory, host, fd, which, address, length))
+            },
+        )?;
     }
-
-    linker.func_wrap("env", "getaddrinfo", |_: i32, _: i32, _: i32, _: i32| EAI_FAIL)?;
+    linker.func_wrap(
+        "env",
+        "__syscall_getsockopt",
+        |mut call: Call<'_>, fd: i32, level: i32, name: i32, value: Ptr, length: Ptr, _: i32| {
+            env(&mut call, |memory, host| get_option(memory, host, fd, (level, name), value, length))
+        },
+    )?;
+    linker.func_wrap(
+        "env",
+        "__syscall_shutdown",
+        |mut call: Call<'_>, fd: i32, how: i32, _: i32, _: i32, _: i32, _: i32| {
+            env(&mut call, |_, host| shutdown(host, fd, how))
+        },
+    )?;
+    linker.func_wrap(
+        "env",
+        "__syscall_recvfrom",
+        |mut call: Call<'_>, fd: i32, buffer: Ptr, length: u32, flags: u32, address: Ptr, address_length: Ptr| {
+            env(&mut call, |memory, host| {
+                let count = receive(memory, host, fd, &[(buffer, length)], flags)?;
+                write_peer(memory, host, fd, address, address_length)?;
+                Ok(count)
+            })
+        },
+    )?;
+    linker.func_wrap(
+        "env",
+        "__syscall_sendto",
+        |mut call: Call<'_>, fd: i32, buffer: Ptr, length: u32, flags: u32, _: Ptr, _: u32| {
+            env(&mut call, |memory, host| send(memory, host, fd, &[(buffer, length)], flags))
+        },
+    )?;
+    linker.func_wrap(
+        "env",
+        "__syscall_recvmsg",
+        |mut call: Call<'_>, fd: i32, message: Ptr, flags: u32, _: i32, _: i32, _: i32| {
+            env(&mut call, |memory, host| receive_message(memory, host, fd, message, flags))
+        },
+    )?;
+    linker.func_wrap(
+        "env",
+        "__syscall_sendmsg",
+        |mut call: Call<'_>, fd: i32, message: Ptr, flags: u32, _: i32, _: i32, _: i32| {
+            env(&mut call, |memory, host| {
+                let buffers = message_buffers(memory, message)?;
+                send(memory, host, fd, &buffers, flags)
+            })
+        },
+    )?;
+    for name in ["__syscall_accept4", "__syscall_bind", "__syscall_listen"] {
+        linker.func_wrap(
+            "env",
+            name,
+            |mut call: Call<'_>, fd: i32, _: i32, _: i32, _: i32, _: i32, _: i32| {
+                env(&mut call, |_, host| {
+                    host.files.socket(fd)?;
+                    Err(Errno::EOPNOTSUPP.into())
+                })
+            },
+        )?;
+    }
+    linker.func_wrap("env", "getaddrinfo", |mut call: Call<'_>, node: Ptr, service: Ptr, hints: Ptr, result: Ptr| {
+        match look_up(&mut call, node, service, hints) {
+            Ok((address, kind)) => write_address_info(&mut call, address, kind, result),
+            Err(code) => Ok(code),
+        }
+    })?;
     linker.func_wrap("env", "getnameinfo", |_: i32, _: i32, _: i32, _: i32, _: i32, _: i32, _: i32| EAI_FAIL)?;
     // A null pointer: unknown protocol.
     linker.func_wrap("env", "getprotobyname", |_: i32| 0)?;
@@ -42,4 +133,371 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
     linker.func_wrap("env", "_try_fcntl64", |_: i32, _: i32, _: i32, _: i32| 0)?;
     linker.func_wrap("env", "_try_shutdown", |_: i32, _: i32, _: i32| 0)?;
     Ok(())
+}
+
+/// Implements `socket`: stream sockets of IPv4 and IPv6, if the program has a network.
+fn socket(host: &mut Host, domain: i32, kind: i32, protocol: i32) -> SyscallResult {
+    let family = match domain {
+        AF_INET if host.network.is_some() => SocketFamily::Ipv4,
+        AF_INET6 if host.network.is_some() => SocketFamily::Ipv6,
+        _ => return Err(Errno::EAFNOSUPPORT.into()),
+    };
+    let flags = OpenFlags(kind.cast_unsigned());
+    let options = OpenFlags::NON_BLOCKING.0 | OpenFlags::CLOSE_ON_EXEC.0;
+    if kind & !options.cast_signed() != SOCK_STREAM {
+        return Err(Errno::EPROTOTYPE.into());
+    }
+    if protocol != 0 && protocol != IPPROTO_TCP {
+        return Err(Errno::EPROTONOSUPPORT.into());
+    }
+    Ok(host.files.open_socket(family, flags)?)
+}
+
+/// Implements `connect`.
+fn connect(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, address: Ptr, length: u32) -> SyscallResult {
+    let address = read_address(memory, address, length)?;
+    match host.files.socket(fd)?.connection() {
+        Err(Errno::ENOTCONN) => {}
+        Err(errno) => return Err(errno.into()),
+        Ok(connection) if connection.is_connected() => return Err(Errno::EISCONN.into()),
+        Ok(_) => {
+            // A second call reports the error of the first one.
+            let error = host.files.socket(fd)?.take_error();
+            return Err(error.unwrap_or(Errno::EALREADY).into());
+        }
+    }
+    let family = host.files.socket(fd)?.family();
+    if (family == SocketFamily::Ipv4) != address.is_ipv4() {
+        return Err(Errno::EAFNOSUPPORT.into());
+    }
+    let network = host.network.clone().ok_or(Errno::ENETUNREACH)?;
+    let connection = network.connect(address)?;
+    let stop = host.stop.clone();
+    connection.on_change(Arc::new(move || stop.notify()));
+    host.files.socket_mut(fd)?.set_connection(connection);
+    let result = wait_for_socket(host, fd, |host| {
+        let socket = host.files.socket(fd)?;
+        match socket.connection()?.is_connected() {
+            true => Ok(0),
+            false => Err(socket.take_error().unwrap_or(Errno::EAGAIN)),
+        }
+    })?;
+    Ok(result.map_err(|errno| if errno == Errno::EAGAIN { Errno::EINPROGRESS } else { errno })?)
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    Peer,
+    Local,
+}
+
+/// Implements `getpeername` and `getsockname`.
+fn socket_name(
+    memory: &mut GuestMemory<'_>,
+    host: &mut Host,
+    fd: i32,
+    which: Which,
+    address: Ptr,
+    length: Ptr,
+) -> SyscallResult {
+    let socket = host.files.socket(fd)?;
+    let unspecified = match socket.family() {
+        SocketFamily::Ipv4 => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketFamily::Ipv6 => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    let name = match (which, socket.addresses()) {
+        (Which::Peer, Some((_, peer))) if socket.connection()?.is_connected() => peer,
+        (Which::Peer, _) => return Err(Errno::ENOTCONN.into()),
+        (Which::Local, addresses) => addresses.map_or(unspecified, |(local, _)| local),
+    };
+    write_address(memory, name, address, length)?;
+    Ok(0)
+}
+
+/// Implements `getsockopt` for the options that programs ask for. Others are not available.
+fn get_option(
+    memory: &mut GuestMemory<'_>,
+    host: &mut Host,
+    fd: i32,
+    option: (i32, i32),
+    value: Ptr,
+    length: Ptr,
+) -> SyscallResult {
+    const SOL_SOCKET: i32 = 1;
+    let socket = host.files.socket(fd)?;
+    let number = match option {
+        // SO_TYPE.
+        (SOL_SOCKET, 3) => SOCK_STREAM,
+        // SO_ERROR.
+        (SOL_SOCKET, 4) => socket.take_error().map_or(0, Errno::positive),
+        // SO_SNDBUF, SO_RCVBUF.
+        (SOL_SOCKET, 7 | 8) => 256 << 10,
+        // SO_KEEPALIVE, SO_ACCEPTCONN.
+        (SOL_SOCKET, 9 | 30) => 0,
+        // SO_PROTOCOL.
+        (SOL_SOCKET, 38) => IPPROTO_TCP,
+        // SO_DOMAIN.
+        (SOL_SOCKET, 39) => match socket.family() {
+            SocketFamily::Ipv4 => AF_INET,
+            SocketFamily::Ipv6 => AF_INET6,
+        },
+        // TCP_NODELAY.
+        (IPPROTO_TCP, 1) => 1,
+        _ => return Err(Errno::ENOPROTOOPT.into()),
+    };
+    if memory.read_u32(length)? < 4 {
+        return Err(Errno::EINVAL.into());
+    }
+    memory.write_i32(value, number)?;
+    memory.write_u32(length, 4)?;
+    Ok(0)
+}
+
+/// Implements `shutdown`.
+fn shutdown(host: &mut Host, fd: i32, how: i32) -> SyscallResult {
+    let (read, write) = match how {
+        0 => (true, false),
+        1 => (false, true),
+        2 => (true, true),
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    host.files.socket(fd)?.connection()?.shutdown(read, write);
+    Ok(0)
+}
+
+/// Receives into buffers, the first that has room.
+fn receive(
+    memory: &mut GuestMemory<'_>,
+    host: &mut Host,
+    fd: i32,
+    buffers: &[(Ptr, u32)],
+    flags: u32,
+) -> SyscallResult {
+    host.files.socket(fd)?;
+    for &(start, length) in buffers {
+        memory.slice(start, length)?;
+    }
+    let Some(&(start, length)) = buffers.iter().find(|(_, length)| *length > 0) else { return Ok(0) };
+    let buffer = memory.slice_mut(start, length.min(i32::MAX as u32))?;
+    let operation = |host: &mut Host| host.files.socket(fd)?.read(buffer, flags & MSG_PEEK != 0);
+    let count = with_flags(host, fd, flags, operation)?;
+    i32::try_from(count).map_err(|_| Errno::EOVERFLOW.into())
+}
+
+/// Sends from buffers, at least one byte of them.
+fn send(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, buffers: &[(Ptr, u32)], flags: u32) -> SyscallResult {
+    host.files.socket(fd)?;
+    let mut sent = 0_usize;
+    for &(start, length) in buffers {
+        let data = memory.slice(start, length)?;
+        let result = if sent == 0 {
+            with_flags(host, fd, flags, |host| host.files.socket(fd)?.write(data))
+        } else {
+            host.files.socket(fd)?.write(data).map_err(SyscallError::from)
+        };
+        match result {
+            Ok(count) => {
+                sent += count;
+                if count < data.len() {
+                    break;
+                }
+            }
+            Err(SyscallError::Errno(_)) if sent > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    i32::try_from(sent).map_err(|_| Errno::EOVERFLOW.into())
+}
+
+/// Runs an operation, and waits for it unless the socket or `flags` forbid that.
+fn with_flags(
+    host: &mut Host,
+    fd: i32,
+    flags: u32,
+    mut operation: impl FnMut(&mut Host) -> Result<usize, Errno>,
+) -> Result<usize, SyscallError> {
+    if flags & MSG_DONTWAIT != 0 {
+        return Ok(operation(host)?);
+    }
+    Ok(wait_for_socket(host, fd, operation)??)
+}
+
+/// Implements `recvmsg`. There is no ancillary data.
+fn receive_message(
+    memory: &mut GuestMemory<'_>,
+    host: &mut Host,
+    fd: i32,
+    message: Ptr,
+    flags: u32,
+) -> SyscallResult {
+    let buffers = message_buffers(memory, message)?;
+    let count = receive(memory, host, fd, &buffers, flags)?;
+    let name = memory.read_u32(message)?;
+    write_peer(memory, host, fd, name, field(message, 4)?)?;
+    // `msg_controllen` and `msg_flags`.
+    memory.write_u32(field(message, 20)?, 0)?;
+    memory.write_u32(field(message, 24)?, 0)?;
+    Ok(count)
+}
+
+/// Returns the buffers of a `struct msghdr`.
+fn message_buffers(memory: &GuestMemory<'_>, message: Ptr) -> Result<Vec<(Ptr, u32)>, Errno> {
+    let (list, count) = (memory.read_u32(field(message, 8)?)?, memory.read_u32(field(message, 12)?)?);
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let buffer = |index| {
+        let entry = field(list, index * 8)?;
+        let (start, length) = (memory.read_u32(entry)?, memory.read_u32(field(entry, 4)?)?);
+        memory.slice(start, length)?;
+        Ok((start, length))
+    };
+    (0..count).map(buffer).collect()
+}
+
+/// Writes the peer's address where a call asks for it.
+fn write_peer(memory: &mut GuestMemory<'_>, host: &Host, fd: i32, address: Ptr, length: Ptr) -> Result<(), Errno> {
+    if address == 0 || length == 0 {
+        return Ok(());
+    }
+    match host.files.socket(fd)?.addresses() {
+        Some((_, peer)) => write_address(memory, peer, address, length),
+        None => memory.write_u32(length, 0),
+    }
+}
+
+/// Reads a `struct sockaddr_in` or `struct sockaddr_in6`.
+fn read_address(memory: &GuestMemory<'_>, address: Ptr, length: u32) -> Result<SocketAddr, Errno> {
+    if length < 2 {
+        return Err(Errno::EINVAL);
+    }
+    let family = memory.read_u16(address)?;
+    let port = |bytes: [u8; 2]| u16::from_be_bytes(bytes);
+    match i32::from(family) {
+        AF_INET if length >= SOCKADDR_IN => {
+            let ip: [u8; 4] = memory.array(field(address, 4)?)?;
+            Ok(SocketAddr::from((ip, port(memory.array(field(address, 2)?)?))))
+        }
+        AF_INET6 if length >= SOCKADDR_IN6 => {
+            let ip: [u8; 16] = memory.array(field(address, 8)?)?;
+            Ok(SocketAddr::from((ip, port(memory.array(field(address, 2)?)?))))
+        }
+        AF_INET | AF_INET6 => Err(Errno::EINVAL),
+        _ => Err(Errno::EAFNOSUPPORT),
+    }
+}
+
+/// Returns an address as `struct sockaddr_in` or `struct sockaddr_in6`.
+fn encode_address(address: SocketAddr) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(SOCKADDR_IN6 as usize);
+    let family = if address.is_ipv4() { AF_INET as u16 } else { AF_INET6 as u16 };
+    bytes.extend(family.to_le_bytes());
+    bytes.extend(address.port().to_be_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            bytes.extend(ip.octets());
+            bytes.extend([0; 8]);
+        }
+        IpAddr::V6(ip) => {
+            bytes.extend([0; 4]);
+            bytes.extend(ip.octets());
+            bytes.extend([0; 4]);
+        }
+    }
+    bytes
+}
+
+/// Writes as much of an address as fits into `*length` bytes, and its whole length to `length`.
+fn write_address(memory: &mut GuestMemory<'_>, name: SocketAddr, address: Ptr, length: Ptr) -> Result<(), Errno> {
+    let bytes = encode_address(name);
+    let room = memory.read_u32(length)? as usize;
+    memory.write(address, bytes.get(..room.min(bytes.len())).unwrap_or_default())?;
+    memory.write_u32(length, bytes.len() as u32)
+}
+
+const EAI_NONAME: i32 = -2;
+const EAI_FAIL: i32 = -4;
+const EAI_FAMILY: i32 = -6;
+const EAI_SERVICE: i32 = -8;
+const EAI_MEMORY: i32 = -10;
+
+/// The flag `AI_NUMERICHOST`.
+const AI_NUMERICHOST: i32 = 0x4;
+
+/// Looks up the address of `getaddrinfo`. Returns it with the type and protocol of the socket, or an `EAI` number.
+fn look_up(call: &mut Call<'_>, node: Ptr, service: Ptr, hints: Ptr) -> Result<(SocketAddr, (i32, i32)), i32> {
+    let (memory, host) = crate::host::split(call).map_err(|_| EAI_FAIL)?;
+    let Some(network) = host.network.clone() else { return Err(EAI_FAIL) };
+    let hint = |offset| if hints == 0 { Ok(0) } else { field(hints, offset).and_then(|at| memory.read_i32(at)) };
+    let hint = |offset| hint(offset).map_err(|_| EAI_FAIL);
+    let (flags, family, kind, protocol) = (hint(0)?, hint(4)?, hint(8)?, hint(12)?);
+    let text = |at| memory.c_bytes(at, 1024).map_err(|_| EAI_NONAME);
+    let port = match service {
+        0 => 0,
+        service => port_of(text(service)?)?,
+    };
+    let ip = match node {
+        0 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        node => {
+            let name = str::from_utf8(text(node)?).map_err(|_| EAI_NONAME)?;
+            match name.parse::<IpAddr>() {
+                Ok(ip) => ip,
+                Err(_) if flags & AI_NUMERICHOST != 0 => return Err(EAI_NONAME),
+                Err(_) => network.resolve(name).map_err(|error| match error {
+                    ResolveError::Unknown => EAI_NONAME,
+                    ResolveError::Refused => EAI_FAIL,
+                })?,
+            }
+        }
+    };
+    match (family, ip) {
+        (AF_UNSPEC, _) | (AF_INET, IpAddr::V4(_)) | (AF_INET6, IpAddr::V6(_)) => {}
+        _ => return Err(EAI_FAMILY),
+    }
+    let kind = if kind == 0 { SOCK_STREAM } else { kind };
+    let protocol = if protocol == 0 && kind == SOCK_STREAM { IPPROTO_TCP } else { protocol };
+    Ok((SocketAddr::new(ip, port), (kind, protocol)))
+}
+
+/// Returns the port of a service: a number, or one of the names that libraries look up.
+fn port_of(service: &[u8]) -> Result<u16, i32> {
+    match service {
+        b"http" => Ok(80),
+        b"https" => Ok(443),
+        b"smtp" => Ok(25),
+        b"submission" => Ok(587),
+        b"postgresql" => Ok(5432),
+        number => str::from_utf8(number).ok().and_then(|text| text.parse().ok()).ok_or(EAI_SERVICE),
+    }
+}
+
+/// Writes the result of `getaddrinfo` in two blocks of the program's allocator, as Emscripten's `freeaddrinfo` frees
+/// them: one `struct addrinfo` without a successor, and its address.
+fn write_address_info(
+    call: &mut Call<'_>,
+    address: SocketAddr,
+    (kind, protocol): (i32, i32),
+    result: Ptr,
+) -> Result<i32> {
+    const ADDRINFO: u32 = 32;
+    let bytes = encode_address(address);
+    let mut guest = GuestCaller::new(call);
+    let info = guest.call("malloc", &[ADDRINFO])?;
+    let name = guest.call("malloc", &[SOCKADDR_IN6])?;
+    if info == 0 || name == 0 {
+        return Ok(EAI_MEMORY);
+    }
+    let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };
+    let mut memory = guest.memory()?;
+    let mut write = || {
+        memory.write(name, &bytes)?;
+        // ai_flags, ai_family, ai_socktype, ai_protocol, ai_addrlen, ai_addr, ai_canonname, ai_next.
+        let fields = [0, family.cast_unsigned(), kind.cast_unsigned(), protocol.cast_unsigned()];
+        let fields = fields.into_iter().chain([bytes.len() as u32, name, 0, 0]);
+        for (index, value) in (0..).zip(fields) {
+            memory.write_u32(field(info, index * 4)?, value)?;
+        }
+        memory.write_u32(result, info)
+    };
+    Ok(if write().is_ok() { 0 } else { EAI_FAIL })
 }

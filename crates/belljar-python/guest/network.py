@@ -1,0 +1,93 @@
+"""Sockets of programs: connections that the host makes, as far as its policy allows.
+
+The system calls are the host's. This module makes their errors say what is not allowed, and what is.
+"""
+
+import errno
+import socket
+from typing import Any, NoReturn
+
+from . import host
+
+NO_NETWORK = "this sandbox has no network access"
+NO_LISTENING = "nothing can listen for connections in this sandbox"
+_ONLY_TCP = "only TCP connections are supported in this sandbox"
+
+
+def install() -> None:
+    """Patches `socket`."""
+    socket.socket.__init__ = _open_socket
+    socket.socket.connect = _connect  # type: ignore[method-assign]
+    socket.socket.setsockopt = _set_option  # type: ignore[method-assign, assignment]
+    socket.socket.bind = _bind  # type: ignore[method-assign]
+    socket.socket.listen = _listen  # type: ignore[method-assign]
+    socket.getaddrinfo = _get_address_info
+
+
+_socket_init = socket.socket.__init__
+_socket_connect = socket.socket.connect
+_getaddrinfo = socket.getaddrinfo
+
+
+def is_available() -> bool:
+    """Returns whether the policy of the host allows anything."""
+    try:
+        return bool(host.call("network_allowed"))
+    except host.HostCallError:
+        return False
+
+
+def _refusal(name: Any, port: Any) -> OSError | None:
+    """Returns the error for a connection that the policy does not allow; None if it allows it."""
+    try:
+        text = host.call("network_refusal", host=str(name), port=port if isinstance(port, int) else 0)
+    except host.HostCallError:
+        return None
+    return None if text is None else PermissionError(errno.EACCES, text)
+
+
+def _open_socket(self: socket.socket, *args: Any, **options: Any) -> None:
+    try:
+        _socket_init(self, *args, **options)
+    except OSError as error:
+        reason = _ONLY_TCP if is_available() else NO_NETWORK
+        raise OSError(error.errno, f"{reason} ({error.strerror})") from None
+
+
+def _connect(self: socket.socket, address: Any) -> None:
+    try:
+        _socket_connect(self, address)
+    except BlockingIOError:
+        raise
+    except (PermissionError, socket.gaierror):
+        if isinstance(address, tuple) and (refusal := _refusal(*address[:2])):
+            raise refusal from None
+        raise
+
+
+def _set_option(self: socket.socket, level: int, option: int, *value: Any) -> None:
+    """Ignores options: the host sets those of its connections."""
+    if self.fileno() < 0:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+
+def _bind(self: socket.socket, address: Any) -> None:
+    """Accepts the address of a connection that is to be made, which the host chooses, and refuses others."""
+    if isinstance(address, tuple) and address[0] in ("", "0.0.0.0", "::") and address[1] == 0:
+        return
+    raise OSError(errno.EOPNOTSUPP, NO_LISTENING)
+
+
+def _listen(self: socket.socket, backlog: int = 0) -> NoReturn:
+    raise OSError(errno.EOPNOTSUPP, NO_LISTENING)
+
+
+def _get_address_info(host: Any, port: Any, *args: Any, **options: Any) -> Any:
+    try:
+        return _getaddrinfo(host, port, *args, **options)
+    except socket.gaierror as error:
+        if not is_available():
+            raise socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {host!r})") from None
+        if refusal := _refusal(host, port):
+            raise refusal from None
+        raise
