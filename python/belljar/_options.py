@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._tools import Tool
 
     Tools: TypeAlias = Iterable[Tool | McpServer | Callable[..., Any]]
+    Network: TypeAlias = Mapping[str, Any] | Iterable[str]
     Files: TypeAlias = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 BUNDLE = os.path.join(os.path.dirname(__file__), "_bundle")
@@ -55,7 +56,8 @@ class Options:
         find_links: Iterable[str | os.PathLike[str]],
         offline: bool,
         cache: str | os.PathLike[str] | None,
-        network: object,
+        network: Network | None,
+        secrets: Mapping[str, str] | None,
         servers: Files,
         approve: Approve | Literal["pause"] | None,
         approval: str,
@@ -63,8 +65,6 @@ class Options:
         deny_tools: Iterable[str],
     ) -> Options:
         """Returns the options of a sandbox in this process."""
-        if network not in (None, False):
-            raise ArgumentError("network: code has no access to a network in this version; pass tools instead")
         checked = dict(_checked_limits(limits))
         tool_limits = {name: checked.pop(name) for name in _TOOL_LIMITS if name in checked}
         max_calls: int | None = checked.pop("calls", None)
@@ -77,6 +77,7 @@ class Options:
             "index_url": index_url,
             "find_links": [os.fspath(each) for each in find_links],
             "limits": checked,
+            "network": _network(network, secrets),
         }
         collected: dict[str, Tool] = {}
         mcp_servers: list[McpServer] = []
@@ -124,6 +125,35 @@ class Options:
         if isinstance(self.runtime, _native.RemoteRuntime):
             raise UnsupportedError("tool_stubs: a server describes its tools itself; `belljar tools stubs` prints them")
         return self.runtime if self.has_servers else None
+
+
+def _network(network: Network | None, secrets: Mapping[str, str] | None) -> dict[str, Any] | None:
+    """Returns the settings of the network, None if code may not use it."""
+    if network is None and not secrets:
+        return None
+    if isinstance(network, str) or not (network is None or isinstance(network, (Mapping, Iterable))):
+        raise ArgumentTypeError(f"network: {network!r} is neither a policy nor a list of hosts")
+    policy = dict(network) if isinstance(network, Mapping) else {"allow": texts(network or (), "network")}
+    authorities = policy.pop("ca", None)
+    if authorities is not None:
+        try:
+            with open(authorities, encoding="ascii") as file:
+                authorities = file.read()
+        except (OSError, UnicodeError, TypeError) as error:
+            raise ArgumentError(f"network['ca']: {error}") from None
+    listed = []
+    for target, value in (secrets or {}).items():
+        name, separator, hosts = target.partition("@") if isinstance(target, str) else ("", "", "")
+        if not separator:
+            raise ArgumentError(f"secrets: {target!r} is not of the form 'NAME@HOST' or 'NAME@HOST,HOST'")
+        if not isinstance(value, str):
+            raise ArgumentTypeError(f"secrets[{target!r}]: the value is not a text")
+        listed.append((name, [host.strip() for host in hosts.split(",")], value))
+    try:
+        json.dumps(policy)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"network: {error}") from None
+    return {"policy": policy, "secrets": listed, "authorities": authorities}
 
 
 def _checked_limits(limits: object) -> Mapping[str, Any]:

@@ -106,6 +106,34 @@ class Call:
     """The key of the answer in `Run.resume`, for a call that waits for one. It is unique in its run."""
 
 
+@dataclass(frozen=True)
+class Connection:
+    """A connection of code to a host, or one of its HTTP requests."""
+
+    host: str
+    """The name that the code connected to, or the address if it used one."""
+    port: int | None = None
+    """The port; None if the code only looked the name up."""
+    method: str | None = None
+    """The method of an HTTP request."""
+    path: str | None = None
+    """The path of an HTTP request with its query, without secrets."""
+    status: int | None = None
+    """The status of the response to an HTTP request."""
+    bytes_sent: int = 0
+    """The bytes that were sent, without those of TLS."""
+    bytes_received: int = 0
+    """The bytes that were received, without those of TLS."""
+    duration_ms: int = 0
+    """The milliseconds from its beginning to its end."""
+    allowed: bool = False
+    """False if the policy refused it."""
+    rule: str | None = None
+    """The entry of the policy that allowed it."""
+    error: str | None = None
+    """The reason of a refusal or failure."""
+
+
 @dataclass
 class Run:
     """The result of a piece of code."""
@@ -122,6 +150,8 @@ class Run:
     """All that a cell of a session displayed, including its value, by MIME type."""
     calls: list[Call] = field(default_factory=list)
     """The calls of functions of the host and of tools of MCP servers, in the order in which they began."""
+    connections: list[Connection] = field(default_factory=list)
+    """The connections and HTTP requests of the code, in the order in which they ended."""
     stats: Stats = Stats(0.0, 0.0, 0)
     """The time and memory that the code took."""
     packages: list[str] = field(default_factory=list)
@@ -260,6 +290,7 @@ def from_native(result: dict[str, Any], calls: list[Call], kind: type[Run] = Run
         images=[Image(mime_type, data) for mime_type, data in result["images"]],
         displays=[json.loads(bundle) for bundle in result.get("displays", ())],
         calls=calls,
+        connections=[Connection(**each) for each in json.loads(result.get("connections", "[]"))],
         stats=Stats(*result["stats"]),
         packages=result["packages"],
         exit_code=result.get("exit_code"),

@@ -6,7 +6,10 @@ use std::sync::mpsc::Receiver;
 
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::progress::{NoProgress, ProgressStep, StepProgress};
-use belljar_core::{EncodedValue, FunctionCall, FunctionError, FunctionReply, Progress, ReplySender, Stream};
+use belljar_core::{
+    ConnectionLog, ConnectionRecord, EncodedValue, FunctionCall, FunctionError, FunctionReply, Progress, ReplySender,
+    Stream,
+};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -14,9 +17,9 @@ use serde_json::value::RawValue;
 
 use crate::deferred::{DeferredCalls, InProgress};
 use crate::paused::{Answer, AnswerKind};
-use crate::results::byte_arrays;
+use crate::results::{HostUses, byte_arrays};
 use crate::runtime::shared;
-use crate::tools::{Call, ToolCalls};
+use crate::tools::ToolCalls;
 
 /// The receiver of what one run or cell does. `callbacks` is a `belljar._calls.Callbacks`.
 pub(crate) struct Client {
@@ -28,6 +31,7 @@ pub(crate) struct Client {
     /// The calls of tools of MCP servers.
     tools: Option<ToolCalls>,
     deferred: Arc<DeferredCalls>,
+    connections: ConnectionLog,
 }
 
 impl Client {
@@ -42,8 +46,9 @@ impl Client {
         tools: Option<ToolCalls>,
         deferred: Arc<DeferredCalls>,
     ) -> Arc<Self> {
-        let streams = AtomicBool::new(streams);
-        Arc::new(Self { callbacks, streams, output: Mutex::default(), value: Mutex::default(), tools, deferred })
+        let (streams, connections) = (AtomicBool::new(streams), ConnectionLog::default());
+        let (output, value) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { callbacks, streams, output, value, tools, deferred, connections })
     }
 
     /// Sets whether output is passed to the callbacks while the code runs.
@@ -97,9 +102,10 @@ impl Client {
         *self.output.lock() = output;
     }
 
-    /// Ends the calls of tools of MCP servers, and returns them.
-    pub(crate) fn finish_calls(&self) -> Vec<Call> {
-        self.tools.as_ref().map(ToolCalls::finish).unwrap_or_default()
+    /// Ends the calls of tools of MCP servers, and returns them and the connections.
+    pub(crate) fn finish_calls(&self) -> HostUses {
+        let calls = self.tools.as_ref().map(ToolCalls::finish).unwrap_or_default();
+        HostUses { calls, connections: self.connections.take() }
     }
 
     /// Runs work that may call the callbacks. Python keeps its state of this thread until the work has ended: making
@@ -158,6 +164,10 @@ impl CellObserver for Client {
 
     fn request_input(&self, _: &str, _: bool) -> Result<Receiver<InputReply>, InputError> {
         Err(InputError::Unavailable)
+    }
+
+    fn on_connection(&self, record: &ConnectionRecord) {
+        self.connections.push(record.clone());
     }
 
     fn on_value(&self, value: EncodedValue) {

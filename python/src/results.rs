@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_core::mime::MimeBundle;
-use belljar_core::{Buffer, Report, ReportError, ReportValue};
+use belljar_core::{Buffer, RecordedConnections, Report, ReportError, ReportValue};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList};
 
@@ -11,8 +11,17 @@ use crate::client::Client;
 use crate::paused::{self, PausedCode};
 use crate::tools::{self, Call};
 
-/// Returns a report as a dictionary, with the calls of tools of MCP servers.
-pub(crate) fn to_python(py: Python<'_>, report: Report, calls: Vec<Call>) -> PyResult<Py<PyAny>> {
+/// What code has used of the host.
+#[derive(Default)]
+pub(crate) struct HostUses {
+    /// The calls of tools of MCP servers.
+    pub(crate) calls: Vec<Call>,
+    /// The connections.
+    pub(crate) connections: RecordedConnections,
+}
+
+/// Returns a report as a dictionary, with what the code has used of the host.
+pub(crate) fn to_python(py: Python<'_>, report: Report, calls: HostUses) -> PyResult<Py<PyAny>> {
     let result = PyDict::new(py);
     result.set_item("status", report.status.name())?;
     if let Some(ReportError { name, message, traceback }) = report.error {
@@ -40,6 +49,11 @@ pub(crate) fn to_python(py: Python<'_>, report: Report, calls: Vec<Call>) -> PyR
     result.set_item("displays", report.displays.iter().map(to_json).collect::<Vec<_>>())?;
     result.set_item("text", report.text)?;
     result.set_item("output", PyList::new(py, report.output)?)?;
+    let HostUses { calls, connections } = calls;
+    if !connections.is_empty() {
+        let json = serde_json::to_string(&connections.connections).unwrap_or_default();
+        result.set_item("connections", json)?;
+    }
     if !calls.is_empty() {
         result.set_item("tool_calls", tools::to_python(py, calls)?)?;
     }

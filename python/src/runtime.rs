@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::{Backend as _, KernelError, OneShotRequest};
 use belljar_core::{Buffer, Bytes, Exchange, HostFunction, Report, ReportRequest};
-use belljar_python::{RuntimeLoader, WasmBackend};
+use belljar_python::{BackendOptions, RuntimeLoader, WasmBackend};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -101,7 +101,9 @@ impl Runtime {
         check_process()?;
         let settings = Settings::parse(settings)?;
         let loader = Arc::new(settings.loader()?);
-        let backend = WasmBackend::new(loader.clone(), settings.limits()?, false);
+        let (limits, network) = (settings.limits()?, settings.network()?);
+        let options = BackendOptions { limits, network, ..BackendOptions::default() };
+        let backend = WasmBackend::with_options(loader.clone(), options);
         let tools = tools.map(|json| {
             let invalid = |error: serde_json::Error| Error::new(ErrorKind::Argument, format!("tools: {error}"));
             serde_json::from_str::<ToolSettings>(json).map_err(invalid)?.open()

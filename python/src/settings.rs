@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::BoxError;
 use belljar_core::{Limits, NoProgress, Progress, parse_size};
+use belljar_network::{Network, NetworkLimits, NetworkOptions, Policy, Secrets};
 use belljar_packages::{InstallError, Installer, Requirement, Settings as PackageSettings};
 use belljar_python::install::{InstallerSource, PrepareOptions};
 use belljar_python::{Options, Python as Runtime, PythonRuntime, RuntimeLoader};
@@ -33,6 +34,18 @@ pub(crate) struct Settings {
     find_links: Vec<String>,
     #[serde(default)]
     limits: LimitSettings,
+    network: Option<NetworkSettings>,
+}
+
+/// The network that code may use.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkSettings {
+    policy: serde_json::Value,
+    /// The name, the hosts and the value of each secret.
+    secrets: Vec<(String, Vec<String>, String)>,
+    /// Certificate authorities in addition to those of the machine: PEM.
+    authorities: Option<String>,
 }
 
 /// The limits, as `limits=` has them.
@@ -103,6 +116,20 @@ impl Settings {
     /// Returns the limits of each piece of code.
     pub(crate) fn limits(&self) -> Result<Limits, Error> {
         self.limits.limits()
+    }
+
+    /// Returns the network of all code; `None` if it may not use any.
+    pub(crate) fn network(&self) -> Result<Option<Arc<Network>>, Error> {
+        let Some(settings) = &self.network else { return Ok(None) };
+        let policy = Policy::from_json(&settings.policy).map_err(|error| argument(format!("network: {error}")))?;
+        let mut secrets = Secrets::new();
+        for (name, hosts, value) in &settings.secrets {
+            let added = secrets.add(name, hosts, value.clone());
+            added.map_err(|error| argument(format!("secrets[{name:?}]: {error}")))?;
+        }
+        let extra_ca = settings.authorities.clone().map(String::into_bytes);
+        let options = NetworkOptions { policy, secrets, extra_ca, limits: NetworkLimits::default() };
+        Network::new(options).map(Some).map_err(|error| argument(format!("network: {error}")))
     }
 
     /// Returns the loader of the runtime, which loads it when it is first needed.

@@ -21,6 +21,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cancellation::CallCancellation;
+use crate::connection::ConnectionRecord;
 use crate::exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply};
 use crate::execution::{CellResult, CellStatus, RunReport};
 use crate::exit_reason::ExitReason;
@@ -324,6 +325,11 @@ pub trait CellObserver: Progress + Send + Sync {
     /// Receives a line about a call of a tool that begins or has ended.
     fn on_tool_call(&self, line: &str) {
         let _ = line;
+    }
+
+    /// Receives the record of a connection, or of an HTTP request, that has ended or was refused.
+    fn on_connection(&self, record: &ConnectionRecord) {
+        let _ = record;
     }
 
     /// Requests a line of input from the client. The reply arrives at the returned receiver.

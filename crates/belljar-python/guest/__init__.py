@@ -245,6 +245,7 @@ def _run(request: Request) -> Outcome | Steps:
     if request.get("installed"):
         importlib.invalidate_caches()
     after_restore.renew(request.get("renewal"))
+    after_restore.set_environment(request.get("environment"))
     after_restore.set_process(request.get("argv"), request.get("env"), request.get("file"))
     tracebacks.set_missing_modules(request.get("absent", {}))
     runner = repl.run if request.get("mode") == "interactive" else cell.run
@@ -252,6 +253,7 @@ def _run(request: Request) -> Outcome | Steps:
 
 
 def _execute(request: Request) -> Steps:
+    after_restore.set_environment(request.get("environment"))
     return _shell_module().execute(request)
 
 
@@ -265,6 +267,7 @@ def _resume(request: Request, interrupt: KeyboardInterrupt | None = None) -> Out
         raise RuntimeError("no cell waits")
     if (renewal := request.get("renewal")) is not None:
         after_restore.renew(renewal)
+    after_restore.set_environment(request.get("environment"))
     return _advance(_waiting, interrupt)
 
 

@@ -41,6 +41,12 @@ def _renew_all() -> None:
         info._century = info._year // 100 * 100
 
 
+def set_environment(variables: dict[str, str] | None) -> None:
+    """Sets the environment variables that the host gives to all code."""
+    if variables:
+        os.environ.update(variables)
+
+
 def set_process(argv: list[str] | None, env: dict[str, str] | None, file: str | None) -> None:
     """Sets the process state: arguments, environment variables and the path of the program."""
     if argv is not None:

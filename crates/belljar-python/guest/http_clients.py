@@ -1,20 +1,22 @@
 """HTTP clients that would use the browser: on Emscripten they import Pyodide's ``js``, which does not exist here.
 
-The modules that do so are replaced, so that imports work, and that requests fail as those of other clients do.
+The modules that do so are replaced, so that these clients use sockets, as elsewhere.
 """
 
-import socket
+import ssl
 from types import ModuleType
-from typing import Any
 
-from . import import_patches
+from . import import_patches, pyodide_http
 
 
 def install() -> None:
     """Registers the replacements."""
     import_patches.replace("urllib3.contrib.emscripten", _fill_urllib3)
     import_patches.replace("httpx2_jsfetch", _fill_httpx2)
+    import_patches.replace("truststore", _fill_truststore)
     import_patches.when_imported("webbrowser", _remove_browser)
+    import_patches.replace("pyodide", _fill_pyodide)
+    import_patches.replace("pyodide.http", pyodide_http.fill)
 
 
 def _fill_urllib3(module: ModuleType) -> None:
@@ -22,37 +24,26 @@ def _fill_urllib3(module: ModuleType) -> None:
     module.inject_into_urllib3 = lambda: None
 
 
+def _fill_httpx2(module: ModuleType) -> None:
+    """Offers httpx2's transports for sockets under the names of those for browsers."""
+    from httpx2._transports.default import AsyncHTTPTransport, HTTPTransport
+
+    module.JavascriptFetchTransport = HTTPTransport
+    module.AsyncJavascriptFetchTransport = AsyncHTTPTransport
+
+
+def _fill_truststore(module: ModuleType) -> None:
+    """Offers truststore's interface. The host verifies certificates with the machine's trust store anyway."""
+    module.SSLContext = ssl.SSLContext
+    module.inject_into_ssl = module.extract_from_ssl = lambda: None
+
+
+def _fill_pyodide(module: ModuleType) -> None:
+    """Creates the package of `pyodide.http`. Pyodide's other modules do not exist."""
+    module.__path__ = []
+
+
 def _remove_browser(module: ModuleType) -> None:
     """Makes ``webbrowser.open`` return False, as it does without any browser. Pyodide's module opens a window."""
     for name in ("open", "open_new", "open_new_tab"):
         setattr(module, name, lambda *args, **options: False)
-
-
-def _fill_httpx2(module: ModuleType) -> None:
-    """Creates transports of httpx2 that connect by sockets, which fails."""
-    from httpx2._exceptions import ConnectError
-    from httpx2._transports.base import AsyncBaseTransport, BaseTransport
-
-    def connect(request: Any) -> ConnectError:
-        try:
-            socket.create_connection((request.url.host, request.url.port or 443)).close()
-        except OSError as error:
-            return ConnectError(str(error), request=request)
-        return ConnectError("httpx2 has no transport for sockets here", request=request)
-
-    class JavascriptFetchTransport(BaseTransport):
-        def __init__(self, *args: object, **options: object) -> None:
-            pass
-
-        def handle_request(self, request: Any) -> Any:
-            raise connect(request)
-
-    class AsyncJavascriptFetchTransport(AsyncBaseTransport):
-        def __init__(self, *args: object, **options: object) -> None:
-            pass
-
-        async def handle_async_request(self, request: Any) -> Any:
-            raise connect(request)
-
-    module.JavascriptFetchTransport = JavascriptFetchTransport
-    module.AsyncJavascriptFetchTransport = AsyncJavascriptFetchTransport

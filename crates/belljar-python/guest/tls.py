@@ -15,7 +15,7 @@ from collections.abc import Callable
 from json import dumps, loads
 from typing import Any, NoReturn
 
-from . import certificates, host
+from . import host
 
 _MAX_REPLY = 1 << 20
 _LENGTH = 4
@@ -252,6 +252,8 @@ class _Handshake:
         encoded = b64decode(chain[0])
         if binary_form:
             return encoded
+        from . import certificates
+
         return certificates.decode(encoded) if self.context.verify_mode != ssl.CERT_NONE else {}
 
     def chain(self) -> list[bytes]:

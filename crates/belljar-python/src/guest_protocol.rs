@@ -60,6 +60,9 @@ pub(crate) struct RunArguments<'a> {
     pub(crate) max_value_bytes: u64,
     /// True if the guest returns when the code waits.
     pub(crate) stepped: bool,
+    /// Environment variables to set first.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 /// The argument of `_belljar.execute`.
@@ -75,6 +78,9 @@ pub(crate) struct ExecuteArguments<'a> {
     pub(crate) renewal: Renewal,
     /// True if the guest returns when the cell waits.
     pub(crate) stepped: bool,
+    /// Environment variables to set first.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 /// The argument of `_belljar.resume`.
@@ -83,6 +89,9 @@ pub(crate) struct ResumeArguments {
     /// Set if the interpreter is a copy of the one in which the cell began to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) renewal: Option<Renewal>,
+    /// Environment variables to set first.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 /// The argument of `_belljar.ask`.

@@ -130,6 +130,8 @@ pub struct Interpreter {
     renewal: Renewal,
     /// True if packages were installed since the last run.
     has_new_packages: bool,
+    /// The environment variables that the next run sets first.
+    environment: BTreeMap<String, String>,
     /// True if the guest package no longer follows the protocol, although CPython still runs.
     is_broken: bool,
     start: Duration,
@@ -162,6 +164,7 @@ impl Interpreter {
             missing_modules,
             renewal: Renewal::All,
             has_new_packages: false,
+            environment: BTreeMap::new(),
             is_broken: false,
             start: start.elapsed(),
             spent: Duration::ZERO,
@@ -179,6 +182,7 @@ impl Interpreter {
             missing_modules,
             renewal: Renewal::None,
             has_new_packages: false,
+            environment: BTreeMap::new(),
             is_broken: false,
             start: Duration::ZERO,
             spent: Duration::ZERO,
@@ -190,6 +194,7 @@ impl Interpreter {
         let missing_modules = self.missing_modules.clone();
         let (renewal, installed, max_value_bytes) =
             (self.take_renewal(), self.take_has_new_packages(), self.limits.value);
+        let environment = self.take_environment();
         let arguments = RunArguments {
             request,
             missing_modules: &missing_modules,
@@ -197,6 +202,7 @@ impl Interpreter {
             installed,
             max_value_bytes,
             stepped: false,
+            environment,
         };
         self.with_limits(|this| this.call_for_outcome(this.functions.run, "run", &arguments))
     }
@@ -333,6 +339,21 @@ impl Interpreter {
     /// Returns a handle that stops running code from other threads.
     pub fn interrupt_handle(&self) -> InterpreterInterruptHandle {
         InterpreterInterruptHandle { stop: self.instance.stop_handle() }
+    }
+
+    /// Returns whether the code has open connections.
+    pub(crate) fn has_connections(&self) -> bool {
+        self.instance.host().files.has_connections()
+    }
+
+    /// Sets environment variables, beginning with the next run.
+    pub fn set_environment(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
+        self.environment.extend(variables);
+    }
+
+    /// Returns the environment variables that a request sets first, and forgets them.
+    pub(crate) fn take_environment(&mut self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.environment)
     }
 
     /// Registers the handler of the host call `name`, in place of an earlier one.

@@ -33,19 +33,23 @@ mod interpreter;
 mod kept_image;
 mod libraries;
 mod lru;
+mod network;
 pub mod packages;
 mod python;
 pub mod runtime;
 mod session;
 mod steps;
 
-pub use backend::{CallEffects, GuestMount, PythonRuntime, RuntimeLoader, WasmBackend, register_calls};
+pub use backend::{
+    BackendOptions, CallEffects, GuestMount, PythonRuntime, RuntimeLoader, WasmBackend, register_calls,
+};
 pub use error::OpenError;
 pub use guest::VALUE_JSON;
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};
 pub use image::{Image, PreloadFailure};
 pub use interpreter::{Completeness, Completions, Interpreter, InterpreterInterruptHandle, Streams};
 pub use libraries::{is_optimizing_libraries, optimize_libraries, optimize_libraries_in_background};
+pub use network::attach_network;
 pub use python::{CacheLimits, Options, PACKAGE_ENTRIES, Python};
 
 pub use session::SESSION_DIRECTORY;

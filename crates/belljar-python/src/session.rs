@@ -169,7 +169,9 @@ impl Interpreter {
     pub(crate) fn execute(&mut self, cell: &CellRequest, color: bool) -> Result<ShellCell, Outcome> {
         let (installed, renewal) = (self.take_has_new_packages(), self.take_renewal());
         let max_value_bytes = self.limits().value;
-        let arguments = ExecuteArguments { cell, color, max_value_bytes, installed, renewal, stepped: false };
+        let environment = self.take_environment();
+        let arguments =
+            ExecuteArguments { cell, color, max_value_bytes, installed, renewal, stepped: false, environment };
         self.call_with_limits::<ExecuteResult, _>(self.functions().execute, "execute", &arguments)?.into()
     }
 

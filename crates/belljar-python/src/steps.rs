@@ -49,6 +49,7 @@ impl Interpreter {
     pub(crate) fn begin_run(&mut self, request: &RunRequest) -> Step<Execution> {
         let missing_modules = self.missing_modules().clone();
         let (renewal, installed) = (self.take_renewal(), self.take_has_new_packages());
+        let environment = self.take_environment();
         let arguments = RunArguments {
             request,
             missing_modules: &missing_modules,
@@ -56,6 +57,7 @@ impl Interpreter {
             installed,
             max_value_bytes: self.limits().value,
             stepped: self.supports_steps(),
+            environment,
         };
         self.spent = Duration::ZERO;
         self.run_step(self.functions().run, "run", &arguments)
@@ -75,7 +77,9 @@ impl Interpreter {
         let (installed, renewal) = (self.take_has_new_packages(), self.take_renewal());
         let max_value_bytes = self.limits().value;
         let stepped = self.supports_steps();
-        let arguments = ExecuteArguments { cell, color, max_value_bytes, installed, renewal, stepped };
+        let environment = self.take_environment();
+        let arguments =
+            ExecuteArguments { cell, color, max_value_bytes, installed, renewal, stepped, environment };
         self.spent = Duration::ZERO;
         self.cell_step(self.functions().execute, "execute", &arguments)
     }
@@ -102,7 +106,8 @@ impl Interpreter {
     fn resume_function(&mut self) -> (Object, ResumeArguments) {
         let renewal = Some(self.take_renewal()).filter(|renewal| *renewal != Renewal::None);
         // An image without the function does not wait: the call of the null object is an error.
-        (self.functions().resume.unwrap_or_default(), ResumeArguments { renewal })
+        let environment = self.take_environment();
+        (self.functions().resume.unwrap_or_default(), ResumeArguments { renewal, environment })
     }
 
     fn run_step(&mut self, function: Object, name: &str, arguments: &impl serde::Serialize) -> Step<Execution> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use belljar_core::truncation::{allot, cut_middle, json_length};
 use belljar_core::{
-    ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Value, format_size,
+    ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RecordedConnections, RunReport, Value, format_size,
 };
 use belljar_tools::CallLog;
 use regex::{Captures, Regex};
@@ -36,6 +36,8 @@ pub(crate) struct RunAnswer {
     pub(crate) output: Vec<u8>,
     /// The calls of tools, if code can call any.
     pub(crate) calls: Option<CallLog>,
+    /// The connections of the code.
+    pub(crate) connections: RecordedConnections,
 }
 
 /// The fields of the result.
@@ -49,6 +51,8 @@ struct Fields {
     end: End,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     calls: Option<CallLog>,
+    #[serde(flatten, skip_serializing_if = "RecordedConnections::is_empty")]
+    connections: RecordedConnections,
 }
 
 #[derive(Debug, Serialize)]
@@ -152,7 +156,8 @@ impl RunAnswer {
             text => text.strip_suffix('\n').unwrap_or(&text).split('\n').map(str::to_owned).collect(),
         };
         let calls = self.calls.clone().map(|log| log.within(MAX_CALL_LOG));
-        Fields { status: self.status(), dependencies: self.report.dependencies.clone(), output, end, calls }
+        let connections = self.connections.clone().within(MAX_CALL_LOG);
+        Fields { status: self.status(), dependencies: self.report.dependencies.clone(), output, end, calls, connections }
     }
 
     fn output_text(&self) -> String {
@@ -279,6 +284,7 @@ mod tests {
             report: RunReport { outcome, ..RunReport::new(Limits::default()) },
             output: output.into(),
             calls: None,
+            connections: RecordedConnections::default(),
         }
     }
 

@@ -5,7 +5,10 @@ use std::time::Instant;
 
 use belljar_core::kernel::{Backend, CellObserver, InputError, InputReply, KernelError, OneShotRequest};
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{CallCancellation, ExitReason, Outcome, Progress, RunStep, Stream};
+use belljar_core::{
+    CallCancellation, ConnectionLog, ConnectionRecord, ExitReason, Outcome, Progress, RecordedConnections, RunStep,
+    Stream,
+};
 use belljar_sessions::{GuestThreadPool, ParkedWork, Permit, PoolFull};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
@@ -158,6 +161,7 @@ impl OneShotCall {
                     report: completed.report,
                     output: client.output.take(),
                     calls: tool_run.map(|run| run.0.log()),
+                    connections: client.take_connections(),
                 };
                 log_error(&answer, &client.notifier());
                 (Ok(answer), Some(completed.interpreter))
@@ -206,12 +210,19 @@ impl Drop for LiveInterpreterGuard {
 pub(crate) struct RunClient {
     notifier: Arc<Mutex<ClientNotifier>>,
     output: Output,
+    connections: Arc<ConnectionLog>,
 }
 
 impl RunClient {
     /// Creates the client of a run whose first call has this notifier.
     pub(crate) fn new(notifier: ClientNotifier) -> Self {
-        Self { output: Output::new(&notifier), notifier: Arc::new(Mutex::new(notifier)) }
+        let connections = Arc::default();
+        Self { output: Output::new(&notifier), notifier: Arc::new(Mutex::new(notifier)), connections }
+    }
+
+    /// Returns the connections of the code so far, and forgets them.
+    pub(crate) fn take_connections(&self) -> RecordedConnections {
+        self.connections.take()
     }
 
     /// Returns the notifier of the call that waits for the run, or waited for it last.
@@ -259,6 +270,11 @@ impl CellObserver for OneShotClient {
 
     fn on_installed(&self, packages: &str) {
         self.client.notifier().log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+    }
+
+    fn on_connection(&self, record: &ConnectionRecord) {
+        self.client.connections.push(record.clone());
+        self.client.notifier().log(LoggingLevel::Info, "network", record.to_string());
     }
 
     fn on_tool_call(&self, line: &str) {

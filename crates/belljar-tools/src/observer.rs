@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use belljar_core::kernel::{CellObserver, InputError, InputReply};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{EncodedValue, FunctionCall, Progress, ReplySender, RunReport, Stream};
+use belljar_core::{ConnectionRecord, EncodedValue, FunctionCall, Progress, ReplySender, RunReport, Stream};
 
 use crate::run::ToolRun;
 
@@ -61,6 +61,10 @@ impl CellObserver for ToolObserver {
 
     fn on_tool_call(&self, line: &str) {
         self.inner.on_tool_call(line);
+    }
+
+    fn on_connection(&self, record: &ConnectionRecord) {
+        self.inner.on_connection(record);
     }
 
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError> {

@@ -11,7 +11,7 @@ use belljar_jupyter::kernelspec::{self, Kernelspec};
 use belljar_jupyter::{Connection, Control, KernelInfo, KernelServer};
 use belljar_python::Python;
 use belljar_python::runtime::Release;
-use belljar_python::{RuntimeLoader, WasmBackend};
+use belljar_python::{BackendOptions, RuntimeLoader, WasmBackend};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -26,6 +26,7 @@ use crate::packages::{PackageOptions, Packages};
 use crate::progress;
 use crate::sandbox_options::{NativeSettings, Sandbox, SandboxOptions};
 use crate::shutdown::BackendTracker;
+use crate::network::NetworkArguments;
 use crate::tools::{self, ToolOptions};
 
 /// The interval at which a kernel checks that its parent process still exists.
@@ -116,6 +117,8 @@ pub(crate) struct RunArguments {
     packages: PackageOptions,
     #[command(flatten)]
     tools: ToolOptions,
+    #[command(flatten)]
+    network: NetworkArguments,
 }
 
 /// Runs a subcommand of `belljar kernel`.
@@ -279,7 +282,10 @@ fn backend(
         let progress: Arc<dyn Progress> = Arc::from(progress::reporter(quiet));
         Ok(Packages::new(&python, &packages, offline, progress)?.into_runtime(python))
     });
-    Ok((info, Arc::new(WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true))))
+    let network = arguments.network.network()?;
+    let options =
+        BackendOptions { limits: arguments.limits.for_run(), color: true, network, ..BackendOptions::default() };
+    Ok((info, Arc::new(WasmBackend::with_options(Arc::new(runtime), options))))
 }
 
 /// Handles signals: SIGINT interrupts the cell, for frontends without a control channel, and SIGTERM shuts the kernel

@@ -23,6 +23,7 @@ mod lost_files;
 mod man;
 mod mount;
 mod native;
+mod network;
 mod outcome;
 mod packages;
 mod program_run;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use belljar_core::{Execution, ExitReason, LimitKind, MissingDependency, Obstacle, Outcome, PythonError, Value};
+use belljar_core::{Execution, ExitReason, LimitKind, MissingDependency, Obstacle, Outcome, PythonError, RecordedConnections, Value};
 use belljar_emscripten::console::{OutputChunk, Stream};
 use belljar_python::install::InstalledPackages;
 use belljar_tools::CallLog;
@@ -92,6 +92,9 @@ pub(crate) struct Report<'a> {
     /// The calls of tools, if there are servers.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     calls: Option<CallLog>,
+    /// The connections of the code, if there are any.
+    #[serde(flatten, skip_serializing_if = "RecordedConnections::is_empty")]
+    connections: RecordedConnections,
     /// The text of both streams in the order in which it was written.
     output: String,
     stdout: String,
@@ -130,6 +133,7 @@ impl<'a> Report<'a> {
             installed: None,
             hint: None,
             calls: None,
+            connections: RecordedConnections::default(),
             output: text(None),
             stdout: text(Some(Stream::Stdout)),
             stderr: text(Some(Stream::Stderr)),
@@ -165,6 +169,12 @@ impl<'a> Report<'a> {
     /// Adds the remedy for an error.
     pub(crate) fn with_hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint;
+        self
+    }
+
+    /// Adds the connections of the code.
+    pub(crate) fn with_connections(mut self, connections: RecordedConnections) -> Self {
+        self.connections = connections;
         self
     }
 

@@ -36,7 +36,7 @@ impl ProgramRun {
         interrupts: &Interrupts,
     ) -> Result<Self, CommandError> {
         let mut limits = context.arguments.limits.for_run();
-        let mut options = context.packages.options(!request.env.is_empty());
+        let mut options = context.packages.options(context.has_environment());
         let mut running = context.start(limits, streams())?;
         let execution = running.run(request, interrupts);
         let mut run = Self { running, execution, installed, missing: None };

@@ -17,6 +17,7 @@ use crate::console::{Terminal, print_note};
 use crate::global_options::GlobalOptions;
 use crate::interrupt::Interrupts;
 use crate::mount::Mount;
+use crate::network::LoggedConnections;
 use crate::outcome::{Report, explain, fail, hint_about, status};
 use crate::packages::Packages;
 use crate::program_run::ProgramRun;
@@ -74,7 +75,10 @@ fn run_program(
     }
     let code = program.as_ref().map_or("", |program| program.request.code.as_str());
     let terminal = Terminal::new(arguments.raw);
-    let (image, installed) = match packages.image(code, !arguments.env.is_empty()) {
+    let network = arguments.network.network()?;
+    let has_environment = !arguments.env.is_empty() || network.as_ref().is_some_and(|network| network.has_secrets());
+    let connections = Arc::new(LoggedConnections::default());
+    let (image, installed) = match packages.image(code, has_environment) {
         Ok(image) => image,
         Err(error) if error.is_about_packages() => return Ok(not_installed(error, arguments, &terminal)),
         Err(error) => return Err(error.into()),
@@ -87,6 +91,8 @@ fn run_program(
         siblings: &siblings,
         terminal: terminal.clone(),
         tools: tool_run.clone(),
+        network,
+        connections: connections.clone(),
         shows_notes: !global.quiet && !arguments.json,
     };
     if !installed.is_empty() && context.shows_notes {
@@ -126,6 +132,7 @@ fn run_program(
     if let Some(capture) = capture {
         let report =
             Report::new(&execution, &capture.take()).with_installed(&installed).with_hint(hint).with_calls(calls);
+        let report = report.with_connections(connections.take());
         let status = print_json(&report, &execution.outcome, &terminal);
         compile_imported(&context);
         return Ok(status);

@@ -11,6 +11,7 @@ use crate::limits::LimitOptions;
 use crate::mount::Mount;
 use crate::packages::PackageOptions;
 use crate::run_notebook;
+use crate::network::NetworkArguments;
 use crate::tools::ToolOptions;
 use crate::value_parsers::variable;
 
@@ -87,6 +88,8 @@ pub(crate) struct RunArguments {
     pub(crate) packages: PackageOptions,
     #[command(flatten)]
     pub(crate) tools: ToolOptions,
+    #[command(flatten)]
+    pub(crate) network: NetworkArguments,
 }
 
 impl RunArguments {

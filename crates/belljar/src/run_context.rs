@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use belljar_core::kernel::InterruptHandle as _;
 use belljar_core::{Execution, Limits, RunRequest};
+use belljar_network::Network;
 use belljar_python::install::RuntimeInstaller;
-use belljar_python::{CallEffects, Image, Interpreter, Python, Streams, register_calls};
+use belljar_python::{CallEffects, Image, Interpreter, Python, Streams, attach_network, register_calls};
 use belljar_tools::ToolRun;
 
 use crate::command_error::CommandError;
 use crate::console::Terminal;
 use crate::interrupt::Interrupts;
+use crate::network::LoggedConnections;
 use crate::packages::Packages;
 use crate::run_arguments::RunArguments;
 use crate::siblings::Siblings;
@@ -27,6 +29,10 @@ pub(crate) struct RunContext<'a> {
     pub(crate) terminal: Terminal,
     /// The calls of tools, if there are servers.
     pub(crate) tools: Option<ToolRun>,
+    /// The network that the code may use.
+    pub(crate) network: Option<Arc<Network>>,
+    /// The connections of the code.
+    pub(crate) connections: Arc<LoggedConnections>,
     /// True if notes about the run, such as the installed packages, are written to standard error.
     pub(crate) shows_notes: bool,
 }
@@ -40,6 +46,11 @@ pub(crate) struct Running {
 }
 
 impl RunContext<'_> {
+    /// Returns whether the code has environment variables of its own.
+    pub(crate) fn has_environment(&self) -> bool {
+        !self.arguments.env.is_empty() || self.network.as_ref().is_some_and(|network| network.has_secrets())
+    }
+
     /// Creates an interpreter with these limits, and with the mounts and packages of the arguments and the program's
     /// modules.
     pub(crate) fn start(&self, limits: Limits, streams: Streams) -> Result<Running, CommandError> {
@@ -48,6 +59,10 @@ impl RunContext<'_> {
         let installer = self.packages.serve(&mut interpreter, image);
         let tools = self.tools.clone();
         let calls = tools.map(|tools| register_calls(&mut interpreter, observer_of(tools)));
+        if let Some(network) = &self.network {
+            let connections = network.connections(None, self.connections.clone());
+            attach_network(&mut interpreter, &connections, None);
+        }
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;
         for mount in &arguments.mount {

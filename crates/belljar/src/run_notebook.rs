@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use belljar_core::Progress;
 use belljar_core::kernel::{Backend, CellObserver, CellRequest, NullObserver};
-use belljar_python::{Python, RuntimeLoader, WasmBackend};
+use belljar_python::{BackendOptions, Python, RuntimeLoader, WasmBackend};
 use belljar_sessions::notebook::Notebook;
 use belljar_tools::CallLog;
 use serde_json::Value;
@@ -93,7 +93,10 @@ fn execute(
         packages = packages.with_tools();
     }
     let runtime = RuntimeLoader::from(packages.into_runtime(python.clone()));
-    let backend = WasmBackend::new(Arc::new(runtime), arguments.limits.for_run(), true);
+    let network = arguments.network.network()?;
+    let options =
+        BackendOptions { limits: arguments.limits.for_run(), color: true, network, ..BackendOptions::default() };
+    let backend = WasmBackend::with_options(Arc::new(runtime), options);
     let mut kernel = backend.start(None, &*progress)?;
     for (path, bytes) in siblings.files() {
         kernel.write(path, bytes).map_err(|error| format!("failed to copy {path} into the sandbox: {error}"))?;

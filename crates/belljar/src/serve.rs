@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{NoProgress, parse_size};
-use belljar_python::{GuestMount, Python, RuntimeLoader, WasmBackend};
+use belljar_python::{BackendOptions, GuestMount, Python, RuntimeLoader, WasmBackend};
 use belljar_server::{
     CodeTools, HttpOptions, HttpTransport, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription,
     SandboxKind, Server, ServerOptions,
@@ -28,6 +28,7 @@ use crate::packages::{PackageOptions, Packages};
 use crate::sandbox_options::{NativeKernels, NativeSettings, SandboxOptions};
 use crate::session_options::SessionOptions;
 use crate::shutdown::BackendTracker;
+use crate::network::NetworkArguments;
 use crate::tools::ToolOptions;
 use crate::value_parsers::seconds;
 
@@ -77,6 +78,8 @@ pub(crate) struct ServeArguments {
     packages: PackageOptions,
     #[command(flatten)]
     tools: ToolOptions,
+    #[command(flatten)]
+    network: NetworkArguments,
     /// Maximum length of the tools' Python stubs in the descriptions of the server's own tools, in characters. With
     /// longer ones, the server offers tools to search for them.
     #[arg(
@@ -212,9 +215,11 @@ impl ServeArguments {
         }));
         let limits = self.limits.for_server();
         let mounts: Vec<GuestMount> = mounts.iter().map(Mount::open).collect::<Result<_, _>>()?;
-        let runs = WasmBackend::with_mounts(runtime.clone(), limits, false, mounts.clone());
+        let network = self.network.network()?;
+        let options = BackendOptions { limits, color: false, mounts, network };
+        let runs = WasmBackend::with_options(runtime.clone(), options.clone());
         let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());
-        let sessions = WasmBackend::with_mounts(runtime.clone(), limits, color, mounts);
+        let sessions = WasmBackend::with_options(runtime.clone(), BackendOptions { limits, color, ..options });
         let load_runtime: Box<dyn FnOnce() + Send> = Box::new(move || {
             if let Err(error) = runtime.get(&NoProgress) {
                 tracing::error!("failed to prepare Python: {error}");

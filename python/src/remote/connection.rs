@@ -66,8 +66,8 @@ pub(super) struct CodeCall {
 /// The result of code.
 pub(super) struct Answer {
     pub(super) report: Report,
-    /// The calls of the tools of MCP servers that the server is configured with.
-    pub(super) calls: Vec<Call>,
+    /// The calls of the tools of MCP servers that the server is configured with, and the connections.
+    pub(super) uses: HostUses,
 }
 
 impl Server {
@@ -196,9 +196,12 @@ fn answer_of(result: CallToolResult) -> Result<Answer, Error> {
     if let Some(report) = report {
         let invalid = |error| Error::new(ErrorKind::Server, format!("the server sent an invalid report: {error}"));
         let report = Report::deserialize(report).map_err(invalid)?;
-        let calls = result.structured_content.as_ref().and_then(|content| content.get("calls"));
-        let calls = calls.map(Vec::deserialize).transpose().map_err(invalid)?;
-        return Ok(Answer { report, calls: calls.unwrap_or_default() });
+        let field = |name| result.structured_content.as_ref().and_then(|content| content.get(name));
+        let calls = field("calls").map(Vec::deserialize).transpose().map_err(invalid)?;
+        let connections = field("connections").map(Vec::deserialize).transpose().map_err(invalid)?;
+        let connections =
+            RecordedConnections { connections: connections.unwrap_or_default(), ..RecordedConnections::default() };
+        return Ok(Answer { report, uses: HostUses { calls: calls.unwrap_or_default(), connections } });
     }
     let is_failure = |content: &Value| content.get("success") == Some(&Value::Bool(false));
     if result.is_error == Some(true) || result.structured_content.as_ref().is_some_and(is_failure) {

@@ -117,7 +117,7 @@ fn start_code(
     on_end: Option<Py<PyAny>>,
     call: impl Future<Output = Result<Answer, Error>> + Send + 'static,
 ) -> PyResult<Job> {
-    start(on_end, call, |py, Answer { report, calls }| results::to_python(py, report, calls))
+    start(on_end, call, |py, Answer { report, uses }| results::to_python(py, report, uses))
 }
 
 fn seconds(value: f64, name: &str) -> Result<Duration, Error> {

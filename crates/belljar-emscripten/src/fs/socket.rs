@@ -137,6 +137,12 @@ impl Filesystem {
         }
     }
 
+    /// Returns whether any socket has a connection.
+    pub fn has_connections(&self) -> bool {
+        let mut open = self.descriptors.all().filter_map(|(_, description, _)| self.descriptors.at(description));
+        open.any(|description| matches!(&description.target, Target::Socket(socket) if socket.connection().is_ok()))
+    }
+
     /// Returns whether `fd` is a socket whose operations block.
     pub fn is_blocking_socket(&self, fd: i32) -> bool {
         let description = self.description(fd);

@@ -13,8 +13,9 @@ use uv_client::FlatIndexClient;
 use uv_distribution::{DistributionDatabase, Reporter};
 use uv_distribution_types::{DependencyMetadata, Dist, Index, IndexMetadata, InstalledDist, Name};
 use uv_normalize::PackageName;
+use uv_pep508::MarkerTree;
 use uv_resolver::{
-    AllowedYanks, DefaultResolverProvider, FlatIndex, InMemoryIndex, PackageVersionsResult, ResolverProvider,
+    AllowedYanks, DefaultResolverProvider, FlatIndex, InMemoryIndex, MetadataResponse, PackageVersionsResult, ResolverProvider,
     WheelMetadataResult,
 };
 use uv_types::HashStrategy;
@@ -120,10 +121,11 @@ impl ResolverProvider for Provider<'_> {
     }
 
     async fn get_or_build_wheel_metadata<'io>(&'io self, dist: &'io Dist) -> WheelMetadataResult {
-        match self.shared.substitute(dist.name()) {
+        let metadata = match self.shared.substitute(dist.name()) {
             Some(substitute) => self.of_substitute(&substitute).get_or_build_wheel_metadata(dist).await,
             None => self.default.get_or_build_wheel_metadata(dist).await,
-        }
+        };
+        metadata.map(with_sockets)
     }
 
     async fn get_installed_metadata<'io>(&'io self, dist: &'io InstalledDist) -> WheelMetadataResult {
@@ -133,6 +135,21 @@ impl ResolverProvider for Provider<'_> {
     fn with_reporter(self, reporter: Arc<dyn Reporter>) -> Self {
         Self { default: self.default.with_reporter(reporter), ..self }
     }
+}
+
+/// Has httpx2 depend on what it needs for sockets. Its metadata leaves that out on Emscripten, where programs in a
+/// browser have none; here they have. Its transport for browsers is replaced in the guest (`guest/http_clients.py` in
+/// `belljar-python`).
+fn with_sockets(response: MetadataResponse) -> MetadataResponse {
+    let MetadataResponse::Found(mut archive) = response else { return response };
+    if archive.metadata.name.as_ref() == "httpx2" {
+        for requirement in &mut archive.metadata.requires_dist {
+            if matches!(requirement.name.as_ref(), "anyio" | "httpcore2") {
+                requirement.marker = MarkerTree::TRUE;
+            }
+        }
+    }
+    MetadataResponse::Found(archive)
 }
 
 impl Engine {

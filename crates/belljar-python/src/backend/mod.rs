@@ -43,11 +43,13 @@ use belljar_core::{
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
 use belljar_emscripten::fs::{Filesystem, Quota};
+use belljar_network::{Connections, Network};
 use parking_lot::Mutex;
 
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
 use crate::kept_image;
+use crate::network::ObservedConnections;
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use program_kernel::ProgramKernel;
@@ -67,12 +69,27 @@ pub struct WasmBackend {
     shared: Arc<Shared>,
 }
 
+/// The options of a backend.
+#[derive(Clone, Default)]
+pub struct BackendOptions {
+    /// The limits of all code.
+    pub limits: Limits,
+    /// True for sessions with coloured tracebacks.
+    pub color: bool,
+    /// The directories of the host that all code can use.
+    pub mounts: Vec<GuestMount>,
+    /// The network that all code can use.
+    pub network: Option<Arc<Network>>,
+}
+
 struct Shared {
     runtime: Arc<RuntimeLoader>,
     limits: Limits,
     color: bool,
     /// The directories of the host that all code can use.
     mounts: Vec<GuestMount>,
+    /// The network that all code can use.
+    network: Option<Arc<Network>>,
     sessions: Mutex<Option<SessionRuntime>>,
     /// The images of earlier builds that sessions of this process continue in, by their identifiers.
     kept: Mutex<HashMap<String, SessionRuntime>>,
@@ -87,17 +104,26 @@ struct SessionRuntime {
     packages: PackageSet,
 }
 
+impl Shared {
+    /// Returns the connections of a new interpreter, if code can use the network.
+    fn connections(&self, observer: &Arc<dyn CellObserver>) -> Option<Arc<Connections>> {
+        let observer = Arc::new(ObservedConnections(observer.clone()));
+        self.network.as_ref().map(|network| network.connections(None, observer))
+    }
+}
+
 impl WasmBackend {
     /// Creates a backend whose code has these limits, and whose sessions have coloured tracebacks if `color` is set.
     /// The first call that needs the runtime loads it.
     pub fn new(runtime: Arc<RuntimeLoader>, limits: Limits, color: bool) -> Self {
-        Self::with_mounts(runtime, limits, color, Vec::new())
+        Self::with_options(runtime, BackendOptions { limits, color, ..BackendOptions::default() })
     }
 
-    /// Does the same as [`WasmBackend::new`]. All code can use the directories of `mounts`.
-    pub fn with_mounts(runtime: Arc<RuntimeLoader>, limits: Limits, color: bool, mounts: Vec<GuestMount>) -> Self {
+    /// Does the same as [`WasmBackend::new`] with more options.
+    pub fn with_options(runtime: Arc<RuntimeLoader>, options: BackendOptions) -> Self {
+        let BackendOptions { limits, color, mounts, network } = options;
         let (sessions, kept) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { runtime, limits, color, mounts, sessions, kept }) }
+        Self { shared: Arc::new(Shared { runtime, limits, color, mounts, network, sessions, kept }) }
     }
 
     /// Loads what the first session would have to wait for. Must be called on a guest thread.

@@ -21,6 +21,7 @@ use crate::host_calls::{CallError, HostCall, HostCallContext};
 use crate::image::Image;
 use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Streams};
+use crate::network::attach_network;
 use crate::packages::PackageSet;
 use crate::steps::Step;
 
@@ -41,7 +42,9 @@ pub(super) fn begin(
     let OneShotRequest { code, globals, dependencies, timeout, exchange, tools } = request;
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
-    let options = options(&runtime, &dependencies, tools)?;
+    let mut options = options(&runtime, &dependencies, tools)?;
+    // Modules that are imported beforehand would not see the placeholders of secrets.
+    options.preload &= backend.network.as_ref().is_none_or(|network| !network.has_secrets());
     let image = python.needs(&code, &options, &**installer).and_then(|needs| {
         report.dependencies = names(needs.required());
         let image = python.image_for(&needs, &options, &**installer, &*observer)?;
@@ -137,8 +140,9 @@ impl WaitingRun for OneShotRun {
     }
 
     fn has_replies(&mut self) -> bool {
-        let calls = self.waiting.as_ref().and_then(|attempt| attempt.calls.as_ref());
-        calls.is_some_and(|calls| calls.save().is_none())
+        let Some(attempt) = &self.waiting else { return false };
+        // What has arrived for a connection is known when the code looks.
+        attempt.interpreter.has_connections() || attempt.calls.as_ref().is_some_and(|calls| calls.save().is_none())
     }
 
     fn snapshot(&mut self) -> Result<KernelSnapshot, KernelError> {
@@ -275,6 +279,9 @@ impl Attempt {
     ) -> Result<Self, KernelError> {
         let OneShotRun { runtime, backend, observer, cancellation, waker, .. } = run;
         mount_all(interpreter.files(), &backend.mounts, None)?;
+        if let Some(connections) = backend.connections(observer) {
+            attach_network(&mut interpreter, &connections, waker.as_ref());
+        }
         interpreter.register_host_call("takes_images", Arc::new(TakesImages));
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
         let PythonRuntime { python, installer, .. } = runtime;

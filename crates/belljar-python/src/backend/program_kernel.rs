@@ -11,6 +11,7 @@ use belljar_core::kernel::{
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
+    ConnectionRecord,
     CallCancellation, CellResult, CellStatus, CellStep, EncodedValue, ExitReason, FunctionCall, Outcome,
     OutputCollector, Progress, ReplySender, RestoredRun, RunStep, SavedOutput, SessionFolder, Stream, WaitingRun,
     Waker,
@@ -243,6 +244,10 @@ impl CellObserver for ProgramObserver {
 
     fn on_tool_call(&self, line: &str) {
         self.inner.on_tool_call(line);
+    }
+
+    fn on_connection(&self, record: &ConnectionRecord) {
+        self.inner.on_connection(record);
     }
 
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError> {

@@ -18,6 +18,7 @@ use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
 use crate::install::{CellPackages, RuntimeInstaller};
 use crate::interpreter::Streams;
+use crate::network::{self, ObservedConnections, attach_network};
 use crate::steps::Step;
 
 /// A cell that has begun.
@@ -57,7 +58,7 @@ impl WasmKernel {
                 return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
             }
         };
-        self.connect(&outputs, &installer, &observer);
+        self.connect(&outputs, &installer, &observer, waker);
         let limits = self.backend.session_limits().with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);
         let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
@@ -78,12 +79,25 @@ impl WasmKernel {
         outputs: &OutputCollector,
         installer: &Arc<RuntimeInstaller>,
         observer: &Arc<dyn CellObserver>,
+        waker: Option<&Waker>,
     ) {
         let sink = Box::new(CollectorSink(outputs.clone()));
         self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
         self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
+        match &self.connections {
+            Some(connections) => {
+                connections.set_observer(Arc::new(ObservedConnections(observer.clone())));
+                network::connect(&mut self.interpreter, connections, waker);
+            }
+            None => {
+                self.connections = self.backend.shared.connections(observer);
+                if let Some(connections) = &self.connections {
+                    attach_network(&mut self.interpreter, connections, waker);
+                }
+            }
+        }
     }
 
     /// Ends a cell whose code has ended.

@@ -72,6 +72,8 @@ pub(super) struct WasmKernel {
     pub(super) interpreter: Interpreter,
     /// The number of the last cell.
     pub(super) execution_count: u64,
+    /// The connections of the interpreter, once a cell has run that can use the network.
+    pub(super) connections: Option<Arc<Connections>>,
     /// The cell that waits.
     pub(super) running: Option<RunningCell>,
     /// The waiting cell of the restored snapshot, which has no observer yet.
@@ -98,6 +100,7 @@ impl WasmKernel {
             packages,
             interpreter,
             execution_count: 0,
+            connections: None,
             running: None,
             unattached: None,
         };
@@ -158,7 +161,16 @@ impl WasmKernel {
         let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         interpreter.set_renewal(renewal);
-        Ok(Self { backend, session_runtime, packages, interpreter, execution_count, running: None, unattached: None })
+        Ok(Self {
+            backend,
+            session_runtime,
+            packages,
+            interpreter,
+            execution_count,
+            connections: None,
+            running: None,
+            unattached: None,
+        })
     }
 }
 
@@ -214,8 +226,9 @@ impl Kernel for WasmKernel {
     }
 
     fn has_replies(&mut self) -> bool {
-        let calls = self.running.as_ref().and_then(|running| running.calls.as_ref());
-        calls.is_some_and(|calls| calls.save().is_none())
+        let Some(running) = &self.running else { return false };
+        // What has arrived for a connection is known when the code looks.
+        self.interpreter.has_connections() || running.calls.as_ref().is_some_and(|calls| calls.save().is_none())
     }
 
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
@@ -249,7 +262,7 @@ impl Kernel for WasmKernel {
         let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
         interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
         self.interpreter = interpreter;
-        (self.running, self.unattached) = (None, None);
+        (self.running, self.unattached, self.connections) = (None, None, None);
         self.execution_count = 0;
         Ok(())
     }

@@ -75,7 +75,7 @@ impl WasmKernel {
         let WaitingCell { output, tried, calls, clock, spent, taken } = waiting;
         let outputs = OutputCollector::restored(observer.clone(), output);
         let installer = self.installer(&observer);
-        self.connect(&outputs, &installer, &observer);
+        self.connect(&outputs, &installer, &observer, Some(&waker));
         let calls = calls.map(|saved| RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone()));
         let replies = match &calls {
             Some(calls) => calls.replies(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use belljar_core::files::{FileError, FileInfo};
 use belljar_core::mime::{Image, MimeBundle, text_plain};
-use belljar_core::{CellStatus, Limits, Output};
+use belljar_core::{CellStatus, Limits, Output, RecordedConnections};
 use belljar_sessions::{CellReport, FileAddress, SessionError, SessionId, mime_of};
 use belljar_tools::CallLog;
 use rmcp::model::{CallToolResult, ContentBlock, Resource};
@@ -43,6 +43,9 @@ struct Fields {
     /// The calls of tools, if code can call any.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     calls: Option<CallLog>,
+    /// The connections of the code, if there were any.
+    #[serde(flatten, skip_serializing_if = "RecordedConnections::is_empty")]
+    connections: RecordedConnections,
 }
 
 /// The fields of the text, which lacks most of those that say nothing: it takes room in a model's context.
@@ -69,7 +72,7 @@ struct TextFields<'a> {
 
 impl Fields {
     fn text(&self) -> TextFields<'_> {
-        let Self { success, output, result, error, traceback, files, session_info, html, calls } = self;
+        let Self { success, output, result, error, traceback, files, session_info, html, calls, connections: _ } = self;
         let failed_calls = calls.as_ref().map(CallLog::failures).unwrap_or_default();
         let traceback = error.is_some().then_some(traceback.as_slice());
         TextFields { success: *success, output, result, error, traceback, files, session_info, html, failed_calls }
@@ -163,7 +166,9 @@ impl ExecuteCodeResult {
             Some(error) => (Some(error.to_string()), error.traceback),
         };
         let success = error.is_none();
-        let fields = Fields { success, output, result, error, traceback, files, session_info, html, calls: None };
+        let connections = RecordedConnections::default();
+        let fields =
+            Fields { success, output, result, error, traceback, files, session_info, html, calls: None, connections };
         Self { fields, images: report.images }
     }
 
@@ -179,8 +184,15 @@ impl ExecuteCodeResult {
             session_info: None,
             html: Vec::new(),
             calls: None,
+            connections: RecordedConnections::default(),
         };
         Self { fields, images: Vec::new() }
+    }
+
+    /// Adds the connections of the code.
+    pub(super) fn with_connections(mut self, connections: RecordedConnections) -> Self {
+        self.fields.connections = connections.within(MAX_CALL_LOG);
+        self
     }
 
     /// Adds the calls of tools.

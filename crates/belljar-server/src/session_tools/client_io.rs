@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock, mpsc};
 
 use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{EncodedValue, Progress, RunReport, Stream};
+use belljar_core::{
+    ConnectionLog, ConnectionRecord, EncodedValue, Progress, RecordedConnections, RunReport, Stream,
+};
 use belljar_sessions::{Run, RunAnswer};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::LoggingLevel;
@@ -39,6 +41,7 @@ struct Shared {
     run: OnceLock<RunQuestions>,
     /// The result of code in an interpreter of its own.
     report: Mutex<Option<RunReport>>,
+    connections: ConnectionLog,
 }
 
 /// The questions of a run that come from `input()`, which holds its thread.
@@ -101,7 +104,8 @@ impl CellClient {
             Ok(InputChannel::Elicit(context.peer.clone(), tokio::runtime::Handle::current()))
         };
         let attached = Mutex::new(AttachedCall::new(notifier));
-        let shared = Shared { attached, input, recording, run: OnceLock::new(), report: Mutex::default() };
+        let (run, report, connections) = (OnceLock::new(), Mutex::default(), ConnectionLog::default());
+        let shared = Shared { attached, input, recording, run, report, connections };
         (Self { shared: Arc::new(shared) }, prompts)
     }
 
@@ -109,7 +113,8 @@ impl CellClient {
     pub(super) fn absent() -> Self {
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
         let (attached, input) = (Mutex::new(AttachedCall::new(notifier)), Err(InputError::Disconnected));
-        let shared = Shared { attached, input, recording: None, run: OnceLock::new(), report: Mutex::default() };
+        let (run, report, connections) = (OnceLock::new(), Mutex::default(), ConnectionLog::default());
+        let shared = Shared { attached, input, recording: None, run, report, connections };
         Self { shared: Arc::new(shared) }
     }
 
@@ -118,6 +123,11 @@ impl CellClient {
     pub(super) fn set_run(&self, run: Arc<Run>, permits: Option<Arc<Semaphore>>) {
         let (runtime, next) = (tokio::runtime::Handle::current(), AtomicU64::new(FIRST_INPUT));
         let _ = self.shared.run.set(RunQuestions { run, runtime, permits, next });
+    }
+
+    /// Returns the connections of the code so far, and forgets them.
+    pub(super) fn take_connections(&self) -> RecordedConnections {
+        self.shared.connections.take()
     }
 
     /// Returns whether the client can be asked. One that is absent can, once it is there.
@@ -202,6 +212,12 @@ impl CellObserver for Shared {
     fn on_installed(&self, packages: &str) {
         let notifier = self.attached().notifier.clone();
         notifier.log(LoggingLevel::Info, "belljar", format!("installed {packages}"));
+    }
+
+    fn on_connection(&self, record: &ConnectionRecord) {
+        self.connections.push(record.clone());
+        let notifier = self.attached().notifier.clone();
+        notifier.log(LoggingLevel::Info, "network", record.to_string());
     }
 
     fn on_tool_call(&self, line: &str) {

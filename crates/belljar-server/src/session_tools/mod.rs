@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::CellRequest;
-use belljar_core::{Report, Statistics};
+use belljar_core::{RecordedConnections, Report, Statistics};
 use belljar_sessions::{CellReport, Owner, SessionError, SessionId, Sessions};
 use belljar_tools::CallLog;
 use parking_lot::Mutex;
@@ -382,7 +382,7 @@ impl SessionTools {
                     whole
                 });
                 let calls = tool_run.map(|run| run.0.log());
-                let result = self.answer(&id, is_new, report, calls);
+                let result = self.answer(&id, is_new, report, calls, client.take_connections());
                 let result = match whole {
                     Some(whole) => report::attach(result, whole),
                     None => result,
@@ -399,10 +399,17 @@ impl SessionTools {
         }
     }
 
-    fn answer(&self, id: &SessionId, is_new: bool, report: CellReport, calls: Option<CallLog>) -> CallToolResult {
+    fn answer(
+        &self,
+        id: &SessionId,
+        is_new: bool,
+        report: CellReport,
+        calls: Option<CallLog>,
+        connections: RecordedConnections,
+    ) -> CallToolResult {
         let info = is_new.then(|| answer::SessionInfo::new(id, self.sessions.options().timeout));
         let result = ExecuteCodeResult::new(id, info, report, self.sessions.limits(), self.html);
-        result.with_calls(calls).result()
+        result.with_calls(calls).with_connections(connections).result()
     }
 
     fn find(&self, name: &str) -> Result<SessionId, SessionError> {

@@ -61,7 +61,8 @@ impl ProgramAnswers {
         };
         let output = outputs.into_iter().flat_map(text).collect();
         let status = CallStatus::from(&report.outcome);
-        let mut answer = RunAnswer { report, output, calls };
+        let connections = client.map(CellClient::take_connections).unwrap_or_default();
+        let mut answer = RunAnswer { report, output, calls, connections };
         if let Some(client) = client {
             runner::log_error(&answer, &client.notifier());
         }

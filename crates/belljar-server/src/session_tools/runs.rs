@@ -188,7 +188,8 @@ impl SessionTools {
                 }
                 let status = CallStatus::from(&report.status);
                 let calls = live.as_ref().and_then(|live| live.calls.tools.as_ref()).map(ToolRun::log);
-                (self.answer(&run.session, run.info.is_new_session, report, calls), status)
+                let connections = live.as_ref().map(|live| live.client.take_connections()).unwrap_or_default();
+                (self.answer(&run.session, run.info.is_new_session, report, calls, connections), status)
             }
             Err(error) => {
                 // Remove a new session that failed to start.

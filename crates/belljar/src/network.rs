@@ -1,0 +1,164 @@
+//! The network that code may use: options, and the policy that they make.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_core::{ConnectionLog, ConnectionRecord, RecordedConnections, parse_size};
+use belljar_network::{Network, NetworkLimits, NetworkObserver, NetworkOptions, Policy, Secrets};
+use clap::Args;
+
+use crate::command_error::CommandError;
+use crate::value_parsers::seconds;
+
+/// The options for network access.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Network")]
+pub(crate) struct NetworkArguments {
+    /// Host that code may connect to, on the ports 443 and 80 or the one that is given: api.github.com,
+    /// `*.example.com:8443`, 192.0.2.7:5432.
+    #[arg(long, value_name = "HOST[:PORT]", hide_short_help = true)]
+    allow_net: Vec<String>,
+    /// TOML file with a network policy: hosts, and rules for their HTTP requests.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    net_policy: Vec<PathBuf>,
+    /// Secret that code can use without knowing it: in headers of requests over TLS to these hosts.
+    ///
+    /// The code finds a placeholder in the environment variable NAME.
+    #[arg(
+        long = "secret",
+        value_name = "NAME@HOST[,HOST]=env:VARIABLE|file:PATH",
+        value_parser = secret,
+        hide_short_help = true
+    )]
+    secrets: Vec<SecretArgument>,
+    /// File of certificate authorities to trust in addition to those of this machine (PEM).
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    net_ca: Vec<PathBuf>,
+    /// Maximum number of connections of one run or session at the same time.
+    #[arg(long, value_name = "N", default_value_t = NetworkLimits::default().connections, hide_short_help = true)]
+    net_connections: usize,
+    /// Maximum number of bytes that one run or session sends, and that it receives.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GB", hide_short_help = true)]
+    net_bytes: u64,
+    /// Time limit of a connection without any data.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300", hide_short_help = true)]
+    net_idle: Duration,
+}
+
+/// The value of `--secret`.
+#[derive(Debug, Clone)]
+struct SecretArgument {
+    name: String,
+    hosts: Vec<String>,
+    source: SecretSource,
+}
+
+#[derive(Debug, Clone)]
+enum SecretSource {
+    Variable(String),
+    File(PathBuf),
+}
+
+/// Parses the value of `--secret`.
+fn secret(text: &str) -> Result<SecretArgument, String> {
+    let form = "write NAME@HOST=env:VARIABLE or NAME@HOST=file:PATH";
+    let (target, source) = text.split_once('=').ok_or(form)?;
+    let (name, hosts) = target.split_once('@').ok_or(form)?;
+    let source = match source.split_once(':') {
+        Some(("env", variable)) => SecretSource::Variable(variable.into()),
+        Some(("file", path)) => SecretSource::File(path.into()),
+        _ => return Err(format!("{form}; a value on the command line would be visible to other processes")),
+    };
+    let hosts = hosts.split(',').map(|host| host.trim().to_owned()).collect();
+    Ok(SecretArgument { name: name.into(), hosts, source })
+}
+
+impl SecretArgument {
+    /// Reads the secret.
+    fn value(&self) -> Result<String, CommandError> {
+        match &self.source {
+            SecretSource::Variable(variable) => std::env::var(variable).map_err(|_| {
+                CommandError::new(format!("--secret {}: the environment variable {variable} is not set", self.name))
+                    .with_hint(format!("export {variable}=…"))
+            }),
+            SecretSource::File(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| format!("--secret {}: failed to open {}: {error}", self.name, path.display()))?;
+                Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+        }
+    }
+}
+
+impl NetworkArguments {
+    /// Returns whether code may use the network.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.allow_net.is_empty() && self.net_policy.is_empty() && self.secrets.is_empty()
+    }
+
+    /// Returns the network; `None` if nothing is allowed.
+    ///
+    /// # Errors
+    /// Returns an error if a pattern, a policy file or a secret is not valid.
+    pub(crate) fn network(&self) -> Result<Option<Arc<Network>>, CommandError> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let mut policy = Policy::none();
+        for file in &self.net_policy {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+            policy.add_toml(&text).map_err(|error| {
+                CommandError::from_error(&error)
+                    .context(format!("--net-policy {}", file.display()))
+                    .with_hint("docs/network.md describes policy files")
+            })?;
+        }
+        for pattern in &self.allow_net {
+            policy.allow(pattern).map_err(|error| CommandError::from_error(&error).context("--allow-net"))?;
+        }
+        let mut secrets = Secrets::new();
+        for secret in &self.secrets {
+            let value = secret.value()?;
+            secrets
+                .add(&secret.name, &secret.hosts, value)
+                .map_err(|error| CommandError::from_error(&error).context(format!("--secret {}", secret.name)))?;
+        }
+        let mut authorities = Vec::new();
+        for file in &self.net_ca {
+            let text =
+                std::fs::read(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+            authorities.extend(text);
+            authorities.push(b'\n');
+        }
+        let limits = NetworkLimits {
+            connections: self.net_connections,
+            bytes_sent: self.net_bytes,
+            bytes_received: self.net_bytes,
+            idle: self.net_idle,
+            ..NetworkLimits::default()
+        };
+        let extra_ca = (!authorities.is_empty()).then_some(authorities);
+        let network = Network::new(NetworkOptions { policy, secrets, extra_ca, limits });
+        network.map(Some).map_err(|error| CommandError::from_error(&error))
+    }
+}
+
+/// The connections of a command's code, which are also logged.
+#[derive(Default)]
+pub(crate) struct LoggedConnections(ConnectionLog);
+
+impl LoggedConnections {
+    /// Returns the connections so far, and forgets them.
+    pub(crate) fn take(&self) -> RecordedConnections {
+        self.0.take()
+    }
+}
+
+impl NetworkObserver for LoggedConnections {
+    fn on_connection(&self, record: &ConnectionRecord) {
+        tracing::info!(target: "network", "{record}");
+        self.0.push(record.clone());
+    }
+}
