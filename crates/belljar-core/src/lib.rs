@@ -18,11 +18,13 @@
 //! | [`progress`] | progress of long work |
 //! | `waiting` | code that waits without a thread |
 //! | `held_threads` | threads that code holds while it waits |
+//! | `connection` | records of the network use of code |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`bounded_json`] | JSON from a guest |
 
 pub mod bounded_json;
 mod cancellation;
+mod connection;
 mod exchange;
 mod execution;
 mod exit_reason;
@@ -46,6 +48,7 @@ mod waiting;
 /// Bytes that clones share, the type of buffers.
 pub use bytes::Bytes;
 pub use cancellation::{CallCancellation, CancelOnDrop};
+pub use connection::ConnectionRecord;
 pub use exchange::{
     Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HostFunction, Parameter,
     TOOL_OPERATIONS, TOOLS_MODULE,

@@ -1,0 +1,37 @@
+//! Records of the network use of code, for logs and observers.
+
+use serde::{Deserialize, Serialize};
+
+/// A record of one HTTP request, of one connection that is not HTTP, or of a refusal of either.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnectionRecord {
+    /// The name that the code connected to, or the address if it used one.
+    pub host: String,
+    /// The port. `None` if the code only looked a name up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The method of an HTTP request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// The path of an HTTP request with its query, at most 500 bytes, without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The status of an HTTP response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Bytes to the server, without those of TLS.
+    pub bytes_sent: u64,
+    /// Bytes to the code, without those of TLS.
+    pub bytes_received: u64,
+    /// Milliseconds from the beginning of the connection or request to its end.
+    pub duration_ms: u64,
+    /// False if the policy refused the connection or the request.
+    pub allowed: bool,
+    /// The entry of the policy that allowed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The reason of a refusal or failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
