@@ -1,0 +1,224 @@
+//! The network of one interpreter: names, connections, counts and records.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+
+use belljar_core::ConnectionRecord;
+use parking_lot::Mutex;
+
+use crate::channel::{Channel, SharedChannel};
+use crate::connection::Connection;
+use crate::limits::{Counts, NetworkLimits, count};
+use crate::names::NameTable;
+use crate::network::{Network, NetworkObserver};
+use crate::policy::{Host, Policy};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::relay::{Task, run_task};
+
+/// Tasks of closed connections, which still send, for each connection that may be open.
+const TASKS_PER_CONNECTION: usize = 4;
+
+/// The first synthetic local port: that of Linux.
+const FIRST_PORT: u16 = 32_768;
+
+/// The synthetic local addresses.
+const LOCAL_V4: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
+const LOCAL_V6: Ipv6Addr = Ipv6Addr::new(0xfd62, 0x656c, 0x6c6a, 0xffff, 0, 0, 0, 1);
+
+/// The network of one interpreter.
+pub struct Connections {
+    pub(crate) network: Arc<Network>,
+    pub(crate) policy: Policy,
+    pub(crate) counts: Counts,
+    observer: Mutex<Arc<dyn NetworkObserver>>,
+    names: Mutex<NameTable>,
+    /// Connections that the code has not closed.
+    open: Arc<AtomicUsize>,
+    /// The channels of running tasks.
+    tasks: Mutex<HashMap<u64, SharedChannel>>,
+    next: AtomicU64,
+    next_port: AtomicU16,
+}
+
+/// A count of open connections, which goes down when this is dropped.
+pub(crate) struct OpenHandle(Arc<AtomicUsize>);
+
+impl Drop for OpenHandle {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connections {
+    pub(crate) fn new(network: Arc<Network>, policy: Policy, observer: Arc<dyn NetworkObserver>) -> Self {
+        Self {
+            network,
+            policy,
+            counts: Counts::default(),
+            observer: Mutex::new(observer),
+            names: Mutex::default(),
+            open: Arc::default(),
+            tasks: Mutex::default(),
+            next: AtomicU64::new(0),
+            next_port: AtomicU16::new(0),
+        }
+    }
+
+    /// Returns the synthetic addresses of a name, the same for each call. Nothing is looked up: a name that the policy
+    /// allows is looked up when the code connects to it, and other names never are. The text of an address returns
+    /// that address.
+    ///
+    /// # Errors
+    /// Returns a refusal if the policy does not allow the name on any port, or if it is not a name.
+    pub fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, Refusal> {
+        self.resolve_for_port(name, None)
+    }
+
+    /// Returns the addresses of a name as [`Connections::resolve`] does. The port is that of the refusal's text.
+    ///
+    /// # Errors
+    /// Returns a refusal as [`Connections::resolve`] does, and if the name is not allowed on the port.
+    pub fn resolve_for_port(&self, name: &str, port: Option<u16>) -> Result<Vec<IpAddr>, Refusal> {
+        let host = Host::parse(name).map_err(|reason| {
+            let name: String = name.chars().take(100).collect();
+            Refusal::new(RefusalKind::Name, format!("invalid name of a host `{name}`: {reason}"))
+        })?;
+        let name = match &host {
+            Host::Address(address) => return Ok(vec![*address]),
+            Host::Name(name) => name,
+        };
+        if !self.policy.allows(&host, port) {
+            return Err(self.refuse(&host, port, None));
+        }
+        let addresses = self.names.lock().addresses(name, self.limits().lookups);
+        addresses.map(Vec::from).ok_or_else(|| {
+            let text = format!("failed to resolve {name}: more than {} names", self.limits().lookups);
+            Refusal::new(RefusalKind::Limit, text)
+        })
+    }
+
+    /// Returns the name that a synthetic address is for.
+    pub fn name_of(&self, address: IpAddr) -> Option<String> {
+        self.names.lock().name_of(address).map(str::to_owned)
+    }
+
+    /// Begins a connection to an address that [`Connections::resolve`] returned, or to one that the policy names.
+    ///
+    /// # Errors
+    /// Returns a refusal if the policy does not allow it or a limit is reached. Whether the connection is established,
+    /// and whether the policy allows the address that the name has, is determined in the background.
+    pub fn connect(self: &Arc<Self>, address: SocketAddr) -> Result<Connection, Refusal> {
+        let port = address.port();
+        let host = match self.name_of(address.ip()) {
+            Some(name) => Host::Name(name),
+            None => Host::Address(address.ip().to_canonical()),
+        };
+        if !self.policy.allows(&host, Some(port)) {
+            return Err(self.refuse(&host, Some(port), None));
+        }
+        let limits = self.limits();
+        let failed = |reason: String| {
+            let text = format!("failed to open a connection to {host}:{port}: {reason}");
+            Refusal::new(RefusalKind::Limit, text)
+        };
+        let open = OpenHandle(Arc::clone(&self.open));
+        let tasks = self.tasks.lock().len();
+        if self.open.fetch_add(1, Ordering::Relaxed) >= limits.connections
+            || tasks >= limits.connections.saturating_mul(TASKS_PER_CONNECTION)
+        {
+            return Err(failed(format!("more than {} connections at once", limits.connections)));
+        }
+        if !count(&self.counts.opened, 1, limits.opened) {
+            return Err(failed(format!("more than {} connections", limits.opened)));
+        }
+        let runtime = self.network.handle().map_err(|error| {
+            Refusal::new(RefusalKind::Internal, format!("failed to start the thread of connections: {error}"))
+        })?;
+        let channel = Arc::new(Channel::new(self.network.token));
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.tasks.lock().insert(id, Arc::clone(&channel));
+        let task = Task::new(Arc::clone(self), Arc::clone(&channel), host, port);
+        let connections = Arc::clone(self);
+        runtime.spawn(async move {
+            run_task(task).await;
+            connections.tasks.lock().remove(&id);
+        });
+        let local_port = FIRST_PORT + self.next_port.fetch_add(1, Ordering::Relaxed) % (u16::MAX - FIRST_PORT);
+        let local = match address {
+            SocketAddr::V4(_) => SocketAddr::from((LOCAL_V4, local_port)),
+            SocketAddr::V6(_) => SocketAddr::from((LOCAL_V6, local_port)),
+        };
+        Ok(Connection { channel, peer: address, local, _open: open })
+    }
+
+    /// Replaces the observer.
+    pub fn set_observer(&self, observer: Arc<dyn NetworkObserver>) {
+        *self.observer.lock() = observer;
+    }
+
+    /// Resets every connection.
+    pub fn close_all(&self) {
+        let channels: Vec<SharedChannel> = self.tasks.lock().values().cloned().collect();
+        for channel in channels {
+            channel.fail(io::ErrorKind::ConnectionReset.into());
+        }
+    }
+
+    /// Begins a new run: the counts of the limits start at zero. Open connections stay.
+    pub fn start_run(&self) {
+        self.counts.reset();
+    }
+
+    /// Returns the bytes with which the code begins a request for TLS.
+    pub fn tls_token(&self) -> [u8; 16] {
+        self.network.token
+    }
+
+    /// Returns the policy of this interpreter.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    pub(crate) fn limits(&self) -> &NetworkLimits {
+        &self.network.limits
+    }
+
+    /// Passes a record to the observer.
+    pub(crate) fn record(&self, record: &ConnectionRecord) {
+        tracing::debug!(
+            host = record.host,
+            port = record.port,
+            method = record.method,
+            path = record.path,
+            status = record.status,
+            allowed = record.allowed,
+            error = record.error,
+            "network access"
+        );
+        let observer = Arc::clone(&*self.observer.lock());
+        observer.on_connection(record);
+    }
+
+    /// Records a refusal by the policy and returns it.
+    pub(crate) fn refuse(&self, host: &Host, port: Option<u16>, reason: Option<&str>) -> Refusal {
+        let refusal = Refusal::by_policy(host, port, reason, &self.policy);
+        if count(&self.counts.refusals, 1, self.limits().refusals) {
+            self.record(&ConnectionRecord {
+                host: host.to_string(),
+                port,
+                error: Some(refusal.to_string()),
+                ..ConnectionRecord::default()
+            });
+        }
+        refusal
+    }
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections").field("policy", &self.policy.summary()).finish_non_exhaustive()
+    }
+}

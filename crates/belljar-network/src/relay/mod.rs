@@ -1,0 +1,221 @@
+//! The task of a connection: the look-up, the phases of the connection, and its end.
+
+mod raw;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::channel::{Channel, SharedChannel};
+use crate::connections::Connections;
+use crate::dial::dial;
+use crate::failure::Failure;
+use crate::limits::count;
+use crate::policy::Host;
+use crate::record::RecordGuard;
+use crate::scrubber::StreamScrubber;
+use crate::stream::{ServerReader, ServerStream};
+use crate::tls::{TlsFailure, failure_answer, success_answer};
+use crate::tls_request::TlsRequest;
+
+/// The time for which the beginning of a possible secret is held back while nothing follows.
+const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// A connection that is about to be made.
+pub(crate) struct Task {
+    context: Relay,
+}
+
+/// A connection as its phases see it.
+pub(crate) struct Relay {
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) channel: SharedChannel,
+    pub(crate) host: Host,
+    pub(crate) port: u16,
+    /// The record of the connection, if it is not one of HTTP.
+    pub(crate) record: Mutex<RecordGuard>,
+    /// No request of HTTP is under way: the end of the connection is not an error.
+    pub(crate) is_between_requests: AtomicBool,
+}
+
+/// The protection of the current phase.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Security {
+    /// TLS is established.
+    pub(crate) tls: bool,
+    /// The host trusts the server, so that secrets may be sent.
+    pub(crate) trusted: bool,
+    /// The name in TLS of a connection to an address.
+    pub(crate) name: Option<Host>,
+}
+
+/// The end of a phase.
+pub(crate) enum PhaseEnd {
+    /// The connection is over.
+    Done,
+    /// The code asks for TLS.
+    Tls(Box<TlsRequest>),
+    /// The connection carries HTTP. What the code wrote is still in the channel.
+    Http,
+}
+
+impl Task {
+    pub(crate) fn new(connections: Arc<Connections>, channel: SharedChannel, host: Host, port: u16) -> Self {
+        let record = Mutex::new(RecordGuard::new(&connections, &host, port));
+        let is_between_requests = AtomicBool::new(false);
+        Self { context: Relay { connections, channel, host, port, record, is_between_requests } }
+    }
+}
+
+/// Runs a connection to its end.
+pub(crate) async fn run_task(task: Task) {
+    let relay = task.context;
+    let limits = relay.connections.limits().clone();
+    let failure = tokio::select! {
+        result = Box::pin(relay.run()) => result.err(),
+        () = relay.expired() => {
+            if relay.is_between_requests.load(Ordering::Relaxed) {
+                None
+            } else {
+                Some(Failure::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the time of the connection is over")))
+            }
+        }
+        () = async {
+            relay.channel.closed().await;
+            if !relay.channel.has_failed() {
+                sleep(limits.linger).await;
+            }
+        } => Some(Failure::Closed),
+    };
+    match failure {
+        None => {
+            relay.record.lock().finish();
+            relay.channel.end();
+        }
+        Some(failure) => {
+            {
+                let mut record = relay.record.lock();
+                match &failure {
+                    // The refusal has a record.
+                    Failure::Address(_) => record.cancel(),
+                    failure if failure.is_refusal() => record.refuse(&failure.reason()),
+                    failure => record.fail(&failure.reason()),
+                }
+            }
+            relay.channel.fail(failure.to_error());
+        }
+    }
+}
+
+impl Relay {
+    async fn run(&self) -> Result<(), Failure> {
+        let mut stream = ServerStream::Plain(dial(&self.connections, &self.host, self.port).await?);
+        self.channel.set_connected();
+        let mut security = Security::default();
+        loop {
+            let scrubber = crate::scrubber::Scrubber::default().stream();
+            let end = raw::relay(self, &mut stream, false, scrubber, bytes::BytesMut::new()).await?;
+            match end {
+                PhaseEnd::Done | PhaseEnd::Http => return Ok(()),
+                PhaseEnd::Tls(request) => match self.start_tls(stream, &request).await? {
+                    None => return Ok(()),
+                    Some((encrypted, secured)) => {
+                        stream = encrypted;
+                        security = secured;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Establishes TLS and answers the code. Returns `None` if the handshake failed, which ends the connection.
+    async fn start_tls(
+        &self,
+        stream: ServerStream,
+        request: &TlsRequest,
+    ) -> Result<Option<(ServerStream, Security)>, Failure> {
+        let ServerStream::Plain(stream) = stream else {
+            return Err(Failure::Refused("TLS within TLS is not supported".to_owned()));
+        };
+        let network = &self.connections.network;
+        let limit = self.connections.limits().connect;
+        let connected = network.tls.connect(stream, request, &self.host, self.port, &self.connections.policy, limit);
+        match connected.await {
+            Ok(established) => {
+                self.channel.push(&success_answer(&established.stream));
+                let security = Security { tls: true, trusted: established.trusted, name: established.name };
+                Ok(Some((ServerStream::Tls(established.stream), security)))
+            }
+            Err(failure) => {
+                self.channel.push(&failure_answer(&failure));
+                let mut record = self.record.lock();
+                match failure {
+                    TlsFailure::Certificate(failure) => {
+                        record.fail(&format!("certificate verify failed: {}", failure.message));
+                    }
+                    TlsFailure::Protocol(message) => record.fail(&format!("failed to establish TLS: {message}")),
+                    TlsFailure::Refused(message) => record.refuse(&message),
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Waits until the connection was idle for too long, or has lasted too long.
+    async fn expired(&self) {
+        let limits = self.connections.limits();
+        let end = Instant::now() + limits.lifetime;
+        loop {
+            let deadline = end.min(self.channel.last_activity() + limits.idle);
+            if deadline <= Instant::now() {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
+    }
+
+    /// Counts bytes that are sent.
+    pub(crate) fn count_sent(&self, bytes: usize) -> Result<(), Failure> {
+        let limit = self.connections.limits().bytes_sent;
+        if count(&self.connections.counts.sent, bytes as u64, limit) {
+            return Ok(());
+        }
+        Err(Failure::Limit(format!("more than {limit} bytes were sent")))
+    }
+
+    /// Counts bytes that are received and passes them to the code.
+    pub(crate) fn deliver(&self, data: &[u8]) -> Result<(), Failure> {
+        let limit = self.connections.limits().bytes_received;
+        if !count(&self.connections.counts.received, data.len() as u64, limit) {
+            return Err(Failure::Limit(format!("more than {limit} bytes were received")));
+        }
+        if !data.is_empty() {
+            self.channel.push(data);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+}
+
+/// Reads bytes from a server. Bytes that a scrubber holds back only because they may be the beginning of a secret are
+/// delivered if nothing follows for some time.
+pub(crate) async fn fill(
+    relay: &Relay,
+    reader: &mut ServerReader<'_>,
+    limit: usize,
+    scrubber: &mut StreamScrubber,
+    mut release: impl FnMut(&Relay, Vec<u8>) -> Result<(), Failure>,
+) -> Result<usize, Failure> {
+    if scrubber.holds_short() {
+        match timeout(HOLD_TIME, reader.fill(limit)).await {
+            Ok(read) => return Ok(read?),
+            Err(_) => release(relay, scrubber.release_short())?,
+        }
+    }
+    Ok(reader.fill(limit).await?)
+}

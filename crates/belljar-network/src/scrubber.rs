@@ -1,0 +1,249 @@
+//! The removal of secrets from text that reaches the code.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use crate::encodings::forms;
+
+/// The character that replaces each byte of a secret.
+const MASK: u8 = b'*';
+
+/// Replaces secrets by asterisks: their exact text, and its base64, hexadecimal, percent-encoded and escaped forms.
+///
+/// The length of the text stays. Other transformations of a secret are not found: parts of it, reversed or compressed
+/// text, base64 with line breaks, several layers of encoding.
+///
+/// Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Scrubber {
+    patterns: Option<Arc<Patterns>>,
+}
+
+#[derive(Debug)]
+struct Patterns {
+    automaton: AhoCorasick,
+    /// The forms of all secrets, sorted.
+    forms: Vec<Vec<u8>>,
+    longest: usize,
+    /// Whether a form begins with the byte.
+    first: [bool; 256],
+}
+
+impl Scrubber {
+    /// Creates a scrubber of these values.
+    pub(crate) fn new<'a>(values: impl Iterator<Item = &'a str>) -> Self {
+        let mut all: Vec<Vec<u8>> = values.flat_map(forms).collect();
+        all.sort();
+        all.dedup();
+        let mut first = [false; 256];
+        for form in &all {
+            if let Some(byte) = form.first() {
+                first[usize::from(*byte)] = true;
+            }
+        }
+        let automaton = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&all);
+        match automaton {
+            Ok(automaton) if !all.is_empty() => {
+                let longest = all.iter().map(Vec::len).max().unwrap_or_default();
+                Self { patterns: Some(Arc::new(Patterns { automaton, forms: all, longest, first })) }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// Returns whether there are no secrets.
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_none()
+    }
+
+    /// Returns the bytes without secrets, with the same length.
+    pub fn scrub<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(patterns) = &self.patterns else { return Cow::Borrowed(bytes) };
+        let mut scrubbed = Cow::Borrowed(bytes);
+        for found in patterns.automaton.find_overlapping_iter(bytes) {
+            if let Some(range) = scrubbed.to_mut().get_mut(found.range()) {
+                range.fill(MASK);
+            }
+        }
+        scrubbed
+    }
+
+    /// Returns the text without secrets, with the same number of bytes.
+    pub fn scrub_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.scrub(text.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            // Forms are whole characters, so that the text stays valid.
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    /// Creates a scrubber of a stream.
+    pub fn stream(&self) -> StreamScrubber {
+        StreamScrubber { patterns: self.patterns.clone(), held: Vec::new(), masked: Vec::new(), released: 0 }
+    }
+}
+
+/// A scrubber of a stream. It holds back the bytes at the end that may be the beginning of a secret.
+#[derive(Debug)]
+pub struct StreamScrubber {
+    patterns: Option<Arc<Patterns>>,
+    /// Bytes that may be the beginning of a form, as they arrived.
+    held: Vec<u8>,
+    /// Which of them are a part of a form that ended.
+    masked: Vec<bool>,
+    /// How many of them were released already.
+    released: usize,
+}
+
+impl StreamScrubber {
+    /// Returns what can be released after these bytes.
+    pub fn push(&mut self, data: &[u8]) -> Vec<u8> {
+        let Some(patterns) = &self.patterns else { return data.to_vec() };
+        let mut bytes = std::mem::take(&mut self.held);
+        bytes.extend_from_slice(data);
+        let mut masked = std::mem::take(&mut self.masked);
+        masked.resize(bytes.len(), false);
+        for found in patterns.automaton.find_overlapping_iter(&bytes) {
+            if let Some(range) = masked.get_mut(found.range()) {
+                range.fill(true);
+            }
+        }
+        let keep_from = patterns.unfinished(&bytes);
+        let output = self.output(&bytes, &masked, keep_from);
+        self.released = self.released.saturating_sub(keep_from);
+        self.held = bytes.split_off(keep_from);
+        self.masked = masked.split_off(keep_from);
+        output
+    }
+
+    /// Returns the bytes that were held back. Call it at the end of the stream.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let bytes = std::mem::take(&mut self.held);
+        let masked = std::mem::take(&mut self.masked);
+        let output = self.output(&bytes, &masked, bytes.len());
+        self.released = 0;
+        output
+    }
+
+    /// Returns whether [`StreamScrubber::release_short`] would return bytes.
+    pub(crate) fn holds_short(&self) -> bool {
+        self.held.len() > self.released && self.is_short()
+    }
+
+    /// Returns the bytes that are held back if they are at most a quarter of a secret.
+    ///
+    /// A message that ends with the first letters of a secret would otherwise not arrive before the next one, for which
+    /// the server may wait in turn. The rest of the secret is still removed if it follows.
+    pub(crate) fn release_short(&mut self) -> Vec<u8> {
+        if !self.is_short() {
+            return Vec::new();
+        }
+        let output = self.output(&self.held, &self.masked, self.held.len());
+        self.released = self.held.len();
+        output
+    }
+
+    fn is_short(&self) -> bool {
+        self.patterns.as_ref().is_some_and(|patterns| {
+            let mut forms = patterns.beginning_with(&self.held).peekable();
+            forms.peek().is_none() || forms.all(|form| self.held.len() * 4 <= form.len())
+        })
+    }
+
+    /// Returns the bytes up to `end` that were not released yet, masked.
+    fn output(&self, bytes: &[u8], masked: &[bool], end: usize) -> Vec<u8> {
+        let start = self.released.min(end);
+        let range = bytes.get(start..end).unwrap_or_default().iter();
+        let flags = masked.get(start..end).unwrap_or_default().iter();
+        range.zip(flags).map(|(byte, is_masked)| if *is_masked { MASK } else { *byte }).collect()
+    }
+}
+
+impl Patterns {
+    /// Returns the offset of the longest end of the bytes that is the beginning of a form, but not a whole one.
+    fn unfinished(&self, bytes: &[u8]) -> usize {
+        let earliest = (bytes.len() + 1).saturating_sub(self.longest);
+        (earliest..bytes.len())
+            .find(|start| {
+                let tail = bytes.get(*start..).unwrap_or_default();
+                tail.first().is_some_and(|byte| self.first[usize::from(*byte)])
+                    && self.beginning_with(tail).any(|form| form.len() > tail.len())
+            })
+            .unwrap_or(bytes.len())
+    }
+
+    /// Returns the forms that begin with these bytes.
+    fn beginning_with(&self, bytes: &[u8]) -> impl Iterator<Item = &Vec<u8>> {
+        let from = self.forms.partition_point(|form| form.as_slice() < bytes);
+        self.forms.get(from..).unwrap_or_default().iter().take_while(move |form| form.starts_with(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "sk-prod/9f?8Z\"q & a~+ü";
+
+    fn scrubber() -> Scrubber {
+        Scrubber::new([SECRET, "hunter2hunter2"].into_iter())
+    }
+
+    #[test]
+    fn every_form_is_masked_with_its_length() {
+        for form in forms(SECRET) {
+            let text = [b"<".as_slice(), &form, b">"].concat();
+            let scrubbed = scrubber().scrub(&text).into_owned();
+            assert_eq!(scrubbed, [b"<".as_slice(), &vec![b'*'; form.len()], b">"].concat());
+        }
+    }
+
+    #[test]
+    fn chunks_of_any_size_give_the_same_bytes() {
+        let text: Vec<u8> = forms(SECRET)
+            .iter()
+            .flat_map(|form| [b" sk-prohunterhunter2hunter2hunter2 ", form.as_slice()].concat())
+            .collect();
+        let whole = scrubber().scrub(&text).into_owned();
+        for size in 1..80 {
+            let mut stream = scrubber().stream();
+            let mut scrubbed: Vec<u8> = text.chunks(size).flat_map(|chunk| stream.push(chunk)).collect();
+            scrubbed.extend(stream.finish());
+            assert_eq!(scrubbed, whole, "chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn only_a_possible_beginning_is_held_back() {
+        let mut stream = scrubber().stream();
+        assert_eq!(stream.push(b"text"), b"text");
+        assert_eq!(stream.push(b"abc hun"), b"abc ");
+        assert_eq!(stream.push(b"gry"), b"hungry");
+        assert_eq!(stream.push(b"hunter2hunter2"), b"*******");
+        assert_eq!(stream.push(b" "), b"******* ");
+        assert_eq!(stream.push(b"hunter2"), b"");
+        assert_eq!(stream.finish(), b"hunter2");
+    }
+
+    #[test]
+    fn a_short_beginning_is_released_and_the_rest_is_still_masked() {
+        let mut stream = scrubber().stream();
+        assert_eq!(stream.push(b"x hun"), b"x ");
+        assert!(stream.holds_short());
+        assert_eq!(stream.release_short(), b"hun");
+        assert!(!stream.holds_short());
+        assert_eq!(stream.push(b"t"), b"t".to_vec().split_off(1));
+        assert!(!stream.holds_short());
+        assert_eq!(stream.release_short(), b"");
+        assert_eq!(stream.push(b"er2hunter2!"), b"***********!");
+    }
+
+    #[test]
+    fn without_secrets_nothing_changes() {
+        let empty = Scrubber::default();
+        assert_eq!(empty.scrub_text("abc"), "abc");
+        assert_eq!(empty.stream().push(b"abc"), b"abc");
+    }
+}

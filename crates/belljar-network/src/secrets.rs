@@ -1,0 +1,348 @@
+//! Secrets: values that the host puts into requests, and the placeholders that the code sees instead.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::policy::{Host, Policy, Target};
+use crate::scrubber::Scrubber;
+
+/// The shortest value. Shorter ones would be found by chance in text that is scrubbed.
+const MIN_VALUE: usize = 8;
+
+/// The longest value.
+const MAX_VALUE: usize = 8192;
+
+/// The shortest placeholder: its random characters cannot be guessed.
+const MIN_PLACEHOLDER: usize = 24;
+
+/// The most secrets.
+const MAX_SECRETS: usize = 64;
+
+/// The most hosts of a secret.
+const MAX_HOSTS: usize = 64;
+
+/// The longest name.
+const MAX_NAME: usize = 64;
+
+/// A secret that is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SecretError {
+    /// The name is not that of a variable.
+    #[error("invalid name of a secret `{0}`: write letters, digits and underscores, at most 64")]
+    Name(String),
+    /// There are two secrets of the name.
+    #[error("the secret {0} is given twice")]
+    Duplicate(String),
+    /// There are too many secrets.
+    #[error("there are more than {MAX_SECRETS} secrets")]
+    TooMany,
+    /// The value is too short or too long, or contains control characters.
+    #[error("invalid value of the secret {name}: {reason}")]
+    Value {
+        /// The name of the secret.
+        name: String,
+        /// The reason, without the value.
+        reason: &'static str,
+    },
+    /// A host is not valid.
+    #[error("invalid host `{host}` of the secret {name}: {reason}")]
+    Host {
+        /// The name of the secret.
+        name: String,
+        /// The host.
+        host: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The policy does not allow a host of a secret.
+    #[error("the secret {name} is for {host}, which the network policy does not allow")]
+    NotAllowed {
+        /// The name of the secret.
+        name: String,
+        /// The host.
+        host: String,
+    },
+    /// A rule names a secret that is not given, or not for the rule's host.
+    #[error("failed to create a placeholder: {0}")]
+    Random(String),
+}
+
+/// Secrets with the hosts that they are for. Their values are neither in the sandbox nor in debugging output.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    secrets: BTreeMap<String, Secret>,
+}
+
+#[derive(Clone)]
+struct Secret {
+    hosts: Vec<Target>,
+    value: String,
+    placeholder: String,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.secrets.keys()).finish()
+    }
+}
+
+impl Secrets {
+    /// Creates an empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns whether there are no secrets.
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    /// Adds a secret for the hosts, each a name, `*.example.com` or an address, with a port or for 443 and 80.
+    ///
+    /// # Errors
+    /// Returns an error if the name, a host or the value is not valid: a value has 8 to 8192 bytes without control
+    /// characters.
+    pub fn add(&mut self, name: &str, hosts: &[impl AsRef<str>], value: String) -> Result<(), SecretError> {
+        let is_name = (1..=MAX_NAME).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && !name.starts_with(|c: char| c.is_ascii_digit());
+        if !is_name {
+            return Err(SecretError::Name(name.chars().take(MAX_NAME).collect()));
+        }
+        if self.secrets.contains_key(name) {
+            return Err(SecretError::Duplicate(name.to_owned()));
+        }
+        if self.secrets.len() >= MAX_SECRETS {
+            return Err(SecretError::TooMany);
+        }
+        let invalid = |reason| Err(SecretError::Value { name: name.to_owned(), reason });
+        if value.len() < MIN_VALUE {
+            return invalid("it is shorter than 8 bytes");
+        }
+        if value.len() > MAX_VALUE {
+            return invalid("it is longer than 8192 bytes");
+        }
+        if value.chars().any(char::is_control) {
+            return invalid("it contains control characters or line breaks");
+        }
+        if value.trim() != value {
+            return invalid("it begins or ends with a space");
+        }
+        let bad_host = |host: &str, reason: String| SecretError::Host {
+            name: name.to_owned(),
+            host: host.chars().take(300).collect(),
+            reason,
+        };
+        if hosts.is_empty() || hosts.len() > MAX_HOSTS {
+            return Err(bad_host("", format!("name 1 to {MAX_HOSTS} hosts")));
+        }
+        let mut targets = Vec::with_capacity(hosts.len());
+        for host in hosts {
+            let host = host.as_ref();
+            if host == "*" || host.starts_with("*:") {
+                return Err(bad_host(host, "a secret is not for every host".to_owned()));
+            }
+            targets.push(Target::parse(host).map_err(|reason| bad_host(host, reason))?);
+        }
+        let placeholder = placeholder(value.len()).map_err(|error| SecretError::Random(error.to_string()))?;
+        self.secrets.insert(name.to_owned(), Secret { hosts: targets, value, placeholder });
+        Ok(())
+    }
+
+    /// Returns the names of the secrets and their placeholders, for the environment of the code.
+    pub fn environment(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.secrets.iter().map(|(name, secret)| (name.as_str(), secret.placeholder.as_str()))
+    }
+
+    /// Creates a scrubber of all values.
+    pub fn scrubber(&self) -> Scrubber {
+        Scrubber::new(self.secrets.values().map(|secret| secret.value.as_str()))
+    }
+
+    /// Checks that the policy allows every host of a secret.
+    ///
+    /// # Errors
+    /// Returns an error for the first host that it does not allow.
+    pub(crate) fn check(&self, policy: &Policy) -> Result<(), SecretError> {
+        for (name, secret) in &self.secrets {
+            if let Some(host) = secret.hosts.iter().find(|host| !policy.includes(host)) {
+                return Err(SecretError::NotAllowed { name: name.clone(), host: host.to_string() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the secrets that are for the host.
+    pub(crate) fn for_host(&self, host: &Host, port: u16) -> HostSecrets {
+        let covers = |secret: &&Secret| secret.hosts.iter().any(|target| target.covers(host, Some(port)));
+        let secrets = self.secrets.iter().filter(|(_, secret)| covers(&secret)).map(|(name, secret)| HostSecret {
+            name: name.clone(),
+            value: secret.value.clone(),
+            placeholder: secret.placeholder.clone(),
+        });
+        HostSecrets { secrets: secrets.collect() }
+    }
+}
+
+/// The secrets that may be sent to one host.
+#[derive(Clone, Default)]
+pub(crate) struct HostSecrets {
+    secrets: Vec<HostSecret>,
+}
+
+#[derive(Clone)]
+struct HostSecret {
+    name: String,
+    value: String,
+    placeholder: String,
+}
+
+impl HostSecrets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    /// Returns the value of a header of the code with the secrets instead of their placeholders.
+    pub(crate) fn substitute(&self, value: &[u8]) -> Vec<u8> {
+        if let Some(basic) = self.substitute_basic(value) {
+            return basic;
+        }
+        self.replace(value)
+    }
+
+    /// Replaces placeholders in both parts of `Basic base64(user:password)`.
+    fn substitute_basic(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let (scheme, encoded) = value.split_at_checked(6)?;
+        if !scheme.eq_ignore_ascii_case(b"basic ") {
+            return None;
+        }
+        let decoded = STANDARD.decode(encoded.trim_ascii()).ok()?;
+        let replaced = self.replace(&decoded);
+        (replaced != decoded).then(|| [scheme, STANDARD.encode(replaced).as_bytes()].concat())
+    }
+
+    fn replace(&self, value: &[u8]) -> Vec<u8> {
+        let mut value = value.to_vec();
+        for secret in &self.secrets {
+            value = replace_all(&value, secret.placeholder.as_bytes(), secret.value.as_bytes());
+        }
+        value
+    }
+
+    /// Returns the value of a header of a rule with the secrets instead of `${NAME}`.
+    ///
+    /// # Errors
+    /// Returns the reason if a secret is not for this host.
+    pub(crate) fn fill(&self, template: &str) -> Result<String, String> {
+        let mut filled = String::with_capacity(template.len());
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once("${") {
+            let (name, after) = after.split_once('}').ok_or("a `${` without `}` in a rule")?;
+            let secret = self.secrets.iter().find(|secret| secret.name == name);
+            let secret = secret.ok_or_else(|| format!("the secret {name} is not for this host"))?;
+            filled.push_str(before);
+            filled.push_str(&secret.value);
+            rest = after;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+}
+
+fn replace_all(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut replaced = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix(from) {
+            replaced.extend_from_slice(to);
+            rest = after;
+        } else if let Some((byte, after)) = rest.split_first() {
+            replaced.push(*byte);
+            rest = after;
+        }
+    }
+    replaced
+}
+
+/// Creates an unguessable placeholder: letters, digits and underscores, so that no encoding of headers changes it.
+fn placeholder(length: usize) -> Result<String, getrandom::Error> {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_X";
+    let mut bytes = vec![0; length.max(MIN_PLACEHOLDER)];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte & 63)])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Host {
+        Host::parse(text).unwrap()
+    }
+
+    #[test]
+    fn placeholders_are_random_and_as_long_as_the_value() {
+        let mut secrets = Secrets::new();
+        secrets.add("SHORT", &["a.example"], "12345678".to_owned()).unwrap();
+        secrets.add("LONG", &["a.example"], "x".repeat(100)).unwrap();
+        let environment: BTreeMap<_, _> = secrets.environment().collect();
+        assert_eq!(environment["SHORT"].len(), 24);
+        assert_eq!(environment["LONG"].len(), 100);
+        assert!(
+            environment.values().all(|value| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+        );
+        assert_ne!(placeholder(24).unwrap(), placeholder(24).unwrap());
+        assert!(!format!("{secrets:?}").contains("12345678"));
+    }
+
+    #[test]
+    fn invalid_secrets_are_refused() {
+        let mut secrets = Secrets::new();
+        for (name, host, value) in [
+            ("", "a.example", "12345678"),
+            ("1A", "a.example", "12345678"),
+            ("A-B", "a.example", "12345678"),
+            ("A", "a.example", "1234567"),
+            ("A", "a.example", "1234\r\n5678"),
+            ("A", "a.example", " 12345678"),
+            ("A", "a example", "12345678"),
+            ("A", "*", "12345678"),
+        ] {
+            assert!(secrets.add(name, &[host], value.to_owned()).is_err(), "{name} {host} {value}");
+        }
+        assert!(secrets.add("A", &[] as &[&str], "12345678".to_owned()).is_err());
+        assert!(secrets.add("A", &["a.example"], "x".repeat(9000)).is_err());
+        secrets.add("A", &["a.example"], "12345678".to_owned()).unwrap();
+        assert_eq!(
+            secrets.add("A", &["a.example"], "12345678".to_owned()),
+            Err(SecretError::Duplicate("A".to_owned()))
+        );
+        let mut policy = Policy::none();
+        policy.allow("b.example").unwrap();
+        assert!(matches!(secrets.check(&policy), Err(SecretError::NotAllowed { .. })));
+        policy.allow("*.example").unwrap();
+        secrets.check(&policy).unwrap();
+    }
+
+    #[test]
+    fn placeholders_are_replaced_for_the_named_hosts_only() {
+        let mut secrets = Secrets::new();
+        secrets.add("TOKEN", &["a.example", "b.example:8443"], "the-value".to_owned()).unwrap();
+        let placeholder = secrets.environment().next().unwrap().1.to_owned();
+        let a = secrets.for_host(&host("a.example"), 443);
+        assert_eq!(a.substitute(format!("Bearer {placeholder}").as_bytes()), b"Bearer the-value");
+        let basic = format!("Basic {}", STANDARD.encode(format!("user:{placeholder}")));
+        assert_eq!(a.substitute(basic.as_bytes()), format!("Basic {}", STANDARD.encode("user:the-value")).as_bytes());
+        let basic = format!("basic {}", STANDARD.encode(format!("{placeholder}:")));
+        assert_eq!(a.substitute(basic.as_bytes()), format!("basic {}", STANDARD.encode("the-value:")).as_bytes());
+        assert_eq!(a.fill("x ${TOKEN}").unwrap(), "x the-value");
+        assert!(a.fill("${OTHER}").is_err());
+        for (name, port) in [("a.example", 8443), ("b.example", 443), ("c.example", 443), ("x.a.example", 443)] {
+            assert!(secrets.for_host(&host(name), port).is_empty(), "{name}:{port}");
+        }
+    }
+}
