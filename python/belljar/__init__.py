@@ -35,7 +35,7 @@ if _TYPE_CHECKING:
     )
     from ._limits import Limits
     from ._mcp import ApprovalRequest, McpServer
-    from ._run import Call, ErrorInfo, FileInfo, Image, Run, Stats
+    from ._run import Call, Connection, ErrorInfo, FileInfo, Image, Run, Stats
     from ._sandbox import Sandbox, Session, SessionFiles
     from ._tools import Tool, tool
 
@@ -65,7 +65,7 @@ _MODULES = {
     ),
     "_limits": ("Limits",),
     "_mcp": ("ApprovalRequest", "McpServer"),
-    "_run": ("Call", "ErrorInfo", "FileInfo", "Image", "Run", "Stats"),
+    "_run": ("Call", "Connection", "ErrorInfo", "FileInfo", "Image", "Run", "Stats"),
     "_sandbox": ("Sandbox", "Session", "SessionFiles"),
     "_tools": ("Tool", "tool"),
 }

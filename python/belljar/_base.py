@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._calls import Callbacks, Write
     from ._limits import Limits
     from ._mcp import ApprovalMode, Approve, McpServer
+    from ._options import Network
     from ._tools import Tool
 
 
@@ -50,7 +51,8 @@ class BaseSandbox(Generic[SessionType]):
         find_links: Iterable[str | os.PathLike[str]] = (),
         offline: bool = False,
         cache: str | os.PathLike[str] | None = None,
-        network: object = None,
+        network: Network | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         """Creates a sandbox.
 
@@ -72,7 +74,11 @@ class BaseSandbox(Generic[SessionType]):
             find_links: Directories of wheels.
             offline: If true, nothing is downloaded.
             cache: The directory of downloads and compiled packages, instead of the platform's.
-            network: Reserved: code has no access to a network.
+            network: The hosts that code may connect to, such as ``["api.github.com", "*.example.com:8443"]``; or a
+                policy, a dictionary with ``allow``, ``subnets``, ``resolve`` and ``ca``, a file of certificate
+                authorities. Without it, code has no access to a network.
+            secrets: Values that code can use without knowing them, in headers of requests over TLS to their hosts:
+                ``{"GITHUB_TOKEN@api.github.com": token}``. The code finds a placeholder in the environment variable.
         """
         options = Options.local(
             packages,
@@ -84,6 +90,7 @@ class BaseSandbox(Generic[SessionType]):
             offline,
             cache,
             network,
+            secrets,
             servers,
             approve,
             approval,

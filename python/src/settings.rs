@@ -128,7 +128,7 @@ impl Settings {
             added.map_err(|error| argument(format!("secrets[{name:?}]: {error}")))?;
         }
         let extra_ca = settings.authorities.clone().map(String::into_bytes);
-        let options = NetworkOptions { policy, secrets, extra_ca, limits: NetworkLimits::default() };
+        let options = NetworkOptions { policy, secrets, extra_ca, limits: NetworkLimits::default(), resolver: None };
         Network::new(options).map(Some).map_err(|error| argument(format!("network: {error}")))
     }
 

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use crate::Errno;
 
-pub use crate::fs::Readiness;
+pub use crate::fs::{Readiness, SocketFamily};
 
 /// A network that the sockets of one program can reach.
 pub trait Network: Send + Sync {
-    /// Returns the address of a host name. It has a meaning for [`Network::connect`] only.
+    /// Returns the address of a host name, of this family if one is given. It has a meaning for [`Network::connect`]
+    /// only. `port` is that of the connection that the program has in mind, if it has one.
     ///
     /// # Errors
-    /// When the name has no address, or must not be looked up.
-    fn resolve(&self, name: &str) -> Result<IpAddr, ResolveError>;
+    /// When the name has no such address, or must not be looked up.
+    fn resolve(&self, name: &str, family: Option<SocketFamily>, port: Option<u16>) -> Result<IpAddr, ResolveError>;
 
     /// Begins to connect to an address, and returns at once.
     ///

@@ -37,10 +37,10 @@ def is_available() -> bool:
         return False
 
 
-def _refusal(name: Any, port: Any) -> OSError | None:
-    """Returns the error for a connection that the policy does not allow; None if it allows it."""
+def _refusal() -> OSError | None:
+    """Returns the error for the connection that the host has just refused; None if it has refused none."""
     try:
-        text = host.call("network_refusal", host=str(name), port=port if isinstance(port, int) else 0)
+        text = host.call("network_refusal")
     except host.HostCallError:
         return None
     return None if text is None else PermissionError(errno.EACCES, text)
@@ -59,8 +59,8 @@ def _connect(self: socket.socket, address: Any) -> None:
         _socket_connect(self, address)
     except BlockingIOError:
         raise
-    except (PermissionError, socket.gaierror):
-        if isinstance(address, tuple) and (refusal := _refusal(*address[:2])):
+    except OSError:
+        if refusal := _refusal():
             raise refusal from None
         raise
 
@@ -82,12 +82,12 @@ def _listen(self: socket.socket, backlog: int = 0) -> NoReturn:
     raise OSError(errno.EOPNOTSUPP, NO_LISTENING)
 
 
-def _get_address_info(host: Any, port: Any, *args: Any, **options: Any) -> Any:
+def _get_address_info(name: Any, port: Any, *args: Any, **options: Any) -> Any:
     try:
-        return _getaddrinfo(host, port, *args, **options)
+        return _getaddrinfo(name, port, *args, **options)
     except socket.gaierror as error:
         if not is_available():
-            raise socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {host!r})") from None
-        if refusal := _refusal(host, port):
+            raise socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {name!r})") from None
+        if error.errno != socket.EAI_NONAME and (refusal := _refusal()):
             raise refusal from None
         raise

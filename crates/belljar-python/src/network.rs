@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use belljar_core::kernel::CellObserver;
 use belljar_core::{ConnectionRecord, Waker};
-use belljar_emscripten::network::{Connection, Network, ResolveError};
-use belljar_emscripten::{Errno, fs::Readiness};
-use belljar_network::{Connections, NetworkObserver, Refusal};
+use belljar_emscripten::Errno;
+use belljar_emscripten::fs::{Readiness, SocketFamily};
+use belljar_emscripten::network::{self as emscripten, ResolveError};
+use belljar_network::{Connection, Connections, Network, NetworkObserver, Refusal, RefusalKind};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::host_calls::{CallError, HostCall, HostCallContext};
@@ -18,20 +18,25 @@ use crate::interpreter::Interpreter;
 
 /// Connects the sockets of an interpreter to the network. `waker` continues code that waits for a connection without
 /// its thread. The next run has the placeholders of secrets in its environment variables.
-pub fn attach_network(interpreter: &mut Interpreter, connections: &Arc<Connections>, waker: Option<&Waker>) {
-    let variables = connections.environment().map(|(name, placeholder)| (name.to_owned(), placeholder.to_owned()));
-    interpreter.set_environment(variables);
+pub fn attach_network(
+    interpreter: &mut Interpreter,
+    network: &Network,
+    connections: &Arc<Connections>,
+    waker: Option<&Waker>,
+) {
+    let variables = network.secrets().environment();
+    interpreter.set_environment(variables.map(|(name, placeholder)| (name.to_owned(), placeholder.to_owned())));
     connect(interpreter, connections, waker);
 }
 
 /// Does the same as [`attach_network`] for an interpreter that has the variables.
 pub(crate) fn connect(interpreter: &mut Interpreter, connections: &Arc<Connections>, waker: Option<&Waker>) {
-    let network = Arc::new(GuestNetwork { connections: connections.clone(), refusal: Mutex::default() });
+    let refusal = LastRefusal::default();
     interpreter.register_host_call("network_token", Arc::new(Token(connections.clone())));
     interpreter.register_host_call("network_allowed", Arc::new(Allowed(connections.clone())));
-    interpreter.register_host_call("network_refusal", Arc::new(LastRefusal(network.clone())));
+    interpreter.register_host_call("network_refusal", Arc::new(TakeRefusal(refusal.clone())));
     let host = interpreter.host_mut();
-    host.network = Some(network);
+    host.network = Some(Arc::new(GuestNetwork { connections: connections.clone(), refusal }));
     let observer = waker.cloned().map(|waker| -> Arc<dyn Fn() + Send + Sync> { Arc::new(move || waker.wake()) });
     host.stop.observe_changes(observer);
 }
@@ -39,81 +44,90 @@ pub(crate) fn connect(interpreter: &mut Interpreter, connections: &Arc<Connectio
 /// The network behind the sockets of one interpreter.
 struct GuestNetwork {
     connections: Arc<Connections>,
-    /// The last refusal, and the name or address that it is about.
-    refusal: Mutex<Option<Refusal>>,
+    refusal: LastRefusal,
 }
+
+/// The text of the last refusal, which the guest puts into an exception.
+type LastRefusal = Arc<Mutex<Option<String>>>;
 
 impl GuestNetwork {
-    fn refuse(&self, refusal: Refusal) {
-        *self.refusal.lock() = Some(refusal);
+    /// Returns the error number for a refusal, and keeps its text.
+    fn refuse(&self, refusal: &Refusal) -> Errno {
+        *self.refusal.lock() = Some(refusal.to_string());
+        match refusal.kind() {
+            RefusalKind::Limit => Errno::EMFILE,
+            RefusalKind::Internal => Errno::EIO,
+            _ => Errno::EACCES,
+        }
     }
 }
 
-impl Network for GuestNetwork {
-    fn resolve(&self, name: &str) -> Result<IpAddr, ResolveError> {
-        match self.connections.resolve(name) {
-            // IPv4 first: Emscripten's `getaddrinfo` returns one address.
-            Ok(addresses) => {
-                let found = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-                found.copied().ok_or(ResolveError::Unknown)
-            }
-            Err(refusal) => {
-                self.refuse(refusal);
-                Err(ResolveError::Refused)
-            }
-        }
+impl emscripten::Network for GuestNetwork {
+    fn resolve(&self, name: &str, family: Option<SocketFamily>, port: Option<u16>) -> Result<IpAddr, ResolveError> {
+        let addresses = self.connections.resolve_for_port(name, port).map_err(|refusal| {
+            self.refuse(&refusal);
+            if refusal.kind() == RefusalKind::Name { ResolveError::Unknown } else { ResolveError::Refused }
+        })?;
+        let fits = |address: &&IpAddr| match family {
+            Some(SocketFamily::Ipv4) => address.is_ipv4(),
+            Some(SocketFamily::Ipv6) => address.is_ipv6(),
+            None => true,
+        };
+        addresses.iter().find(fits).copied().ok_or(ResolveError::Unknown)
     }
 
-    fn connect(&self, address: SocketAddr) -> Result<Box<dyn Connection>, Errno> {
-        match self.connections.connect(address) {
-            Ok(connection) => Ok(Box::new(GuestConnection(connection))),
-            Err(refusal) => {
-                self.refuse(refusal);
-                Err(Errno::EACCES)
-            }
-        }
+    fn connect(&self, address: SocketAddr) -> Result<Box<dyn emscripten::Connection>, Errno> {
+        let connection = self.connections.connect(address).map_err(|refusal| self.refuse(&refusal))?;
+        Ok(Box::new(GuestConnection { connection, refusal: self.refusal.clone() }))
     }
 }
 
 /// A connection of a socket.
-struct GuestConnection(belljar_network::Connection);
+struct GuestConnection {
+    connection: Connection,
+    refusal: LastRefusal,
+}
 
-impl Connection for GuestConnection {
+impl emscripten::Connection for GuestConnection {
     fn readiness(&self) -> Readiness {
-        let belljar_network::Readiness { readable, writable, hung_up, error } = self.0.readiness();
+        let belljar_network::Readiness { readable, writable, hung_up, error } = self.connection.readiness();
         Readiness { readable, writable, hung_up, broken: error }
     }
 
     fn read(&self, buffer: &mut [u8], peek: bool) -> io::Result<usize> {
-        self.0.read(buffer, peek)
+        self.connection.read(buffer, peek)
     }
 
     fn write(&self, data: &[u8]) -> io::Result<usize> {
-        self.0.write(data)
+        self.connection.write(data)
     }
 
     fn shutdown(&self, read: bool, write: bool) {
-        self.0.shutdown(read, write);
+        self.connection.shutdown(read, write);
     }
 
     fn take_error(&self) -> Option<io::Error> {
-        self.0.take_error()
+        let error = self.connection.take_error()?;
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            *self.refusal.lock() = Some(error.to_string());
+        }
+        Some(error)
     }
 
     fn is_connected(&self) -> bool {
-        self.0.is_connected()
+        self.connection.is_connected()
     }
 
     fn peer(&self) -> SocketAddr {
-        self.0.peer()
+        self.connection.peer()
     }
 
     fn local(&self) -> SocketAddr {
-        self.0.local()
+        self.connection.local()
     }
 
     fn on_change(&self, notify: Arc<dyn Fn() + Send + Sync>) {
-        self.0.on_change(notify);
+        self.connection.on_change(notify);
     }
 }
 
@@ -135,21 +149,12 @@ impl HostCall for Allowed {
     }
 }
 
-/// Returns the text of the last refusal, if it is about this destination, and forgets it.
-struct LastRefusal(Arc<GuestNetwork>);
+/// Returns the text of the last refusal, if there was one since the last call.
+struct TakeRefusal(LastRefusal);
 
-#[derive(Deserialize)]
-struct Destination {
-    host: String,
-    port: u16,
-}
-
-impl HostCall for LastRefusal {
-    fn call(&self, request: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
-        let destination: Destination =
-            serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`host` or `port` is missing".into()))?;
-        let refusal = self.0.refusal.lock().take();
-        reply(&refusal.map(|refusal| refusal.with_port(&destination.host, destination.port).to_string()))
+impl HostCall for TakeRefusal {
+    fn call(&self, _: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
+        reply(&self.0.lock().take())
     }
 }
 

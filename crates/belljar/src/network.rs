@@ -1,6 +1,6 @@
 //! The network that code may use: options, and the policy that they make.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct NetworkArguments {
     allow_net: Vec<String>,
     /// TOML file with a network policy: hosts, and rules for their HTTP requests.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
-    net_policy: Vec<PathBuf>,
+    net_policy: Option<PathBuf>,
     /// Secret that code can use without knowing it: in headers of requests over TLS to these hosts.
     ///
     /// The code finds a placeholder in the environment variable NAME.
@@ -94,7 +94,7 @@ impl SecretArgument {
 impl NetworkArguments {
     /// Returns whether code may use the network.
     pub(crate) fn is_empty(&self) -> bool {
-        self.allow_net.is_empty() && self.net_policy.is_empty() && self.secrets.is_empty()
+        self.allow_net.is_empty() && self.net_policy.is_none() && self.secrets.is_empty()
     }
 
     /// Returns the network; `None` if nothing is allowed.
@@ -105,16 +105,10 @@ impl NetworkArguments {
         if self.is_empty() {
             return Ok(None);
         }
-        let mut policy = Policy::none();
-        for file in &self.net_policy {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| format!("failed to open {}: {error}", file.display()))?;
-            policy.add_toml(&text).map_err(|error| {
-                CommandError::from_error(&error)
-                    .context(format!("--net-policy {}", file.display()))
-                    .with_hint("docs/network.md describes policy files")
-            })?;
-        }
+        let mut policy = match &self.net_policy {
+            Some(file) => read_policy(file)?,
+            None => Policy::none(),
+        };
         for pattern in &self.allow_net {
             policy.allow(pattern).map_err(|error| CommandError::from_error(&error).context("--allow-net"))?;
         }
@@ -140,9 +134,20 @@ impl NetworkArguments {
             ..NetworkLimits::default()
         };
         let extra_ca = (!authorities.is_empty()).then_some(authorities);
-        let network = Network::new(NetworkOptions { policy, secrets, extra_ca, limits });
+        let network = Network::new(NetworkOptions { policy, secrets, extra_ca, limits, resolver: None });
         network.map(Some).map_err(|error| CommandError::from_error(&error))
     }
+}
+
+/// Reads a file of `--net-policy`.
+fn read_policy(file: &Path) -> Result<Policy, CommandError> {
+    let text =
+        std::fs::read_to_string(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+    Policy::from_toml(&text).map_err(|error| {
+        CommandError::from_error(&error)
+            .context(format!("--net-policy {}", file.display()))
+            .with_hint("docs/network.md describes policy files")
+    })
 }
 
 /// The connections of a command's code, which are also logged.

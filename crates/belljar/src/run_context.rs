@@ -48,7 +48,7 @@ pub(crate) struct Running {
 impl RunContext<'_> {
     /// Returns whether the code has environment variables of its own.
     pub(crate) fn has_environment(&self) -> bool {
-        !self.arguments.env.is_empty() || self.network.as_ref().is_some_and(|network| network.has_secrets())
+        !self.arguments.env.is_empty() || self.network.as_ref().is_some_and(|network| !network.secrets().is_empty())
     }
 
     /// Creates an interpreter with these limits, and with the mounts and packages of the arguments and the program's
@@ -61,7 +61,7 @@ impl RunContext<'_> {
         let calls = tools.map(|tools| register_calls(&mut interpreter, observer_of(tools)));
         if let Some(network) = &self.network {
             let connections = network.connections(None, self.connections.clone());
-            attach_network(&mut interpreter, &connections, None);
+            attach_network(&mut interpreter, network, &connections, None);
         }
         // A directory that is mounted over the working directory hides the copies.
         self.siblings.copy_into(interpreter.files())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use belljar_core::kernel::CellObserver as _;
-use belljar_core::{REPORT_KEY, Report, ReportRequest, Stream};
+use belljar_core::{REPORT_KEY, RecordedConnections, Report, ReportRequest, Stream};
 use belljar_mcp_client::protocol::CallToolResult;
 use belljar_mcp_client::{
     CallOptions, ConnectionGuard, LogLevel, LogMessage, McpError, McpServer, McpServerStreamableHttp,
@@ -20,7 +20,7 @@ use super::{Settings, argument, seconds};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::job::PythonUser;
-use crate::tools::Call;
+use crate::results::HostUses;
 
 /// The number of idle connections for calls with output that are kept.
 const MAX_IDLE: usize = 8;

@@ -436,6 +436,11 @@ fn look_up(call: &mut Call<'_>, node: Ptr, service: Ptr, hints: Ptr) -> Result<(
         0 => 0,
         service => port_of(text(service)?)?,
     };
+    let requested = match family {
+        AF_INET => Some(SocketFamily::Ipv4),
+        AF_INET6 => Some(SocketFamily::Ipv6),
+        _ => None,
+    };
     let ip = match node {
         0 => IpAddr::V4(Ipv4Addr::LOCALHOST),
         node => {
@@ -443,7 +448,7 @@ fn look_up(call: &mut Call<'_>, node: Ptr, service: Ptr, hints: Ptr) -> Result<(
             match name.parse::<IpAddr>() {
                 Ok(ip) => ip,
                 Err(_) if flags & AI_NUMERICHOST != 0 => return Err(EAI_NONAME),
-                Err(_) => network.resolve(name).map_err(|error| match error {
+                Err(_) => network.resolve(name, requested, Some(port).filter(|port| *port != 0)).map_err(|error| match error {
                     ResolveError::Unknown => EAI_NONAME,
                     ResolveError::Refused => EAI_FAIL,
                 })?,

@@ -49,7 +49,8 @@ use parking_lot::Mutex;
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
 use crate::kept_image;
-use crate::network::ObservedConnections;
+use crate::interpreter::Interpreter;
+use crate::network::{self, ObservedConnections};
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
 use program_kernel::ProgramKernel;
@@ -105,10 +106,17 @@ struct SessionRuntime {
 }
 
 impl Shared {
-    /// Returns the connections of a new interpreter, if code can use the network.
-    fn connections(&self, observer: &Arc<dyn CellObserver>) -> Option<Arc<Connections>> {
-        let observer = Arc::new(ObservedConnections(observer.clone()));
-        self.network.as_ref().map(|network| network.connections(None, observer))
+    /// Connects a new interpreter to the network, if code can use it.
+    fn attach_network(
+        &self,
+        interpreter: &mut Interpreter,
+        observer: &Arc<dyn CellObserver>,
+        waker: Option<&Waker>,
+    ) -> Option<Arc<Connections>> {
+        let network = self.network.as_ref()?;
+        let connections = network.connections(None, Arc::new(ObservedConnections(observer.clone())));
+        network::attach_network(interpreter, network, &connections, waker);
+        Some(connections)
     }
 }
 

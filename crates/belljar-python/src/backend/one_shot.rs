@@ -21,7 +21,6 @@ use crate::host_calls::{CallError, HostCall, HostCallContext};
 use crate::image::Image;
 use crate::install::{FailedRun, ImageForRepetition, InstalledPackages, PrepareOptions, RuntimeInstaller};
 use crate::interpreter::{Interpreter, Streams};
-use crate::network::attach_network;
 use crate::packages::PackageSet;
 use crate::steps::Step;
 
@@ -44,7 +43,7 @@ pub(super) fn begin(
     let mut report = RunReport::new(limits);
     let mut options = options(&runtime, &dependencies, tools)?;
     // Modules that are imported beforehand would not see the placeholders of secrets.
-    options.preload &= backend.network.as_ref().is_none_or(|network| !network.has_secrets());
+    options.preload &= backend.network.as_ref().is_none_or(|network| network.secrets().is_empty());
     let image = python.needs(&code, &options, &**installer).and_then(|needs| {
         report.dependencies = names(needs.required());
         let image = python.image_for(&needs, &options, &**installer, &*observer)?;
@@ -279,9 +278,7 @@ impl Attempt {
     ) -> Result<Self, KernelError> {
         let OneShotRun { runtime, backend, observer, cancellation, waker, .. } = run;
         mount_all(interpreter.files(), &backend.mounts, None)?;
-        if let Some(connections) = backend.connections(observer) {
-            attach_network(&mut interpreter, &connections, waker.as_ref());
-        }
+        backend.attach_network(&mut interpreter, observer, waker.as_ref());
         interpreter.register_host_call("takes_images", Arc::new(TakesImages));
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
         let PythonRuntime { python, installer, .. } = runtime;

@@ -18,7 +18,7 @@ use crate::guest_protocol::ShellCell;
 use crate::host_calls::HostCall;
 use crate::install::{CellPackages, RuntimeInstaller};
 use crate::interpreter::Streams;
-use crate::network::{self, ObservedConnections, attach_network};
+use crate::network::{self, ObservedConnections};
 use crate::steps::Step;
 
 /// A cell that has begun.
@@ -89,13 +89,11 @@ impl WasmKernel {
         match &self.connections {
             Some(connections) => {
                 connections.set_observer(Arc::new(ObservedConnections(observer.clone())));
+                connections.start_run();
                 network::connect(&mut self.interpreter, connections, waker);
             }
             None => {
-                self.connections = self.backend.shared.connections(observer);
-                if let Some(connections) = &self.connections {
-                    attach_network(&mut self.interpreter, connections, waker);
-                }
+                self.connections = self.backend.shared.attach_network(&mut self.interpreter, observer, waker);
             }
         }
     }

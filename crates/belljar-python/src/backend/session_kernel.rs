@@ -15,6 +15,7 @@ use belljar_core::{
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
 use belljar_emscripten::{Errno, SnapshotDelta};
+use belljar_network::Connections;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
