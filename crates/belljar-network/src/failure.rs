@@ -9,8 +9,10 @@ pub(crate) enum Failure {
     Io(io::Error),
     /// The policy refuses the address. The text is that of the refusal, which is recorded.
     Address(String),
-    /// The code or the server violates a protocol that the host checks.
+    /// The code violates a protocol that the host checks.
     Refused(String),
+    /// The server violates HTTP.
+    Protocol(String),
     /// A limit is reached.
     Limit(String),
     /// The code closed the connection.
@@ -25,7 +27,9 @@ impl Failure {
             Self::Io(error) if error.raw_os_error().is_some() || error.get_ref().is_none() => error.kind().into(),
             Self::Io(error) => io::Error::new(error.kind(), error.to_string()),
             Self::Address(text) => io::Error::new(io::ErrorKind::PermissionDenied, text.clone()),
-            Self::Refused(text) | Self::Limit(text) => io::Error::new(io::ErrorKind::ConnectionReset, text.clone()),
+            Self::Refused(text) | Self::Protocol(text) | Self::Limit(text) => {
+                io::Error::new(io::ErrorKind::ConnectionReset, text.clone())
+            }
             Self::Closed => io::ErrorKind::ConnectionReset.into(),
         }
     }
@@ -34,7 +38,7 @@ impl Failure {
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Io(error) => error.to_string(),
-            Self::Address(text) | Self::Refused(text) | Self::Limit(text) => text.clone(),
+            Self::Address(text) | Self::Refused(text) | Self::Protocol(text) | Self::Limit(text) => text.clone(),
             Self::Closed => "the code closed the connection".to_owned(),
         }
     }

@@ -57,6 +57,7 @@ mod connections;
 mod dial;
 mod encodings;
 mod failure;
+mod http;
 mod limits;
 mod names;
 mod network;

@@ -5,23 +5,25 @@ mod raw;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::BytesMut;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::channel::{Channel, SharedChannel};
 use crate::connections::Connections;
 use crate::dial::dial;
 use crate::failure::Failure;
+use crate::http::{self, HttpEnd, RequestPolicy};
 use crate::limits::count;
 use crate::policy::Host;
 use crate::record::RecordGuard;
-use crate::scrubber::StreamScrubber;
-use crate::stream::{ServerReader, ServerStream};
+use crate::scrubber::Scrubber;
+use crate::stream::ServerStream;
 use crate::tls::{TlsFailure, failure_answer, success_answer};
 use crate::tls_request::TlsRequest;
 
 /// The time for which the beginning of a possible secret is held back while nothing follows.
-const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(200);
+pub(crate) const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// A connection that is about to be made.
 pub(crate) struct Task {
@@ -114,11 +116,32 @@ impl Relay {
         let mut stream = ServerStream::Plain(dial(&self.connections, &self.host, self.port).await?);
         self.channel.set_connected();
         let mut security = Security::default();
+        let mut is_http = false;
         loop {
-            let scrubber = crate::scrubber::Scrubber::default().stream();
-            let end = raw::relay(self, &mut stream, false, scrubber, bytes::BytesMut::new()).await?;
+            let network = &self.connections.network;
+            let policy =
+                RequestPolicy::new(&self.connections.policy, &network.secrets, &self.host, self.port, &security);
+            let scrubs = policy.scrubs;
+            let mut received = BytesMut::new();
+            let mut end = None;
+            let sniffs = !is_http && !policy.requires_http;
+            if is_http || policy.requires_http {
+                match http::relay(self, &mut stream, &security, policy).await? {
+                    HttpEnd::Phase(phase) => end = Some(phase),
+                    HttpEnd::Upgraded(bytes) => received = bytes,
+                }
+            }
+            let end = match end {
+                Some(end) => end,
+                None => {
+                    let scrubber = if scrubs { network.scrubber.stream() } else { Scrubber::default().stream() };
+                    raw::relay(self, &mut stream, sniffs, scrubber, received).await?
+                }
+            };
+            is_http = matches!(end, PhaseEnd::Http);
             match end {
-                PhaseEnd::Done | PhaseEnd::Http => return Ok(()),
+                PhaseEnd::Done => return Ok(()),
+                PhaseEnd::Http => {}
                 PhaseEnd::Tls(request) => match self.start_tls(stream, &request).await? {
                     None => return Ok(()),
                     Some((encrypted, secured)) => {
@@ -197,25 +220,12 @@ impl Relay {
         Ok(())
     }
 
+    /// Notes whether the connection may end without an error.
+    pub(crate) fn set_between_requests(&self, is_between: bool) {
+        self.is_between_requests.store(is_between, Ordering::Relaxed);
+    }
+
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
-}
-
-/// Reads bytes from a server. Bytes that a scrubber holds back only because they may be the beginning of a secret are
-/// delivered if nothing follows for some time.
-pub(crate) async fn fill(
-    relay: &Relay,
-    reader: &mut ServerReader<'_>,
-    limit: usize,
-    scrubber: &mut StreamScrubber,
-    mut release: impl FnMut(&Relay, Vec<u8>) -> Result<(), Failure>,
-) -> Result<usize, Failure> {
-    if scrubber.holds_short() {
-        match timeout(HOLD_TIME, reader.fill(limit)).await {
-            Ok(read) => return Ok(read?),
-            Err(_) => release(relay, scrubber.release_short())?,
-        }
-    }
-    Ok(reader.fill(limit).await?)
 }

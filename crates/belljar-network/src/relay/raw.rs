@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncWriteExt as _, WriteHalf};
 use tokio::time::timeout;
 
-use super::{PhaseEnd, Relay, fill};
+use super::{HOLD_TIME, PhaseEnd, Relay};
 use crate::channel::Outgoing;
 use crate::failure::Failure;
 use crate::scrubber::StreamScrubber;
@@ -131,7 +131,18 @@ async fn receive(
     loop {
         if reader.buffer.is_empty() {
             let space = relay.channel().space().await;
-            if fill(relay, reader, space, &mut scrubber, |_, data| deliver(&data)).await? == 0 {
+            let read = if scrubber.holds_short() {
+                match timeout(HOLD_TIME, reader.fill(space)).await {
+                    Ok(read) => read?,
+                    Err(_) => {
+                        deliver(&scrubber.release_short())?;
+                        reader.fill(space).await?
+                    }
+                }
+            } else {
+                reader.fill(space).await?
+            };
+            if read == 0 {
                 break;
             }
         }
