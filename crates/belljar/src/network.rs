@@ -121,8 +121,7 @@ impl NetworkArguments {
         }
         let mut authorities = Vec::new();
         for file in &self.net_ca {
-            let text =
-                std::fs::read(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+            let text = std::fs::read(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
             authorities.extend(text);
             authorities.push(b'\n');
         }
@@ -141,8 +140,7 @@ impl NetworkArguments {
 
 /// Reads a file of `--net-policy`.
 fn read_policy(file: &Path) -> Result<Policy, CommandError> {
-    let text =
-        std::fs::read_to_string(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+    let text = std::fs::read_to_string(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
     Policy::from_toml(&text).map_err(|error| {
         CommandError::from_error(&error)
             .context(format!("--net-policy {}", file.display()))

@@ -48,8 +48,8 @@ use parking_lot::Mutex;
 
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
-use crate::kept_image;
 use crate::interpreter::Interpreter;
+use crate::kept_image;
 use crate::network::{self, ObservedConnections};
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;

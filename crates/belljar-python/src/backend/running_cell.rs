@@ -81,18 +81,20 @@ impl WasmKernel {
         observer: &Arc<dyn CellObserver>,
         waker: Option<&Waker>,
     ) {
+        let network = self.backend.shared.network.as_ref();
+        let scrubber = network.map(|network| network.scrubber().clone()).unwrap_or_default();
         let sink = Box::new(CollectorSink(outputs.clone()));
         self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
-        self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
+        self.interpreter.register_host_call("show", Arc::new(DisplayHandler { collector: outputs.clone(), scrubber }));
         self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
-        match &self.connections {
-            Some(connections) => {
+        match (&self.backend.shared.network, &self.connections) {
+            (Some(network), Some(connections)) => {
                 connections.set_observer(Arc::new(ObservedConnections(observer.clone())));
                 connections.start_run();
-                network::connect(&mut self.interpreter, connections, waker);
+                network::connect(&mut self.interpreter, network, connections, waker);
             }
-            None => {
+            _ => {
                 self.connections = self.backend.shared.attach_network(&mut self.interpreter, observer, waker);
             }
         }

@@ -1,5 +1,6 @@
 //! A session's kernel: IPython's shell in an interpreter of its own.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -323,6 +324,10 @@ impl Kernel for WasmKernel {
             return Err(FileError::TooLong { path: path.into(), size });
         }
         let bytes = self.interpreter.files().read_part(&guest_path, range.offset, length);
+        let bytes = bytes.map(|bytes| match self.interpreter.scrubber().scrub(&bytes) {
+            Cow::Owned(scrubbed) => scrubbed,
+            Cow::Borrowed(_) => bytes,
+        });
         bytes.map_err(|error| FileError::Other { path: path.into(), reason: error.errno.to_string() })
     }
 
