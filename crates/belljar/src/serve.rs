@@ -122,7 +122,7 @@ impl ServeArguments {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
         };
-        let network = self.network.network()?;
+        let network = self.network.network_with(|| self.sessions.placeholder_key())?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
         if self.toolset == Toolset::Python && folders.is_some() {

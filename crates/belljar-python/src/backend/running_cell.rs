@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use belljar_core::kernel::{CellError, CellObserver, CellRequest};
+use belljar_core::kernel::{CellError, CellObserver, CellRequest, KernelError};
 use belljar_core::{
     CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
 };
 use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
+use super::policy;
 use super::runtime::PythonRuntime;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::session_kernel::{WasmKernel, exit_reason, null_streams};
@@ -47,6 +49,11 @@ impl WasmKernel {
         waker: Option<&Waker>,
     ) -> Result<RunningCell, CellResult> {
         let outputs = OutputCollector::new(observer.clone());
+        if let Err(error) = self.set_network(cell.network.as_ref()) {
+            let error = CellError { name: "ValueError".into(), message: error.to_string(), traceback: Vec::new() };
+            let (execution_count, status) = (self.execution_count, CellStatus::Error(error));
+            return Err(CellResult { execution_count, status, outputs: outputs.take() });
+        }
         let installer = self.installer(&observer);
         let tried = self.install_imports(&installer, cell, &*observer, &outputs);
         let exchange = cell.exchange.as_ref();
@@ -64,6 +71,20 @@ impl WasmKernel {
         let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
         let clock = WaitClock::new(&limits, cell.timeout);
         Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock })
+    }
+
+    /// Sets the network policy of the session, if a cell has one.
+    ///
+    /// # Errors
+    /// When it is not a policy, or the session has another one or has run cells without.
+    fn set_network(&mut self, given: Option<&Value>) -> Result<(), KernelError> {
+        let Some(given) = given.filter(|given| self.network.as_ref() != Some(given)) else { return Ok(()) };
+        policy(given)?;
+        if self.network.is_some() || self.execution_count > 0 {
+            return Err(KernelError::InvalidNetwork("the first cell of a session sets its policy".into()));
+        }
+        self.network = Some(given.clone());
+        Ok(())
     }
 
     /// Returns the installer of a cell.
@@ -95,7 +116,13 @@ impl WasmKernel {
                 network::connect(&mut self.interpreter, network, connections, waker);
             }
             _ => {
-                self.connections = self.backend.shared.attach_network(&mut self.interpreter, observer, waker);
+                let narrowed = self.network.as_ref();
+                let attached = self.backend.shared.attach_network(&mut self.interpreter, narrowed, observer, waker);
+                // The policy was read before, and a damaged one in a saved session allows nothing.
+                self.connections = attached.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "a session has no network");
+                    None
+                });
             }
         }
     }
