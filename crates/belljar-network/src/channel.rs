@@ -38,6 +38,10 @@ struct State {
     scan: TlsScan,
     /// A request for TLS, and the number of bytes before it.
     tls: Option<(usize, Box<TlsRequest>)>,
+    /// TLS was asked for and is not answered. Until then the code reads nothing of the server: the answer is the host's.
+    awaits_answer: bool,
+    /// The server sent plain text that the code had not read when it asked for TLS.
+    injected: bool,
     incoming: BytesMut,
     /// The server sends nothing more.
     incoming_end: bool,
@@ -75,6 +79,8 @@ impl Channel {
             outgoing_end: false,
             scan: TlsScan::default(),
             tls: None,
+            awaits_answer: false,
+            injected: false,
             incoming: BytesMut::new(),
             incoming_end: false,
             reading_ended: false,
@@ -96,7 +102,7 @@ impl Channel {
         let state = self.state.lock();
         let over = state.failed || state.closed;
         Readiness {
-            readable: over || !state.incoming.is_empty() || state.incoming_end || state.reading_ended,
+            readable: over || !state.incoming.is_empty() || state.has_no_more() || state.reading_ended,
             writable: over || state.outgoing_end || state.connected && state.outgoing.len() < BUFFER,
             hung_up: over || state.incoming_end && state.outgoing_end,
             error: state.error.is_some(),
@@ -120,7 +126,7 @@ impl Channel {
         if let Some(error) = state.error.take() {
             return Err(error);
         }
-        if state.incoming_end || state.reading_ended || state.failed || state.closed || buffer.is_empty() {
+        if state.has_no_more() || state.reading_ended || state.failed || state.closed || buffer.is_empty() {
             return Ok(0);
         }
         Err(io::ErrorKind::WouldBlock.into())
@@ -154,6 +160,9 @@ impl Channel {
         state.outgoing.extend_from_slice(&before);
         if let Some(request) = request {
             state.tls = Some((state.outgoing.len(), request));
+            state.awaits_answer = true;
+            state.injected = !state.incoming.is_empty();
+            state.incoming = BytesMut::new();
         }
         let without = data.len() - plain.len();
         let space = BUFFER.saturating_sub(state.outgoing.len());
@@ -245,10 +254,23 @@ impl Channel {
     pub(crate) fn push(&self, data: &[u8]) {
         self.change(|state| {
             state.last_activity = Instant::now();
-            if !state.reading_ended && !state.failed {
+            if state.awaits_answer {
+                state.injected |= !data.is_empty();
+            } else if !state.reading_ended && !state.failed {
                 state.incoming.extend_from_slice(data);
             }
         });
+    }
+
+    /// Returns whether the server sent plain text that could be taken for an answer to the request for TLS.
+    pub(crate) fn has_injected_text(&self) -> bool {
+        self.state.lock().injected
+    }
+
+    /// Adds the answer to the request for TLS.
+    pub(crate) fn push_answer(&self, answer: &[u8]) {
+        self.change(|state| state.awaits_answer = false);
+        self.push(answer);
     }
 
     /// Waits until there is space for the code's stream, and returns the number of bytes.
@@ -342,6 +364,11 @@ impl Channel {
 }
 
 impl State {
+    /// Returns whether the stream to the code is over. The answer to a request for TLS comes even after the server's end.
+    fn has_no_more(&self) -> bool {
+        self.incoming_end && !self.awaits_answer
+    }
+
     fn wait<T>(&mut self, context: &Context<'_>) -> Poll<T> {
         if !self.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
             self.task = Some(context.waker().clone());

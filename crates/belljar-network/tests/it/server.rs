@@ -75,6 +75,9 @@ fn serve(stream: TcpStream, config: Option<Arc<ServerConfig>>, handler: &Handler
         None => handler(&mut { stream }, seen),
         Some(config) => {
             let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+            if stream.conn.complete_io(&mut stream.sock).is_err() {
+                return;
+            }
             handler(&mut stream, seen);
             stream.conn.send_close_notify();
             let _flushed = stream.flush();
