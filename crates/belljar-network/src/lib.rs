@@ -23,9 +23,9 @@
 //!
 //! # Addresses
 //!
-//! The code never resolves a name. [`Connections::resolve`] gives a name that the policy allows two synthetic addresses,
-//! of `198.18.0.0/15` and of `fd62:656c:6c6a::/48`. A connection to one of them is a connection to the name, which is
-//! looked up then; each address that the resolver returns is checked before it is connected to.
+//! The code never resolves a name. [`Connections::resolve`] gives a name that the policy allows two synthetic
+//! addresses, of `198.18.0.0/15` and of `fd62:656c:6c6a::/48`. A connection to one of them is a connection to the name,
+//! which is looked up then; each address that the resolver returns is checked before it is connected to.
 //!
 //! # TLS
 //!
@@ -45,8 +45,9 @@
 //! # HTTP
 //!
 //! Connections to ports 80 and 443, and to hosts with rules or secrets, carry HTTP/1.1 and nothing else. On other ports
-//! a first write that is a request of HTTP is relayed as HTTP, too. Requests are parsed strictly and written again; what
-//! is ambiguous resets the connection. A request that the policy does not allow is answered by the host with status 403.
+//! a first write that is a request of HTTP is relayed as HTTP, too. Requests are parsed strictly and written again;
+//! what is ambiguous resets the connection. A request that the policy does not allow is answered by the host with
+//! status 403.
 //!
 //! The library uses no terminal, no environment variables and no configuration of the user.
 

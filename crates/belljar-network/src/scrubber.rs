@@ -27,7 +27,7 @@ struct Patterns {
     /// The forms of all secrets, sorted.
     forms: Vec<Vec<u8>>,
     longest: usize,
-    /// Whether a form begins with the byte.
+    /// For each byte, true if a form begins with it.
     first: [bool; 256],
 }
 

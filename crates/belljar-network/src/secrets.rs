@@ -179,7 +179,7 @@ impl Secrets {
     /// Returns the secrets that are for the host.
     pub(crate) fn for_host(&self, host: &Host, port: u16) -> HostSecrets {
         let covers = |secret: &&Secret| secret.hosts.iter().any(|target| target.covers(host, Some(port)));
-        let secrets = self.secrets.iter().filter(|(_, secret)| covers(&secret)).map(|(name, secret)| HostSecret {
+        let secrets = self.secrets.iter().filter(|(_, secret)| covers(secret)).map(|(name, secret)| HostSecret {
             name: name.clone(),
             value: secret.value.clone(),
             placeholder: secret.placeholder.clone(),

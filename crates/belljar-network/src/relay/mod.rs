@@ -59,7 +59,7 @@ pub(crate) enum PhaseEnd {
     Done,
     /// The code asks for TLS.
     Tls(Box<TlsRequest>),
-    /// The connection carries HTTP. What the code wrote is still in the channel.
+    /// The connection carries HTTP. The bytes of the code are still in the channel.
     Http,
 }
 

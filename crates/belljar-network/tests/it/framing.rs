@@ -66,7 +66,8 @@ fn endless_interim_responses_are_refused() {
 fn bytes_that_were_not_asked_for_do_not_become_a_response() {
     let server = Server::start(|stream, seen| {
         read_request(stream, seen).unwrap();
-        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+        let answer =
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
         stream.write_all(answer).unwrap();
         drop(read_request(stream, seen));
     });

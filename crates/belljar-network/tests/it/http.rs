@@ -1,7 +1,5 @@
 //! HTTP/1.1 as libraries use it.
 
-use std::io::Write as _;
-
 use crate::client::{Setup, policy, world};
 use crate::server::{Server, http, read_request, response, tls};
 
@@ -231,7 +229,7 @@ fn large_bodies_pass_in_both_directions() {
     });
     let world = Setup::new(&policy(server.port)).build();
     let client = world.connect_tls("a.test", server.port);
-    let body: Vec<u8> = (0..8_000_000_u32).map(|index| (index * 7 >> 5) as u8).collect();
+    let body: Vec<u8> = (0..8_000_000_u32).map(|index| ((index * 7) >> 5) as u8).collect();
     client.write_all(b"PUT /x HTTP/1.1\r\nHost: a.test\r\nContent-Length: 8000000\r\n\r\n").unwrap();
     client.write_all(&body).unwrap();
     assert!(client.response().unwrap().body == body);

@@ -131,9 +131,8 @@ fn a_slow_drip_ends_with_the_time_of_a_connection() {
 
 #[test]
 fn names_are_limited() {
-    let world = Setup::new("allow = ['*.test']")
-        .limits(NetworkLimits { lookups: 3, ..NetworkLimits::default() })
-        .build();
+    let world =
+        Setup::new("allow = ['*.test']").limits(NetworkLimits { lookups: 3, ..NetworkLimits::default() }).build();
     for index in 0..3 {
         world.connections.resolve(&format!("n{index}.test")).unwrap();
     }
@@ -155,9 +154,8 @@ fn look_ups_are_limited() {
 
 #[test]
 fn records_of_refusals_are_limited() {
-    let world = Setup::new("allow = ['a.test']")
-        .limits(NetworkLimits { refusals: 5, ..NetworkLimits::default() })
-        .build();
+    let world =
+        Setup::new("allow = ['a.test']").limits(NetworkLimits { refusals: 5, ..NetworkLimits::default() }).build();
     for index in 0..100 {
         assert!(world.connections.resolve(&format!("n{index}.test")).is_err());
     }
@@ -166,7 +164,8 @@ fn records_of_refusals_are_limited() {
 
 #[test]
 fn many_connections_at_once_are_independent() {
-    let server = Server::start_tls(tls(&["a.test"]), http(|request| response(request.head.lines().next().unwrap().as_bytes())));
+    let server =
+        Server::start_tls(tls(&["a.test"]), http(|request| response(request.head.lines().next().unwrap().as_bytes())));
     let world = world(server.port, NetworkLimits::default());
     std::thread::scope(|scope| {
         for index in 0..32 {

@@ -104,7 +104,7 @@ impl Request {
 
 /// Reads a request with its body, as servers do.
 pub(crate) fn read_request(stream: &mut dyn Stream, seen: &Mutex<Vec<u8>>) -> Option<Request> {
-    let mut byte = |stream: &mut dyn Stream| {
+    let byte = |stream: &mut dyn Stream| {
         let mut byte = [0];
         match stream.read(&mut byte) {
             Ok(1) => {

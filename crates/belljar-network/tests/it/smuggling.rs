@@ -1,5 +1,5 @@
-//! Attacks on the separation of requests and on the host of a connection. Each resets the connection, and nothing of the
-//! request reaches the server.
+//! Attacks on the separation of requests and on the host of a connection. Each resets the connection, and nothing of
+//! the request reaches the server.
 
 use crate::client::Setup;
 use crate::server::{Server, http, response};
@@ -146,7 +146,7 @@ fn bodies_are_not_requests() {
     let answer =
         client.request(&format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{hidden}", hidden.len()));
     assert_eq!(answer.text(), hidden);
-    // What follows the body is a request, and is checked.
+    // The bytes after the body are a request, and are checked.
     let request = format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 2\r\n\r\nab{hidden}");
     client.send(&request);
     assert_eq!(client.response().unwrap().text(), "ab");

@@ -35,7 +35,8 @@ impl Random {
 }
 
 fn world(port: u16) -> World {
-    let policy = format!("resolve = {{ 'a.test' = '127.0.0.1' }}\n[[allow.'a.test:{port}']]\nmatch = {{ path = '/**' }}");
+    let policy =
+        format!("resolve = {{ 'a.test' = '127.0.0.1' }}\n[[allow.'a.test:{port}']]\nmatch = {{ path = '/**' }}");
     Setup::new(&policy).secret("TOKEN", &format!("a.test:{port}"), SECRET).build()
 }
 
@@ -47,9 +48,14 @@ fn requests_in_any_pieces_are_the_same() {
         let body = format!("<{}>", "x".repeat(index * 37 % 200));
         expected.push(body.clone());
         if index % 2 == 0 {
-            text.extend(format!("POST /{index} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len()).bytes());
+            text.extend(
+                format!("POST /{index} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                    .bytes(),
+            );
         } else {
-            text.extend(format!("POST /{index} HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n").bytes());
+            text.extend(
+                format!("POST /{index} HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n").bytes(),
+            );
             for piece in body.as_bytes().chunks(7) {
                 text.extend(format!("{:x};e=1\r\n", piece.len()).bytes());
                 text.extend_from_slice(piece);
@@ -75,7 +81,8 @@ fn requests_in_any_pieces_are_the_same() {
 
 #[test]
 fn responses_in_any_pieces_are_the_same() {
-    let body: String = (0..50).map(|index| format!("{index} {} {} s3cr s3cret/ ", &SECRET[..index % 20], SECRET)).collect();
+    let body: String =
+        (0..50).map(|index| format!("{index} {} {} s3cr s3cret/ ", &SECRET[..index % 20], SECRET)).collect();
     let expected = body.replace(SECRET, &"*".repeat(SECRET.len()));
     for seed in 0..30 {
         let body = body.clone();
@@ -109,11 +116,30 @@ fn responses_in_any_pieces_are_the_same() {
 
 /// Pieces from which random messages are made, so that they pass the first checks.
 const PIECES: [&[u8]; 24] = [
-    b"GET / HTTP/1.1\r\n", b"POST /x HTTP/1.1\r\n", b"Host: a.test\r\n", b"\r\n", b"Content-Length: 5\r\n", b"hello",
-    b"Transfer-Encoding: chunked\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b"Expect: 100-continue\r\n", b"HTTP/1.1 200 OK\r\n",
-    b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 101 Switching Protocols\r\n", b"Upgrade: websocket\r\n",
-    b"Connection: Upgrade\r\n", b"Content-Encoding: gzip\r\n", b"\x1f\x8b\x08\0\0\0\0\0", b"Content-Encoding: deflate\r\n",
-    b"\0", b"\n", b"\r", b" ", b"ffffffff\r\n", b"HTTP/1.0 200\r\n\r\n",
+    b"GET / HTTP/1.1\r\n",
+    b"POST /x HTTP/1.1\r\n",
+    b"Host: a.test\r\n",
+    b"\r\n",
+    b"Content-Length: 5\r\n",
+    b"hello",
+    b"Transfer-Encoding: chunked\r\n",
+    b"5\r\nhello\r\n",
+    b"0\r\n\r\n",
+    b"Expect: 100-continue\r\n",
+    b"HTTP/1.1 200 OK\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"HTTP/1.1 101 Switching Protocols\r\n",
+    b"Upgrade: websocket\r\n",
+    b"Connection: Upgrade\r\n",
+    b"Content-Encoding: gzip\r\n",
+    b"\x1f\x8b\x08\0\0\0\0\0",
+    b"Content-Encoding: deflate\r\n",
+    b"\0",
+    b"\n",
+    b"\r",
+    b" ",
+    b"ffffffff\r\n",
+    b"HTTP/1.0 200\r\n\r\n",
 ];
 
 fn noise(random: &mut Random) -> Vec<u8> {

@@ -5,25 +5,25 @@
 //!  code ◀── Connection::read ─── incoming ◀── task ◀── server
 //! ```
 //!
-//! Each stream is at most [`BUFFER`] long and takes no memory while it is empty. The futures of a task are polled by the
-//! task alone, so that one waker is enough.
+//! Each stream is at most [`BUFFER`] long and takes no memory while it is empty. The futures of a task are polled by
+//! the task alone, so that one waker is enough.
+
+mod task;
 
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::connection::{ChangeCallback, Readiness};
 use crate::tls_request::{Scanned, TOKEN, TlsRequest, TlsScan};
+pub(crate) use task::Outgoing;
 
 /// The most bytes in each direction.
 pub(crate) const BUFFER: usize = 256 * 1024;
-
-/// The most bytes that the task takes at once.
-const MAX_CHUNK: usize = 64 * 1024;
 
 /// The streams of a connection.
 pub(crate) struct Channel {
@@ -38,7 +38,8 @@ struct State {
     scan: TlsScan,
     /// A request for TLS, and the number of bytes before it.
     tls: Option<(usize, Box<TlsRequest>)>,
-    /// TLS was asked for and is not answered. Until then the code reads nothing of the server: the answer is the host's.
+    /// TLS was asked for and is not answered. Until then the code reads nothing of the server: the answer is the
+    /// host's.
     awaits_answer: bool,
     /// The server sent plain text that the code had not read when it asked for TLS.
     injected: bool,
@@ -59,17 +60,6 @@ struct State {
     last_activity: Instant,
     task: Option<Waker>,
     callback: Option<ChangeCallback>,
-}
-
-/// The next piece of what the code wrote.
-#[derive(Debug)]
-pub(crate) enum Outgoing {
-    /// Bytes.
-    Data(Bytes),
-    /// A request for TLS.
-    Tls(Box<TlsRequest>),
-    /// The code sends nothing more.
-    End,
 }
 
 impl Channel {
@@ -95,8 +85,6 @@ impl Channel {
         };
         Self { state: Mutex::new(state), token }
     }
-
-    // The side of the code.
 
     pub(crate) fn readiness(&self) -> Readiness {
         let state = self.state.lock();
@@ -184,7 +172,7 @@ impl Channel {
         wake(state);
     }
 
-    /// Closes the connection for the code. What it wrote is still sent.
+    /// Closes the connection for the code. The task still sends its last bytes.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -208,145 +196,6 @@ impl Channel {
         self.state.lock().callback = Some(callback);
     }
 
-    // The side of the task.
-
-    pub(crate) fn set_connected(&self) {
-        self.change(|state| state.connected = true);
-    }
-
-    /// Ends the stream to the code.
-    pub(crate) fn finish_incoming(&self) {
-        self.change(|state| state.incoming_end = true);
-    }
-
-    /// Ends both streams: the server closed the connection.
-    pub(crate) fn end(&self) {
-        self.change(|state| {
-            state.incoming_end = true;
-            if !state.discards {
-                state.outgoing_end = true;
-                state.outgoing = BytesMut::new();
-            }
-        });
-    }
-
-    /// Drops what the code writes from now on.
-    pub(crate) fn discard_outgoing(&self) {
-        self.change(|state| {
-            state.discards = true;
-            state.outgoing = BytesMut::new();
-            state.tls = None;
-        });
-    }
-
-    /// Fails the connection. What has arrived for the code stays readable.
-    pub(crate) fn fail(&self, error: io::Error) {
-        self.change(|state| {
-            if !state.failed {
-                state.failed = true;
-                state.error = Some(error);
-                state.outgoing = BytesMut::new();
-            }
-        });
-    }
-
-    /// Adds bytes for the code. Bytes that it does not read are dropped.
-    pub(crate) fn push(&self, data: &[u8]) {
-        self.change(|state| {
-            state.last_activity = Instant::now();
-            if state.awaits_answer {
-                state.injected |= !data.is_empty();
-            } else if !state.reading_ended && !state.failed {
-                state.incoming.extend_from_slice(data);
-            }
-        });
-    }
-
-    /// Returns whether the server sent plain text that could be taken for an answer to the request for TLS.
-    pub(crate) fn has_injected_text(&self) -> bool {
-        self.state.lock().injected
-    }
-
-    /// Adds the answer to the request for TLS.
-    pub(crate) fn push_answer(&self, answer: &[u8]) {
-        self.change(|state| state.awaits_answer = false);
-        self.push(answer);
-    }
-
-    /// Waits until there is space for the code's stream, and returns the number of bytes.
-    pub(crate) async fn space(&self) -> usize {
-        std::future::poll_fn(|context| {
-            let mut state = self.state.lock();
-            let space = BUFFER.saturating_sub(state.incoming.len());
-            if space > 0 { Poll::Ready(space) } else { state.wait(context) }
-        })
-        .await
-    }
-
-    /// Waits for the next piece of what the code writes.
-    pub(crate) async fn outgoing(&self) -> Outgoing {
-        std::future::poll_fn(|context| self.poll_outgoing(context)).await
-    }
-
-    fn poll_outgoing(&self, context: &mut Context<'_>) -> Poll<Outgoing> {
-        let mut state = self.state.lock();
-        let before_tls = state.tls.as_ref().map_or(usize::MAX, |(before, _)| *before);
-        let length = state.outgoing.len().min(MAX_CHUNK).min(before_tls);
-        if before_tls == 0
-            && let Some((_, request)) = state.tls.take()
-        {
-            return Poll::Ready(Outgoing::Tls(request));
-        }
-        if length > 0 {
-            let was_full = state.outgoing.len() >= BUFFER;
-            let data = take(&mut state.outgoing, length);
-            if let Some((before, _)) = &mut state.tls {
-                *before -= length;
-            }
-            state.last_activity = Instant::now();
-            let callback = state.callback.clone().filter(|_| was_full);
-            drop(state);
-            if let Some(callback) = callback {
-                callback();
-            }
-            return Poll::Ready(Outgoing::Data(data));
-        }
-        if state.outgoing_end || state.failed {
-            return Poll::Ready(Outgoing::End);
-        }
-        state.wait(context)
-    }
-
-    /// Returns bytes that were taken but are not for the current reader.
-    pub(crate) fn put_back(&self, data: &[u8]) {
-        let mut state = self.state.lock();
-        let mut outgoing = BytesMut::from(data);
-        outgoing.extend_from_slice(&state.outgoing);
-        state.outgoing = outgoing;
-        if let Some((before, _)) = &mut state.tls {
-            *before += data.len();
-        }
-    }
-
-    /// Waits until the code has closed the connection, or until it failed.
-    pub(crate) async fn closed(&self) {
-        std::future::poll_fn(|context| {
-            let mut state = self.state.lock();
-            if state.closed || state.failed { Poll::Ready(()) } else { state.wait(context) }
-        })
-        .await;
-    }
-
-    /// Returns whether the connection failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.state.lock().failed
-    }
-
-    /// Returns the time of the last byte in either direction.
-    pub(crate) fn last_activity(&self) -> Instant {
-        self.state.lock().last_activity
-    }
-
     /// Changes the state and calls the code's callback.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let callback = {
@@ -364,7 +213,8 @@ impl Channel {
 }
 
 impl State {
-    /// Returns whether the stream to the code is over. The answer to a request for TLS comes even after the server's end.
+    /// Returns whether the stream to the code is over. The answer to a request for TLS comes even after the server's
+    /// end.
     fn has_no_more(&self) -> bool {
         self.incoming_end && !self.awaits_answer
     }
@@ -376,7 +226,7 @@ impl State {
         Poll::Pending
     }
 
-    /// Ends the stream of the code. What may have been the beginning of a token is sent.
+    /// Ends the stream of the code. Bytes that may have been the beginning of a token are sent.
     fn end_outgoing(&mut self) {
         if !self.outgoing_end {
             self.outgoing_end = true;
@@ -385,15 +235,6 @@ impl State {
             }
         }
     }
-}
-
-/// Takes bytes from the front. An empty buffer returns its memory.
-fn take(buffer: &mut BytesMut, length: usize) -> Bytes {
-    let taken = buffer.split_to(length.min(buffer.len())).freeze();
-    if buffer.is_empty() {
-        *buffer = BytesMut::new();
-    }
-    taken
 }
 
 /// Wakes the task without the lock.
