@@ -83,8 +83,10 @@ impl Channel {
 
     /// Adds the answer to the request for TLS.
     pub(crate) fn push_answer(&self, answer: &[u8]) {
-        self.change(|state| state.awaits_answer = false);
-        self.push(answer);
+        self.change(|state| {
+            state.awaits_answer = false;
+            state.incoming.extend_from_slice(answer);
+        });
     }
 
     /// Waits until there is space for the code's stream, and returns the number of bytes.

@@ -64,7 +64,7 @@ fn sent_bytes_are_limited() {
 fn received_bytes_are_limited() {
     let server = Server::start(|stream, _| while stream.write_all(&[b'x'; 10_000]).is_ok() {});
     let world = world(server.port, NetworkLimits { bytes_received: 100_000, ..NetworkLimits::default() });
-    let client = world.connect("a.test", server.port);
+    let client = world.begin("a.test", server.port);
     assert!(client.read_rest().len() <= 100_000);
     assert!(world.records.wait(1)[0].error.as_deref().unwrap().contains("more than 100000 bytes were received"));
 }
