@@ -49,6 +49,10 @@
 //! what is ambiguous resets the connection. A request that the policy does not allow is answered by the host with
 //! status 403.
 //!
+//! On connections to hosts with secrets, responses are searched: `Accept-Encoding` becomes `identity`, compressed
+//! bodies are decompressed, and `Range` and `Sec-WebSocket-Extensions` are removed. See [`Scrubber`] for the forms of a
+//! secret that are found, and for those that are not.
+//!
 //! The library uses no terminal, no environment variables and no configuration of the user.
 
 mod address;
@@ -81,5 +85,5 @@ pub use policy::{Policy, PolicyError};
 pub use refusal::{Refusal, RefusalKind};
 pub use resolver::{Resolver, SystemResolver};
 pub use scrubber::{Scrubber, StreamScrubber};
-pub use secrets::{SecretError, Secrets};
+pub use secrets::{SecretError, SecretSource, Secrets};
 pub use tls::TrustError;

@@ -204,6 +204,15 @@ impl Relay {
         }
     }
 
+    /// Counts a request of HTTP.
+    pub(crate) fn count_request(&self) -> Result<(), Failure> {
+        let limit = self.connections.limits().requests;
+        if count(&self.connections.counts.requests, 1, limit) {
+            return Ok(());
+        }
+        Err(Failure::Limit(format!("more than {limit} requests")))
+    }
+
     /// Counts bytes that are sent.
     pub(crate) fn count_sent(&self, bytes: usize) -> Result<(), Failure> {
         let limit = self.connections.limits().bytes_sent;

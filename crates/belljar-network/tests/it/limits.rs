@@ -47,6 +47,20 @@ fn connections_of_a_run_are_limited() {
 }
 
 #[test]
+fn requests_of_a_run_are_limited() {
+    let server = Server::start(http(|_| response(b"ok")));
+    let world = world(server.port, NetworkLimits { requests: 2, ..NetworkLimits::default() });
+    let client = world.connect("a.test", server.port);
+    for _ in 0..2 {
+        assert_eq!(client.get("/", "").text(), "ok");
+    }
+    client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    assert_eq!(client.response().unwrap_err().to_string(), "more than 2 requests");
+    world.connections.start_run();
+    assert_eq!(world.connect("a.test", server.port).get("/", "").text(), "ok");
+}
+
+#[test]
 fn sent_bytes_are_limited() {
     let server = silent_server();
     let world = world(server.port, NetworkLimits { bytes_sent: 100_000, ..NetworkLimits::default() });
