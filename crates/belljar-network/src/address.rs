@@ -24,7 +24,8 @@ const SPECIAL_V4: [([u8; 4], u8, &str); 16] = [
     ([240, 0, 0, 0], 4, "reserved or broadcast"),
 ];
 
-/// The special-purpose blocks of IPv6. Global unicast addresses are those of `2000::/3`; every other address is special.
+/// The special-purpose blocks of IPv6. Global unicast addresses are those of `2000::/3`; every other address is
+/// special.
 const SPECIAL_V6: [([u16; 8], u8, &str); 14] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 128, "unspecified"),
     ([0, 0, 0, 0, 0, 0, 0, 1], 128, "loopback"),

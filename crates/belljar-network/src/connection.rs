@@ -52,8 +52,8 @@ impl Connection {
     /// [`tls_token`]: crate::Connections::tls_token
     ///
     /// # Errors
-    /// Returns `WouldBlock` if the buffer is full or the connection is not established, `BrokenPipe` after a shutdown or
-    /// an error, `InvalidData` for a request for TLS that is not valid, or the error of the connection, once.
+    /// Returns `WouldBlock` if the buffer is full or the connection is not established, `BrokenPipe` after a shutdown
+    /// or an error, `InvalidData` for a request for TLS that is not valid, or the error of the connection, once.
     pub fn write(&self, data: &[u8]) -> io::Result<usize> {
         self.channel.write(data)
     }

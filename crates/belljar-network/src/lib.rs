@@ -23,9 +23,9 @@
 //!
 //! # Addresses
 //!
-//! The code never resolves a name. [`Connections::resolve`] gives a name that the policy allows two synthetic addresses,
-//! of `198.18.0.0/15` and of `fd62:656c:6c6a::/48`. A connection to one of them is a connection to the name, which is
-//! looked up then; each address that the resolver returns is checked before it is connected to.
+//! The code never resolves a name. [`Connections::resolve`] gives a name that the policy allows two synthetic
+//! addresses, of `198.18.0.0/15` and of `fd62:656c:6c6a::/48`. A connection to one of them is a connection to the name,
+//! which is looked up then; each address that the resolver returns is checked before it is connected to.
 //!
 //! # TLS
 //!
@@ -45,8 +45,13 @@
 //! # HTTP
 //!
 //! Connections to ports 80 and 443, and to hosts with rules or secrets, carry HTTP/1.1 and nothing else. On other ports
-//! a first write that is a request of HTTP is relayed as HTTP, too. Requests are parsed strictly and written again; what
-//! is ambiguous resets the connection. A request that the policy does not allow is answered by the host with status 403.
+//! a first write that is a request of HTTP is relayed as HTTP, too. Requests are parsed strictly and written again;
+//! what is ambiguous resets the connection. A request that the policy does not allow is answered by the host with
+//! status 403.
+//!
+//! On connections to hosts with secrets, responses are searched: `Accept-Encoding` becomes `identity`, compressed
+//! bodies are decompressed, and `Range` and `Sec-WebSocket-Extensions` are removed. See [`Scrubber`] for the forms of a
+//! secret that are found, and for those that are not.
 //!
 //! The library uses no terminal, no environment variables and no configuration of the user.
 
@@ -80,5 +85,5 @@ pub use policy::{Policy, PolicyError};
 pub use refusal::{Refusal, RefusalKind};
 pub use resolver::{Resolver, SystemResolver};
 pub use scrubber::{Scrubber, StreamScrubber};
-pub use secrets::{SecretError, Secrets};
+pub use secrets::{SecretError, SecretSource, Secrets};
 pub use tls::TrustError;

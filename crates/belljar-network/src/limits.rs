@@ -10,6 +10,8 @@ pub struct NetworkLimits {
     pub connections: usize,
     /// Connections that one run opens.
     pub opened: u64,
+    /// Requests of HTTP in one run. Each is a record.
+    pub requests: u64,
     /// Bytes that one run sends, without those of TLS.
     pub bytes_sent: u64,
     /// Bytes that one run receives, without those of TLS, after decompression by the host.
@@ -33,6 +35,7 @@ impl Default for NetworkLimits {
         Self {
             connections: 256,
             opened: 10_000,
+            requests: 100_000,
             bytes_sent: 1 << 30,
             bytes_received: 1 << 30,
             lookups: 1_000,
@@ -49,6 +52,7 @@ impl Default for NetworkLimits {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) opened: AtomicU64,
+    pub(crate) requests: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
     pub(crate) lookups: AtomicU64,
@@ -58,7 +62,8 @@ pub(crate) struct Counts {
 impl Counts {
     /// Begins a new run.
     pub(crate) fn reset(&self) {
-        for count in [&self.opened, &self.sent, &self.received, &self.lookups, &self.refusals] {
+        let counts = [&self.opened, &self.requests, &self.sent, &self.received, &self.lookups, &self.refusals];
+        for count in counts {
             count.store(0, Ordering::Relaxed);
         }
     }

@@ -27,7 +27,7 @@ struct Patterns {
     /// The forms of all secrets, sorted.
     forms: Vec<Vec<u8>>,
     longest: usize,
-    /// Whether a form begins with the byte.
+    /// For each byte, true if a form begins with it.
     first: [bool; 256],
 }
 
@@ -91,7 +91,7 @@ pub struct StreamScrubber {
     patterns: Option<Arc<Patterns>>,
     /// Bytes that may be the beginning of a form, as they arrived.
     held: Vec<u8>,
-    /// Which of them are a part of a form that ended.
+    /// Which of them are a part of a form that ended. Empty if none is.
     masked: Vec<bool>,
     /// How many of them were released already.
     released: usize,
@@ -104,8 +104,11 @@ impl StreamScrubber {
         let mut bytes = std::mem::take(&mut self.held);
         bytes.extend_from_slice(data);
         let mut masked = std::mem::take(&mut self.masked);
-        masked.resize(bytes.len(), false);
+        if !masked.is_empty() {
+            masked.resize(bytes.len(), false);
+        }
         for found in patterns.automaton.find_overlapping_iter(&bytes) {
+            masked.resize(bytes.len(), false);
             if let Some(range) = masked.get_mut(found.range()) {
                 range.fill(true);
             }
@@ -114,7 +117,13 @@ impl StreamScrubber {
         let output = self.output(&bytes, &masked, keep_from);
         self.released = self.released.saturating_sub(keep_from);
         self.held = bytes.split_off(keep_from);
-        self.masked = masked.split_off(keep_from);
+        masked.drain(..keep_from.min(masked.len()));
+        self.masked = masked;
+        if self.held.is_empty() {
+            // Nothing takes memory while the stream is idle.
+            self.held = Vec::new();
+            self.masked = Vec::new();
+        }
         output
     }
 
@@ -155,9 +164,13 @@ impl StreamScrubber {
     /// Returns the bytes up to `end` that were not released yet, masked.
     fn output(&self, bytes: &[u8], masked: &[bool], end: usize) -> Vec<u8> {
         let start = self.released.min(end);
-        let range = bytes.get(start..end).unwrap_or_default().iter();
-        let flags = masked.get(start..end).unwrap_or_default().iter();
-        range.zip(flags).map(|(byte, is_masked)| if *is_masked { MASK } else { *byte }).collect()
+        let mut output = bytes.get(start..end).unwrap_or_default().to_vec();
+        for (byte, is_masked) in output.iter_mut().zip(masked.get(start..).unwrap_or_default()) {
+            if *is_masked {
+                *byte = MASK;
+            }
+        }
+        output
     }
 }
 

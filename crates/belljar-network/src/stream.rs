@@ -92,6 +92,14 @@ impl<'a> ServerReader<'a> {
         .await
     }
 
+    /// Waits until there are bytes, or the end.
+    pub(crate) async fn arrival(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            self.fill(1).await?;
+        }
+        Ok(())
+    }
+
     /// Takes bytes from the buffer. An empty buffer returns its memory.
     pub(crate) fn take(&mut self, length: usize) -> BytesMut {
         if length >= self.buffer.len() {

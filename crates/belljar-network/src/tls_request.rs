@@ -27,9 +27,9 @@ pub(crate) struct TlsRequest {
     pub(crate) server_hostname: Option<String>,
     /// Protocols that the code offers.
     pub(crate) alpn: Vec<String>,
-    /// Whether the certificate has to be valid.
+    /// The certificate has to be valid.
     pub(crate) verify: bool,
-    /// Whether the certificate has to be for the name.
+    /// The certificate has to be for the name.
     pub(crate) check_hostname: bool,
     /// Certificate authorities instead of those of the host.
     pub(crate) ca: Option<String>,

@@ -129,7 +129,10 @@ pub(crate) fn write_chunk(bytes: &mut Vec<u8>, data: &[u8]) {
 mod tests {
     use super::*;
 
-    fn decode(text: &[u8], size: usize) -> Result<(Vec<u8>, Vec<Header>, Vec<u8>), String> {
+    /// The data, the trailers, and the bytes after the body.
+    type Decoded = (Vec<u8>, Vec<Header>, Vec<u8>);
+
+    fn decode(text: &[u8], size: usize) -> Result<Decoded, String> {
         let mut decoder = ChunkedDecoder::default();
         let mut buffer = BytesMut::new();
         let mut data = Vec::new();

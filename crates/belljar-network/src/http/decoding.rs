@@ -22,14 +22,14 @@ pub(crate) struct BodyDecoder {
 
 enum Kind {
     Gzip(Box<MultiGzDecoder<Vec<u8>>>),
-    /// `deflate`, before its first bytes, which tell whether it has the header of zlib.
+    /// `deflate`, before its first bytes, which decide whether it has the header of zlib.
     Undecided(Vec<u8>),
     Zlib(Box<ZlibDecoder<Vec<u8>>>),
     Deflate(Box<DeflateDecoder<Vec<u8>>>),
 }
 
 impl BodyDecoder {
-    /// Creates a decoder for a `Content-Encoding`, or returns `None` if there is none for it.
+    /// Creates a decoder for a `Content-Encoding`, or returns `None` if it is not supported.
     pub(crate) fn new(encoding: &[u8]) -> Option<Self> {
         let kind = match encoding.to_ascii_lowercase().as_slice() {
             b"gzip" | b"x-gzip" => Kind::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))),

@@ -26,7 +26,7 @@ const MAX_INTERIM: usize = 16;
 struct Body {
     decoder: Option<BodyDecoder>,
     scrubber: Option<StreamScrubber>,
-    /// Whether the body is written in chunks.
+    /// The body is written in chunks.
     chunked: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn receive(
             biased;
             next = requests.recv() => next,
             // The server closes the connection, or sends what was not asked for: 408 after some time, for example.
-            read = reader.fill(1) => {
+            read = reader.arrival() => {
                 read?;
                 return Ok(DownEnd::Finished);
             }

@@ -12,7 +12,7 @@ const DROPPED_HEADERS: [&str; 4] = ["http2-settings", "proxy-authorization", "pr
 /// Tokens of `Connection` that are passed on. Others would remove headers on their way to the server.
 const CONNECTION_TOKENS: [&str; 4] = ["close", "keep-alive", "upgrade", "te"];
 
-/// What requests of a connection are checked against.
+/// The checks of the requests of one connection.
 pub(crate) struct RequestPolicy {
     policy: Policy,
     /// The host of the connection, and the name in TLS if the connection is to an address.
@@ -20,9 +20,9 @@ pub(crate) struct RequestPolicy {
     port: u16,
     security: Security,
     secrets: HostSecrets,
-    /// Whether responses may contain secrets.
+    /// Responses may contain secrets.
     pub(crate) scrubs: bool,
-    /// Whether the connection carries HTTP and nothing else.
+    /// The connection carries HTTP and nothing else.
     pub(crate) requires_http: bool,
 }
 

@@ -55,6 +55,7 @@ pub(super) async fn send(
             NextHead::Tls(request) if phase.is_idle() && !phase.security.tls => return Ok(UpEnd::Tls(request)),
             NextHead::Tls(_) => return Err(Failure::Refused("TLS was asked for within a request".to_owned())),
         };
+        phase.relay.count_request()?;
         let mut record = phase.new_record();
         let head = match parse_request(&head) {
             Ok(head) => head,

@@ -144,9 +144,11 @@ impl Policy {
 
     /// Reads a policy in the form of the files.
     ///
-    /// - `allow` is a list of patterns, or an object from patterns to lists of rules; an empty list allows every request.
+    /// - `allow` is a list of patterns, or an object from patterns to lists of rules; an empty list allows every
+    ///   request.
     /// - A rule's `match` has `method` and `path` (a text or a list), `query` and `headers` (objects from names to
-    ///   patterns). A path is exact, a prefix (`/repos/*`), or a glob in which `*` does not match a slash and `**` does.
+    ///   patterns). A path is exact, a prefix (`/repos/*`), or a glob in which `*` does not match a slash and `**`
+    ///   does.
     /// - A rule's `transform` has `headers`. They replace those of the code; `${NAME}` in a value is a secret.
     /// - `subnets` has `allow`, more patterns, and `deny`, subnets that names do not reach, either.
     /// - `resolve` gives names the address to connect to. Such an address may be private.

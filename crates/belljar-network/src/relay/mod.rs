@@ -59,7 +59,7 @@ pub(crate) enum PhaseEnd {
     Done,
     /// The code asks for TLS.
     Tls(Box<TlsRequest>),
-    /// The connection carries HTTP. What the code wrote is still in the channel.
+    /// The connection carries HTTP. The bytes of the code are still in the channel.
     Http,
 }
 
@@ -164,15 +164,20 @@ impl Relay {
         };
         let network = &self.connections.network;
         let limit = self.connections.limits().connect;
-        let connected = network.tls.connect(stream, request, &self.host, self.port, &self.connections.policy, limit);
-        match connected.await {
+        let result = if self.channel.has_injected_text() {
+            Err(TlsFailure::Protocol("the server sent plain text before TLS".to_owned()))
+        } else {
+            let policy = &self.connections.policy;
+            network.tls.connect(stream, request, &self.host, self.port, policy, limit).await
+        };
+        match result {
             Ok(established) => {
-                self.channel.push(&success_answer(&established.stream));
+                self.channel.push_answer(&success_answer(&established.stream));
                 let security = Security { tls: true, trusted: established.trusted, name: established.name };
                 Ok(Some((ServerStream::Tls(established.stream), security)))
             }
             Err(failure) => {
-                self.channel.push(&failure_answer(&failure));
+                self.channel.push_answer(&failure_answer(&failure));
                 let mut record = self.record.lock();
                 match failure {
                     TlsFailure::Certificate(failure) => {
@@ -197,6 +202,15 @@ impl Relay {
             }
             sleep_until(deadline).await;
         }
+    }
+
+    /// Counts a request of HTTP.
+    pub(crate) fn count_request(&self) -> Result<(), Failure> {
+        let limit = self.connections.limits().requests;
+        if count(&self.connections.counts.requests, 1, limit) {
+            return Ok(());
+        }
+        Err(Failure::Limit(format!("more than {limit} requests")))
     }
 
     /// Counts bytes that are sent.

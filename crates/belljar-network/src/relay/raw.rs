@@ -49,7 +49,7 @@ pub(crate) async fn relay(
                     Ok(UpEnd::Finished) => {}
                     Ok(UpEnd::Tls(request)) => return Ok(PhaseEnd::Tls(request)),
                     Ok(UpEnd::Http) => return Ok(PhaseEnd::Http),
-                    // What the server sent before it closed is still delivered.
+                    // The last bytes of the server are still delivered.
                     Err(failure @ Failure::Io(_)) => failed = Some(failure),
                     Err(failure) => return Err(failure),
                 }

@@ -72,7 +72,7 @@ pub(crate) enum TlsFailure {
 /// An established connection.
 pub(crate) struct Established {
     pub(crate) stream: Box<TlsStream<TcpStream>>,
-    /// Whether the certificate is valid for the host of the connection, by the trust of the host.
+    /// The certificate is valid for the host of the connection, by the trust of the host.
     pub(crate) trusted: bool,
     /// The name of the server, if the connection is to an address.
     pub(crate) name: Option<Host>,

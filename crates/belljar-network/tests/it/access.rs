@@ -200,7 +200,6 @@ fn of_several_addresses_only_the_allowed_ones_are_connected_to() {
 fn an_answer_that_changes_between_check_and_use_is_not_used() {
     let server = echo();
     let lookups = Arc::new(AtomicUsize::new(0));
-    // Documentation addresses stand for public ones: the policy names them.
     let answers = vec![vec!["127.0.0.2"], vec!["127.0.0.1"]];
     let resolver = Changing { answers, lookups: Arc::clone(&lookups) };
     let world = Setup::new("allow = ['a.test:*', '127.0.0.2:*']").resolver(resolver).build();
@@ -289,7 +288,7 @@ fn a_stream_larger_than_the_buffers_is_complete_in_both_directions() {
     let server = echo();
     let world = world(server.port);
     let client = world.connect("a.test", server.port);
-    let data: Vec<u8> = (0..5_000_000_u32).map(|index| (index * 31 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..5_000_000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             client.write_all(&data).unwrap();

@@ -49,6 +49,8 @@ pub(crate) struct Setup {
     limits: NetworkLimits,
     resolver: Option<Arc<dyn Resolver>>,
     narrowed: Option<Policy>,
+    /// The authorities that the host trusts. That of the tests, if `None`.
+    authority: Option<String>,
 }
 
 /// The network of a test.
@@ -83,11 +85,18 @@ impl Setup {
         self
     }
 
+    /// Replaces the authority of the tests.
+    #[allow(dead_code, reason = "the benchmark uses it")]
+    pub(crate) fn authority(mut self, pem: &str) -> Self {
+        self.authority = Some(pem.to_owned());
+        self
+    }
+
     pub(crate) fn build(self) -> World {
         let options = NetworkOptions {
             policy: self.policy,
             secrets: self.secrets,
-            extra_ca: Some(authority_pem().into_bytes()),
+            extra_ca: Some(self.authority.unwrap_or_else(authority_pem).into_bytes()),
             limits: self.limits,
             resolver: self.resolver,
         };

@@ -75,6 +75,9 @@ fn serve(stream: TcpStream, config: Option<Arc<ServerConfig>>, handler: &Handler
         None => handler(&mut { stream }, seen),
         Some(config) => {
             let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+            if stream.conn.complete_io(&mut stream.sock).is_err() {
+                return;
+            }
             handler(&mut stream, seen);
             stream.conn.send_close_notify();
             let _flushed = stream.flush();
@@ -101,7 +104,7 @@ impl Request {
 
 /// Reads a request with its body, as servers do.
 pub(crate) fn read_request(stream: &mut dyn Stream, seen: &Mutex<Vec<u8>>) -> Option<Request> {
-    let mut byte = |stream: &mut dyn Stream| {
+    let byte = |stream: &mut dyn Stream| {
         let mut byte = [0];
         match stream.read(&mut byte) {
             Ok(1) => {

@@ -5,25 +5,25 @@
 //!  code ◀── Connection::read ─── incoming ◀── task ◀── server
 //! ```
 //!
-//! Each stream is at most [`BUFFER`] long and takes no memory while it is empty. The futures of a task are polled by the
-//! task alone, so that one waker is enough.
+//! Each stream is at most [`BUFFER`] long and takes no memory while it is empty. The futures of a task are polled by
+//! the task alone, so that one waker is enough.
+
+mod task;
 
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::connection::{ChangeCallback, Readiness};
 use crate::tls_request::{Scanned, TOKEN, TlsRequest, TlsScan};
+pub(crate) use task::Outgoing;
 
 /// The most bytes in each direction.
 pub(crate) const BUFFER: usize = 256 * 1024;
-
-/// The most bytes that the task takes at once.
-const MAX_CHUNK: usize = 64 * 1024;
 
 /// The streams of a connection.
 pub(crate) struct Channel {
@@ -38,6 +38,11 @@ struct State {
     scan: TlsScan,
     /// A request for TLS, and the number of bytes before it.
     tls: Option<(usize, Box<TlsRequest>)>,
+    /// TLS was asked for and is not answered. Until then the code reads nothing of the server: the answer is the
+    /// host's.
+    awaits_answer: bool,
+    /// The server sent plain text that the code had not read when it asked for TLS.
+    injected: bool,
     incoming: BytesMut,
     /// The server sends nothing more.
     incoming_end: bool,
@@ -57,17 +62,6 @@ struct State {
     callback: Option<ChangeCallback>,
 }
 
-/// The next piece of what the code wrote.
-#[derive(Debug)]
-pub(crate) enum Outgoing {
-    /// Bytes.
-    Data(Bytes),
-    /// A request for TLS.
-    Tls(Box<TlsRequest>),
-    /// The code sends nothing more.
-    End,
-}
-
 impl Channel {
     pub(crate) fn new(token: [u8; TOKEN]) -> Self {
         let state = State {
@@ -75,6 +69,8 @@ impl Channel {
             outgoing_end: false,
             scan: TlsScan::default(),
             tls: None,
+            awaits_answer: false,
+            injected: false,
             incoming: BytesMut::new(),
             incoming_end: false,
             reading_ended: false,
@@ -90,13 +86,11 @@ impl Channel {
         Self { state: Mutex::new(state), token }
     }
 
-    // The side of the code.
-
     pub(crate) fn readiness(&self) -> Readiness {
         let state = self.state.lock();
         let over = state.failed || state.closed;
         Readiness {
-            readable: over || !state.incoming.is_empty() || state.incoming_end || state.reading_ended,
+            readable: over || !state.incoming.is_empty() || state.has_no_more() || state.reading_ended,
             writable: over || state.outgoing_end || state.connected && state.outgoing.len() < BUFFER,
             hung_up: over || state.incoming_end && state.outgoing_end,
             error: state.error.is_some(),
@@ -120,7 +114,7 @@ impl Channel {
         if let Some(error) = state.error.take() {
             return Err(error);
         }
-        if state.incoming_end || state.reading_ended || state.failed || state.closed || buffer.is_empty() {
+        if state.has_no_more() || state.reading_ended || state.failed || state.closed || buffer.is_empty() {
             return Ok(0);
         }
         Err(io::ErrorKind::WouldBlock.into())
@@ -154,6 +148,9 @@ impl Channel {
         state.outgoing.extend_from_slice(&before);
         if let Some(request) = request {
             state.tls = Some((state.outgoing.len(), request));
+            state.awaits_answer = true;
+            state.injected = !state.incoming.is_empty();
+            state.incoming = BytesMut::new();
         }
         let without = data.len() - plain.len();
         let space = BUFFER.saturating_sub(state.outgoing.len());
@@ -175,7 +172,7 @@ impl Channel {
         wake(state);
     }
 
-    /// Closes the connection for the code. What it wrote is still sent.
+    /// Closes the connection for the code. The task still sends its last bytes.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -199,132 +196,6 @@ impl Channel {
         self.state.lock().callback = Some(callback);
     }
 
-    // The side of the task.
-
-    pub(crate) fn set_connected(&self) {
-        self.change(|state| state.connected = true);
-    }
-
-    /// Ends the stream to the code.
-    pub(crate) fn finish_incoming(&self) {
-        self.change(|state| state.incoming_end = true);
-    }
-
-    /// Ends both streams: the server closed the connection.
-    pub(crate) fn end(&self) {
-        self.change(|state| {
-            state.incoming_end = true;
-            if !state.discards {
-                state.outgoing_end = true;
-                state.outgoing = BytesMut::new();
-            }
-        });
-    }
-
-    /// Drops what the code writes from now on.
-    pub(crate) fn discard_outgoing(&self) {
-        self.change(|state| {
-            state.discards = true;
-            state.outgoing = BytesMut::new();
-            state.tls = None;
-        });
-    }
-
-    /// Fails the connection. What has arrived for the code stays readable.
-    pub(crate) fn fail(&self, error: io::Error) {
-        self.change(|state| {
-            if !state.failed {
-                state.failed = true;
-                state.error = Some(error);
-                state.outgoing = BytesMut::new();
-            }
-        });
-    }
-
-    /// Adds bytes for the code. Bytes that it does not read are dropped.
-    pub(crate) fn push(&self, data: &[u8]) {
-        self.change(|state| {
-            state.last_activity = Instant::now();
-            if !state.reading_ended && !state.failed {
-                state.incoming.extend_from_slice(data);
-            }
-        });
-    }
-
-    /// Waits until there is space for the code's stream, and returns the number of bytes.
-    pub(crate) async fn space(&self) -> usize {
-        std::future::poll_fn(|context| {
-            let mut state = self.state.lock();
-            let space = BUFFER.saturating_sub(state.incoming.len());
-            if space > 0 { Poll::Ready(space) } else { state.wait(context) }
-        })
-        .await
-    }
-
-    /// Waits for the next piece of what the code writes.
-    pub(crate) async fn outgoing(&self) -> Outgoing {
-        std::future::poll_fn(|context| self.poll_outgoing(context)).await
-    }
-
-    fn poll_outgoing(&self, context: &mut Context<'_>) -> Poll<Outgoing> {
-        let mut state = self.state.lock();
-        let before_tls = state.tls.as_ref().map_or(usize::MAX, |(before, _)| *before);
-        let length = state.outgoing.len().min(MAX_CHUNK).min(before_tls);
-        if before_tls == 0
-            && let Some((_, request)) = state.tls.take()
-        {
-            return Poll::Ready(Outgoing::Tls(request));
-        }
-        if length > 0 {
-            let was_full = state.outgoing.len() >= BUFFER;
-            let data = take(&mut state.outgoing, length);
-            if let Some((before, _)) = &mut state.tls {
-                *before -= length;
-            }
-            state.last_activity = Instant::now();
-            let callback = state.callback.clone().filter(|_| was_full);
-            drop(state);
-            if let Some(callback) = callback {
-                callback();
-            }
-            return Poll::Ready(Outgoing::Data(data));
-        }
-        if state.outgoing_end || state.failed {
-            return Poll::Ready(Outgoing::End);
-        }
-        state.wait(context)
-    }
-
-    /// Returns bytes that were taken but are not for the current reader.
-    pub(crate) fn put_back(&self, data: &[u8]) {
-        let mut state = self.state.lock();
-        let mut outgoing = BytesMut::from(data);
-        outgoing.extend_from_slice(&state.outgoing);
-        state.outgoing = outgoing;
-        if let Some((before, _)) = &mut state.tls {
-            *before += data.len();
-        }
-    }
-
-    /// Waits until the code has closed the connection, or until it failed.
-    pub(crate) async fn closed(&self) {
-        std::future::poll_fn(|context| {
-            let mut state = self.state.lock();
-            if state.closed || state.failed { Poll::Ready(()) } else { state.wait(context) }
-        })
-        .await;
-    }
-
-    /// Returns whether the connection failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.state.lock().failed
-    }
-
-    /// Returns the time of the last byte in either direction.
-    pub(crate) fn last_activity(&self) -> Instant {
-        self.state.lock().last_activity
-    }
-
     /// Changes the state and calls the code's callback.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let callback = {
@@ -342,6 +213,12 @@ impl Channel {
 }
 
 impl State {
+    /// Returns whether the stream to the code is over. The answer to a request for TLS comes even after the server's
+    /// end.
+    fn has_no_more(&self) -> bool {
+        self.incoming_end && !self.awaits_answer
+    }
+
     fn wait<T>(&mut self, context: &Context<'_>) -> Poll<T> {
         if !self.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
             self.task = Some(context.waker().clone());
@@ -349,7 +226,7 @@ impl State {
         Poll::Pending
     }
 
-    /// Ends the stream of the code. What may have been the beginning of a token is sent.
+    /// Ends the stream of the code. Bytes that may have been the beginning of a token are sent.
     fn end_outgoing(&mut self) {
         if !self.outgoing_end {
             self.outgoing_end = true;
@@ -358,15 +235,6 @@ impl State {
             }
         }
     }
-}
-
-/// Takes bytes from the front. An empty buffer returns its memory.
-fn take(buffer: &mut BytesMut, length: usize) -> Bytes {
-    let taken = buffer.split_to(length.min(buffer.len())).freeze();
-    if buffer.is_empty() {
-        *buffer = BytesMut::new();
-    }
-    taken
 }
 
 /// Wakes the task without the lock.

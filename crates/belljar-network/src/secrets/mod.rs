@@ -1,15 +1,19 @@
 //! Secrets: values that the host puts into requests, and the placeholders that the code sees instead.
 
+mod host;
+mod specification;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::policy::{Host, Policy, Target};
 use crate::scrubber::Scrubber;
+use host::HostSecret;
+pub(crate) use host::HostSecrets;
+pub use specification::SecretSource;
 
 /// The shortest value. Shorter ones would be found by chance in text that is scrubbed.
 const MIN_VALUE: usize = 8;
@@ -68,7 +72,18 @@ pub enum SecretError {
         /// The host.
         host: String,
     },
-    /// A rule names a secret that is not given, or not for the rule's host.
+    /// The text of a secret has another form.
+    #[error("invalid secret `{0}`: write NAME@HOST=env:VARIABLE or NAME@HOST=file:PATH")]
+    Form(String),
+    /// The value could not be read.
+    #[error("failed to read the secret {name}: {reason}")]
+    Source {
+        /// The name of the secret.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The source of random numbers failed.
     #[error("failed to create a placeholder: {0}")]
     Random(String),
 }
@@ -193,93 +208,13 @@ impl Secrets {
     /// Returns the secrets that are for the host.
     pub(crate) fn for_host(&self, host: &Host, port: u16) -> HostSecrets {
         let covers = |secret: &&Secret| secret.hosts.iter().any(|target| target.covers(host, Some(port)));
-        let secrets = self.secrets.iter().filter(|(_, secret)| covers(&secret)).map(|(name, secret)| HostSecret {
+        let secrets = self.secrets.iter().filter(|(_, secret)| covers(secret)).map(|(name, secret)| HostSecret {
             name: name.clone(),
             value: secret.value.clone(),
             placeholder: secret.placeholder.clone(),
         });
         HostSecrets { secrets: secrets.collect() }
     }
-}
-
-/// The secrets that may be sent to one host.
-#[derive(Clone, Default)]
-pub(crate) struct HostSecrets {
-    secrets: Vec<HostSecret>,
-}
-
-#[derive(Clone)]
-struct HostSecret {
-    name: String,
-    value: String,
-    placeholder: String,
-}
-
-impl HostSecrets {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.secrets.is_empty()
-    }
-
-    /// Returns the value of a header of the code with the secrets instead of their placeholders.
-    pub(crate) fn substitute(&self, value: &[u8]) -> Vec<u8> {
-        if let Some(basic) = self.substitute_basic(value) {
-            return basic;
-        }
-        self.replace(value)
-    }
-
-    /// Replaces placeholders in both parts of `Basic base64(user:password)`.
-    fn substitute_basic(&self, value: &[u8]) -> Option<Vec<u8>> {
-        let (scheme, encoded) = value.split_at_checked(6)?;
-        if !scheme.eq_ignore_ascii_case(b"basic ") {
-            return None;
-        }
-        let decoded = STANDARD.decode(encoded.trim_ascii()).ok()?;
-        let replaced = self.replace(&decoded);
-        (replaced != decoded).then(|| [scheme, STANDARD.encode(replaced).as_bytes()].concat())
-    }
-
-    fn replace(&self, value: &[u8]) -> Vec<u8> {
-        let mut value = value.to_vec();
-        for secret in &self.secrets {
-            value = replace_all(&value, secret.placeholder.as_bytes(), secret.value.as_bytes());
-        }
-        value
-    }
-
-    /// Returns the value of a header of a rule with the secrets instead of `${NAME}`.
-    ///
-    /// # Errors
-    /// Returns the reason if a secret is not for this host.
-    pub(crate) fn fill(&self, template: &str) -> Result<String, String> {
-        let mut filled = String::with_capacity(template.len());
-        let mut rest = template;
-        while let Some((before, after)) = rest.split_once("${") {
-            let (name, after) = after.split_once('}').ok_or("a `${` without `}` in a rule")?;
-            let secret = self.secrets.iter().find(|secret| secret.name == name);
-            let secret = secret.ok_or_else(|| format!("the secret {name} is not for this host"))?;
-            filled.push_str(before);
-            filled.push_str(&secret.value);
-            rest = after;
-        }
-        filled.push_str(rest);
-        Ok(filled)
-    }
-}
-
-fn replace_all(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
-    let mut replaced = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix(from) {
-            replaced.extend_from_slice(to);
-            rest = after;
-        } else if let Some((byte, after)) = rest.split_first() {
-            replaced.push(*byte);
-            rest = after;
-        }
-    }
-    replaced
 }
 
 /// Creates an unguessable placeholder: letters, digits and underscores, so that no encoding of headers changes it.
@@ -316,6 +251,9 @@ fn letters(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     fn host(text: &str) -> Host {
