@@ -218,7 +218,7 @@ class EventLoop(unix_events._UnixSelectorEventLoop):
 
     async def create_server(self, *args: object, **options: object) -> NoReturn:
         # asyncio's implementation would skip all addresses for lack of a socket, and report that none is left.
-        raise OSError(errno.EAFNOSUPPORT, network.NO_LISTENING)
+        raise OSError(errno.EAFNOSUPPORT, network.NO_LISTENING if network.is_available() else network.NO_NETWORK)
 
     async def _make_subprocess_transport(self, *args: object, **options: object) -> NoReturn:
         raise OSError(errno.ENOTSUP, unsupported.NO_PROCESSES)

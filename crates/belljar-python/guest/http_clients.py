@@ -6,7 +6,7 @@ The modules that do so are replaced, so that these clients use sockets, as elsew
 import ssl
 from types import ModuleType
 
-from . import import_patches, pyodide_http
+from . import import_patches, network, pyodide_http
 
 
 def install() -> None:
@@ -15,8 +15,9 @@ def install() -> None:
     import_patches.replace("httpx2_jsfetch", _fill_httpx2)
     import_patches.replace("truststore", _fill_truststore)
     import_patches.when_imported("webbrowser", _remove_browser)
-    import_patches.replace("pyodide", _fill_pyodide)
-    import_patches.replace("pyodide.http", pyodide_http.fill)
+    # Programs look for the package to find out whether a browser runs them, as long as there is no network.
+    import_patches.replace("pyodide", _fill_pyodide, network.is_available)
+    import_patches.replace("pyodide.http", pyodide_http.fill, network.is_available)
 
 
 def _fill_urllib3(module: ModuleType) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 _pending: dict[str, Callable[[ModuleType], None]] = {}
-_replacements: dict[str, Callable[[ModuleType], None]] = {}
+_replacements: dict[str, tuple[Callable[[ModuleType], None], Callable[[], bool]]] = {}
 
 
 def install() -> None:
@@ -24,9 +24,10 @@ def when_imported(name: str, patch: Callable[[ModuleType], None]) -> None:
         _pending[name] = patch
 
 
-def replace(name: str, fill: Callable[[ModuleType], None]) -> None:
-    """Calls ``fill`` with an empty module when a program imports the module, whose own code does not run."""
-    _replacements[name] = fill
+def replace(name: str, fill: Callable[[ModuleType], None], when: Callable[[], bool] = lambda: True) -> None:
+    """Calls ``fill`` with an empty module when a program imports the module, whose own code does not run, if ``when``
+    returns true."""
+    _replacements[name] = (fill, when)
 
 
 class _PatchOnImport:
@@ -34,7 +35,9 @@ class _PatchOnImport:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name in _replacements:
-            return spec_from_loader(name, _ReplacingLoader(_replacements[name]))
+            fill, when = _replacements[name]
+            if when():
+                return spec_from_loader(name, _ReplacingLoader(fill))
         patch = _pending.get(name)
         if patch is None:
             return None

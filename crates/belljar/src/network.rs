@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::{ConnectionLog, ConnectionRecord, RecordedConnections, parse_size};
-use belljar_network::{Network, NetworkLimits, NetworkObserver, NetworkOptions, Policy, Secrets};
+use belljar_network::{Network, NetworkLimits, NetworkObserver, NetworkOptions, Policy, SecretSource, Secrets};
 use clap::Args;
 
 use crate::command_error::CommandError;
@@ -28,10 +28,9 @@ pub(crate) struct NetworkArguments {
     #[arg(
         long = "secret",
         value_name = "NAME@HOST[,HOST]=env:VARIABLE|file:PATH",
-        value_parser = secret,
         hide_short_help = true
     )]
-    secrets: Vec<SecretArgument>,
+    secrets: Vec<String>,
     /// File of certificate authorities to trust in addition to those of this machine (PEM).
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     net_ca: Vec<PathBuf>,
@@ -46,47 +45,14 @@ pub(crate) struct NetworkArguments {
     net_idle: Duration,
 }
 
-/// The value of `--secret`.
-#[derive(Debug, Clone)]
-struct SecretArgument {
-    name: String,
-    hosts: Vec<String>,
-    source: SecretSource,
-}
-
-#[derive(Debug, Clone)]
-enum SecretSource {
-    Variable(String),
-    File(PathBuf),
-}
-
-/// Parses the value of `--secret`.
-fn secret(text: &str) -> Result<SecretArgument, String> {
-    let form = "write NAME@HOST=env:VARIABLE or NAME@HOST=file:PATH";
-    let (target, source) = text.split_once('=').ok_or(form)?;
-    let (name, hosts) = target.split_once('@').ok_or(form)?;
-    let source = match source.split_once(':') {
-        Some(("env", variable)) => SecretSource::Variable(variable.into()),
-        Some(("file", path)) => SecretSource::File(path.into()),
-        _ => return Err(format!("{form}; a value on the command line would be visible to other processes")),
-    };
-    let hosts = hosts.split(',').map(|host| host.trim().to_owned()).collect();
-    Ok(SecretArgument { name: name.into(), hosts, source })
-}
-
-impl SecretArgument {
-    /// Reads the secret.
-    fn value(&self) -> Result<String, CommandError> {
-        match &self.source {
-            SecretSource::Variable(variable) => std::env::var(variable).map_err(|_| {
-                CommandError::new(format!("--secret {}: the environment variable {variable} is not set", self.name))
-                    .with_hint(format!("export {variable}=…"))
-            }),
-            SecretSource::File(path) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| format!("--secret {}: failed to open {}: {error}", self.name, path.display()))?;
-                Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-            }
+/// Reads the value of a secret.
+fn read_secret(source: SecretSource<'_>) -> Result<String, String> {
+    match source {
+        SecretSource::Variable(variable) => {
+            std::env::var(variable).map_err(|_| format!("the environment variable {variable} is not set"))
+        }
+        SecretSource::File(path) => {
+            std::fs::read_to_string(path).map_err(|error| format!("failed to open {path}: {error}"))
         }
     }
 }
@@ -124,10 +90,8 @@ impl NetworkArguments {
         let key = if self.secrets.is_empty() { None } else { key()? };
         let mut secrets = key.map_or_else(Secrets::new, Secrets::with_key);
         for secret in &self.secrets {
-            let value = secret.value()?;
-            secrets
-                .add(&secret.name, &secret.hosts, value)
-                .map_err(|error| CommandError::from_error(&error).context(format!("--secret {}", secret.name)))?;
+            let added = secrets.add_specification(secret, read_secret);
+            added.map_err(|error| CommandError::from_error(&error).context("--secret"))?;
         }
         let mut authorities = Vec::new();
         for file in &self.net_ca {
