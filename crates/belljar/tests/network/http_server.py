@@ -252,8 +252,11 @@ class Handler(BaseHTTPRequestHandler):
                 break
 
     def frame(self, kind: int, data: bytes) -> None:
-        size = bytes([len(data)]) if len(data) < 126 else b"\x7e" + len(data).to_bytes(2, "big")
-        if len(data) >= 1 << 16:
+        if len(data) < 126:
+            size = bytes([len(data)])
+        elif len(data) < 1 << 16:
+            size = b"\x7e" + len(data).to_bytes(2, "big")
+        else:
             size = b"\x7f" + len(data).to_bytes(8, "big")
         self.wfile.write(bytes([0x80 | kind]) + size + data)
         self.wfile.flush()

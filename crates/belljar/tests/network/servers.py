@@ -166,6 +166,8 @@ class Resp(socketserver.StreamRequestHandler):
 
     def _answer(self, command: bytes, arguments: list[bytes]) -> bytes:
         match command, arguments:
+            case b"HELLO", _:
+                return b"%1\r\n+proto\r\n:3\r\n"
             case b"PING", _:
                 return b"+PONG\r\n"
             case b"CLIENT" | b"SELECT", _:

@@ -143,13 +143,6 @@ match = {{ method = ["POST"], path = "/request", query = {{ kind = "good" }}, he
         Belljar::new().arg(command).args(self.options()).env("TEST_TOKEN", TOKEN).env("TEST_KEY", KEY)
     }
 
-    /// Runs code with `belljar run`, and returns its standard output. The code must succeed.
-    pub(super) fn output(&self, code: &str) -> String {
-        let run = self.run(code);
-        assert_eq!(run.status, Some(0), "{code}\n{}\n{}", run.stdout, run.stderr);
-        run.stdout
-    }
-
     /// Runs code with `belljar run`.
     pub(super) fn run(&self, code: &str) -> Run {
         self.belljar("run").args(["--timeout", "60", "-c", &self.filled(code)]).run()

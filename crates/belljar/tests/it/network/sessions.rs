@@ -116,13 +116,12 @@ fn waits_count_towards_the_limit_on_waits_and_not_on_time() {
 }
 
 #[test]
-fn session_of_a_killed_server_has_reset_connections_and_new_placeholders() {
+fn session_of_a_killed_server_has_reset_connections_and_placeholders_that_work() {
     let data = tempfile::tempdir().unwrap();
     let options = ["--data-dir", data.path().to_str().unwrap()];
     let mut wire = serve(&options);
     let id = open(&mut wire);
     cell(&mut wire, &id, CONNECT);
-    let old = cell(&mut wire, &id, "print(os.environ['TOKEN'])")["output"].clone();
     wire.child.kill().unwrap();
     wire.child.wait().unwrap();
 
@@ -130,8 +129,6 @@ fn session_of_a_killed_server_has_reset_connections_and_new_placeholders() {
     let failure = "try:\n    plain.recv(1)\nexcept OSError as error:\n    print(type(error).__name__)";
     assert_eq!(cell(&mut wire, &id, failure)["output"], json!(["ConnectionResetError\n"]));
     assert_value(&mut wire, &id, GET, "b'name'");
-    let new = cell(&mut wire, &id, "print(os.environ['TOKEN'])")["output"].clone();
-    assert_ne!(old, new);
     let hash = "import hashlib\nrequest = urllib.request.Request('https://api.example.com:PORT_https/digest')\n\
                 request.add_header('Authorization', os.environ['TOKEN'])\nurllib.request.urlopen(request).read().decode()";
     let digest = format!("'{}'", sha256(super::servers::TOKEN));

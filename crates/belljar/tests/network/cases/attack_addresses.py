@@ -4,12 +4,16 @@ import socket
 CANARY = PORT_canary
 
 
-def attempt(host, port=CANARY, family=socket.AF_INET):
+def attempt(host, port=CANARY, family=socket.AF_UNSPEC):
     """Connects, sends a request, and prints how that ends."""
     try:
-        with socket.socket(family) as plain:
+        if family == socket.AF_UNSPEC:
+            plain = socket.create_connection((host, port), timeout=10)
+        else:
+            plain = socket.socket(family)
             plain.settimeout(10)
             plain.connect((host, port))
+        with plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             print("connected", plain.recv(100))
     except PermissionError:
@@ -53,27 +57,32 @@ attempt("")
 #> not allowed
 #> …
 # %% Loopback of IPv6
-attempt("::1", family=socket.AF_INET6)
+attempt("::1")
 #> not allowed
-# %% Loopback mapped into IPv6
+# %% A socket of IPv6
+attempt("::1", family=socket.AF_INET6)
 attempt("::ffff:127.0.0.1", family=socket.AF_INET6)
-attempt("::ffff:7f00:1", family=socket.AF_INET6)
+#> …
+#> …
+# %% Loopback mapped into IPv6
+attempt("::ffff:127.0.0.1")
+attempt("::ffff:7f00:1")
 #> not allowed
 #> not allowed
 # %% Loopback embedded in IPv6: compatible, NAT64, 6to4
 for address in ("::127.0.0.1", "64:ff9b::127.0.0.1", "2002:7f00:1::"):
-    attempt(address, family=socket.AF_INET6)
+    attempt(address)
 #> not allowed
 #> not allowed
 #> not allowed
 # %% IPv6 with a zone
-attempt("::1%lo", family=socket.AF_INET6)
-attempt("fe80::1%1", family=socket.AF_INET6)
+attempt("::1%lo")
+attempt("fe80::1%1")
 #> not …
 #> not …
 # %% The metadata service
 attempt("169.254.169.254", 80)
-attempt("fd00:ec2::254", 80, socket.AF_INET6)
+attempt("fd00:ec2::254", 80)
 attempt("metadata.google.internal", 80)
 #> not allowed
 #> not allowed
@@ -99,9 +108,9 @@ attempt("api.example.com\0.evil.example", PORT_https)
 # %% A name with characters of URLs
 for name in ("api.example.com#", "api.example.com/", "user@127.0.0.1", "127.0.0.1:80", " 127.0.0.1", "127.0.0.1\n"):
     attempt(name)
-#> not a name
-#> not a name
-#> not a name
+#> not …
+#> not …
+#> not …
 #> not …
 #> not …
 #> not …
@@ -120,14 +129,14 @@ attempt(".".join(["a" * 60] * 1000))
 # %% Ports beyond their range, which would wrap around
 for port in (CANARY + 65536, -1, CANARY - 65536):
     attempt("api.example.com", port)
-#> OverflowError
-#> OverflowError
-#> OverflowError
+#> not a name
+#> not a name
+#> not a name
 # %% The synthetic address of an allowed name, with another port
 address = socket.gethostbyname("api.example.com")
 print(address.startswith("198.18."))
 attempt(address)
-attempt("::ffff:" + address, family=socket.AF_INET6)
+attempt("::ffff:" + address)
 #> True
 #> not allowed
 #> not allowed
@@ -137,7 +146,7 @@ start, last = address.rsplit(".", 1)
 for number in range(int(last) + 1, int(last) + 4):
     attempt(f"{start}.{number}", PORT_https)
 attempt("198.19.255.254", PORT_https)
-attempt("fd62:656c:6c6a::ffff", PORT_https, socket.AF_INET6)
+attempt("fd62:656c:6c6a::ffff", PORT_https)
 #> not allowed
 #> not allowed
 #> not allowed
@@ -172,11 +181,12 @@ with socket.socket() as plain:
     print(errno.errorcode[plain.connect_ex(("127.0.0.1", CANARY))])
 with socket.socket() as plain:
     plain.setblocking(False)
-    print(errno.errorcode[plain.connect_ex(("localhost", CANARY))])
-    select.select([plain], [plain], [plain], 10)
-    print(errno.errorcode[plain.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)])
+    result = plain.connect_ex(("localhost", CANARY))
+    if result == errno.EINPROGRESS:
+        select.select([plain], [plain], [plain], 10)
+        result = plain.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    print(errno.errorcode[result])
 #> EACCES
-#> EINPROGRESS
 #> EACCES
 # %% Functions of C, called by hand
 import ctypes
@@ -298,9 +308,12 @@ try:
     print(socket.gethostbyaddr("127.0.0.1")[0])
 except OSError as error:
     print("refused")
-print(socket.getnameinfo(("127.0.0.1", 80), 0)[0])
+try:
+    print(socket.getnameinfo(("8.8.8.8", 80), 0)[0] == "8.8.8.8")
+except OSError as error:
+    print("refused")
 #> …
-#> 127.0.0.1
+#> …
 # %% asyncio with addresses, and with a socket of its own
 import asyncio
 

@@ -1,13 +1,13 @@
 # Ways to send requests that the rules do not allow. `rules.example.com` allows GET /hello, and POST /request?kind=good
 # with the header `X-Team: a`. Ports with rules or secrets carry HTTP only.
-import json
+import re
 import socket
 import ssl
 
 HOST = "rules.example.com"
 
 
-def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1):
+def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1, patience=10):
     """Sends bytes and returns what comes back."""
     plain = socket.create_connection((host, port), timeout=10)
     if secure:
@@ -18,6 +18,7 @@ def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1):
             for start in range(0, len(data), size):
                 plain.sendall(data[start : start + size])
             received = b""
+            plain.settimeout(patience)
             while part := plain.recv(65536):
                 received += part
         except OSError as error:
@@ -30,7 +31,7 @@ def attempt(data, **options):
     if isinstance(data, str):
         data = data.replace("\n", "\r\n").encode("latin-1")
     received = exchange(data, **options)
-    statuses = [line.split()[1].decode() for line in received.splitlines() if line.startswith(b"HTTP/1.")]
+    statuses = re.findall(r"HTTP/1.. ([0-9]+) ", received.decode("latin-1"))
     print(*statuses or [received.decode("latin-1")])
 
 
@@ -122,7 +123,7 @@ attempt(f"GET /headers HTTP/1.1\n{CLOSE}\n", parts=60)
 #> 403
 # %% Headers by line breaks that servers may accept
 for line_break in (b"\n", b"\r", b"\r\n ", b"\x85", b"\x0b", b"\0"):
-    attempt(b"GET /hello HTTP/1.1\r\nHost: rules.example.com\r\nX: a" + line_break + b"X-Team: a\r\n\r\n")
+    attempt(b"GET /hello HTTP/1.1\r\nHost: rules.example.com\r\nConnection: close\r\nX: a" + line_break + b"X-Team: a\r\n\r\n")
 #> …
 #> ConnectionResetError
 #> ConnectionResetError
@@ -204,21 +205,25 @@ attempt(
 # %% A protocol that is not HTTP on a port with rules
 attempt(b"*1\r\n$4\r\nPING\r\n")
 attempt(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100))
-attempt(b"SSH-2.0-client\r\n")
+attempt(b"SSH-2.0-client\r\n", patience=0.5)
+attempt(b"SSH-2.0-client\r\n\r\n")
 #> ConnectionResetError
 #> ConnectionResetError
+#> TimeoutError
 #> ConnectionResetError
 # %% TLS that the host does not make
 attempt(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), secure=False)
 #> ConnectionResetError
 # %% HTTP/0.9, HTTP/1.0 and versions that do not exist
-attempt(b"GET /headers\r\n")
+attempt(b"GET /headers\r\n", patience=0.5)
+attempt(b"GET /headers\r\n\r\n")
 attempt(f"GET /headers HTTP/1.0\n{CLOSE}\n")
 attempt(f"GET /headers HTTP/1.2\n{CLOSE}\n")
 attempt(f"GET /headers HTTP/3\n{CLOSE}\n")
-#> …
+#> TimeoutError
+#> ConnectionResetError
 #> 403
-#> …
+#> ConnectionResetError
 #> ConnectionResetError
 # %% Heads that grow without end
 attempt(b"GET /hello HTTP/1.1\r\nHost: rules.example.com\r\n" + b"X: " + b"y" * 1_000_000)

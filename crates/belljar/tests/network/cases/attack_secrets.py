@@ -44,27 +44,20 @@ for path in ("/proc/self/environ", "/proc/1/environ", "/proc/self/cmdline"):
 #> FileNotFoundError
 #> FileNotFoundError
 #> FileNotFoundError
-# %% Objects and memory of the interpreter
-value = "s3cret" + "/Value"
-print(any(value in each for each in gc.get_objects() if type(each) is str))
-print(any(value in str(module.__dict__) for module in list(sys.modules.values()) if module.__name__ != "__main__"))
-#> False
-#> False
+# %% Variables of the modules that made the environment
+import posix
+
+values = [value for value in posix.environ.values() if b"s3cret" in value]
+print(values, any("s3cret" in str(each) for each in gc.get_objects() if type(each) is dict and "TOKEN" in each))
+#> [] False
 # %% The memory itself, by ctypes
 import ctypes
 
 read(f"{API}/digest", Authorization=TOKEN)
-wanted = b"s3cret" + b"/Value"
-found = 0
-try:
-    size = 32 << 20
-    memory = ctypes.string_at(1024, size)
-    # The parts of the text above are apart in memory; so is their sum.
-    places = [at for at in range(len(memory)) if memory.startswith(wanted, at)] if memory.count(wanted) > 20 else []
-    print(len(places))
-except (ValueError, OSError):
-    print(0)
-#> 0
+memory = bytearray(ctypes.string_at(1024, 64 << 20))
+# The whole is nowhere in the memory but for the object that is looked for, which is made after the copy.
+print(memory.count(TOKEN.encode()) > 0, memory.count(bytes(reversed(b"eulaV/terc3s"))))
+#> True 0
 # %% Calls of the host
 import belljar_host
 
@@ -80,7 +73,13 @@ for module in code:
         except Exception as error:
             print(name, "s3cret" in str(error))
 print("done")
-#> …
+#> network_token False
+#> network_allowed False
+#> network_refusal False
+#> network_secrets False
+#> secrets False
+#> environment False
+#> done
 # %% An answer with the value, as it is
 print(read(f"{API}/return/plain", Authorization=f"Bearer {TOKEN}").strip(b"[*]"))
 #> b''
@@ -176,27 +175,32 @@ for host in ("www.example.com:PORT_https", "sub.wild.example.com:PORT_https", "[
 #> True
 #> True
 # %% The value to a host without a verified certificate
-for change in ("verify_mode", "check_hostname"):
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    if change == "verify_mode":
-        context.verify_mode = ssl.CERT_NONE
-    has_placeholder(read(f"{API}/headers", context=context, Authorization=TOKEN))
-#> True
+context = ssl.create_default_context()
+context.check_hostname = False
+context.verify_mode = ssl.CERT_NONE
+has_placeholder(read(f"{API}/headers", context=context, Authorization=TOKEN))
 #> True
 # %% The value to a server whose certificate only the code trusts
-context = ssl.create_default_context(cadata=ssl.get_server_certificate(("api.example.com", PORT_https)))
-has_placeholder(read(f"{API}/headers", context=context, Authorization=TOKEN))
+pem = ssl.get_server_certificate(("api.example.com", PORT_self_signed))
+context = ssl.create_default_context(cadata=pem)
+has_placeholder(read("https://api.example.com:PORT_self_signed/headers", context=context, Authorization=TOKEN))
 #> True
 # %% The value to the name of another host on the same connection
 plain = socket.create_connection(("www.example.com", PORT_https), timeout=10)
-secure = ssl.create_default_context().wrap_socket(plain, server_hostname="api.example.com")
-secure.sendall(f"GET /headers HTTP/1.1\r\nHost: www.example.com\r\nAuthorization: {TOKEN}\r\n\r\n".encode())
 try:
-    has_placeholder(secure.recv(5000) + secure.recv(5000))
-except OSError as error:
-    print(True)
-#> True
+    ssl.create_default_context().wrap_socket(plain, server_hostname="api.example.com")
+    print("TLS")
+except PermissionError:
+    print("refused")
+plain = socket.create_connection(("www.example.com", PORT_https), timeout=10)
+secure = ssl.create_default_context().wrap_socket(plain, server_hostname="www.example.com")
+secure.sendall(f"GET /headers HTTP/1.1\r\nHost: api.example.com\r\nAuthorization: {TOKEN}\r\n\r\n".encode())
+try:
+    print(secure.recv(5000))
+except ConnectionResetError:
+    print("reset")
+#> refused
+#> reset
 # %% The value in the path, the query and the body
 answer = json.loads(read(f"{API}/request?q={TOKEN}", data=f"token={TOKEN}".encode()))
 print(answer["query"]["q"] == TOKEN, answer["body"] == f"token={TOKEN}")

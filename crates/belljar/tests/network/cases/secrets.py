@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import ssl
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -36,7 +37,7 @@ print(get(f"{BASE}/digest").read().decode() == expected)
 print(get(f"{BASE}/digest?header=X-Api-Key", "", **{"X-Api-Key": TOKEN}).read().decode() != expected)
 #> True
 #> True
-# %% Values in the code are not secrets, and the answer masks them anyway
+# %% The answer masks the value with its length
 print(returned("plain"))
 #> [********************************]
 # %% Basic authentication has the value within base64
@@ -82,8 +83,6 @@ print(seen("https://www.example.com:PORT_https/headers"))
 #> True
 #> True
 # %% Connections without verification have the placeholder
-import ssl
-
 context = ssl._create_unverified_context()
 request = urllib.request.Request(f"{BASE}/headers", headers={"Authorization": TOKEN})
 print(json.load(urllib.request.urlopen(request, context=context))["authorization"] == TOKEN)
