@@ -80,7 +80,7 @@ impl From<KernelError> for Error {
     fn from(error: KernelError) -> Self {
         let kind = match &error {
             KernelError::Start(_) | KernelError::MemoryLimitTooLow { .. } => ErrorKind::Start,
-            KernelError::InvalidDependency(_) => ErrorKind::Argument,
+            KernelError::InvalidDependency(_) | KernelError::InvalidNetwork(_) => ErrorKind::Argument,
             KernelError::IncompatibleSnapshot(_) => ErrorKind::Dump,
             KernelError::Install(_) => ErrorKind::Install,
             KernelError::Cancelled => ErrorKind::Cancelled,

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The key of `_meta` in calls of tools with which a client narrows the network of code: a policy as JSON.
+pub const NETWORK_KEY: &str = "io.github.belljar/network";
+
 /// A record of one HTTP request, of one connection that is not HTTP, or of a refusal of either.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

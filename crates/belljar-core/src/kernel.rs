@@ -178,6 +178,8 @@ pub struct OneShotRequest {
     /// True if the code can import the module `tools`: [`CellObserver::call_function`] receives its calls. Only for
     /// backends with [`Backend::supports_tools`].
     pub tools: bool,
+    /// A network policy as JSON: code may use what it allows of what the backend does.
+    pub network: Option<Value>,
 }
 
 /// A run that has ended.
@@ -409,6 +411,9 @@ pub struct CellRequest {
     /// The same as [`OneShotRequest::tools`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tools: bool,
+    /// The same as [`OneShotRequest::network`], for the whole session. Only its first cell can set it.
+    #[serde(skip)]
+    pub network: Option<Value>,
 }
 
 impl Default for CellRequest {
@@ -421,6 +426,7 @@ impl Default for CellRequest {
             collect_payloads: false,
             exchange: None,
             tools: false,
+            network: None,
         }
     }
 }

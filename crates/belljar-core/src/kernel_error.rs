@@ -16,6 +16,9 @@ pub enum KernelError {
     /// A package that the caller of the code asked for is not a valid requirement.
     #[error("dependencies: {0}")]
     InvalidDependency(#[source] BoxError),
+    /// The network policy of a request is not valid, or comes too late.
+    #[error("network: {0}")]
+    InvalidNetwork(#[source] BoxError),
     /// The limit of memory is lower than what an interpreter takes before it runs anything.
     #[error("a session needs at least {needed_megabytes} MB of memory, and its limit is lower")]
     MemoryLimitTooLow {

@@ -50,7 +50,7 @@ mod waiting;
 /// Bytes that clones share, the type of buffers.
 pub use bytes::Bytes;
 pub use cancellation::{CallCancellation, CancelOnDrop};
-pub use connection::ConnectionRecord;
+pub use connection::{ConnectionRecord, NETWORK_KEY};
 pub use connection_log::{ConnectionLog, RecordedConnections};
 pub use exchange::{
     Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HostFunction, Parameter,

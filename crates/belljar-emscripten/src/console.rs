@@ -22,6 +22,9 @@ pub enum Stream {
 pub trait OutputSink: Send {
     /// Receives one chunk.
     fn write(&mut self, stream: Stream, bytes: &[u8]);
+
+    /// Passes on what a sink has held back, since the program writes nothing more for now.
+    fn flush(&mut self) {}
 }
 
 /// A sink that discards all output.
@@ -79,6 +82,17 @@ impl Console {
     /// Creates a console that discards output and whose input is at its end.
     pub fn closed() -> Self {
         Self::new(Box::new(Discard), Box::new(std::io::empty()), u64::MAX)
+    }
+
+    /// Replaces the sink by one that passes output on to it.
+    pub fn wrap_sink(&mut self, wrap: impl FnOnce(Box<dyn OutputSink>) -> Box<dyn OutputSink>) {
+        let sink = std::mem::replace(&mut self.sink, Box::new(Discard));
+        self.sink = wrap(sink);
+    }
+
+    /// Passes on what the sink has held back.
+    pub fn flush(&mut self) {
+        self.sink.flush();
     }
 
     /// Writes output of the guest. Data beyond the limit is cut off and ends the program.

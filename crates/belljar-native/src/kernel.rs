@@ -17,6 +17,7 @@ use crate::function_calls::FunctionSocket;
 use crate::interrupt::InterruptRequest;
 use crate::kernel_connection::KernelConnection;
 use crate::kernel_starter::KernelStarter;
+use crate::one_shot::NO_NETWORK_POLICY;
 use crate::pip_installer::{InstallError, InstalledPackages};
 use crate::session_sandbox::SessionSandbox;
 use crate::shell_request::{self, SHELL_REPLY_TIMEOUT, ShellRequestError};
@@ -146,12 +147,13 @@ impl NativeKernel {
 
 impl Kernel for NativeKernel {
     fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
-        if cell.tools && !self.supports_tools() {
-            let error = CellError {
-                name: "RuntimeError".into(),
-                message: "this kernel was started without tools".into(),
-                traceback: Vec::new(),
-            };
+        let refusal = match cell {
+            CellRequest { tools: true, .. } if !self.supports_tools() => Some("this kernel was started without tools"),
+            CellRequest { network: Some(_), .. } => Some(NO_NETWORK_POLICY),
+            _ => None,
+        };
+        if let Some(message) = refusal {
+            let error = CellError { name: "RuntimeError".into(), message: message.into(), traceback: Vec::new() };
             let (execution_count, status) = (self.next_execution_count(), CellStatus::Error(error));
             return CellResult { execution_count, status, outputs: Vec::new() };
         }

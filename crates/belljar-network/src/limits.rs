@@ -31,7 +31,7 @@ pub struct NetworkLimits {
 impl Default for NetworkLimits {
     fn default() -> Self {
         Self {
-            connections: 64,
+            connections: 256,
             opened: 10_000,
             bytes_sent: 1 << 30,
             bytes_received: 1 << 30,

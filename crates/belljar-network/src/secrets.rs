@@ -5,6 +5,8 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
 
 use crate::policy::{Host, Policy, Target};
 use crate::scrubber::Scrubber;
@@ -75,6 +77,8 @@ pub enum SecretError {
 #[derive(Clone, Default)]
 pub struct Secrets {
     secrets: BTreeMap<String, Secret>,
+    /// The key from which placeholders are made. They are random without it.
+    key: Option<[u8; 32]>,
 }
 
 #[derive(Clone)]
@@ -94,6 +98,12 @@ impl Secrets {
     /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates an empty set whose placeholders are the same for each set with this key, which must be secret: code that
+    /// outlives its process has the placeholders in its variables.
+    pub fn with_key(key: [u8; 32]) -> Self {
+        Self { key: Some(key), ..Self::default() }
     }
 
     /// Returns whether there are no secrets.
@@ -148,7 +158,11 @@ impl Secrets {
             }
             targets.push(Target::parse(host).map_err(|reason| bad_host(host, reason))?);
         }
-        let placeholder = placeholder(value.len()).map_err(|error| SecretError::Random(error.to_string()))?;
+        let length = value.len().max(MIN_PLACEHOLDER);
+        let placeholder = match &self.key {
+            Some(key) => derived_placeholder(key, name, &value, length),
+            None => random_placeholder(length).map_err(|error| SecretError::Random(error.to_string()))?,
+        };
         self.secrets.insert(name.to_owned(), Secret { hosts: targets, value, placeholder });
         Ok(())
     }
@@ -269,11 +283,35 @@ fn replace_all(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 }
 
 /// Creates an unguessable placeholder: letters, digits and underscores, so that no encoding of headers changes it.
-fn placeholder(length: usize) -> Result<String, getrandom::Error> {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_X";
-    let mut bytes = vec![0; length.max(MIN_PLACEHOLDER)];
+fn random_placeholder(length: usize) -> Result<String, getrandom::Error> {
+    let mut bytes = vec![0; length];
     getrandom::fill(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte & 63)])).collect())
+    Ok(letters(&bytes))
+}
+
+/// Returns the placeholder of a secret, which cannot be guessed without the key.
+fn derived_placeholder(key: &[u8; 32], name: &str, value: &str, length: usize) -> String {
+    let mut bytes = Vec::with_capacity(length + 32);
+    for block in 0_u32.. {
+        if bytes.len() >= length {
+            break;
+        }
+        // An HMAC takes keys of any length.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { break };
+        for part in [name.as_bytes(), value.as_bytes()] {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.update(&block.to_be_bytes());
+        bytes.extend(mac.finalize().into_bytes());
+    }
+    bytes.truncate(length);
+    letters(&bytes)
+}
+
+fn letters(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_X";
+    bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte & 63)])).collect()
 }
 
 #[cfg(test)]
@@ -295,7 +333,12 @@ mod tests {
         assert!(
             environment.values().all(|value| value.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
         );
-        assert_ne!(placeholder(24).unwrap(), placeholder(24).unwrap());
+        assert_ne!(random_placeholder(24).unwrap(), random_placeholder(24).unwrap());
+        let derived = |key, name, value| derived_placeholder(&[key; 32], name, value, 40);
+        assert_eq!(derived(1, "A", "value"), derived(1, "A", "value"));
+        for other in [derived(2, "A", "value"), derived(1, "B", "value"), derived(1, "A", "other")] {
+            assert_ne!(derived(1, "A", "value"), other);
+        }
         assert!(!format!("{secrets:?}").contains("12345678"));
     }
 

@@ -4,10 +4,11 @@ The system calls are the host's. This module makes their errors say what is not 
 """
 
 import errno
+import select
 import socket
 from typing import Any, NoReturn
 
-from . import host
+from . import host, scheduler
 
 NO_NETWORK = "this sandbox has no network access"
 NO_LISTENING = "nothing can listen for connections in this sandbox"
@@ -18,6 +19,8 @@ def install() -> None:
     """Patches `socket`."""
     socket.socket.__init__ = _open_socket
     socket.socket.connect = _connect  # type: ignore[method-assign]
+    socket.socket.recv = _receive  # type: ignore[method-assign]
+    socket.socket.recv_into = _receive_into  # type: ignore[method-assign]
     socket.socket.setsockopt = _set_option  # type: ignore[method-assign, assignment]
     socket.socket.bind = _bind  # type: ignore[method-assign]
     socket.socket.listen = _listen  # type: ignore[method-assign]
@@ -26,6 +29,8 @@ def install() -> None:
 
 _socket_init = socket.socket.__init__
 _socket_connect = socket.socket.connect
+_socket_recv = socket.socket.recv
+_socket_recv_into = socket.socket.recv_into
 _getaddrinfo = socket.getaddrinfo
 
 
@@ -63,6 +68,29 @@ def _connect(self: socket.socket, address: Any) -> None:
         if refusal := _refusal():
             raise refusal from None
         raise
+
+
+def _receive(self: socket.socket, size: int, flags: int = 0) -> bytes:
+    if not scheduler.is_idle():
+        _let_threads_run(self)
+    return _socket_recv(self, size, flags)
+
+
+def _receive_into(self: socket.socket, buffer: Any, size: int = 0, flags: int = 0) -> int:
+    if not scheduler.is_idle():
+        _let_threads_run(self)
+    return _socket_recv_into(self, buffer, size, flags)
+
+
+def _let_threads_run(self: socket.socket) -> None:
+    """Runs other threads until a blocking socket is readable or its timeout is over. The operation itself would block
+    all of them."""
+    timeout = self.gettimeout()
+    if timeout == 0.0 or self.fileno() < 0:
+        return
+    poll = select.poll()
+    poll.register(self.fileno(), select.POLLIN)
+    scheduler.wait(lambda: bool(poll.poll(0)), timeout, sleep=lambda seconds: poll.poll(seconds * 1000))
 
 
 def _set_option(self: socket.socket, level: int, option: int, *value: Any) -> None:

@@ -85,10 +85,15 @@ class Task:
 class _Wait:
     """A wait of the running code, or of code below it."""
 
-    def __init__(self, is_over: Callable[[], bool], deadline: float | None) -> None:
+    def __init__(
+        self, is_over: Callable[[], bool], deadline: float | None, sleep: Callable[[float], object] | None = None
+    ) -> None:
         self.is_over = is_over
         self.deadline = deadline
+        self.sleep = sleep
+        """Sleeps until the host ends the wait, at most for a number of seconds; None if only tasks can end it."""
         self.is_counted = False
+        self.overdue_since: float | None = None
 
     def could_go_on(self, now: float) -> bool:
         return (self.deadline is not None and now >= self.deadline) or self.is_over()
@@ -137,14 +142,15 @@ def wait(
     first: Task | None = None,
     deadlock: str = _DEADLOCK,
     only_foreground: bool = False,
+    sleep: Callable[[float], object] | None = None,
 ) -> bool:
     """Runs tasks until ``is_over`` returns true or ``timeout`` seconds have passed; returns ``is_over``'s last value.
 
-    ``first`` is the task to run first. Raises RuntimeError, or ends the task, if the wait would never end.
+    ``first`` is the task to run first. ``sleep`` is given for waits that the host can end. Raises RuntimeError, or ends the task, if the wait would never end.
     """
     if is_over():
         return True
-    own = _Wait(is_over, None if timeout is None else time.monotonic() + timeout)
+    own = _Wait(is_over, None if timeout is None else time.monotonic() + timeout, sleep)
     _waits.append(own)
     try:
         while True:
@@ -260,18 +266,33 @@ def _pass_time(own: _Wait, deadlock: str) -> None:
     """Sleeps until something may have changed: this wait, a wait below or a task's time. Nothing can run before."""
     now = time.monotonic()
     times = [task.due for task in _pending if task.due > now] if len(_waits) <= _MAX_NESTED else []
-    if own.deadline is None and not times:
+    if own.sleep is not None:
+        times.append(now + _MAX_SLICE)
+        if current is not None:
+            _check_wait_for_host(current, own, now)
+    elif own.deadline is None and not times:
         if _pending and len(_waits) > _MAX_NESTED:
             deadlock = _TOO_DEEP
         could_go_on = any(each.deadline is not None or each.is_over() for each in _waits[:-1])
         _end(current, _ENDED if could_go_on else deadlock)
     if own.deadline is not None:
         times.append(own.deadline)
-        if current is not None:
+        if current is not None and own.sleep is None:
             _check_timed_wait(current, own, own.deadline, now)
     times += [each.deadline for each in _waits if each.deadline is not None and each.deadline > now]
-    interrupts.sleep(max(0.0, min(min(times) - now, _MAX_SLICE)))
+    (own.sleep or interrupts.sleep)(max(0.0, min(min(times) - now, _MAX_SLICE)))
     interrupts.raise_pending()
+
+
+def _check_wait_for_host(task: Task, own: _Wait, now: float) -> None:
+    """Ends a task that waits for the host while code below it could go on, after a moment."""
+    if not any(each.could_go_on(now) for each in _waits[:-1]):
+        own.overdue_since = None
+        return
+    if own.overdue_since is None:
+        own.overdue_since = now
+    if now - own.overdue_since > _MAX_OVERDUE_WAIT:
+        _end(task, _ENDED)
 
 
 def _check_timed_wait(task: Task, own: _Wait, deadline: float, now: float) -> None:

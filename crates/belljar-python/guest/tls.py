@@ -478,6 +478,11 @@ class SSLSocket(_Connection, socket.socket):
     _request: bytes | None = None
     _reply = b""
 
+    @property
+    def _sslobj(self) -> "SSLSocket | None":
+        """The object that CPython's class has inside, from which httpcore takes the protocol."""
+        return self if self._connected else None
+
     def do_handshake(self, block: bool = False) -> None:
         if self._handshake.reply is not None:
             return
@@ -592,6 +597,7 @@ def install() -> None:
     ssl._create_unverified_context = ssl._create_stdlib_context = _create_unverified_context  # type: ignore[assignment]
     ssl._create_default_https_context = _create_default_context
     ssl.get_server_certificate = _get_server_certificate
+    ssl.get_default_verify_paths = _get_default_verify_paths
 
 
 def _create_default_context(
@@ -612,6 +618,12 @@ def _create_unverified_context(protocol: Any = None, **options: Any) -> SSLConte
     if cafile := options.get("cafile"):
         context.load_verify_locations(cafile)
     return context
+
+
+def _get_default_verify_paths() -> ssl.DefaultVerifyPaths:
+    """Returns OpenSSL's paths, where there are no files: the host has the certificate authorities."""
+    file, directory = "/usr/lib/ssl/cert.pem", "/usr/lib/ssl/certs"
+    return ssl.DefaultVerifyPaths(None, None, "SSL_CERT_FILE", file, "SSL_CERT_DIR", directory)
 
 
 def _get_server_certificate(

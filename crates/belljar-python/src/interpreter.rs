@@ -16,6 +16,7 @@ use belljar_emscripten::stop::{StopHandle, StopReason};
 use belljar_emscripten::termination::Termination;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{Instance, InstanceConfig, InstanceError, Program};
+use belljar_network::Scrubber;
 use belljar_packages::Dependencies;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,7 @@ use crate::guest_protocol::{GuestFunctions, RunArguments, RunResult, ShellResult
 use crate::host_calls::{HostCall, HostCallRegistry};
 use crate::image::Image;
 use crate::install::{CellPackages, PrepareError, RuntimeInstaller};
+use crate::scrubbing::ScrubbingSink;
 use crate::session::SESSION_DIRECTORY;
 
 /// The maximum number of files of which [`Interpreter::local_modules`] takes the names.
@@ -132,6 +134,8 @@ pub struct Interpreter {
     has_new_packages: bool,
     /// The environment variables that the next run sets first.
     environment: BTreeMap<String, String>,
+    /// Removes secrets from what the code returns.
+    scrubber: Scrubber,
     /// True if the guest package no longer follows the protocol, although CPython still runs.
     is_broken: bool,
     start: Duration,
@@ -165,6 +169,7 @@ impl Interpreter {
             renewal: Renewal::All,
             has_new_packages: false,
             environment: BTreeMap::new(),
+            scrubber: Scrubber::default(),
             is_broken: false,
             start: start.elapsed(),
             spent: Duration::ZERO,
@@ -183,6 +188,7 @@ impl Interpreter {
             renewal: Renewal::None,
             has_new_packages: false,
             environment: BTreeMap::new(),
+            scrubber: Scrubber::default(),
             is_broken: false,
             start: Duration::ZERO,
             spent: Duration::ZERO,
@@ -228,6 +234,7 @@ impl Interpreter {
             result.as_ref().err().cloned().unwrap_or(Outcome::Success(None))
         });
         tracing::trace!(run = ?execution.statistics.run, name, "a call of the guest");
+        self.host_mut().console.flush();
         result
     }
 
@@ -341,6 +348,21 @@ impl Interpreter {
         InterpreterInterruptHandle { stop: self.instance.stop_handle() }
     }
 
+    /// Removes secrets from what the code writes and returns, until its streams are redirected.
+    pub(crate) fn scrub(&mut self, scrubber: &Scrubber) {
+        if scrubber.is_empty() {
+            return;
+        }
+        self.scrubber = scrubber.clone();
+        let wrap = |sink| -> Box<dyn OutputSink> { Box::new(ScrubbingSink::new(scrubber, sink)) };
+        self.host_mut().console.wrap_sink(wrap);
+    }
+
+    /// Returns the scrubber of secrets.
+    pub(crate) fn scrubber(&self) -> &Scrubber {
+        &self.scrubber
+    }
+
     /// Returns whether the code has open connections.
     pub(crate) fn has_connections(&self) -> bool {
         self.instance.host().files.has_connections()
@@ -395,7 +417,9 @@ impl Interpreter {
     }
 
     fn call_for_outcome(&mut self, function: Object, name: &str, arguments: &impl Serialize) -> Outcome {
-        self.call_guest::<RunResult, _>(function, name, arguments).map_or_else(|outcome| outcome, Outcome::from)
+        let result = self.call_guest::<RunResult, _>(function, name, arguments);
+        self.host_mut().console.flush();
+        result.map_or_else(|outcome| outcome, Outcome::from)
     }
 
     /// Calls one of the guest's functions.
@@ -414,7 +438,7 @@ impl Interpreter {
         }
         let arguments = serde_json::to_string(arguments).map_err(|error| crash(error.to_string()))?;
         match c_api::call(&mut self.instance, function, name, &arguments) {
-            Ok(result) => bounded_json::parse(&result)
+            Ok(result) => bounded_json::parse(&self.scrubber.scrub_text(&result))
                 .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape".into())),
             Err(CApiError::Instance(error)) => Err(Outcome::Exited(self.exit_reason(error))),
             Err(error) => Err(crash(error.to_string())),

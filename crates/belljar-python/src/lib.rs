@@ -37,12 +37,11 @@ mod network;
 pub mod packages;
 mod python;
 pub mod runtime;
+mod scrubbing;
 mod session;
 mod steps;
 
-pub use backend::{
-    BackendOptions, CallEffects, GuestMount, PythonRuntime, RuntimeLoader, WasmBackend, register_calls,
-};
+pub use backend::{BackendOptions, CallEffects, GuestMount, PythonRuntime, RuntimeLoader, WasmBackend, register_calls};
 pub use error::OpenError;
 pub use guest::VALUE_JSON;
 pub use host_calls::{CallError, HostCall, HostCallContext, WaitError};

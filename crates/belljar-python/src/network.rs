@@ -26,11 +26,17 @@ pub fn attach_network(
 ) {
     let variables = network.secrets().environment();
     interpreter.set_environment(variables.map(|(name, placeholder)| (name.to_owned(), placeholder.to_owned())));
-    connect(interpreter, connections, waker);
+    connect(interpreter, network, connections, waker);
 }
 
 /// Does the same as [`attach_network`] for an interpreter that has the variables.
-pub(crate) fn connect(interpreter: &mut Interpreter, connections: &Arc<Connections>, waker: Option<&Waker>) {
+pub(crate) fn connect(
+    interpreter: &mut Interpreter,
+    network: &Network,
+    connections: &Arc<Connections>,
+    waker: Option<&Waker>,
+) {
+    interpreter.scrub(network.scrubber());
     let refusal = LastRefusal::default();
     interpreter.register_host_call("network_token", Arc::new(Token(connections.clone())));
     interpreter.register_host_call("network_allowed", Arc::new(Allowed(connections.clone())));

@@ -78,8 +78,7 @@ impl Interpreter {
         let max_value_bytes = self.limits().value;
         let stepped = self.supports_steps();
         let environment = self.take_environment();
-        let arguments =
-            ExecuteArguments { cell, color, max_value_bytes, installed, renewal, stepped, environment };
+        let arguments = ExecuteArguments { cell, color, max_value_bytes, installed, renewal, stepped, environment };
         self.spent = Duration::ZERO;
         self.cell_step(self.functions().execute, "execute", &arguments)
     }
@@ -144,6 +143,10 @@ impl Interpreter {
             result.as_ref().err().cloned().unwrap_or(Outcome::Success(None))
         });
         tracing::trace!(run = ?execution.statistics.run, name, "a step of the guest");
+        // A secret may go on after a wait.
+        if !result.as_ref().is_ok_and(|reply| reply.wait().is_some()) {
+            self.host_mut().console.flush();
+        }
         let step = result.map(|reply| match reply.wait() {
             Some(wait) => {
                 self.spent = execution.statistics.run;

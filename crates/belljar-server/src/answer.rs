@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use belljar_core::truncation::{allot, cut_middle, json_length};
 use belljar_core::{
-    ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RecordedConnections, RunReport, Value, format_size,
+    ExitReason, LimitKind, Limits, MissingDependency, Obstacle, Outcome, PythonError, RecordedConnections, RunReport,
+    Value, format_size,
 };
 use belljar_tools::CallLog;
 use regex::{Captures, Regex};
@@ -157,7 +158,14 @@ impl RunAnswer {
         };
         let calls = self.calls.clone().map(|log| log.within(MAX_CALL_LOG));
         let connections = self.connections.clone().within(MAX_CALL_LOG);
-        Fields { status: self.status(), dependencies: self.report.dependencies.clone(), output, end, calls, connections }
+        Fields {
+            status: self.status(),
+            dependencies: self.report.dependencies.clone(),
+            output,
+            end,
+            calls,
+            connections,
+        }
     }
 
     fn output_text(&self) -> String {

@@ -93,6 +93,7 @@ impl RunPythonCode {
             timeout: self.timeout.map(|seconds| seconds.0),
             exchange: None,
             tools: false,
+            network: None,
         })
     }
 }

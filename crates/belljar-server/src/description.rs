@@ -86,13 +86,15 @@ pub struct SandboxDescription {
     pub cells: Limits,
     /// The maximum number of bytes of text in an answer.
     pub max_answer: usize,
+    /// The hosts and ports that code can connect to, if it can use the network.
+    pub network: Option<String>,
 }
 
 impl Default for SandboxDescription {
     fn default() -> Self {
         let (kind, packages, limits) = (SandboxKind::default(), PackageRules::default(), Limits::default());
         let (mounts, max_answer) = (Vec::new(), DEFAULT_MAX_ANSWER);
-        Self { python: String::new(), kind, packages, mounts, calls: limits, cells: limits, max_answer }
+        Self { python: String::new(), kind, packages, mounts, calls: limits, cells: limits, max_answer, network: None }
     }
 }
 
@@ -166,16 +168,17 @@ impl SandboxDescription {
 
     /// Returns one line about Python and the system that the code sees.
     fn interpreter(&self) -> String {
-        let Self { python, kind, .. } = self;
+        let Self { python, kind, network, .. } = self;
+        let network = network.as_ref().map(|allowed| format!("network access to {allowed} only"));
         match kind {
             SandboxKind::Wasm => format!(
-                "Python {python} in WebAssembly: no network, one thread (use asyncio instead of threads), no processes."
+                "Python {python} in WebAssembly: {}, one thread (use asyncio instead of threads), no processes.",
+                network.as_deref().unwrap_or("no network")
             ),
-            SandboxKind::Native => {
-                format!(
-                    "Python {python} on Linux, in a sandbox: no network (retrying does not help); threads and processes work."
-                )
-            }
+            SandboxKind::Native => format!(
+                "Python {python} on Linux, in a sandbox: {}; threads and processes work.",
+                network.as_deref().unwrap_or("no network (retrying does not help)")
+            ),
             SandboxKind::Unsandboxed => {
                 format!("Python {python} without a sandbox: the code uses the network and the files of this machine.")
             }
@@ -267,7 +270,16 @@ mod tests {
         let limits = Limits { wall_time: Some(Duration::from_secs(5)), ..Limits::default() };
         let packages = PackageRules { can_install: true, cells_install_imports: true, ..PackageRules::default() };
         let (python, mounts) = ("3.14".into(), Vec::new());
-        SandboxDescription { python, kind, packages, mounts, calls: limits, cells: limits, max_answer: 24 << 10 }
+        SandboxDescription {
+            python,
+            kind,
+            packages,
+            mounts,
+            calls: limits,
+            cells: limits,
+            max_answer: 24 << 10,
+            network: None,
+        }
     }
 
     #[test]

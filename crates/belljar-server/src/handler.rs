@@ -31,8 +31,17 @@ use crate::session_tools::{self, ProgramAnswers, SessionTools, ToolAnswer};
 use crate::task_transport::requests_task;
 use crate::tool;
 
-const INSTRUCTIONS: &str = "Runs Python code in a sandbox, without network access and without access to this machine's \
-     files. Every call has its own interpreter; no state is kept between calls.";
+/// Returns the instructions about `run_python_code`.
+fn instructions(sandbox: &SandboxDescription) -> String {
+    let network = match &sandbox.network {
+        Some(allowed) => format!("with network access to {allowed} only"),
+        None => "without network access".into(),
+    };
+    format!(
+        "Runs Python code in a sandbox, {network} and without access to this machine's files. Every call has its own \
+         interpreter; no state is kept between calls."
+    )
+}
 
 /// The MCP server of one client. [`Server::for_client`] returns one for another client.
 #[derive(Clone)]
@@ -203,9 +212,12 @@ impl ServerHandler for Server {
             extensions.insert(TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
         }
         let instructions = match (&self.session_tools, self.python) {
-            (None, _) => INSTRUCTIONS.to_owned(),
+            (None, _) => instructions(&self.options.sandbox),
             (Some(_), false) => session_tools::INSTRUCTIONS.to_owned(),
-            (Some(_), true) => format!("run_python_code: {INSTRUCTIONS} execute_code: {}", session_tools::INSTRUCTIONS),
+            (Some(_), true) => {
+                let one_shot = instructions(&self.options.sandbox);
+                format!("run_python_code: {one_shot} execute_code: {}", session_tools::INSTRUCTIONS)
+            }
         };
         let identity = Implementation::new("belljar", env!("CARGO_PKG_VERSION"))
             .with_title("Belljar")

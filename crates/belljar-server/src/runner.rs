@@ -40,7 +40,7 @@ impl From<&RunError> for CallStatus {
     fn from(error: &RunError) -> Self {
         match error {
             RunError::Busy(_) => Self::Refused(Refusal::QueueFull),
-            RunError::Backend(KernelError::InvalidDependency(_)) => Self::Invalid,
+            RunError::Backend(KernelError::InvalidDependency(_) | KernelError::InvalidNetwork(_)) => Self::Invalid,
             RunError::Backend(KernelError::Cancelled) => Self::Cancelled,
             RunError::Backend(_) | RunError::Panicked => Self::Failed,
         }

@@ -21,12 +21,12 @@ use crate::config::executable_path;
 use crate::console::print_line;
 use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
+use crate::network::NetworkArguments;
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::progress;
 use crate::sandbox_options::{NativeSettings, Sandbox, SandboxOptions};
 use crate::shutdown::BackendTracker;
-use crate::network::NetworkArguments;
 use crate::tools::{self, ToolOptions};
 
 /// The interval at which a kernel checks that its parent process still exists.

@@ -102,6 +102,15 @@ impl NetworkArguments {
     /// # Errors
     /// Returns an error if a pattern, a policy file or a secret is not valid.
     pub(crate) fn network(&self) -> Result<Option<Arc<Network>>, CommandError> {
+        self.network_with(|| Ok(None))
+    }
+
+    /// Does the same as [`NetworkArguments::network`]. `key` returns the key of the placeholders of secrets, if code
+    /// outlives this process.
+    pub(crate) fn network_with(
+        &self,
+        key: impl FnOnce() -> Result<Option<[u8; 32]>, CommandError>,
+    ) -> Result<Option<Arc<Network>>, CommandError> {
         if self.is_empty() {
             return Ok(None);
         }
@@ -112,7 +121,8 @@ impl NetworkArguments {
         for pattern in &self.allow_net {
             policy.allow(pattern).map_err(|error| CommandError::from_error(&error).context("--allow-net"))?;
         }
-        let mut secrets = Secrets::new();
+        let key = if self.secrets.is_empty() { None } else { key()? };
+        let mut secrets = key.map_or_else(Secrets::new, Secrets::with_key);
         for secret in &self.secrets {
             let value = secret.value()?;
             secrets
@@ -121,8 +131,7 @@ impl NetworkArguments {
         }
         let mut authorities = Vec::new();
         for file in &self.net_ca {
-            let text =
-                std::fs::read(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+            let text = std::fs::read(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
             authorities.extend(text);
             authorities.push(b'\n');
         }
@@ -141,8 +150,7 @@ impl NetworkArguments {
 
 /// Reads a file of `--net-policy`.
 fn read_policy(file: &Path) -> Result<Policy, CommandError> {
-    let text =
-        std::fs::read_to_string(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
+    let text = std::fs::read_to_string(file).map_err(|error| format!("failed to open {}: {error}", file.display()))?;
     Policy::from_toml(&text).map_err(|error| {
         CommandError::from_error(&error)
             .context(format!("--net-policy {}", file.display()))

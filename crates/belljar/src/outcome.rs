@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use belljar_core::{Execution, ExitReason, LimitKind, MissingDependency, Obstacle, Outcome, PythonError, RecordedConnections, Value};
+use belljar_core::{
+    Execution, ExitReason, LimitKind, MissingDependency, Obstacle, Outcome, PythonError, RecordedConnections, Value,
+};
 use belljar_emscripten::console::{OutputChunk, Stream};
 use belljar_python::install::InstalledPackages;
 use belljar_tools::CallLog;

@@ -76,7 +76,8 @@ fn run_program(
     let code = program.as_ref().map_or("", |program| program.request.code.as_str());
     let terminal = Terminal::new(arguments.raw);
     let network = arguments.network.network()?;
-    let has_environment = !arguments.env.is_empty() || network.as_ref().is_some_and(|network| !network.secrets().is_empty());
+    let has_environment =
+        !arguments.env.is_empty() || network.as_ref().is_some_and(|network| !network.secrets().is_empty());
     let connections = Arc::new(LoggedConnections::default());
     let (image, installed) = match packages.image(code, has_environment) {
         Ok(image) => image,

@@ -9,9 +9,9 @@ use crate::cli::{Cli, Command};
 use crate::command_error::CommandError;
 use crate::limits::LimitOptions;
 use crate::mount::Mount;
+use crate::network::NetworkArguments;
 use crate::packages::PackageOptions;
 use crate::run_notebook;
-use crate::network::NetworkArguments;
 use crate::tools::ToolOptions;
 use crate::value_parsers::variable;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use belljar_core::kernel::Backend;
 use belljar_core::{NoProgress, parse_size};
+use belljar_network::Network;
 use belljar_python::{BackendOptions, GuestMount, Python, RuntimeLoader, WasmBackend};
 use belljar_server::{
     CodeTools, HttpOptions, HttpTransport, MountDescription, PackageRules, ReturnMode, Runner, SandboxDescription,
@@ -23,12 +24,12 @@ use crate::console::print_line;
 use crate::global_options::GlobalOptions;
 use crate::limits::LimitOptions;
 use crate::mount::{self, Mount};
+use crate::network::NetworkArguments;
 use crate::outcome::fail;
 use crate::packages::{PackageOptions, Packages};
 use crate::sandbox_options::{NativeKernels, NativeSettings, SandboxOptions};
 use crate::session_options::SessionOptions;
 use crate::shutdown::BackendTracker;
-use crate::network::NetworkArguments;
 use crate::tools::ToolOptions;
 use crate::value_parsers::seconds;
 
@@ -121,6 +122,7 @@ impl ServeArguments {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
         };
+        let network = self.network.network_with(|| self.sessions.placeholder_key())?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
         if self.toolset == Toolset::Python && folders.is_some() {
@@ -128,7 +130,7 @@ impl ServeArguments {
         }
         let backends = match self.native_backends(&mounts, global.offline(), tracker)? {
             Some(backends) => backends,
-            None => self.wasm_backends(&mounts, global, tracker)?,
+            None => self.wasm_backends(&mounts, network.clone(), global, tracker)?,
         };
         let Backends { runs, sessions, kind, python, installed, warm_up } = backends;
         let pool = GuestThreadPool::new(self.pool_limits(), runs.thread_runner()).with_held_hint(HELD_THREADS_HINT);
@@ -149,7 +151,8 @@ impl ServeArguments {
         let (calls, cells) = (*runs.limits(), *sessions.limits());
         let mounts = mounts.into_iter().map(|mount| MountDescription { path: mount.guest, writable: mount.writable });
         let mounts = mounts.collect();
-        let sandbox = SandboxDescription { python, kind, packages, mounts, calls, cells, max_answer };
+        let network = network.map(|network| network.policy().summary());
+        let sandbox = SandboxDescription { python, kind, packages, mounts, calls, cells, max_answer, network };
         let tools = self.tools.tools()?;
         let tools = tools.map(|tools| CodeTools::new(tools, self.tools_in_description));
         let options = ServerOptions { mode, html: self.sessions.html, sandbox, tools };
@@ -200,6 +203,7 @@ impl ServeArguments {
     fn wasm_backends(
         &self,
         mounts: &[Mount],
+        network: Option<Arc<Network>>,
         global: &GlobalOptions,
         tracker: &BackendTracker,
     ) -> Result<Backends, CommandError> {
@@ -215,7 +219,6 @@ impl ServeArguments {
         }));
         let limits = self.limits.for_server();
         let mounts: Vec<GuestMount> = mounts.iter().map(Mount::open).collect::<Result<_, _>>()?;
-        let network = self.network.network()?;
         let options = BackendOptions { limits, color: false, mounts, network };
         let runs = WasmBackend::with_options(runtime.clone(), options.clone());
         let (limits, color) = (self.sessions.limits(limits, self.limits.max_wait), self.sessions.color());

@@ -107,6 +107,15 @@ impl SessionOptions {
         Ok(Sessions::new(backend, Some(store), folders, pool, options))
     }
 
+    /// Returns the key of the placeholders of secrets, if sessions outlive the server.
+    pub(crate) fn placeholder_key(&self) -> Result<Option<[u8; 32]>, CommandError> {
+        let Some(directory) = &self.data_dir else { return Ok(None) };
+        let store = Store::open(directory)
+            .map_err(|error| format!("--data-dir: failed to open {}: {error}", directory.display()))?;
+        let key = store.derive_key("placeholders of secrets");
+        Ok(Some(key.map_err(|error| CommandError::from_error(&error).context("--data-dir"))?))
+    }
+
     /// Returns whether the files of sessions are kept in a directory of this machine.
     pub(crate) fn have_folders(&self) -> bool {
         self.files.is_some()

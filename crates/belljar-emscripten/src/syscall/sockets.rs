@@ -103,23 +103,23 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
         },
     )?;
     for name in ["__syscall_accept4", "__syscall_bind", "__syscall_listen"] {
-        linker.func_wrap(
-            "env",
-            name,
-            |mut call: Call<'_>, fd: i32, _: i32, _: i32, _: i32, _: i32, _: i32| {
-                env(&mut call, |_, host| {
-                    host.files.socket(fd)?;
-                    Err(Errno::EOPNOTSUPP.into())
-                })
-            },
-        )?;
+        linker.func_wrap("env", name, |mut call: Call<'_>, fd: i32, _: i32, _: i32, _: i32, _: i32, _: i32| {
+            env(&mut call, |_, host| {
+                host.files.socket(fd)?;
+                Err(Errno::EOPNOTSUPP.into())
+            })
+        })?;
     }
-    linker.func_wrap("env", "getaddrinfo", |mut call: Call<'_>, node: Ptr, service: Ptr, hints: Ptr, result: Ptr| {
-        match look_up(&mut call, node, service, hints) {
+    linker.func_wrap(
+        "env",
+        "getaddrinfo",
+        |mut call: Call<'_>, node: Ptr, service: Ptr, hints: Ptr, result: Ptr| match look_up(
+            &mut call, node, service, hints,
+        ) {
             Ok((address, kind)) => write_address_info(&mut call, address, kind, result),
             Err(code) => Ok(code),
-        }
-    })?;
+        },
+    )?;
     linker.func_wrap("env", "getnameinfo", |_: i32, _: i32, _: i32, _: i32, _: i32, _: i32, _: i32| EAI_FAIL)?;
     // A null pointer: unknown protocol.
     linker.func_wrap("env", "getprotobyname", |_: i32| 0)?;
@@ -323,13 +323,7 @@ fn with_flags(
 }
 
 /// Implements `recvmsg`. There is no ancillary data.
-fn receive_message(
-    memory: &mut GuestMemory<'_>,
-    host: &mut Host,
-    fd: i32,
-    message: Ptr,
-    flags: u32,
-) -> SyscallResult {
+fn receive_message(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, message: Ptr, flags: u32) -> SyscallResult {
     let buffers = message_buffers(memory, message)?;
     let count = receive(memory, host, fd, &buffers, flags)?;
     let name = memory.read_u32(message)?;
@@ -448,10 +442,14 @@ fn look_up(call: &mut Call<'_>, node: Ptr, service: Ptr, hints: Ptr) -> Result<(
             match name.parse::<IpAddr>() {
                 Ok(ip) => ip,
                 Err(_) if flags & AI_NUMERICHOST != 0 => return Err(EAI_NONAME),
-                Err(_) => network.resolve(name, requested, Some(port).filter(|port| *port != 0)).map_err(|error| match error {
-                    ResolveError::Unknown => EAI_NONAME,
-                    ResolveError::Refused => EAI_FAIL,
-                })?,
+                Err(_) => {
+                    network.resolve(name, requested, Some(port).filter(|port| *port != 0)).map_err(
+                        |error| match error {
+                            ResolveError::Unknown => EAI_NONAME,
+                            ResolveError::Refused => EAI_FAIL,
+                        },
+                    )?
+                }
             }
         }
     };

@@ -15,8 +15,8 @@ use uv_distribution_types::{DependencyMetadata, Dist, Index, IndexMetadata, Inst
 use uv_normalize::PackageName;
 use uv_pep508::MarkerTree;
 use uv_resolver::{
-    AllowedYanks, DefaultResolverProvider, FlatIndex, InMemoryIndex, MetadataResponse, PackageVersionsResult, ResolverProvider,
-    WheelMetadataResult,
+    AllowedYanks, DefaultResolverProvider, FlatIndex, InMemoryIndex, MetadataResponse, PackageVersionsResult,
+    ResolverProvider, WheelMetadataResult,
 };
 use uv_types::HashStrategy;
 

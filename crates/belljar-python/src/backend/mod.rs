@@ -43,13 +43,14 @@ use belljar_core::{
 use belljar_emscripten::SnapshotDelta;
 use belljar_emscripten::console;
 use belljar_emscripten::fs::{Filesystem, Quota};
-use belljar_network::{Connections, Network};
+use belljar_network::{Connections, Network, Policy};
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::image::Image;
 use crate::install::{PrepareOptions, RuntimeInstaller};
-use crate::kept_image;
 use crate::interpreter::Interpreter;
+use crate::kept_image;
 use crate::network::{self, ObservedConnections};
 use crate::packages::PackageSet;
 use crate::session::SESSION_DIRECTORY;
@@ -106,18 +107,28 @@ struct SessionRuntime {
 }
 
 impl Shared {
-    /// Connects a new interpreter to the network, if code can use it.
+    /// Connects a new interpreter to the network, if code can use it: to what `narrowed` allows, too, if that is given.
+    ///
+    /// # Errors
+    /// When `narrowed` is not a policy.
     fn attach_network(
         &self,
         interpreter: &mut Interpreter,
+        narrowed: Option<&Value>,
         observer: &Arc<dyn CellObserver>,
         waker: Option<&Waker>,
-    ) -> Option<Arc<Connections>> {
-        let network = self.network.as_ref()?;
-        let connections = network.connections(None, Arc::new(ObservedConnections(observer.clone())));
+    ) -> Result<Option<Arc<Connections>>, KernelError> {
+        let narrowed = narrowed.map(policy).transpose()?;
+        let Some(network) = &self.network else { return Ok(None) };
+        let connections = network.connections(narrowed, Arc::new(ObservedConnections(observer.clone())));
         network::attach_network(interpreter, network, &connections, waker);
-        Some(connections)
+        Ok(Some(connections))
     }
+}
+
+/// Reads the network policy of a request.
+fn policy(value: &Value) -> Result<Policy, KernelError> {
+    Policy::from_json(value).map_err(|error| KernelError::InvalidNetwork(error.into()))
 }
 
 impl WasmBackend {

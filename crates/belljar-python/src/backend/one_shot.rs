@@ -10,6 +10,7 @@ use belljar_core::{
 use belljar_emscripten::console::{self, OutputSink};
 use belljar_packages::{Dependencies, GeneralHint as _, InferredDependency, Requirement};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::exchange::{self, RunCalls};
@@ -38,7 +39,7 @@ pub(super) fn begin(
     waker: Option<Waker>,
 ) -> Result<RunStep, KernelError> {
     let PythonRuntime { python, installer, .. } = &runtime;
-    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools } = request;
+    let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network } = request;
     let limits = backend.limits.with_timeout(timeout);
     let mut report = RunReport::new(limits);
     let mut options = options(&runtime, &dependencies, tools)?;
@@ -65,7 +66,9 @@ pub(super) fn begin(
     };
     let request = RunRequest { code, globals, exchange, tools, ..RunRequest::default() };
     let clock = WaitClock::new(&limits, timeout);
+    network.as_ref().map(super::policy).transpose()?;
     let run = OneShotRun {
+        network,
         runtime,
         backend,
         dependencies,
@@ -112,6 +115,8 @@ pub(super) fn streams(observer: &Arc<dyn CellObserver>) -> Streams {
 pub(super) struct OneShotRun {
     pub(super) runtime: PythonRuntime,
     pub(super) backend: Arc<Shared>,
+    /// The network policy of the request.
+    pub(super) network: Option<Value>,
     /// The packages of the request.
     pub(super) dependencies: Vec<String>,
     pub(super) options: PrepareOptions,
@@ -276,9 +281,9 @@ impl Attempt {
         calls: Option<RunCalls>,
         effects: Effects,
     ) -> Result<Self, KernelError> {
-        let OneShotRun { runtime, backend, observer, cancellation, waker, .. } = run;
+        let OneShotRun { runtime, backend, network, observer, cancellation, waker, .. } = run;
         mount_all(interpreter.files(), &backend.mounts, None)?;
-        backend.attach_network(&mut interpreter, observer, waker.as_ref());
+        backend.attach_network(&mut interpreter, network.as_ref(), observer, waker.as_ref())?;
         interpreter.register_host_call("takes_images", Arc::new(TakesImages));
         interpreter.register_host_call("display", Arc::new(DisplayImage(images.clone())));
         let PythonRuntime { python, installer, .. } = runtime;

@@ -11,10 +11,9 @@ use belljar_core::kernel::{
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    ConnectionRecord,
-    CallCancellation, CellResult, CellStatus, CellStep, EncodedValue, ExitReason, FunctionCall, Outcome,
-    OutputCollector, Progress, ReplySender, RestoredRun, RunStep, SavedOutput, SessionFolder, Stream, WaitingRun,
-    Waker,
+    CallCancellation, CellResult, CellStatus, CellStep, ConnectionRecord, EncodedValue, ExitReason, FunctionCall,
+    Outcome, OutputCollector, Progress, ReplySender, RestoredRun, RunStep, SavedOutput, SessionFolder, Stream,
+    WaitingRun, Waker,
 };
 
 use super::{WasmBackend, waiting_run};

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use belljar_core::kernel::{CellError, CellObserver, CellRequest};
+use belljar_core::kernel::{CellError, CellObserver, CellRequest, KernelError};
 use belljar_core::{
     CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
 };
 use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
+use super::policy;
 use super::runtime::PythonRuntime;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::session_kernel::{WasmKernel, exit_reason, null_streams};
@@ -47,6 +49,11 @@ impl WasmKernel {
         waker: Option<&Waker>,
     ) -> Result<RunningCell, CellResult> {
         let outputs = OutputCollector::new(observer.clone());
+        if let Err(error) = self.set_network(cell.network.as_ref()) {
+            let error = CellError { name: "ValueError".into(), message: error.to_string(), traceback: Vec::new() };
+            let (execution_count, status) = (self.execution_count, CellStatus::Error(error));
+            return Err(CellResult { execution_count, status, outputs: outputs.take() });
+        }
         let installer = self.installer(&observer);
         let tried = self.install_imports(&installer, cell, &*observer, &outputs);
         let exchange = cell.exchange.as_ref();
@@ -66,6 +73,20 @@ impl WasmKernel {
         Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock })
     }
 
+    /// Sets the network policy of the session, if a cell has one.
+    ///
+    /// # Errors
+    /// When it is not a policy, or the session has another one or has run cells without.
+    fn set_network(&mut self, given: Option<&Value>) -> Result<(), KernelError> {
+        let Some(given) = given.filter(|given| self.network.as_ref() != Some(given)) else { return Ok(()) };
+        policy(given)?;
+        if self.network.is_some() || self.execution_count > 0 {
+            return Err(KernelError::InvalidNetwork("the first cell of a session sets its policy".into()));
+        }
+        self.network = Some(given.clone());
+        Ok(())
+    }
+
     /// Returns the installer of a cell.
     pub(super) fn installer(&self, observer: &Arc<dyn CellObserver>) -> Arc<RuntimeInstaller> {
         let PythonRuntime { python, installer, .. } = &self.session_runtime.runtime;
@@ -81,19 +102,27 @@ impl WasmKernel {
         observer: &Arc<dyn CellObserver>,
         waker: Option<&Waker>,
     ) {
+        let network = self.backend.shared.network.as_ref();
+        let scrubber = network.map(|network| network.scrubber().clone()).unwrap_or_default();
         let sink = Box::new(CollectorSink(outputs.clone()));
         self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
-        self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
+        self.interpreter.register_host_call("show", Arc::new(DisplayHandler { collector: outputs.clone(), scrubber }));
         self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
-        match &self.connections {
-            Some(connections) => {
+        match (&self.backend.shared.network, &self.connections) {
+            (Some(network), Some(connections)) => {
                 connections.set_observer(Arc::new(ObservedConnections(observer.clone())));
                 connections.start_run();
-                network::connect(&mut self.interpreter, connections, waker);
+                network::connect(&mut self.interpreter, network, connections, waker);
             }
-            None => {
-                self.connections = self.backend.shared.attach_network(&mut self.interpreter, observer, waker);
+            _ => {
+                let narrowed = self.network.as_ref();
+                let attached = self.backend.shared.attach_network(&mut self.interpreter, narrowed, observer, waker);
+                // The policy was read before, and a damaged one in a saved session allows nothing.
+                self.connections = attached.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "a session has no network");
+                    None
+                });
             }
         }
     }

@@ -6,6 +6,7 @@ use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError};
 use belljar_core::mime::{DisplayData, DisplayEvent, MimeBundle};
 use belljar_core::{OutputCollector, bounded_json};
 use belljar_emscripten::console::{self, OutputSink};
+use belljar_network::Scrubber;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
@@ -26,7 +27,11 @@ impl OutputSink for CollectorSink {
 }
 
 /// The host call `show`: publishes a display event.
-pub(super) struct DisplayHandler(pub(super) OutputCollector);
+pub(super) struct DisplayHandler {
+    pub(super) collector: OutputCollector,
+    /// Removes secrets from what is shown.
+    pub(super) scrubber: Scrubber,
+}
 
 impl HostCall for DisplayHandler {
     fn call(&self, request: &RawValue, _: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
@@ -49,7 +54,7 @@ impl HostCall for DisplayHandler {
                 Self { data, metadata, display_id }
             }
         }
-        let request: ShowRequest = bounded_json::parse(request.get())
+        let request: ShowRequest = bounded_json::parse(&self.scrubber.scrub_text(request.get()))
             .ok_or_else(|| CallError::Refused("`show` takes representations by MIME type".into()))?;
         let event = match request {
             ShowRequest::Display(object) => DisplayEvent::Display(object.into()),
@@ -57,7 +62,7 @@ impl HostCall for DisplayHandler {
             ShowRequest::Update(object) => DisplayEvent::Update(object.into()),
             ShowRequest::Clear { wait } => DisplayEvent::Clear { wait },
         };
-        self.0.publish(event).map_err(|error| CallError::Refused(error.to_string()))?;
+        self.collector.publish(event).map_err(|error| CallError::Refused(error.to_string()))?;
         to_raw_value(&()).map_err(|error| CallError::Refused(error.to_string()))
     }
 }

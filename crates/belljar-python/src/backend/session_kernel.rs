@@ -1,5 +1,6 @@
 //! A session's kernel: IPython's shell in an interpreter of its own.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,9 @@ pub(super) struct SnapshotMetadata {
     /// The cell that waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waiting: Option<WaitingCell>,
+    /// The network policy of the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<Value>,
 }
 
 impl SnapshotMetadata {
@@ -73,6 +77,8 @@ pub(super) struct WasmKernel {
     pub(super) interpreter: Interpreter,
     /// The number of the last cell.
     pub(super) execution_count: u64,
+    /// The network policy of the session, which narrows that of the backend.
+    pub(super) network: Option<Value>,
     /// The connections of the interpreter, once a cell has run that can use the network.
     pub(super) connections: Option<Arc<Connections>>,
     /// The cell that waits.
@@ -101,6 +107,7 @@ impl WasmKernel {
             packages,
             interpreter,
             execution_count: 0,
+            network: None,
             connections: None,
             running: None,
             unattached: None,
@@ -146,6 +153,7 @@ impl WasmKernel {
         let renewal = if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal };
         let mut kernel = Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, renewal)?;
         kernel.unattached = metadata.waiting;
+        kernel.network = metadata.network;
         Ok(kernel)
     }
 
@@ -168,6 +176,7 @@ impl WasmKernel {
             packages,
             interpreter,
             execution_count,
+            network: None,
             connections: None,
             running: None,
             unattached: None,
@@ -280,6 +289,7 @@ impl Kernel for WasmKernel {
             self.interpreter.renewal().of_copy(),
         )?;
         kernel.mount(folder)?;
+        kernel.network.clone_from(&self.network);
         Ok(Box::new(kernel))
     }
 
@@ -295,6 +305,7 @@ impl Kernel for WasmKernel {
             count: self.execution_count,
             renewal: self.interpreter.renewal(),
             waiting,
+            network: self.network.clone(),
         };
         let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
         let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;
@@ -323,6 +334,10 @@ impl Kernel for WasmKernel {
             return Err(FileError::TooLong { path: path.into(), size });
         }
         let bytes = self.interpreter.files().read_part(&guest_path, range.offset, length);
+        let bytes = bytes.map(|bytes| match self.interpreter.scrubber().scrub(&bytes) {
+            Cow::Owned(scrubbed) => scrubbed,
+            Cow::Borrowed(_) => bytes,
+        });
         bytes.map_err(|error| FileError::Other { path: path.into(), reason: error.errno.to_string() })
     }
 

@@ -14,6 +14,7 @@ use belljar_core::{
 use belljar_emscripten::SnapshotDelta;
 use belljar_packages::GeneralHint as _;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::exchange::{RunCalls, SavedCalls};
 use super::one_shot::{self, Attempt, Effects, OneShotRun};
@@ -41,6 +42,8 @@ struct RunMetadata {
     /// The imports of packages that the code turned out to lack.
     sources: Vec<String>,
     tools: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<Value>,
     has_exchange: bool,
     /// The wheels of the image, and those that were installed while the code ran.
     members: Vec<WheelId>,
@@ -88,6 +91,7 @@ pub(super) fn save(run: &OneShotRun, attempt: &mut Attempt) -> Result<KernelSnap
         dependencies: run.dependencies.clone(),
         sources: run.options.sources[run.runtime.options.sources.len()..].to_vec(),
         tools: run.request.tools,
+        network: run.network.clone(),
         has_exchange: run.request.exchange.is_some(),
         members: attempt.installer.packages().wheel_ids().cloned().collect(),
         packages: run.report.dependencies.clone(),
@@ -159,6 +163,7 @@ pub(super) fn restore(
     let mut report = RunReport::new(limits);
     report.dependencies = metadata.packages;
     let run = OneShotRun {
+        network: metadata.network,
         backend,
         dependencies: metadata.dependencies,
         options,

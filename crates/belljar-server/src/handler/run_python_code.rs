@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use belljar_core::Report;
 use belljar_core::kernel::OneShotRequest;
+use belljar_core::{NETWORK_KEY, Report};
 use rmcp::RoleServer;
 use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
@@ -92,6 +92,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> Result<(OneShotRequest, bool), ArgumentError> {
         let mut request = arguments::parse::<RunPythonCode>(arguments).and_then(RunPythonCode::into_request)?;
+        request.network = context.meta.0.0.get(NETWORK_KEY).cloned();
         let Some(wanted) = report::requested(context)? else { return Ok((request, false)) };
         report::add_to_run(wanted, &mut request, self.runner.supports_exchange())?;
         Ok((request, true))

@@ -7,9 +7,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 
 use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{
-    ConnectionLog, ConnectionRecord, EncodedValue, Progress, RecordedConnections, RunReport, Stream,
-};
+use belljar_core::{ConnectionLog, ConnectionRecord, EncodedValue, Progress, RecordedConnections, RunReport, Stream};
 use belljar_sessions::{Run, RunAnswer};
 use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::LoggingLevel;

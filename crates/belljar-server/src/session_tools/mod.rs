@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::CellRequest;
-use belljar_core::{RecordedConnections, Report, Statistics};
+use belljar_core::{NETWORK_KEY, RecordedConnections, Report, Statistics};
 use belljar_sessions::{CellReport, Owner, SessionError, SessionId, Sessions};
 use belljar_tools::CallLog;
 use parking_lot::Mutex;
@@ -232,6 +232,7 @@ impl SessionTools {
         let answer = match &*name {
             EXECUTE => {
                 let (mut cell, session) = arguments::parse::<ExecuteCode>(given.clone())?.into_cell();
+                cell.network = context.meta.0.0.get(NETWORK_KEY).cloned();
                 let wanted = report::requested(context)?;
                 let recording = wanted.is_some().then(Arc::<Recording>::default);
                 let is_durable = wanted.is_none() && self.sessions.are_durable();

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_core::NETWORK_KEY;
 use belljar_core::kernel::InputError;
 use belljar_sessions::{NotAsked, Question, Run, RunAnswer, RunNews, RunState};
 use rmcp::RoleServer;
@@ -194,7 +195,8 @@ impl SessionTools {
         if report::requested(context).map_err(invalid)?.is_some() {
             return Err(ErrorData::invalid_params("the result of a task has no report", None));
         }
-        let (cell, session) = parsed.into_cell();
+        let (mut cell, session) = parsed.into_cell();
+        cell.network = context.meta.0.0.get(NETWORK_KEY).cloned();
         // Tasks send no progress and no messages: their call has ended.
         let (notifier, _) = ClientNotifier::new(NotificationFilter { level: None, progress: false });
         let (client, _) = CellClient::new(notifier, context, None);

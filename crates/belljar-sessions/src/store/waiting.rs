@@ -144,6 +144,14 @@ impl Signer {
 }
 
 impl Store {
+    /// Returns a key for a purpose other than signing. Each process with this directory gets the same one.
+    ///
+    /// # Errors
+    /// When the key of the directory cannot be read or created.
+    pub fn derive_key(&self, purpose: &str) -> Result<[u8; KEY_LENGTH], StoreError> {
+        Ok(self.signer()?.sign(format!("key: {purpose}").as_bytes()))
+    }
+
     /// Returns the signer of this store. The first one creates the key.
     fn signer(&self) -> Result<Signer, StoreError> {
         if let Some(signer) = self.signer.get() {

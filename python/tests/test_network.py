@@ -1,0 +1,135 @@
+"""Network access of code by policy, against servers of this process on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from belljar import ArgumentError, ArgumentTypeError, AsyncSandbox, Connection, Sandbox
+
+SECRET = "a-secret-of-many-characters"
+GET = "import urllib.request\nurllib.request.urlopen(f'http://127.0.0.1:{port}/headers?a=b').read().decode()"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Responds with the request's headers."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = json.dumps(dict(self.headers)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_code_connects_to_what_is_allowed_and_to_nothing_else(port: int) -> None:
+    with Sandbox(network=[f"127.0.0.1:{port}"]) as box:
+        run = box.run(GET, globals={"port": port}).check()
+        assert json.loads(run.value)["Host"] == f"127.0.0.1:{port}"
+        (connection,) = run.connections
+        assert isinstance(connection, Connection)
+        assert (connection.host, connection.port, connection.status) == ("127.0.0.1", port, 200)
+        assert (connection.method, connection.path, connection.allowed) == ("GET", "/headers?a=b", True)
+        assert connection.bytes_received > len(run.value)
+
+        refused = box.run("import socket\nsocket.create_connection(('api.example.org', 443))")
+        assert refused.error is not None
+        assert refused.error.name == "PermissionError"
+        assert "network access to api.example.org:443 is not allowed" in refused.error.message
+        assert f"127.0.0.1:{port}" in refused.error.message
+        assert [each.allowed for each in refused.connections] == [False]
+
+
+def test_sandbox_without_a_policy_has_no_network(port: int) -> None:
+    with Sandbox() as box:
+        run = box.run(GET, globals={"port": port})
+        assert run.error is not None
+        assert "no network access" in run.error.message
+        assert run.connections == []
+
+
+def test_session_has_the_network_of_its_sandbox(port: int) -> None:
+    with Sandbox(network={"allow": [f"127.0.0.1:{port}"]}) as box, box.session() as session:
+        connect = f"import http.client\nc = http.client.HTTPConnection('127.0.0.1', {port})\nc.connect()"
+        session.run(connect).check()
+        request = "c.request('GET', '/')\nc.getresponse().status"
+        assert session.run(request).check().value == 200
+        # The connection is that of the cell before.
+        run = session.run(request).check()
+        assert (run.value, len(run.connections)) == (200, 1)
+        with session.fork() as fork:
+            lost = fork.run("c.request('GET', '/')\nc.getresponse()")
+            assert lost.error is not None
+            assert lost.error.name == "ConnectionResetError"
+            assert fork.run(connect).check().status == "success"
+        loaded = box.load(session.dump())
+        lost = loaded.run("c.sock.recv(1)")
+        assert lost.error is not None
+        assert lost.error.name == "ConnectionResetError"
+
+
+async def test_async_requests_run_side_by_side(port: int) -> None:
+    code = f"""
+import asyncio
+
+async def get():
+    reader, writer = await asyncio.open_connection("127.0.0.1", {port})
+    writer.write(b"GET / HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\nConnection: close\\r\\n\\r\\n")
+    return (await reader.read()).startswith(b"HTTP/1.1 200")
+
+sum(await asyncio.gather(*(get() for _ in range(50))))
+"""
+    async with AsyncSandbox(network=[f"127.0.0.1:{port}"]) as box:
+        run = (await box.run(code)).check()
+        assert (run.value, len(run.connections)) == (50, 50)
+
+
+def test_secret_is_a_placeholder_that_is_not_replaced_without_tls(port: int) -> None:
+    policy = {"allow": [f"api.example.com:{port}"], "resolve": {"api.example.com": "127.0.0.1"}}
+    with Sandbox(network=policy, secrets={f"TOKEN@api.example.com:{port}": SECRET}) as box:
+        code = f"""
+import os, urllib.request
+request = urllib.request.Request("http://api.example.com:{port}/", headers={{"X-Token": os.environ["TOKEN"]}})
+received = urllib.request.urlopen(request).read().decode()
+os.environ["TOKEN"] in received, {SECRET[:10]!r} + {SECRET[10:]!r}
+"""
+        for run in (box.run(code), box.session().run(code)):
+            assert run.check().value == (True, "*" * len(SECRET))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"network": ["http://example.com"]}, ArgumentError, "http://example.com"),
+        ({"network": {"alow": []}}, ArgumentError, "alow"),
+        ({"network": "example.com"}, ArgumentTypeError, "neither a policy nor a list"),
+        ({"network": ["a.example"], "secrets": {"TOKEN": SECRET}}, ArgumentError, "NAME@HOST"),
+        ({"network": ["a.example"], "secrets": {"TOKEN@b.example": SECRET}}, ArgumentError, "b.example"),
+        ({"network": ["a.example"], "secrets": {"TOKEN@a.example": "short"}}, ArgumentError, "TOKEN"),
+        ({"network": {"allow": [], "ca": "/does/not/exist"}}, ArgumentError, "/does/not/exist"),
+    ],
+)
+def test_wrong_options_name_the_argument(options: dict, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match="network|secrets") as raised:
+        Sandbox(**options)
+    assert text in str(raised.value)
+    assert SECRET not in str(raised.value)
