@@ -150,7 +150,7 @@ class Smtp(socketserver.StreamRequestHandler):
 
 
 class Resp(socketserver.StreamRequestHandler):
-    """A server for strings and lists with the protocol of Redis."""
+    """A server for strings and lists with the protocol of Redis, version 3."""
 
     store: dict[bytes, bytes] = {}
     lists: dict[bytes, list[bytes]] = {}
@@ -191,7 +191,7 @@ class Resp(socketserver.StreamRequestHandler):
 
     @staticmethod
     def _bulk(value: bytes | None) -> bytes:
-        return b"$-1\r\n" if value is None else b"$%d\r\n%s\r\n" % (len(value), value)
+        return b"_\r\n" if value is None else b"$%d\r\n%s\r\n" % (len(value), value)
 
 
 def certificate(name: str) -> ssl.SSLContext:

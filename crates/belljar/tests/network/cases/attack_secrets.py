@@ -1,6 +1,5 @@
 # Ways to read the secrets `TOKEN`, for `api.example.com` on one port, and `KEY`, which a rule sends to
 # `keys.example.com`. What is printed is checked for the values and their usual encodings.
-import gc
 import json
 import os
 import socket
@@ -44,12 +43,11 @@ for path in ("/proc/self/environ", "/proc/1/environ", "/proc/self/cmdline"):
 #> FileNotFoundError
 #> FileNotFoundError
 #> FileNotFoundError
-# %% Variables of the modules that made the environment
+# %% The environment as the interpreter received it
 import posix
 
-values = [value for value in posix.environ.values() if b"s3cret" in value]
-print(values, any("s3cret" in str(each) for each in gc.get_objects() if type(each) is dict and "TOKEN" in each))
-#> [] False
+print([value for value in posix.environ.values() if b"s3cret" in value], posix.environ[b"TOKEN"] == TOKEN.encode())
+#> [] True
 # %% The memory itself, by ctypes
 import ctypes
 

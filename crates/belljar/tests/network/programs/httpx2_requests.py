@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["httpx2"]
+# ///
 """httpx2: clients that block and clients that await, streams, and time limits."""
 
 import asyncio

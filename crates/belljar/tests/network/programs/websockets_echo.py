@@ -1,16 +1,8 @@
-"""websockets: clients with and without asyncio, over TLS and without."""
+"""websockets: clients with asyncio, over TLS and without."""
 
 import asyncio
 
 import websockets
-from websockets.sync.client import connect
-
-with connect("wss://api.example.com:PORT_https/websocket") as socket:
-    socket.send("hello")
-    assert socket.recv() == "hello"
-    socket.send(bytes(100_000))
-    assert len(socket.recv()) == 100_000
-
 
 async def main():
     for url in ("wss://api.example.com:PORT_https/websocket", "ws://api.example.com:PORT_http/websocket"):
@@ -18,6 +10,8 @@ async def main():
             for index in range(20):
                 await socket.send(f"message {index}")
                 assert await socket.recv() == f"message {index}"
+            await socket.send(bytes(100_000))
+            assert len(await socket.recv()) == 100_000
             await (await socket.ping())
     try:
         async with asyncio.timeout(0.3), websockets.connect("wss://api.example.com:PORT_https/websocket") as socket:
