@@ -100,7 +100,31 @@ impl Connections {
         })
     }
 
-    /// Returns the name that a synthetic address is for.
+    /// Returns a synthetic address of IPv4 for one of IPv6, for code without sockets of IPv6.
+    ///
+    /// # Errors
+    /// Returns a refusal if the policy does not allow the address on the port.
+    pub fn ipv4_for(&self, address: Ipv6Addr, port: Option<u16>) -> Result<IpAddr, Refusal> {
+        let canonical = IpAddr::V6(address).to_canonical();
+        let host = Host::Address(canonical);
+        if canonical.is_ipv4() {
+            return Ok(canonical);
+        }
+        // Code that looks names up by itself finds the synthetic addresses of IPv6.
+        let name = match self.name_of(canonical) {
+            Some(name) => name,
+            None if !self.policy.allows(&host, port) => return Err(self.refuse(&host, port, None)),
+            None => canonical.to_string(),
+        };
+        let addresses = self.names.lock().addresses(&name, self.limits().lookups);
+        let [ipv4, _] = addresses.ok_or_else(|| {
+            let text = format!("failed to resolve {name}: more than {} names", self.limits().lookups);
+            Refusal::new(RefusalKind::Limit, text)
+        })?;
+        Ok(ipv4)
+    }
+
+    /// Returns the name or the address of IPv6 that a synthetic address is for.
     pub fn name_of(&self, address: IpAddr) -> Option<String> {
         self.names.lock().name_of(address).map(str::to_owned)
     }
@@ -113,7 +137,10 @@ impl Connections {
     pub fn connect(self: &Arc<Self>, address: SocketAddr) -> Result<Connection, Refusal> {
         let port = address.port();
         let host = match self.name_of(address.ip()) {
-            Some(name) => Host::Name(name),
+            Some(name) => match name.parse::<Ipv6Addr>() {
+                Ok(address) => Host::Address(address.into()),
+                Err(_) => Host::Name(name),
+            },
             None => Host::Address(address.ip().to_canonical()),
         };
         if !self.policy.allows(&host, Some(port)) {

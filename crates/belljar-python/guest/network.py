@@ -25,6 +25,7 @@ def install() -> None:
     socket.socket.bind = _bind  # type: ignore[method-assign]
     socket.socket.listen = _listen  # type: ignore[method-assign]
     socket.getaddrinfo = _get_address_info
+    socket.gethostbyname = _get_host_by_name
 
 
 _socket_init = socket.socket.__init__
@@ -32,6 +33,7 @@ _socket_connect = socket.socket.connect
 _socket_recv = socket.socket.recv
 _socket_recv_into = socket.socket.recv_into
 _getaddrinfo = socket.getaddrinfo
+_gethostbyname = socket.gethostbyname
 
 
 def is_available() -> bool:
@@ -114,8 +116,20 @@ def _get_address_info(name: Any, port: Any, *args: Any, **options: Any) -> Any:
     try:
         return _getaddrinfo(name, port, *args, **options)
     except socket.gaierror as error:
-        if not is_available():
-            raise socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {name!r})") from None
-        if error.errno != socket.EAI_NONAME and (refusal := _refusal()):
-            raise refusal from None
-        raise
+        raise _look_up_error(name, error) from None
+
+
+def _get_host_by_name(name: Any) -> str:
+    try:
+        return _gethostbyname(name)
+    except socket.gaierror as error:
+        raise _look_up_error(name, error) from None
+
+
+def _look_up_error(name: Any, error: socket.gaierror) -> OSError:
+    """Returns the exception for a name that was not found, which says so if it is not allowed."""
+    if not is_available():
+        return socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {name!r})")
+    if error.errno != socket.EAI_NONAME and (refusal := _refusal()):
+        return refusal
+    return error

@@ -1,7 +1,7 @@
 //! The network of an interpreter: its sockets lead to connections of `belljar-network`, which checks the policy.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use belljar_core::kernel::CellObserver;
@@ -70,7 +70,11 @@ impl GuestNetwork {
 
 impl emscripten::Network for GuestNetwork {
     fn resolve(&self, name: &str, family: Option<SocketFamily>, port: Option<u16>) -> Result<IpAddr, ResolveError> {
-        let addresses = self.connections.resolve_for_port(name, port).map_err(|refusal| {
+        let addresses = match name.parse::<Ipv6Addr>() {
+            Ok(address) => self.connections.ipv4_for(address, port).map(|address| vec![address]),
+            Err(_) => self.connections.resolve_for_port(name, port),
+        };
+        let addresses = addresses.map_err(|refusal| {
             self.refuse(&refusal);
             if refusal.kind() == RefusalKind::Name { ResolveError::Unknown } else { ResolveError::Refused }
         })?;

@@ -131,7 +131,17 @@ pub(super) fn define(linker: &mut Linker<Host>) -> Result<()> {
         linker.func_wrap("env", name, |_: i32, _: i32, _: i32| None::<Rooted<ExternRef>>)?;
     }
     linker.func_wrap("env", "_try_fcntl64", |_: i32, _: i32, _: i32, _: i32| 0)?;
-    linker.func_wrap("env", "_try_shutdown", |_: i32, _: i32, _: i32| 0)?;
+    // Programs have no system call for `shutdown` but this hook, which writes the result and returns that it did.
+    linker.func_wrap("env", "_try_shutdown", |mut call: Call<'_>, fd: i32, how: i32, result: Ptr| {
+        env(&mut call, |memory, host| {
+            let status = match shutdown(host, fd, how) {
+                Err(SyscallError::Errno(errno)) => errno.negative(),
+                other => other?,
+            };
+            memory.write_i32(result, status)?;
+            Ok(1)
+        })
+    })?;
     Ok(())
 }
 
@@ -435,21 +445,22 @@ fn look_up(call: &mut Call<'_>, node: Ptr, service: Ptr, hints: Ptr) -> Result<(
         AF_INET6 => Some(SocketFamily::Ipv6),
         _ => None,
     };
+    let resolve = |name: &str, family| {
+        network.resolve(name, family, Some(port).filter(|port| *port != 0)).map_err(|error| match error {
+            ResolveError::Unknown => EAI_NONAME,
+            ResolveError::Refused => EAI_FAIL,
+        })
+    };
     let ip = match node {
         0 => IpAddr::V4(Ipv4Addr::LOCALHOST),
         node => {
             let name = str::from_utf8(text(node)?).map_err(|_| EAI_NONAME)?;
             match name.parse::<IpAddr>() {
+                // CPython here cannot connect sockets of IPv6: the network may have an address of IPv4 for this one.
+                Ok(IpAddr::V6(_)) if family == AF_UNSPEC => resolve(name, Some(SocketFamily::Ipv4))?,
                 Ok(ip) => ip,
                 Err(_) if flags & AI_NUMERICHOST != 0 => return Err(EAI_NONAME),
-                Err(_) => {
-                    network.resolve(name, requested, Some(port).filter(|port| *port != 0)).map_err(
-                        |error| match error {
-                            ResolveError::Unknown => EAI_NONAME,
-                            ResolveError::Refused => EAI_FAIL,
-                        },
-                    )?
-                }
+                Err(_) => resolve(name, requested)?,
             }
         }
     };

@@ -10,12 +10,15 @@ mod hostile;
 mod kernel;
 mod library;
 mod native_setup;
+mod network;
 mod packages;
 mod runtime_files;
 mod serve;
 mod sessions;
 mod snippets;
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../support/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests in `capabilities`")]
 mod harness;

@@ -1,0 +1,10 @@
+//! Network access of code, with real servers on loopback: libraries, protocols, the policy, secrets, and attacks.
+
+mod attacks;
+mod cases;
+mod libraries;
+mod policy;
+mod protocols;
+mod secrets;
+mod servers;
+mod sessions;

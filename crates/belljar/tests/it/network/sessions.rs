@@ -1,0 +1,162 @@
+//! Sessions: connections between cells, waits, interrupts, limits, sleep and restarts.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::servers::{Site, site};
+use crate::wire::{Wire, text};
+
+/// Returns a server with sessions.
+fn serve(options: &[&str]) -> Wire {
+    site().serve(&[&["--toolset", "interpreter"], options].concat())
+}
+
+/// Runs a cell and returns the fields of its answer.
+fn cell(wire: &mut Wire, session: &str, code: &str) -> Value {
+    let arguments = json!({ "code": Site::filled(site(), code), "session_id": session });
+    serde_json::from_str(&text(&wire.tool("execute_code", arguments))).unwrap()
+}
+
+/// Opens a session and returns its ID.
+fn open(wire: &mut Wire) -> String {
+    cell(wire, "", "import os, socket, asyncio, urllib.request")["session_info"]["session_id"].as_str().unwrap().to_owned()
+}
+
+/// Asserts that a cell has this value.
+fn assert_value(wire: &mut Wire, session: &str, code: &str, value: &str) {
+    let answer = cell(wire, session, code);
+    assert_eq!(answer["result"], value, "{code}: {answer:#}");
+}
+
+const CONNECT: &str = "plain = socket.create_connection(('api.example.com', PORT_echo), timeout=20)";
+const GET: &str = "urllib.request.urlopen('https://api.example.com:PORT_https/csv').read(4)";
+
+#[test]
+fn connections_stay_open_between_cells() {
+    let mut wire = serve(&[]);
+    let id = open(&mut wire);
+    cell(&mut wire, &id, CONNECT);
+    for index in 0..3 {
+        assert_value(&mut wire, &id, &format!("plain.sendall(b'{index}'); plain.recv(9)"), &format!("b'{index}'"));
+    }
+    cell(&mut wire, &id, "reader, writer = await asyncio.open_connection('api.example.com', PORT_tls_echo, ssl=True)");
+    assert_value(&mut wire, &id, "writer.write(b'abc'); await reader.readexactly(3)", "b'abc'");
+}
+
+#[test]
+fn answers_of_cells_contain_the_connections() {
+    let mut wire = serve(&[]);
+    let id = open(&mut wire);
+    wire.follow_output();
+    let answer = wire.tool("execute_code", json!({ "code": site().filled(GET), "session_id": id }));
+    let structured = &answer["structuredContent"]["connections"];
+    assert_eq!((&structured[0]["host"], &structured[0]["status"]), (&json!("api.example.com"), &json!(200)), "{answer}");
+    assert!(wire.notifications("notifications/message").iter().any(|message| message["logger"] == "network"));
+}
+
+#[test]
+fn waiting_cells_hold_no_thread() {
+    let mut wire = serve(&["--max-concurrency", "2"]);
+    let ids: Vec<String> = (0..12).map(|_| open(&mut wire)).collect();
+    let code = site().filled(
+        "reader, writer = await asyncio.open_connection('api.example.com', PORT_silent)\nprint('waits')\nawait reader.read(1)",
+    );
+    wire.follow_output();
+    let waiting: Vec<u64> = ids[1..]
+        .iter()
+        .map(|id| wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } })))
+        .collect();
+    for _ in &waiting {
+        wire.wait_for_output("waits");
+    }
+    // All of them wait at the same time; another session still runs.
+    assert_value(&mut wire, &ids[0], "6 * 7", "42");
+    for id in &ids[1..] {
+        wire.tool("interrupt_session", json!({ "session_id": id }));
+    }
+    for id in waiting {
+        let answer = wire.answer(id);
+        let answer: Value = serde_json::from_str(&text(&answer["result"])).unwrap();
+        assert!(answer["error"].as_str().unwrap_or_default().contains("KeyboardInterrupt"), "{answer:#}");
+    }
+}
+
+#[test]
+fn interrupt_ends_a_blocking_receive() {
+    let mut wire = serve(&[]);
+    let id = open(&mut wire);
+    let code = site().filled(
+        "plain = socket.create_connection(('api.example.com', PORT_silent))\nprint('waits')\nplain.recv(1)",
+    );
+    wire.follow_output();
+    let call = wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }));
+    wire.wait_for_output("waits");
+    wire.tool("interrupt_session", json!({ "session_id": id }));
+    let answer: Value = serde_json::from_str(&text(&wire.answer(call)["result"])).unwrap();
+    assert!(answer["error"].as_str().unwrap().contains("KeyboardInterrupt"), "{answer:#}");
+    assert_value(&mut wire, &id, GET, "b'name'");
+}
+
+#[test]
+fn waits_count_towards_the_limit_on_waits_and_not_on_time() {
+    let wait = "reader, writer = await asyncio.open_connection('api.example.com', PORT_slow)\n\
+                for _ in range(4):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
+    let mut wire = serve(&["--timeout", "1"]);
+    let id = open(&mut wire);
+    assert_value(&mut wire, &id, wait, "'done'");
+    let mut wire = serve(&["--max-wait", "1"]);
+    let id = open(&mut wire);
+    let answer = cell(
+        &mut wire,
+        &id,
+        "reader, writer = await asyncio.open_connection('api.example.com', PORT_silent)\nawait reader.read(1)",
+    );
+    assert!(answer["error"].as_str().unwrap_or_default().contains("wait"), "{answer:#}");
+}
+
+#[test]
+fn session_of_a_killed_server_has_reset_connections_and_placeholders_that_work() {
+    let data = tempfile::tempdir().unwrap();
+    let options = ["--data-dir", data.path().to_str().unwrap()];
+    let mut wire = serve(&options);
+    let id = open(&mut wire);
+    cell(&mut wire, &id, CONNECT);
+    wire.child.kill().unwrap();
+    wire.child.wait().unwrap();
+
+    let mut wire = serve(&options);
+    let failure = "try:\n    plain.recv(1)\nexcept OSError as error:\n    print(type(error).__name__)";
+    assert_eq!(cell(&mut wire, &id, failure)["output"], json!(["ConnectionResetError\n"]));
+    assert_value(&mut wire, &id, GET, "b'name'");
+    let hash = "import hashlib\nrequest = urllib.request.Request('https://api.example.com:PORT_https/digest')\n\
+                request.add_header('Authorization', os.environ['TOKEN'])\nurllib.request.urlopen(request).read().decode()";
+    let digest = format!("'{}'", sha256(super::servers::TOKEN));
+    assert_value(&mut wire, &id, hash, &digest);
+}
+
+#[test]
+fn session_that_slept_has_reset_connections() {
+    let data = tempfile::tempdir().unwrap();
+    let mut wire = serve(&["--data-dir", data.path().to_str().unwrap(), "--sleep-after", "1"]);
+    let id = open(&mut wire);
+    cell(&mut wire, &id, CONNECT);
+    assert_value(&mut wire, &id, "plain.sendall(b'the sleep test'); plain.recv(50)", "b'the sleep test'");
+    // Sleep frees the interpreter, whose connections end with it.
+    let has_ended = || site().records().iter().any(|record| record["ended"] == "the sleep test");
+    let begin = Instant::now();
+    while !has_ended() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the session does not sleep");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let use_it = "try:\n    plain.recv(1)\nexcept OSError as error:\n    print(type(error).__name__)";
+    assert_eq!(cell(&mut wire, &id, use_it)["output"], json!(["ConnectionResetError\n"]));
+    assert_value(&mut wire, &id, GET, "b'name'");
+}
+
+/// Returns the hash of a text in hexadecimal digits, by Python.
+fn sha256(text: &str) -> String {
+    let code = "import hashlib, sys; print(hashlib.sha256(sys.argv[1].encode()).hexdigest())";
+    let run = std::process::Command::new("python3").args(["-c", code, text]).output().unwrap();
+    String::from_utf8(run.stdout).unwrap().trim().to_owned()
+}
