@@ -18,6 +18,7 @@
 //! | [`progress`] | progress of long work |
 //! | `waiting` | code that waits without a thread |
 //! | `held_threads` | threads that code holds while it waits |
+//! | `held_cell` | cells that hold their thread while they wait, and are recorded for another process |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`bounded_json`] | JSON from a guest |
 
@@ -27,6 +28,7 @@ mod exchange;
 mod execution;
 mod exit_reason;
 pub mod files;
+mod held_cell;
 mod held_threads;
 mod image_collector;
 pub mod kernel;
@@ -54,6 +56,7 @@ pub use execution::{
     CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
 };
 pub use exit_reason::{ExitReason, LimitKind};
+pub use held_cell::{CellRecorder, HeldCellSaver, HeldWait, HeldWaitDecision, SnapshotOfWait};
 pub use held_threads::{HeldThreads, HoldingWait};
 pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, format_size, parse_size};

@@ -44,10 +44,23 @@ impl Clock {
 
     /// Returns the monotonic time since the first boot of the program that this instance is a copy of.
     pub fn monotonic(&self) -> Duration {
-        match self.sources.as_reproducible() {
-            None => round_down(self.before + self.origin.elapsed()),
-            Some(sources) => sources.monotonic(),
+        match &self.sources {
+            Sources::Host => round_down(self.own_monotonic()),
+            Sources::Reproducible(sources) => sources.monotonic(),
+            Sources::Recorded(recording) => recording.monotonic(|| self.own_monotonic()),
         }
+    }
+
+    /// Returns the monotonic time for the host's own use, which is not a reading of the program.
+    pub fn monotonic_of_host(&self) -> Duration {
+        match &self.sources {
+            Sources::Recorded(recording) => round_down(recording.monotonic_now(|| self.own_monotonic())),
+            Sources::Host | Sources::Reproducible(_) => self.monotonic(),
+        }
+    }
+
+    fn own_monotonic(&self) -> Duration {
+        self.before + self.origin.elapsed()
     }
 
     /// Returns the time since 1970-01-01 UTC; zero if the host's clock is set before that.

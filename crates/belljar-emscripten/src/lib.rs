@@ -25,6 +25,7 @@ pub mod limits;
 mod memory;
 mod pagemap;
 pub mod program;
+pub mod recording;
 pub mod snapshot;
 mod sources;
 pub mod stop;

@@ -3,6 +3,7 @@
 //! Buffers of values cross as files of a directory in the guest. The guest can change them, as it can change all of its
 //! files: what is read from them is as untrusted as the value itself.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::held_cell::{BinaryReplies, HeldCell, WaitPoint};
+use super::since_1970::{microseconds, now};
 use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
 use crate::interpreter::Interpreter;
 
@@ -54,9 +57,11 @@ pub(super) fn begin(
     tools: bool,
     observer: &Arc<dyn CellObserver>,
     waker: Option<&Waker>,
+    held: Option<Arc<HeldCell>>,
 ) -> Result<Option<RunCalls>, KernelError> {
     let can_call = tools || exchange.is_some_and(|exchange| !exchange.functions.is_empty());
-    let calls = can_call.then(|| RunCalls::register(interpreter, Calls::new(observer.clone(), waker.cloned(), 0, 0)));
+    let new = || Calls::new(observer.clone(), waker.cloned(), SavedCalls::default(), held);
+    let calls = can_call.then(|| RunCalls::register(interpreter, new()));
     let Some(exchange) = exchange else { return Ok(calls) };
     let files = interpreter.files();
     for (at, buffer) in exchange.buffers.iter().enumerate() {
@@ -72,12 +77,34 @@ pub(super) fn begin(
 pub(super) struct RunCalls(Arc<Calls>);
 
 /// The state of the calls of a cell that waits, for another process.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct SavedCalls {
     /// The number of the next call.
     next: u64,
     /// The number of buffers that were written for replies.
     buffers: u64,
+    /// Replies that the code has not received. Only a cell that holds its thread has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replies: Vec<SavedReply>,
+}
+
+/// A reply without buffers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct SavedReply {
+    id: u64,
+    value: Option<Box<RawValue>>,
+    error: Option<FunctionError>,
+}
+
+impl From<SavedReply> for FunctionReply {
+    fn from(SavedReply { id, value, error }: SavedReply) -> Self {
+        let interrupted = || FunctionError { name: "RuntimeError".into(), message: "the reply is missing".into() };
+        let result = match value {
+            Some(json) => Ok(EncodedValue { json, buffers: Vec::new() }),
+            None => Err(error.unwrap_or_else(interrupted)),
+        };
+        Self { id, result }
+    }
 }
 
 impl RunCalls {
@@ -87,8 +114,9 @@ impl RunCalls {
         saved: SavedCalls,
         observer: Arc<dyn CellObserver>,
         waker: Waker,
+        held: Option<Arc<HeldCell>>,
     ) -> Self {
-        Self::register(interpreter, Calls::new(observer, Some(waker), saved.next, saved.buffers))
+        Self::register(interpreter, Calls::new(observer, Some(waker), saved, held))
     }
 
     fn register(interpreter: &mut Interpreter, calls: Calls) -> Self {
@@ -103,7 +131,21 @@ impl RunCalls {
     pub(super) fn save(&self) -> Option<SavedCalls> {
         let mut state = self.0.state.lock();
         state.collect();
-        state.early.is_empty().then_some(SavedCalls { next: state.next, buffers: state.buffers })
+        state.early.is_empty().then(|| state.save().ok()).flatten()
+    }
+
+    /// Returns the state of the calls of a cell that is recorded, with the replies that the code has not received.
+    pub(super) fn save_held(&self) -> Result<SavedCalls, BinaryReplies> {
+        let mut state = self.0.state.lock();
+        state.collect();
+        state.save()
+    }
+
+    /// Returns the number of replies that the code has not received.
+    pub(super) fn replies_left(&self) -> usize {
+        let mut state = self.0.state.lock();
+        state.collect();
+        state.early.len()
     }
 
     /// Returns the sender of replies.
@@ -131,7 +173,7 @@ impl CallEffects {
 /// Registers the host calls with which code calls functions of the host: `observer` receives them. Returns their
 /// effects.
 pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) -> CallEffects {
-    RunCalls::register(interpreter, Calls::new(observer, None, 0, 0)).effects()
+    RunCalls::register(interpreter, Calls::new(observer, None, SavedCalls::default(), None)).effects()
 }
 
 /// Registers `handler` for the host calls of functions, after the cell that could make them.
@@ -165,6 +207,8 @@ struct Calls {
     replies: ReplySender,
     state: Mutex<State>,
     effects: CallEffects,
+    /// Set if the cell is recorded.
+    held: Option<Arc<HeldCell>>,
 }
 
 struct State {
@@ -178,6 +222,23 @@ struct State {
 }
 
 impl State {
+    /// Returns the state for another process, unless a reply has buffers.
+    fn save(&self) -> Result<SavedCalls, BinaryReplies> {
+        let reply = |FunctionReply { id, result }: &FunctionReply| match result {
+            Ok(value) if !value.buffers.is_empty() => Err(BinaryReplies),
+            Ok(value) => Ok(SavedReply { id: *id, value: Some(value.json.clone()), error: None }),
+            Err(error) => Ok(SavedReply { id: *id, value: None, error: Some(error.clone()) }),
+        };
+        let replies = self.early.iter().map(reply).collect::<Result<_, _>>()?;
+        Ok(SavedCalls { next: self.next, buffers: self.buffers, replies })
+    }
+
+    /// Takes the reply to a call, if it has arrived.
+    fn take(&mut self, id: u64) -> Option<FunctionReply> {
+        let place = self.early.iter().position(|reply| reply.id == id)?;
+        self.early.remove(place)
+    }
+
     /// Receives the replies that have arrived.
     fn collect(&mut self) {
         self.early.extend(self.arrived.try_iter());
@@ -213,29 +274,73 @@ impl State {
 }
 
 impl Calls {
-    /// Creates the calls of code whose next call has the number `next`, and that has received `buffers` buffers.
-    fn new(observer: Arc<dyn CellObserver>, waker: Option<Waker>, next: u64, buffers: u64) -> Self {
+    /// Creates the calls of code that goes on from a state.
+    fn new(
+        observer: Arc<dyn CellObserver>,
+        waker: Option<Waker>,
+        saved: SavedCalls,
+        held: Option<Arc<HeldCell>>,
+    ) -> Self {
+        let SavedCalls { next, buffers, replies: early } = saved;
         let (replies, arrived) = mpsc::channel();
         let replies = ReplySender::new(replies, waker);
-        let state = State { next, arrived, early: VecDeque::new(), buffers };
-        Self { observer, replies, state: Mutex::new(state), effects: CallEffects::default() }
+        let state = State { next, arrived, early: early.into_iter().map(Into::into).collect(), buffers };
+        Self { observer, replies, state: Mutex::new(state), effects: CallEffects::default(), held }
     }
 
-    /// Waits for a reply while the code holds its thread, and informs the observer of that from time to time.
+    /// Waits until `is_over` holds while the code holds its thread. Informs the observer of that from time to time, and
+    /// has the cell saved. Then `pending` is the state of the host call that waits.
     fn wait_holding(
         &self,
-        arrived: &Receiver<FunctionReply>,
-        timeout: Duration,
+        state: &mut State,
+        pending: &PendingCall,
         context: &HostCallContext<'_>,
-    ) -> Result<Result<FunctionReply, WaitError>, Termination> {
-        let start = Instant::now();
-        loop {
-            let left = timeout.saturating_sub(start.elapsed());
-            match context.wait(arrived, left.min(HOLDING_INTERVAL))? {
-                Err(WaitError::TimedOut) if left > HOLDING_INTERVAL => self.observer.on_holding_wait(),
-                other => return Ok(other),
-            }
+        is_over: impl Fn(&State) -> bool,
+    ) -> Result<Result<(), WaitError>, Termination> {
+        state.collect();
+        if is_over(state) {
+            return Ok(Ok(()));
         }
+        let start = Instant::now();
+        let mut informed = Duration::ZERO;
+        let result = loop {
+            let (elapsed, left) = (start.elapsed(), pending.left());
+            let interval = if self.held.is_some() { HeldCell::interval(elapsed) } else { HOLDING_INTERVAL };
+            match context.wait(&state.arrived, left.min(interval))? {
+                Ok(reply) => {
+                    state.early.push_back(reply);
+                    if is_over(state) {
+                        break Ok(());
+                    }
+                }
+                Err(WaitError::TimedOut) if !pending.left().is_zero() => {}
+                Err(reason) => break Err(reason),
+            }
+            let elapsed = start.elapsed();
+            if elapsed.saturating_sub(informed) >= HOLDING_INTERVAL {
+                informed = elapsed;
+                self.observer.on_holding_wait();
+            }
+            if let Some(held) = &self.held {
+                let calls = state.save().map(Some);
+                let state = RefCell::new(&mut *state);
+                let replies = || {
+                    let mut state = state.borrow_mut();
+                    state.collect();
+                    state.early.len()
+                };
+                let timer = pending.until.map(|_| pending.left());
+                let point = WaitPoint { elapsed, is_input: false, state: pending, calls, replies: &replies, timer };
+                held.on_wait(context, &point)?;
+            }
+            if is_over(state) {
+                break Ok(());
+            }
+        };
+        if let Some(held) = &self.held {
+            held.end_wait(start.elapsed())?;
+        }
+        Ok(result)
     }
 
     fn start(&self, call: FunctionCall) {
@@ -243,6 +348,37 @@ impl Calls {
             self.effects.0.store(true, Ordering::Relaxed);
         }
         self.observer.call_function(call, &self.replies);
+    }
+}
+
+/// A host call that waits for replies, for another process.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct PendingCall {
+    /// The number of its first call.
+    first: u64,
+    /// The time at which it ends without a reply, in microseconds since 1970.
+    until: Option<u64>,
+    #[serde(skip, default = "Instant::now")]
+    begin: Instant,
+    #[serde(skip)]
+    timeout: Duration,
+}
+
+impl PendingCall {
+    fn new(first: u64, timeout: Option<Duration>) -> Self {
+        let until = timeout.map(|timeout| microseconds(now().saturating_add(timeout)));
+        Self { first, until, begin: Instant::now(), timeout: timeout.unwrap_or(MAX_WAIT) }
+    }
+
+    /// Continues the call in this process.
+    fn continued(self) -> Self {
+        let timeout = self.until.map(|until| Duration::from_micros(until).saturating_sub(now()));
+        Self { timeout: timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT), ..self }
+    }
+
+    /// Returns the time that is left.
+    fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.begin.elapsed())
     }
 }
 
@@ -260,15 +396,18 @@ struct GuestReply {
 
 impl GuestReply {
     /// Writes the buffers of a reply, which must fit into the code's file system.
-    fn new(FunctionReply { id, result }: FunctionReply, state: &mut State, files: &mut Filesystem) -> Self {
+    fn new(FunctionReply { id, result }: FunctionReply, state: &mut State, context: &mut HostCallContext<'_>) -> Self {
         let mut reply = Self { id, value: None, buffers: Vec::new(), error: None };
         match result {
             Ok(EncodedValue { json, buffers }) => {
                 reply.value = Some(json);
+                if !buffers.is_empty() {
+                    context.set_incomplete("a function of the host returned binary data");
+                }
                 for buffer in buffers {
                     state.buffers += 1;
                     let name = format!("reply-{}", state.buffers);
-                    if let Err(error) = write_buffer(files, &name, &buffer.contiguous()) {
+                    if let Err(error) = write_buffer(context.files(), &name, &buffer.contiguous()) {
                         let message = format!("the result does not fit into the code's file system: {error}");
                         let error = Some(FunctionError { name: "MemoryError".into(), message });
                         return Self { id, value: None, buffers: Vec::new(), error };
@@ -309,42 +448,37 @@ impl HostCall for CallFunction {
             id: u64,
         }
         let CallRequest { name, wait, buffers, arguments } = parse(request)?;
-        let buffers = read_arguments(context.files(), &buffers)?;
-        let Calls { observer, state, .. } = &*self.0;
-        let mut state = state.lock();
-        let id = state.next;
-        state.next += 1;
-        let call = FunctionCall { id, name, arguments: EncodedValue { json: arguments, buffers } };
-        {
-            // A function that returns at once runs here; the time that it takes is not the code's.
-            let _pause = context.pause();
-            self.0.start(call);
-        }
-        loop {
-            match state.arrived.try_recv() {
-                Ok(reply) if reply.id == id => {
-                    return to_answer(&GuestReply::new(reply, &mut state, context.files()));
-                }
-                Ok(reply) => {
-                    state.early.push_back(reply);
-                    continue;
-                }
-                Err(_) if !wait => return to_answer(&Started { id }),
-                Err(_) => {}
+        let mut state = self.0.state.lock();
+        let pending = match context.continued::<PendingCall>()? {
+            Some(pending) => pending.continued(),
+            None => {
+                let buffers = read_arguments(context.files(), &buffers)?;
+                let id = state.next;
+                state.next += 1;
+                let call = FunctionCall { id, name, arguments: EncodedValue { json: arguments, buffers } };
+                // A function that returns at once runs here; the time that it takes is not the code's.
+                let _pause = context.pause();
+                self.0.start(call);
+                PendingCall::new(id, None)
             }
-            match self.0.wait_holding(&state.arrived, MAX_WAIT, context)? {
-                Ok(reply) if reply.id == id => {
-                    return to_answer(&GuestReply::new(reply, &mut state, context.files()));
-                }
-                Ok(reply) => state.early.push_back(reply),
-                Err(reason) => {
-                    observer.cancel_function(id);
-                    let reason = match reason {
-                        WaitError::Interrupted => "interrupted while waiting for a function of the host",
-                        WaitError::TimedOut | WaitError::Disconnected => "the function of the host did not reply",
-                    };
-                    return Err(CallError::Refused(reason.into()));
-                }
+        };
+        let id = pending.first;
+        state.collect();
+        if !wait && state.early.iter().all(|reply| reply.id != id) {
+            return to_answer(&Started { id });
+        }
+        let waited = self.0.wait_holding(&mut state, &pending, context, |state| {
+            state.early.iter().any(|reply| reply.id == id)
+        })?;
+        match (waited, state.take(id)) {
+            (Ok(()), Some(reply)) => to_answer(&GuestReply::new(reply, &mut state, context)),
+            (waited, _) => {
+                self.0.observer.cancel_function(id);
+                let reason = match waited {
+                    Err(WaitError::Interrupted) => "interrupted while waiting for a function of the host",
+                    _ => "the function of the host did not reply",
+                };
+                Err(CallError::Refused(reason.into()))
             }
         }
     }
@@ -391,40 +525,39 @@ impl HostCall for AwaitFunctions {
             replies: Vec<GuestReply>,
         }
         let AwaitRequest { timeout, count, calls } = parse(request)?;
-        let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
-        let timeout = timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT);
         let mut state = self.0.state.lock();
-        let first = state.next;
-        if !calls.is_empty() {
-            // The time that starting them takes is not the code's.
-            let _pause = context.pause();
-            for CallRequest { name, arguments } in calls {
-                let id = state.next;
-                state.next += 1;
-                self.0.start(FunctionCall {
-                    id,
-                    name,
-                    arguments: EncodedValue { json: arguments, buffers: Vec::new() },
-                });
+        let pending = match context.continued::<PendingCall>()? {
+            Some(pending) => pending.continued(),
+            None => {
+                let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+                let pending = PendingCall::new(state.next, timeout.map(|timeout| timeout.min(MAX_WAIT)));
+                if !calls.is_empty() {
+                    // The time that starting them takes is not the code's.
+                    let _pause = context.pause();
+                    for CallRequest { name, arguments } in calls {
+                        let id = state.next;
+                        state.next += 1;
+                        let arguments = EncodedValue { json: arguments, buffers: Vec::new() };
+                        self.0.start(FunctionCall { id, name, arguments });
+                    }
+                }
+                pending
             }
-        }
+        };
         if state.early.is_empty() {
             state.collect();
         }
-        if !timeout.is_zero() {
-            if state.early.is_empty()
-                && let Ok(reply) = self.0.wait_holding(&state.arrived, timeout, context)?
-            {
-                state.early.push_back(reply);
-            }
+        if !pending.timeout.is_zero() {
+            // Without a reply in time, the answer has none.
+            let _ = self.0.wait_holding(&mut state, &pending, context, |state| !state.early.is_empty())?;
             if !state.early.is_empty() {
                 state.linger(count, context);
             }
         }
         let arrived = state.take_batch();
         let replies: Vec<GuestReply> =
-            arrived.into_iter().map(|reply| GuestReply::new(reply, &mut state, context.files())).collect();
-        to_answer(&AwaitAnswer { first, replies })
+            arrived.into_iter().map(|reply| GuestReply::new(reply, &mut state, context)).collect();
+        to_answer(&AwaitAnswer { first: pending.first, replies })
     }
 }
 

@@ -1,15 +1,18 @@
 //! A cell that runs in a session's kernel: its packages, its connections to the host, and its result.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use belljar_core::kernel::{CellError, CellObserver, CellRequest};
+use belljar_core::kernel::{CellError, CellObserver, CellRequest, KernelError};
 use belljar_core::{
     CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
 };
+use belljar_emscripten::recording::Recording;
 use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
+use super::held_cell::HeldCell;
 use super::runtime::PythonRuntime;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::session_kernel::{WasmKernel, exit_reason, null_streams};
@@ -32,6 +35,8 @@ pub(super) struct RunningCell {
     /// False if the cell exchanges values with a caller that only this process has.
     pub(super) is_resumable: bool,
     pub(super) clock: WaitClock,
+    /// Set if the cell is recorded.
+    pub(super) held: Option<Arc<HeldCell>>,
 }
 
 impl WasmKernel {
@@ -49,7 +54,12 @@ impl WasmKernel {
         let installer = self.installer(&observer);
         let tried = self.install_imports(&installer, cell, &*observer, &outputs);
         let exchange = cell.exchange.as_ref();
-        let calls = match exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker) {
+        let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
+        let limits = self.backend.session_limits();
+        let recorder = self.recorder.take().filter(|_| is_resumable);
+        let held = recorder.map(|recorder| Arc::new(HeldCell::new(recorder, limits, cell.timeout)));
+        let calls = exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker, held.clone());
+        let calls = match calls {
             Ok(calls) => calls,
             Err(error) => {
                 let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
@@ -57,12 +67,18 @@ impl WasmKernel {
                 return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
             }
         };
-        self.connect(&outputs, &installer, &observer);
-        let limits = self.backend.session_limits().with_timeout(cell.timeout);
+        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone() };
+        self.connect(&outputs, &installer, input);
+        let limits = limits.with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);
-        let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
         let clock = WaitClock::new(&limits, cell.timeout);
-        Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock })
+        if let Some(held) = &held {
+            held.set_packages(installer.packages().wheel_ids().cloned().collect(), tried.clone());
+            let recording = Recording::new(held.recorder.max_bytes, self.interpreter.stop_handle());
+            self.interpreter.host_mut().start_recording(recording);
+            held.begin_step(Duration::ZERO);
+        }
+        Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock, held })
     }
 
     /// Returns the installer of a cell.
@@ -77,18 +93,19 @@ impl WasmKernel {
         &mut self,
         outputs: &OutputCollector,
         installer: &Arc<RuntimeInstaller>,
-        observer: &Arc<dyn CellObserver>,
+        input: InputHandler,
     ) {
         let sink = Box::new(CollectorSink(outputs.clone()));
         self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler(outputs.clone())));
-        self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
+        self.interpreter.register_host_call("input", Arc::new(input));
     }
 
     /// Ends a cell whose code has ended.
     pub(super) fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
-        let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock } = running;
+        let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock, held: _ } = running;
+        self.interpreter.host_mut().stop_recording();
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
@@ -133,7 +150,13 @@ impl WasmKernel {
                 CellStep::Waiting(wait)
             }
             Ok(Step::Completed(cell)) => CellStep::Completed(self.complete(running, Ok(cell))),
-            Err(outcome) => CellStep::Completed(self.complete(running, Err(outcome))),
+            Err(_) if running.held.as_ref().is_some_and(|held| held.is_suspended()) => CellStep::Suspended,
+            Err(outcome) => match self.interpreter.divergence() {
+                Some(reason) => CellStep::Failed(KernelError::Failed(
+                    format!("the code cannot be continued, since it does not do what it did before: {reason}").into(),
+                )),
+                None => CellStep::Completed(self.complete(running, Err(outcome))),
+            },
         }
     }
 

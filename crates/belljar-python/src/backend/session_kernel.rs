@@ -10,7 +10,7 @@ use belljar_core::kernel::{
     ShellRequest,
 };
 use belljar_core::{
-    CellResult, CellStatus, CellStep, ExitReason, Outcome, Progress, ReplySender, SessionFolder, Waker,
+    CellRecorder, CellResult, CellStatus, CellStep, ExitReason, Outcome, Progress, ReplySender, SessionFolder, Waker,
 };
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
@@ -18,7 +18,9 @@ use belljar_emscripten::{Errno, SnapshotDelta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::held_cell::ReplayedCell;
 use super::mounts::mount_all;
+use super::replay::Awaited;
 use super::running_cell::RunningCell;
 use super::waiting_cell::WaitingCell;
 use super::{SessionRuntime, WasmBackend};
@@ -51,6 +53,9 @@ pub(super) struct SnapshotMetadata {
     /// The cell that waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waiting: Option<WaitingCell>,
+    /// The cell that held its thread while it waited: its recording follows the state from which it is replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replay: Option<ReplayedCell>,
 }
 
 impl SnapshotMetadata {
@@ -58,7 +63,7 @@ impl SnapshotMetadata {
     ///
     /// # Errors
     /// Returns [`KernelError::IncompatibleSnapshot`] if the metadata does not have the expected form.
-    fn read(snapshot: &KernelSnapshot) -> Result<Self, KernelError> {
+    pub(super) fn read(snapshot: &KernelSnapshot) -> Result<Self, KernelError> {
         serde_json::from_value(snapshot.metadata.clone())
             .map_err(|_| KernelError::IncompatibleSnapshot("its description cannot be read".into()))
     }
@@ -76,6 +81,12 @@ pub(super) struct WasmKernel {
     pub(super) running: Option<RunningCell>,
     /// The waiting cell of the restored snapshot, which has no observer yet.
     pub(super) unattached: Option<WaitingCell>,
+    /// The cell of the restored snapshot that is to be replayed, and its recording.
+    pub(super) replay: Option<(ReplayedCell, Vec<u8>)>,
+    /// Set if the cell that waits is to be replayed.
+    pub(super) awaited: Option<Awaited>,
+    /// The recorder of the next cell.
+    pub(super) recorder: Option<CellRecorder>,
 }
 
 impl WasmKernel {
@@ -100,6 +111,9 @@ impl WasmKernel {
             execution_count: 0,
             running: None,
             unattached: None,
+            replay: None,
+            awaited: None,
+            recorder: None,
         };
         kernel.mount(folder)?;
         Ok(kernel)
@@ -132,7 +146,17 @@ impl WasmKernel {
                 .into(),
             ));
         };
-        let delta = SnapshotDelta::from_bytes(&snapshot.data)
+        let (start, recording) = match &metadata.replay {
+            None => (&*snapshot.data, None),
+            Some(replay) => {
+                replay.check(&backend.session_limits())?;
+                let parts = snapshot.data.split_at_checked(replay.start_length);
+                let (start, recording) =
+                    parts.ok_or_else(|| KernelError::IncompatibleSnapshot("its recording is missing".into()))?;
+                (start, Some(recording.to_vec()))
+            }
+        };
+        let delta = SnapshotDelta::from_bytes(start)
             .map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         let runtime = &session_runtime.runtime;
         let packages =
@@ -142,6 +166,7 @@ impl WasmKernel {
         let renewal = if snapshot.is_copy { metadata.renewal.of_copy() } else { metadata.renewal };
         let mut kernel = Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, renewal)?;
         kernel.unattached = metadata.waiting;
+        kernel.replay = metadata.replay.zip(recording);
         Ok(kernel)
     }
 
@@ -158,7 +183,18 @@ impl WasmKernel {
         let interpreter = runtime.python.restore_interpreter(image, delta, &packages, limits, null_streams());
         let mut interpreter = interpreter.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         interpreter.set_renewal(renewal);
-        Ok(Self { backend, session_runtime, packages, interpreter, execution_count, running: None, unattached: None })
+        Ok(Self {
+            backend,
+            session_runtime,
+            packages,
+            interpreter,
+            execution_count,
+            running: None,
+            unattached: None,
+            replay: None,
+            awaited: None,
+            recorder: None,
+        })
     }
 }
 
@@ -202,9 +238,20 @@ impl Kernel for WasmKernel {
             let execution_count = self.execution_count;
             return CellStep::Completed(CellResult { execution_count, status, outputs: Vec::new() });
         };
+        if self.is_replaying() {
+            let step = self.replay(&running);
+            return self.after_step(running, step);
+        }
         running.clock.end_wait().apply(&mut self.interpreter);
+        if let Some(held) = &running.held {
+            held.begin_step(self.interpreter.spent);
+        }
         let step = self.interpreter.resume_cell();
         self.after_step(running, step)
+    }
+
+    fn record(&mut self, recorder: CellRecorder) {
+        self.recorder = Some(recorder);
     }
 
     fn exclude_wait(&mut self) {
@@ -214,12 +261,18 @@ impl Kernel for WasmKernel {
     }
 
     fn has_replies(&mut self) -> bool {
+        if self.is_replaying() {
+            return self.has_replies_for_replay();
+        }
         let calls = self.running.as_ref().and_then(|running| running.calls.as_ref());
         calls.is_some_and(|calls| calls.save().is_none())
     }
 
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
-        self.attach_waiting_cell(observer, waker)
+        match self.replay.take() {
+            Some((cell, recording)) => self.attach_replayed_cell(cell, &recording, observer, waker),
+            None => self.attach_waiting_cell(observer, waker),
+        }
     }
 
     fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
@@ -249,7 +302,7 @@ impl Kernel for WasmKernel {
         let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
         interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
         self.interpreter = interpreter;
-        (self.running, self.unattached) = (None, None);
+        (self.running, self.unattached, self.replay) = (None, None, None);
         self.execution_count = 0;
         Ok(())
     }
@@ -281,6 +334,7 @@ impl Kernel for WasmKernel {
             count: self.execution_count,
             renewal: self.interpreter.renewal(),
             waiting,
+            replay: None,
         };
         let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
         let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use belljar_core::kernel::CellObserver;
@@ -40,6 +41,9 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// The interval at which a run that asks is looked at. If its code has not begun to wait then, it holds its thread, and
 /// the question is put although the run is not saved.
 const UNSAVED_QUESTION_DELAY: Duration = Duration::from_millis(500);
+
+/// The number of the first question of `input()`. Calls of tools have smaller numbers.
+const FIRST_INPUT: u64 = 1 << 48;
 
 /// The ID of a run: random, and as long as that of a session. It gives access to the run's result.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -167,6 +171,8 @@ pub struct Run {
     pub(crate) interrupt: Arc<RunInterrupt>,
     pub(crate) cancellation: CallCancellation,
     pub(crate) journal: Mutex<RunJournal>,
+    /// The number of lines of input that the code has asked for.
+    inputs: AtomicU64,
     progress: Mutex<RunProgress>,
     changed: watch::Sender<()>,
 }
@@ -191,6 +197,12 @@ struct RunProgress {
     /// The number of times that the calls were ended to go on elsewhere. Their questions and answers are for the calls
     /// after them.
     suspensions: u64,
+    /// True if the code is recorded: its questions are put once it is saved, although it holds its thread.
+    is_recorded: bool,
+    /// True while recorded code holds its thread in a wait.
+    is_held: bool,
+    /// The reason why the code does not survive its process while it holds its thread.
+    not_durable: Option<String>,
     /// True while the run decides whether to suspend its calls: answers are not taken meanwhile.
     is_suspending: bool,
 }
@@ -214,6 +226,9 @@ impl Run {
             is_detached: state == RunState::Asleep,
             is_fetched: false,
             suspensions: 0,
+            is_recorded: false,
+            is_held: false,
+            not_durable: None,
             is_suspending: false,
         };
         Self {
@@ -223,6 +238,7 @@ impl Run {
             interrupt: Arc::default(),
             cancellation: CallCancellation::default(),
             journal: Mutex::default(),
+            inputs: AtomicU64::new(0),
             progress: Mutex::new(progress),
             changed: watch::Sender::new(()),
         }
@@ -310,8 +326,8 @@ impl Run {
     /// Asks the client, and waits for its answer. A question that was open before, or whose answer has arrived, is the
     /// same one. When the future is dropped, the question is withdrawn.
     ///
-    /// `holds_thread` is set if the code holds its thread while it waits: such a run cannot be saved, and its question
-    /// is put at once.
+    /// `holds_thread` is set if the code holds its thread while it waits: unless it is recorded, such a run cannot be
+    /// saved, and its question is put at once.
     pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> RunAnswer {
         let suspensions = self.progress.lock().suspensions;
         let _withdrawn = WithdrawOnDrop { run: self, call, suspensions };
@@ -319,7 +335,8 @@ impl Run {
         {
             let mut progress = self.progress.lock();
             if !progress.answers.contains_key(&call) {
-                progress.questions.entry(call).or_insert(OpenQuestion { message, is_visible: holds_thread });
+                let is_visible = holds_thread && !progress.is_recorded;
+                progress.questions.entry(call).or_insert(OpenQuestion { message, is_visible });
             }
         }
         if holds_thread {
@@ -330,7 +347,7 @@ impl Run {
         let shown_later = async {
             loop {
                 tokio::time::sleep(UNSAVED_QUESTION_DELAY).await;
-                if self.state() == RunState::Running {
+                if self.state() == RunState::Running && !self.progress.lock().is_held {
                     self.show_questions();
                 }
             }
@@ -340,6 +357,10 @@ impl Run {
                 changed.mark_unchanged();
                 {
                     let mut progress = self.progress.lock();
+                    if holds_thread && progress.suspensions != suspensions {
+                        // The code asks again, in another interpreter.
+                        return RunAnswer::Declined;
+                    }
                     if progress.suspensions == suspensions
                         && !progress.is_suspending
                         && let Some(answer) = progress.answers.remove(&call)
@@ -443,6 +464,56 @@ impl Run {
             Ok(next) => (progress.state, progress.updated) = (next, milliseconds_now()),
             Err(invalid) => tracing::error!(%invalid, "a run is in an unexpected state"),
         }
+    }
+
+    /// Returns the number of the next question of `input()`, which recorded code asks again with the same number.
+    pub fn next_input(&self) -> u64 {
+        FIRST_INPUT + self.inputs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the number of lines of input that the code has asked for.
+    pub(crate) fn inputs(&self) -> u64 {
+        self.inputs.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_inputs(&self, inputs: u64) {
+        self.inputs.store(inputs, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last line of input that the code has asked for is still waited for.
+    pub(crate) fn asks_for_input(&self) -> bool {
+        let last = self.inputs().checked_sub(1).map(|last| FIRST_INPUT + last);
+        last.is_some_and(|last| self.progress.lock().questions.contains_key(&last))
+    }
+
+    /// Returns whether an answer to this question has arrived.
+    pub fn has_answer(&self, call: u64) -> bool {
+        self.progress.lock().answers.contains_key(&call)
+    }
+
+    /// Returns the reason why the code does not survive its process while it holds its thread, if it does not.
+    pub fn not_durable(&self) -> Option<String> {
+        self.progress.lock().not_durable.clone()
+    }
+
+    /// Notes whether the code is recorded, so that it can be saved while it holds its thread.
+    pub(crate) fn set_recorded(&self, is_recorded: bool) {
+        self.progress.lock().is_recorded = is_recorded;
+    }
+
+    /// Notes whether recorded code holds its thread in a wait.
+    pub(crate) fn set_held(&self, is_held: bool) {
+        self.progress.lock().is_held = is_held;
+    }
+
+    /// Notes that the code cannot be saved any more while it holds its thread.
+    pub(crate) fn set_not_durable(&self, reason: String) {
+        {
+            let mut progress = self.progress.lock();
+            (progress.is_recorded, progress.is_held) = (false, false);
+            progress.not_durable = Some(reason);
+        }
+        self.show_questions();
     }
 
     pub(crate) fn set_waker(&self, waker: Waker) {

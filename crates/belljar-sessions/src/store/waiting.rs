@@ -4,6 +4,7 @@
 //! DIR/key                  the key that signs what follows
 //! DIR/SESSION/waiting      the snapshot of a session whose cell waits, and its run
 //! DIR/SESSION/resumed      the same, once the cell has gone on: it is not continued a second time
+//! DIR/SESSION/start        the file `waiting` from which the cell's interpreter was restored: its recording begins there
 //! DIR/SESSION/sent         the calls that were sent since the snapshot was taken, one per line
 //! DIR/runs/RUN/answer      an answer to the run's question, or the wish to end the run: `belljar runs`
 //! DIR/runs/RUN/result      the result of a run whose client had left
@@ -30,6 +31,7 @@ use belljar_core::kernel::KernelSnapshot;
 pub(super) const WAITING: &str = "waiting";
 const NEW_WAITING: &str = "waiting.new";
 pub(super) const RESUMED: &str = "resumed";
+const START: &str = "start";
 const SENT: &str = "sent";
 const KEY: &str = "key";
 const NEW_KEY: &str = "key.new";
@@ -58,6 +60,9 @@ pub struct StoredRun {
     pub(crate) has_sent_calls: bool,
     /// The session's files before the cell: path, size and modification time in nanoseconds.
     pub(crate) files: Vec<(String, u64, i64)>,
+    /// The number of lines of input that the code has received.
+    #[serde(default)]
+    pub(crate) inputs: u64,
 }
 
 /// The calls that were sent since a run was saved, and whether each may be sent again without harm.
@@ -218,6 +223,33 @@ impl Store {
         Ok((stored.snapshot, run, sent))
     }
 
+    /// Notes that the cell of a session has been restored from its file.
+    pub(crate) fn set_start(&self, id: &SessionId) -> Result<(), StoreError> {
+        let directory = self.directory(id)?;
+        let link = directory.remove(START).and_then(|()| directory.link(WAITING, START));
+        link.map_err(StoreError::io("write"))
+    }
+
+    /// Reads the snapshot from which the interpreter of a run began: that of its file if it was restored, and else the
+    /// state of its session. Returns `None` if the session has neither.
+    pub(crate) fn read_start(&self, id: &SessionId, run: &RunId) -> Result<Option<KernelSnapshot>, StoreError> {
+        let directory = match self.directory(id) {
+            Err(StoreError::Missing) => return Ok(None),
+            other => other?,
+        };
+        if directory.contains(START) {
+            let bytes = directory.read(START, state_file::MAX_FILE).map_err(StoreError::io("read"))?;
+            let (stored, of_run) = state_file::decode_run(&bytes, id, &self.signer()?)?;
+            if parse_run(of_run)?.info.id == *run {
+                return Ok(Some(stored.snapshot));
+            }
+        }
+        match self.read(id) {
+            Err(StoreError::Missing) => Ok(None),
+            read => read.map(|stored| Some(stored.snapshot)),
+        }
+    }
+
     /// Copies the session `id`, whose cell waits, as the session `new`, whose cell waits as the run `run`. Returns
     /// `None` if calls of the cell are in progress, which cannot be copied.
     pub(crate) fn fork_waiting(
@@ -262,7 +294,7 @@ impl Store {
             Err(StoreError::Missing) => return Ok(()),
             other => other?,
         };
-        for name in [WAITING, RESUMED, SENT] {
+        for name in [WAITING, RESUMED, START, SENT] {
             directory.remove(name).map_err(StoreError::io("delete"))?;
         }
         Ok(())

@@ -1,0 +1,530 @@
+//! Recordings: what a program received from its host that is not a function of its own state.
+//!
+//! A program has one thread, so that a copy of its state at the start of a recording reaches the same state again when
+//! it receives the same: readings of clocks, random bytes, the times of files, and the replies to calls of its embedder.
+//! A recording can be saved while the program waits in such a call, with its C stack. Replaying it in a copy leads to
+//! the same wait, and from there the copy goes on by itself, still recorded.
+//!
+//! ```text
+//!  start ─▶ entries of the replay … ─▶ Pending ─▶ further entries
+//!           each must be of the kind that the program asks for, or the replay has diverged
+//! ```
+//!
+//! A recording becomes incomplete, and is dropped, when it exceeds its size or when the program receives something that
+//! is not recorded: a signal, or data of a mounted directory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::stop::{StopHandle, StopReason};
+use crate::watchdog::Pause;
+
+/// The length of the digest of a request, in bytes.
+const DIGEST: usize = 8;
+
+/// The kinds of entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    /// A reading of the time since 1970, in microseconds: the difference to the last one.
+    RealTime = 1,
+    /// A reading of the monotonic time, likewise.
+    Monotonic = 2,
+    /// The time of a change of a file, in nanoseconds, likewise.
+    FileTime = 3,
+    /// Random bytes.
+    Random = 4,
+    /// A sleep that was not interrupted.
+    Sleep = 5,
+    /// A call of the program by its embedder: name and argument.
+    Call = 6,
+    /// A call of the embedder by the program: the digest of the request, and the reply.
+    Reply = 7,
+    /// The wait in which the recording was saved: the digest of the request, and the state of its handler.
+    Pending = 8,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Self> {
+        let all = [
+            Self::RealTime,
+            Self::Monotonic,
+            Self::FileTime,
+            Self::Random,
+            Self::Sleep,
+            Self::Call,
+            Self::Reply,
+            Self::Pending,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::RealTime | Self::Monotonic => "a reading of a clock",
+            Self::FileTime => "a change of a file",
+            Self::Random => "random bytes",
+            Self::Sleep => "a sleep",
+            Self::Call => "the end of a step",
+            Self::Reply | Self::Pending => "a call of the host",
+        }
+    }
+}
+
+/// A recording in progress, or its replay. Clones share it.
+#[derive(Clone)]
+pub struct Recording(Arc<Shared>);
+
+struct Shared {
+    is_replaying: AtomicBool,
+    limit: usize,
+    stop: Arc<StopHandle>,
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Phase,
+    entries: Vec<u8>,
+    /// The position of the next entry to replay.
+    position: usize,
+    /// The last values of the kinds that are recorded as differences.
+    last: [u64; 3],
+    /// The files of layers whose existence depends on the host, and whether they existed.
+    deferred: BTreeMap<(u32, u32), bool>,
+    /// The monotonic time at an instant, after a replay. Before, the instance's own clock has it.
+    clock: Option<(Instant, Duration)>,
+    /// The times at which a recording was saved that is replayed: monotonic, and since 1970.
+    saved_at: (Duration, Duration),
+    /// Suspends the limit of elapsed time during a replay.
+    pause: Option<Pause>,
+}
+
+enum Phase {
+    Recording,
+    Replaying,
+    /// The recording was dropped for this reason.
+    Incomplete(&'static str),
+    /// The program did not do what the recording has.
+    Diverged(String),
+}
+
+/// What a call of the embedder by the program does.
+#[derive(Debug)]
+pub enum HostCall {
+    /// The call is carried out. Its reply is recorded with [`Recording::reply`].
+    New(RequestDigest),
+    /// The call was carried out before, with this reply.
+    Replied(Vec<u8>),
+    /// The call was in progress when the recording was saved, with this state. The replay has ended.
+    Pending(RequestDigest, Vec<u8>),
+    /// The replay has diverged, and the program has to end.
+    Diverged,
+}
+
+/// The digest of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestDigest([u8; DIGEST]);
+
+impl RequestDigest {
+    fn of(request: &[u8]) -> Self {
+        let mut digest = [0; DIGEST];
+        digest.copy_from_slice(&Sha256::digest(request)[..DIGEST]);
+        Self(digest)
+    }
+}
+
+/// The error of bytes that are not a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the recording is damaged")]
+pub struct DamagedRecording;
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Recording").field("is_replaying", &self.is_replaying()).finish_non_exhaustive()
+    }
+}
+
+impl Recording {
+    /// Begins a recording of at most `limit` bytes of the program that `stop` belongs to.
+    pub fn new(limit: usize, stop: Arc<StopHandle>) -> Self {
+        Self::with(limit, stop, Phase::Recording, Vec::new(), BTreeMap::new(), (Duration::ZERO, Duration::ZERO))
+    }
+
+    /// Begins the replay of a saved recording, which goes on as a recording of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// When the bytes do not have the form that [`Recording::save`] writes.
+    pub fn replay(saved: &[u8], limit: usize, stop: Arc<StopHandle>) -> Result<Self, DamagedRecording> {
+        let mut reader = Reader { bytes: saved, position: 0 };
+        let mut parse = || {
+            let micros = |reader: &mut Reader<'_>| reader.number().map(Duration::from_micros);
+            let saved_at = (micros(&mut reader)?, micros(&mut reader)?);
+            let mut deferred = BTreeMap::new();
+            for _ in 0..reader.number()? {
+                let place = (u32::try_from(reader.number()?).ok()?, u32::try_from(reader.number()?).ok()?);
+                deferred.insert(place, reader.number()? != 0);
+            }
+            let entries = reader.data()?.to_vec();
+            (reader.position == saved.len()).then_some((saved_at, deferred, entries))
+        };
+        let (saved_at, deferred, entries) = parse().ok_or(DamagedRecording)?;
+        Ok(Self::with(limit, stop, Phase::Replaying, entries, deferred, saved_at))
+    }
+
+    fn with(
+        limit: usize,
+        stop: Arc<StopHandle>,
+        phase: Phase,
+        entries: Vec<u8>,
+        deferred: BTreeMap<(u32, u32), bool>,
+        saved_at: (Duration, Duration),
+    ) -> Self {
+        let is_replaying = AtomicBool::new(matches!(phase, Phase::Replaying));
+        let state =
+            State { phase, entries, position: 0, last: [0; 3], deferred, clock: None, saved_at, pause: None };
+        Self(Arc::new(Shared { is_replaying, limit, stop, state: Mutex::new(state) }))
+    }
+
+    /// Returns whether the program repeats what it did before: its effects have been seen.
+    pub fn is_replaying(&self) -> bool {
+        self.0.is_replaying.load(Ordering::Relaxed)
+    }
+
+    /// Returns the reason why the recording cannot be saved, if it cannot.
+    pub fn incomplete(&self) -> Option<&'static str> {
+        match self.0.state.lock().phase {
+            Phase::Incomplete(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Returns how the replay has diverged, if it has.
+    pub fn divergence(&self) -> Option<String> {
+        match &self.0.state.lock().phase {
+            Phase::Diverged(reason) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Drops the recording, since the program received something that is not in it.
+    pub fn set_incomplete(&self, reason: &'static str) {
+        let mut state = self.0.state.lock();
+        match state.phase {
+            Phase::Recording => state.drop_entries(reason),
+            Phase::Replaying => self.diverge(&mut state, format!("{reason}, which it did not before")),
+            Phase::Incomplete(_) | Phase::Diverged(_) => {}
+        }
+    }
+
+    /// Returns the recording for a copy of the program at its start, which will wait in the call with this digest. Its
+    /// handler then receives `handler_state`. `monotonic` is the program's time now.
+    ///
+    /// # Errors
+    /// Returns the reason why the recording is incomplete.
+    pub fn save(&self, digest: RequestDigest, handler_state: &[u8], monotonic: Duration) -> Result<Vec<u8>, &'static str> {
+        let state = self.0.state.lock();
+        match &state.phase {
+            Phase::Recording => {}
+            Phase::Replaying => return Err("it is replayed"),
+            Phase::Incomplete(reason) => return Err(reason),
+            Phase::Diverged(_) => return Err("its replay has diverged"),
+        }
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut pending = vec![Kind::Pending as u8];
+        pending.extend_from_slice(&digest.0);
+        put_data(&mut pending, handler_state);
+        let mut saved = Vec::with_capacity(state.entries.len() + pending.len() + 64);
+        for time in [monotonic, since_1970] {
+            put_number(&mut saved, micros(time));
+        }
+        put_number(&mut saved, state.deferred.len() as u64);
+        for ((layer, node), exists) in &state.deferred {
+            for number in [u64::from(*layer), u64::from(*node), u64::from(*exists)] {
+                put_number(&mut saved, number);
+            }
+        }
+        put_number(&mut saved, (state.entries.len() + pending.len()) as u64);
+        saved.extend_from_slice(&state.entries);
+        saved.extend_from_slice(&pending);
+        Ok(saved)
+    }
+
+    /// Begins a call of the program. Returns the name and the argument of the recorded call that is to be made instead,
+    /// if this is a replay.
+    pub fn call(&self, name: &str, argument: &str) -> Option<(String, String)> {
+        let mut state = self.0.state.lock();
+        match state.phase {
+            Phase::Recording => {
+                let mut data = Vec::with_capacity(name.len() + argument.len() + 8);
+                put_data(&mut data, name.as_bytes());
+                put_data(&mut data, argument.as_bytes());
+                state.entries.push(Kind::Call as u8);
+                state.entries.extend_from_slice(&data);
+                self.bound(&mut state);
+                None
+            }
+            Phase::Replaying => {
+                state.pause = Some(Pause::start(&self.0.stop));
+                let read = |reader: &mut Reader<'_>| {
+                    let text = |data: &[u8]| String::from_utf8(data.to_vec()).ok();
+                    Some((text(reader.data()?)?, text(reader.data()?)?))
+                };
+                self.next(&mut state, Kind::Call, read)
+            }
+            Phase::Incomplete(_) | Phase::Diverged(_) => None,
+        }
+    }
+
+    /// Notes that a call of the program has returned.
+    pub fn end_call(&self) {
+        let pause = self.0.state.lock().pause.take();
+        drop(pause);
+    }
+
+    /// Begins a call of the embedder.
+    pub fn host_call(&self, request: &[u8]) -> HostCall {
+        let mut state = self.0.state.lock();
+        let digest = RequestDigest::of(request);
+        match state.phase {
+            Phase::Recording | Phase::Incomplete(_) => return HostCall::New(digest),
+            Phase::Diverged(_) => return HostCall::Diverged,
+            Phase::Replaying => {}
+        }
+        let is_pending = state.entries.get(state.position) == Some(&(Kind::Pending as u8));
+        let kind = if is_pending { Kind::Pending } else { Kind::Reply };
+        let begin = state.position;
+        let read = |reader: &mut Reader<'_>| Some((reader.take(DIGEST)?.to_vec(), reader.data()?.to_vec()));
+        let Some((recorded, data)) = self.next(&mut state, kind, read) else { return HostCall::Diverged };
+        if recorded != digest.0 {
+            self.diverge(&mut state, "a call of the host has another request".into());
+            return HostCall::Diverged;
+        }
+        if !is_pending {
+            return HostCall::Replied(data);
+        }
+        // The entry is written again if this wait is saved again.
+        state.entries.truncate(begin);
+        state.phase = Phase::Recording;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (monotonic, saved) = state.saved_at;
+        state.clock = Some((Instant::now(), monotonic + since_1970.saturating_sub(saved)));
+        self.0.is_replaying.store(false, Ordering::Relaxed);
+        let pause = state.pause.take();
+        drop(state);
+        drop(pause);
+        HostCall::Pending(digest, data)
+    }
+
+    /// Records the reply to a call of the embedder.
+    pub fn reply(&self, digest: RequestDigest, reply: &[u8]) {
+        let mut state = self.0.state.lock();
+        if matches!(state.phase, Phase::Recording) {
+            state.entries.push(Kind::Reply as u8);
+            state.entries.extend_from_slice(&digest.0);
+            put_data(&mut state.entries, reply);
+            self.bound(&mut state);
+        }
+    }
+
+    /// Returns a reading of the time since 1970.
+    pub(crate) fn real_time(&self, read: impl FnOnce() -> Duration) -> Duration {
+        Duration::from_micros(self.number(Kind::RealTime, |_| micros(read())))
+    }
+
+    /// Returns a reading of the monotonic time. `own` is that of the instance, which holds until a replay.
+    pub(crate) fn monotonic(&self, own: impl FnOnce() -> Duration) -> Duration {
+        Duration::from_micros(self.number(Kind::Monotonic, |state| micros(state.monotonic(own))))
+    }
+
+    /// Returns the monotonic time without recording it.
+    pub(crate) fn monotonic_now(&self, own: impl FnOnce() -> Duration) -> Duration {
+        self.0.state.lock().monotonic(own)
+    }
+
+    /// Returns the time of a change of a file, in nanoseconds.
+    pub(crate) fn file_time(&self, read: impl FnOnce() -> u64) -> u64 {
+        self.number(Kind::FileTime, |_| read())
+    }
+
+    /// Fills a buffer with random bytes.
+    pub(crate) fn fill_random<E>(&self, buffer: &mut [u8], fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut state = self.0.state.lock();
+        if matches!(state.phase, Phase::Replaying) {
+            let read = |reader: &mut Reader<'_>| reader.data().filter(|data| data.len() == buffer.len()).map(<[u8]>::to_vec);
+            let drawn = self.next(&mut state, Kind::Random, read).unwrap_or_default();
+            buffer.iter_mut().zip(drawn).for_each(|(to, from)| *to = from);
+            return Ok(());
+        }
+        fill(buffer)?;
+        if matches!(state.phase, Phase::Recording) {
+            state.entries.push(Kind::Random as u8);
+            put_data(&mut state.entries, buffer);
+            self.bound(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a sleep is over because it was over before.
+    pub(crate) fn skips_sleep(&self) -> bool {
+        let mut state = self.0.state.lock();
+        if !matches!(state.phase, Phase::Replaying) {
+            return false;
+        }
+        let _ = self.next(&mut state, Kind::Sleep, |_| Some(()));
+        true
+    }
+
+    /// Records that a sleep was not interrupted.
+    pub(crate) fn slept(&self) {
+        let mut state = self.0.state.lock();
+        if matches!(state.phase, Phase::Recording) {
+            state.entries.push(Kind::Sleep as u8);
+            self.bound(&mut state);
+        }
+    }
+
+    /// Returns whether a file of a layer exists whose contents the host supplies at some time. For the recorded program,
+    /// that does not change.
+    pub(crate) fn deferred_exists(&self, layer: u32, node: u32, exists: bool) -> bool {
+        let mut state = self.0.state.lock();
+        if matches!(state.phase, Phase::Incomplete(_) | Phase::Diverged(_)) {
+            return exists;
+        }
+        let existed = *state.deferred.entry((layer, node)).or_insert(exists);
+        if existed && !exists {
+            self.diverge(&mut state, "the bytecode of a module is not there any more".into());
+        }
+        existed && exists
+    }
+
+    /// Returns a number that `read` reads now, or that was read before.
+    fn number(&self, kind: Kind, read: impl FnOnce(&State) -> u64) -> u64 {
+        let mut state = self.0.state.lock();
+        let place = kind as usize - 1;
+        match state.phase {
+            Phase::Recording => {
+                let number = read(&state);
+                let difference = number.wrapping_sub(state.last[place]).cast_signed();
+                state.last[place] = number;
+                state.entries.push(kind as u8);
+                put_number(&mut state.entries, ((difference << 1) ^ (difference >> 63)).cast_unsigned());
+                self.bound(&mut state);
+                number
+            }
+            Phase::Replaying => {
+                let encoded = self.next(&mut state, kind, |reader| reader.number()).unwrap_or_default();
+                let difference = (encoded >> 1).cast_signed() ^ -((encoded & 1).cast_signed());
+                state.last[place] = state.last[place].wrapping_add(difference.cast_unsigned());
+                state.last[place]
+            }
+            Phase::Incomplete(_) => read(&state),
+            Phase::Diverged(_) => state.last[place],
+        }
+    }
+
+    /// Reads the next entry of a replay, which must be of a kind. Otherwise, the replay has diverged.
+    fn next<T>(
+        &self,
+        state: &mut State,
+        kind: Kind,
+        read: impl FnOnce(&mut Reader<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let mut reader = Reader { bytes: &state.entries, position: state.position };
+        let found = reader.take(1).and_then(|byte| Kind::of(byte[0]));
+        let value = if found == Some(kind) { read(&mut reader) } else { None };
+        let position = reader.position;
+        match value {
+            Some(value) => {
+                state.position = position;
+                Some(value)
+            }
+            None => {
+                let recorded = found.map_or("nothing", Kind::name);
+                self.diverge(state, format!("it asks for {}, and the recording has {recorded}", kind.name()));
+                None
+            }
+        }
+    }
+
+    fn diverge(&self, state: &mut State, reason: String) {
+        state.entries = Vec::new();
+        state.phase = Phase::Diverged(reason);
+        // The program runs until its next loop header or call of the host: its output is still suppressed.
+        self.0.stop.stop(StopReason::Requested);
+    }
+
+    fn bound(&self, state: &mut State) {
+        if state.entries.len() > self.0.limit {
+            state.drop_entries("its recording is longer than the limit for replays");
+        }
+    }
+}
+
+impl State {
+    fn drop_entries(&mut self, reason: &'static str) {
+        self.entries = Vec::new();
+        self.phase = Phase::Incomplete(reason);
+    }
+
+    fn monotonic(&self, own: impl FnOnce() -> Duration) -> Duration {
+        self.clock.map_or_else(own, |(origin, before)| before + origin.elapsed())
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Writes a number with seven bits in each byte, the lowest first.
+fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn put_data(bytes: &mut Vec<u8>, data: &[u8]) {
+    put_number(bytes, data.len() as u64);
+    bytes.extend_from_slice(data);
+}
+
+/// Reads what `put_number` and `put_data` have written.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let end = self.position.checked_add(length)?;
+        let taken = self.bytes.get(self.position..end)?;
+        self.position = end;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn data(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        self.take(length)
+    }
+}
+
+#[cfg(test)]
+mod tests;
