@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::kernel::{KernelError, KernelSnapshot};
 
 /// Saves a cell that holds its thread while it waits. Runs on the thread that the cell holds.
@@ -29,13 +31,25 @@ pub type SnapshotOfWait<'a> = dyn FnMut(KernelSnapshot) -> Result<KernelSnapshot
 pub struct HeldWait<'a> {
     /// The time since its beginning.
     pub elapsed: Duration,
-    /// True if the code waits for a line of input, and not for functions of the host.
-    pub is_input: bool,
+    /// What the code waits for.
+    pub kind: HeldWaitKind,
     /// Returns whether a reply has arrived since the cell was saved, or since the beginning of the wait.
     /// A cell that was saved is saved again then, if the code waits on.
     pub has_replies: &'a dyn Fn() -> bool,
     /// The time after which the code goes on by itself.
     pub timer: Option<Duration>,
+}
+
+/// What a cell waits for that holds its thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeldWaitKind {
+    /// A line of input.
+    Input,
+    /// Functions of the host.
+    Calls,
+    /// A time, which only the code knows.
+    Sleep,
 }
 
 /// The decision about a cell that holds its thread while it waits.

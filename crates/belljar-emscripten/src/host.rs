@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use wasmtime::{Caller, Instance, Memory, Table};
 
@@ -24,6 +24,9 @@ use crate::termination::Termination;
 /// The reasons why a recording is incomplete.
 pub(crate) const INTERRUPTED: &str = "it was interrupted";
 pub(crate) const HOST_DIRECTORY: &str = "it used a directory of the host";
+
+/// The interval at which a recorded sleep is looked at.
+const SLEEP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The state behind one instance's system interface.
 pub struct Host {
@@ -72,15 +75,26 @@ impl Host {
 
     fn recorded_sleep(&self, recording: &Recording, time: Duration) -> Result<SleepResult, Termination> {
         self.stop.check()?;
-        if recording.skips_sleep() {
+        let was_replaying = recording.is_replaying();
+        let time = recording.sleep_time(time);
+        if was_replaying && recording.is_replaying() {
             return Ok(SleepResult::Elapsed);
         }
-        let result = self.stop.sleep(time)?;
-        match result {
-            SleepResult::Elapsed => recording.slept(),
-            SleepResult::Signal => recording.set_incomplete(INTERRUPTED),
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (begin, until) = (Instant::now(), since_1970.saturating_add(time));
+        loop {
+            let part = time.saturating_sub(begin.elapsed()).min(SLEEP_INTERVAL);
+            if self.stop.sleep(part)? == SleepResult::Signal {
+                recording.set_incomplete(INTERRUPTED);
+                return Ok(SleepResult::Signal);
+            }
+            let elapsed = begin.elapsed();
+            if elapsed >= time {
+                recording.slept();
+                return Ok(SleepResult::Elapsed);
+            }
+            recording.on_sleep(elapsed, Some(until), self.clock.monotonic_of_host());
         }
-        Ok(result)
     }
 
     /// Returns the recording of the program, if there is one.

@@ -3,7 +3,7 @@
 //! A program has one thread, so that a copy of its state at the start of a recording reaches the same state again when
 //! it receives the same: readings of clocks, random bytes, the times of files, and the replies to calls of its embedder.
 //! A recording can be saved while the program waits in such a call, with its C stack. Replaying it in a copy leads to
-//! the same wait, and from there the copy goes on by itself, still recorded.
+//! the same wait, and from there the copy goes on by itself, still recorded. A sleep is such a wait, too.
 //!
 //! ```text
 //!  start ─▶ entries of the replay … ─▶ Pending ─▶ further entries
@@ -14,7 +14,7 @@
 //! is not recorded: a signal, or data of a mounted directory.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,10 +22,15 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::stop::{StopHandle, StopReason};
+use crate::termination::Termination;
 use crate::watchdog::Pause;
 
 /// The length of the digest of a request, in bytes.
 const DIGEST: usize = 8;
+/// The digest of a sleep in which a recording was saved.
+const SLEEP: RequestDigest = RequestDigest([0; DIGEST]);
+/// The time of a sleep after which a recording is saved.
+const SAVE_SLEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// The kinds of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +86,10 @@ impl Kind {
 pub struct Recording(Arc<Shared>);
 
 struct Shared {
-    is_replaying: AtomicBool,
+    is_replaying: Arc<AtomicBool>,
+    sleep_saver: OnceLock<Arc<dyn SleepSaver>>,
+    /// True if the recording was saved in a sleep, or that has failed, and nothing was seen of the program since.
+    is_sleep_saved: AtomicBool,
     limit: usize,
     stop: Arc<StopHandle>,
     state: Mutex<State>,
@@ -92,6 +100,8 @@ struct State {
     entries: Vec<u8>,
     /// The position of the next entry to replay.
     position: usize,
+    /// True while the embedder handles a call: what it reads meanwhile for itself is not recorded.
+    is_in_host: bool,
     /// The last values of the kinds that are recorded as differences.
     last: [u64; 3],
     /// The files of layers whose existence depends on the host, and whether they existed.
@@ -111,6 +121,18 @@ enum Phase {
     Incomplete(&'static str),
     /// The program did not do what the recording has.
     Diverged(String),
+}
+
+/// Saves a recording while the program sleeps.
+pub trait SleepSaver: Send + Sync {
+    /// Receives that the program has slept for this time, and saves the recording, which `save` returns.
+    fn on_sleep(&self, elapsed: Duration, save: &dyn Fn() -> Result<Vec<u8>, &'static str>);
+
+    /// Receives that the program has gone on, and is about to do something that can be seen.
+    ///
+    /// # Errors
+    /// When the program must not go on.
+    fn end_sleep(&self) -> Result<(), Termination>;
 }
 
 /// What a call of the embedder by the program does.
@@ -184,15 +206,48 @@ impl Recording {
         deferred: BTreeMap<(u32, u32), bool>,
         saved_at: (Duration, Duration),
     ) -> Self {
-        let is_replaying = AtomicBool::new(matches!(phase, Phase::Replaying));
+        let is_replaying = Arc::new(AtomicBool::new(matches!(phase, Phase::Replaying)));
         let state =
-            State { phase, entries, position: 0, last: [0; 3], deferred, clock: None, saved_at, pause: None };
-        Self(Arc::new(Shared { is_replaying, limit, stop, state: Mutex::new(state) }))
+            State { phase, entries, position: 0, is_in_host: false, last: [0; 3], deferred, clock: None, saved_at, pause: None };
+        let (sleep_saver, is_sleep_saved) = (OnceLock::new(), AtomicBool::new(false));
+        Self(Arc::new(Shared { is_replaying, sleep_saver, is_sleep_saved, limit, stop, state: Mutex::new(state) }))
     }
 
     /// Returns whether the program repeats what it did before: its effects have been seen.
     pub fn is_replaying(&self) -> bool {
         self.0.is_replaying.load(Ordering::Relaxed)
+    }
+
+    /// Returns what [`Recording::is_replaying`] returns, for objects that must not own the recording.
+    pub fn replaying_flag(&self) -> Arc<AtomicBool> {
+        self.0.is_replaying.clone()
+    }
+
+    /// Sets what saves the recording while the program sleeps. Only the first call has an effect.
+    pub fn set_sleep_saver(&self, saver: Arc<dyn SleepSaver>) {
+        let _ = self.0.sleep_saver.set(saver);
+    }
+
+    /// Receives that the program has slept for this time. `until` is the end of the sleep, in time since 1970, if it is
+    /// known.
+    pub(crate) fn on_sleep(&self, elapsed: Duration, until: Option<Duration>, monotonic: Duration) {
+        let Some(saver) = self.0.sleep_saver.get() else { return };
+        if elapsed < SAVE_SLEEP_AFTER || self.is_replaying() || self.0.is_sleep_saved.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let until = until.map(micros).unwrap_or_default().to_le_bytes();
+        saver.on_sleep(elapsed, &|| self.save(SLEEP, &until, monotonic));
+    }
+
+    /// Notes that the program does something that can be seen, and does not sleep any more.
+    ///
+    /// # Errors
+    /// When the program must not go on.
+    pub fn end_sleep(&self) -> Result<(), Termination> {
+        if !self.0.is_sleep_saved.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.0.sleep_saver.get().map_or(Ok(()), |saver| saver.end_sleep())
     }
 
     /// Returns the reason why the recording cannot be saved, if it cannot.
@@ -291,7 +346,10 @@ impl Recording {
         let mut state = self.0.state.lock();
         let digest = RequestDigest::of(request);
         match state.phase {
-            Phase::Recording | Phase::Incomplete(_) => return HostCall::New(digest),
+            Phase::Recording | Phase::Incomplete(_) => {
+                state.is_in_host = true;
+                return HostCall::New(digest);
+            }
             Phase::Diverged(_) => return HostCall::Diverged,
             Phase::Replaying => {}
         }
@@ -307,22 +365,37 @@ impl Recording {
         if !is_pending {
             return HostCall::Replied(data);
         }
-        // The entry is written again if this wait is saved again.
+        state.is_in_host = true;
+        self.finish(&mut state, begin);
+        HostCall::Pending(digest, data)
+    }
+
+    /// Ends a replay at its last entry, which begins at a position. It is written again if the wait is saved again.
+    fn finish(&self, state: &mut State, begin: usize) {
         state.entries.truncate(begin);
         state.phase = Phase::Recording;
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (monotonic, saved) = state.saved_at;
         state.clock = Some((Instant::now(), monotonic + since_1970.saturating_sub(saved)));
+        state.pause = None;
         self.0.is_replaying.store(false, Ordering::Relaxed);
-        let pause = state.pause.take();
-        drop(state);
-        drop(pause);
-        HostCall::Pending(digest, data)
+    }
+
+    /// Ends a replay if the program sleeps that was saved in its sleep. Returns the end of the sleep, in microseconds
+    /// since 1970, which is 0 if the program knows it.
+    fn finish_in_sleep(&self, state: &mut State) -> Option<u64> {
+        let begin = state.position;
+        let mut reader = Reader { bytes: &state.entries, position: begin };
+        let is_sleep = reader.take(1)? == [Kind::Pending as u8] && reader.take(DIGEST)? == SLEEP.0;
+        let until = if is_sleep { reader.data()?.try_into().ok()? } else { return None };
+        self.finish(state, begin);
+        Some(u64::from_le_bytes(until))
     }
 
     /// Records the reply to a call of the embedder.
     pub fn reply(&self, digest: RequestDigest, reply: &[u8]) {
         let mut state = self.0.state.lock();
+        state.is_in_host = false;
         if matches!(state.phase, Phase::Recording) {
             state.entries.push(Kind::Reply as u8);
             state.entries.extend_from_slice(&digest.0);
@@ -361,7 +434,7 @@ impl Recording {
             return Ok(());
         }
         fill(buffer)?;
-        if matches!(state.phase, Phase::Recording) {
+        if matches!(state.phase, Phase::Recording) && !state.is_in_host {
             state.entries.push(Kind::Random as u8);
             put_data(&mut state.entries, buffer);
             self.bound(&mut state);
@@ -369,14 +442,18 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns whether a sleep is over because it was over before.
-    pub(crate) fn skips_sleep(&self) -> bool {
+    /// Returns the time for which the program sleeps that asks for `time`: none if the sleep was over before.
+    pub(crate) fn sleep_time(&self, time: Duration) -> Duration {
         let mut state = self.0.state.lock();
         if !matches!(state.phase, Phase::Replaying) {
-            return false;
+            return time;
+        }
+        if let Some(until) = self.finish_in_sleep(&mut state) {
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            return Duration::from_micros(until).saturating_sub(since_1970);
         }
         let _ = self.next(&mut state, Kind::Sleep, |_| Some(()));
-        true
+        Duration::ZERO
     }
 
     /// Records that a sleep was not interrupted.
@@ -407,6 +484,7 @@ impl Recording {
         let mut state = self.0.state.lock();
         let place = kind as usize - 1;
         match state.phase {
+            Phase::Recording if state.is_in_host => read(&state),
             Phase::Recording => {
                 let number = read(&state);
                 let difference = number.wrapping_sub(state.last[place]).cast_signed();
@@ -417,6 +495,10 @@ impl Recording {
                 number
             }
             Phase::Replaying => {
+                if kind == Kind::Monotonic && self.finish_in_sleep(&mut state).is_some() {
+                    drop(state);
+                    return self.number(kind, read);
+                }
                 let encoded = self.next(&mut state, kind, |reader| reader.number()).unwrap_or_default();
                 let difference = (encoded >> 1).cast_signed() ^ -((encoded & 1).cast_signed());
                 state.last[place] = state.last[place].wrapping_add(difference.cast_unsigned());

@@ -209,9 +209,17 @@ fn reply(host: &mut Host, text: &str) -> Result<String, Termination> {
         return to_text(Err(CallError::Refused(reason.into())));
     };
     let recording = host.recording().filter(|_| !REPEATED.contains(&request.name)).cloned();
-    let Some(recording) = recording else { return to_text(dispatch(host, request, None)) };
+    let Some(recording) = recording else {
+        if let Some(recording) = host.recording() {
+            recording.end_sleep()?;
+        }
+        return to_text(dispatch(host, request, None));
+    };
     let (digest, continued) = match recording.host_call(text.as_bytes()) {
-        RecordedHostCall::New(digest) => (digest, None),
+        RecordedHostCall::New(digest) => {
+            recording.end_sleep()?;
+            (digest, None)
+        }
         RecordedHostCall::Pending(digest, state) => (digest, Some(state)),
         // Only the host has written the reply, and it was text.
         RecordedHostCall::Replied(reply) => return Ok(String::from_utf8_lossy(&reply).into_owned()),

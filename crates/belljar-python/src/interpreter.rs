@@ -418,6 +418,7 @@ impl Interpreter {
         let result = c_api::call(&mut self.instance, function, name, &arguments);
         if let Some(recording) = recording {
             recording.end_call();
+            recording.end_sleep().map_err(|termination| crash(termination.to_string()))?;
         }
         match result {
             Ok(result) => bounded_json::parse(&result)

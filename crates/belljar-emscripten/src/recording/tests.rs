@@ -56,23 +56,26 @@ fn replay_gives_what_was_recorded_and_goes_on_at_the_wait() {
     assert_eq!(replay.call("resume", ""), Some(("execute".into(), "arguments".into())));
     assert_eq!(draw(&replay, 1, 1), drawn);
     assert!(matches!(replay.host_call(b"first"), HostCall::Replied(reply) if reply == b"reply"));
-    assert!(replay.skips_sleep());
+    assert!(replay.sleep_time(Duration::MAX).is_zero());
     // A file that appeared in the meantime does not exist for the program.
     assert!(replay.deferred_exists(1, 2, true) && !replay.deferred_exists(1, 3, true));
     let HostCall::Pending(digest, state) = replay.host_call(b"waits") else { panic!("it does not wait") };
     assert_eq!(state, b"state");
-    assert!(!replay.is_replaying() && replay.divergence().is_none() && !replay.skips_sleep());
-    let monotonic = replay.monotonic(|| Duration::ZERO);
-    assert!(monotonic >= Duration::from_secs(5), "the clock goes on: {monotonic:?}");
+    assert!(!replay.is_replaying() && replay.divergence().is_none());
+    assert_eq!(replay.sleep_time(Duration::MAX), Duration::MAX);
+    // What the handler reads for itself is not recorded.
+    replay.file_time(|| 0);
     // The recording goes on, and can be replayed with its second part.
     replay.reply(digest, b"late");
+    let monotonic = replay.monotonic(|| Duration::ZERO);
+    assert!(monotonic >= Duration::from_secs(5), "the clock goes on: {monotonic:?}");
     let digest = begin(&replay, b"waits again");
     let again = replay.save(digest, b"", monotonic).unwrap();
     let replay = Recording::replay(&again, LIMIT, stop()).unwrap();
     replay.call("resume", "").unwrap();
     assert_eq!(draw(&replay, 1, 1), drawn);
     replay.host_call(b"first");
-    replay.skips_sleep();
+    replay.sleep_time(Duration::MAX);
     assert!(matches!(replay.host_call(b"waits"), HostCall::Replied(reply) if reply == b"late"));
     assert_eq!(replay.monotonic(|| Duration::ZERO), monotonic);
     assert!(matches!(replay.host_call(b"waits again"), HostCall::Pending(..)));
@@ -83,7 +86,7 @@ fn program_that_does_something_else_is_stopped() {
     let (saved, _) = saved();
     let diverging: [(&dyn Fn(&Recording), &str); 3] = [
         (&|replay| drop(replay.host_call(b"first")), "a call of the host, and the recording has a reading of a clock"),
-        (&|replay| assert!(replay.skips_sleep()), "a sleep, and the recording has"),
+        (&|replay| assert!(replay.sleep_time(Duration::MAX).is_zero()), "a sleep, and the recording has"),
         (&|replay| replay.set_incomplete("it used a directory of the host"), "which it did not before"),
     ];
     for (diverge, expected) in diverging {
@@ -102,6 +105,55 @@ fn program_that_does_something_else_is_stopped() {
     draw(&replay, 1, 1);
     assert!(matches!(replay.host_call(b"other"), HostCall::Diverged));
     assert!(replay.divergence().unwrap().contains("another request"));
+}
+
+/// Saves recordings in sleeps.
+#[derive(Default)]
+struct Saver {
+    saved: Mutex<Vec<u8>>,
+    ended: AtomicBool,
+}
+
+impl SleepSaver for Saver {
+    fn on_sleep(&self, _: Duration, save: &dyn Fn() -> Result<Vec<u8>, &'static str>) {
+        *self.saved.lock() = save().unwrap();
+    }
+
+    fn end_sleep(&self) -> Result<(), Termination> {
+        self.ended.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn recording_is_saved_in_a_sleep_and_goes_on_there() {
+    let saver = Arc::new(Saver::default());
+    let recording = Recording::new(LIMIT, stop());
+    recording.set_sleep_saver(saver.clone());
+    recording.call("execute", "");
+    let time = |micros| move || Duration::from_micros(micros);
+    recording.monotonic(time(5));
+    recording.on_sleep(SAVE_SLEEP_AFTER / 2, None, Duration::ZERO);
+    assert!(saver.saved.lock().is_empty());
+    recording.on_sleep(SAVE_SLEEP_AFTER, Some(Duration::from_micros(77)), Duration::from_secs(9));
+    recording.monotonic(time(6));
+    assert!(!saver.ended.load(Ordering::Relaxed));
+    recording.end_sleep().unwrap();
+    assert!(saver.ended.load(Ordering::Relaxed));
+    // A program that reads the clock until its sleep is over.
+    let replay = || {
+        let replay = Recording::replay(&saver.saved.lock(), LIMIT, stop()).unwrap();
+        replay.call("resume", "").unwrap();
+        assert_eq!(replay.monotonic(time(0)), Duration::from_micros(5));
+        assert!(replay.is_replaying());
+        replay
+    };
+    let reading = replay();
+    assert!(reading.monotonic(time(0)) >= Duration::from_secs(9) && !reading.is_replaying());
+    // A program that passes the time to the host.
+    let sleeping = replay();
+    assert_eq!(sleeping.sleep_time(Duration::MAX), Duration::ZERO, "the end of the sleep has passed");
+    assert!(!sleeping.is_replaying() && sleeping.divergence().is_none());
 }
 
 #[test]
@@ -136,7 +188,7 @@ fn damaged_recordings_are_refused_or_diverge() {
         let _ = replay.call("resume", "");
         draw(&replay, 1, 1);
         replay.host_call(b"first");
-        replay.skips_sleep();
+        replay.sleep_time(Duration::MAX);
         replay.deferred_exists(1, 2, true);
         replay.host_call(b"waits");
     }

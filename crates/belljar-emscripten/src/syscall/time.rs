@@ -86,9 +86,13 @@ fn get_now(mut call: Call<'_>) -> Result<f64> {
     host.stop.check()?;
     let is_replaying = host.recording().is_some_and(Recording::is_replaying);
     if !is_replaying
-        && let Some(nap) = host.clock.on_read() {
+        && let Some((nap, waited)) = host.clock.on_read()
+    {
         let wake = host.stop.sleep(nap)?;
         host.clock.on_sleep();
+        if let Some(recording) = host.recording() {
+            recording.on_sleep(waited, None, host.clock.monotonic_of_host());
+        }
         if wake == SleepResult::Signal {
             if let Some(recording) = host.recording() {
                 recording.set_incomplete(INTERRUPTED);

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CellObserver, KernelError};
-use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, ReplySender, Waker};
+use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HeldWaitKind, ReplySender, Waker};
 use belljar_emscripten::fs::Filesystem;
 use belljar_emscripten::termination::Termination;
 use parking_lot::Mutex;
@@ -330,7 +330,7 @@ impl Calls {
                     state.early.len()
                 };
                 let timer = pending.until.map(|_| pending.left());
-                let point = WaitPoint { elapsed, is_input: false, state: pending, calls, replies: &replies, timer };
+                let point = WaitPoint { elapsed, kind: HeldWaitKind::Calls, state: pending, calls, replies: &replies, timer };
                 held.on_wait(context, &point)?;
             }
             if is_over(state) {

@@ -13,15 +13,15 @@ use belljar_core::kernel::{CellObserver, InputError, InputReply, KernelError, Ke
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    CellRecorder, EncodedValue, FunctionCall, HeldWait, HeldWaitDecision, Limits, Progress, ReplySender, RunReport,
+    CellRecorder, EncodedValue, FunctionCall, HeldWait, HeldWaitDecision, HeldWaitKind, Limits, Progress, ReplySender, RunReport,
     Stream,
 };
-use belljar_emscripten::recording::Recording;
+use belljar_emscripten::recording::SleepSaver;
 use belljar_emscripten::termination::Termination;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::exchange::SavedCalls;
+use super::exchange::{RunCalls, SavedCalls};
 use super::session_kernel::SnapshotMetadata;
 use super::since_1970::microseconds;
 use crate::host_calls::HostCallContext;
@@ -50,8 +50,8 @@ pub(super) struct ReplayedCell {
     pub(super) own_timeout: Option<u64>,
     /// The time for which the cell has run, in microseconds.
     pub(super) spent: u64,
-    /// True if the cell waits for a line of input.
-    pub(super) is_input: bool,
+    /// What the cell waits for.
+    pub(super) kind: HeldWaitKind,
 }
 
 impl ReplayedCell {
@@ -97,6 +97,9 @@ struct Facts {
     waited: Duration,
 }
 
+/// Returns the recording of a cell that waits with a state.
+type Save<'a> = &'a dyn Fn(&[u8]) -> Result<Vec<u8>, &'static str>;
+
 /// The error of replies that cannot be saved.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BinaryReplies;
@@ -104,7 +107,7 @@ pub(super) struct BinaryReplies;
 /// A wait of the code for the host.
 pub(super) struct WaitPoint<'a, S> {
     pub(super) elapsed: Duration,
-    pub(super) is_input: bool,
+    pub(super) kind: HeldWaitKind,
     /// The state with which the handler of the call waits on elsewhere.
     pub(super) state: &'a S,
     pub(super) calls: Result<Option<SavedCalls>, BinaryReplies>,
@@ -159,15 +162,19 @@ impl HeldCell {
         context: &HostCallContext<'_>,
         point: &WaitPoint<'_, S>,
     ) -> Result<(), Termination> {
+        self.on_wait_with(&|state| context.save(state), point)
+    }
+
+    fn on_wait_with<S: Serialize>(&self, save: Save<'_>, point: &WaitPoint<'_, S>) -> Result<(), Termination> {
         let replies = (point.replies)();
         let mut snapshot = |start| {
-            let snapshot = self.snapshot(start, context, point)?;
+            let snapshot = self.snapshot(start, save, point)?;
             self.saved_replies.store(replies, Ordering::Relaxed);
             Ok(snapshot)
         };
         let wait = HeldWait {
             elapsed: point.elapsed,
-            is_input: point.is_input,
+            kind: point.kind,
             has_replies: &|| (point.replies)() != self.saved_replies.load(Ordering::Relaxed),
             timer: point.timer,
         };
@@ -193,12 +200,12 @@ impl HeldCell {
     fn snapshot<S: Serialize>(
         &self,
         start: KernelSnapshot,
-        context: &HostCallContext<'_>,
+        save: Save<'_>,
         point: &WaitPoint<'_, S>,
     ) -> Result<KernelSnapshot, KernelError> {
         let failed = |error: serde_json::Error| KernelError::Failed(error.into());
         let state = serde_json::to_vec(point.state).map_err(failed)?;
-        let recording = context.save(&state).map_err(KernelError::Unsupported)?;
+        let recording = save(&state).map_err(KernelError::Unsupported)?;
         let calls = point.calls.clone();
         let calls = calls.map_err(|BinaryReplies| KernelError::Unsupported("binary data of a function waits for it"))?;
         let mut metadata = SnapshotMetadata::read(&start)?;
@@ -218,17 +225,44 @@ impl HeldCell {
             calls,
             own_timeout: facts.own_timeout.map(microseconds),
             spent: microseconds(facts.spent + ran),
-            is_input: point.is_input,
+            kind: point.kind,
         });
         drop(facts);
         Ok(KernelSnapshot { metadata: serde_json::to_value(metadata).map_err(failed)?, data, is_copy, base })
     }
 }
 
+/// Saves a cell while it sleeps.
+pub(super) struct SleepingCell {
+    pub(super) held: Arc<HeldCell>,
+    pub(super) calls: Option<RunCalls>,
+}
+
+impl SleepSaver for SleepingCell {
+    fn on_sleep(&self, elapsed: Duration, save: &dyn Fn() -> Result<Vec<u8>, &'static str>) {
+        let point = WaitPoint {
+            elapsed,
+            kind: HeldWaitKind::Sleep,
+            state: &(),
+            calls: self.calls.as_ref().map(RunCalls::save_held).transpose(),
+            replies: &|| 0,
+            // Only the code knows when it goes on: it does so at once, and sleeps on.
+            timer: Some(Duration::ZERO),
+        };
+        // A cell that sleeps goes on here.
+        let _ = self.held.on_wait_with(&|_| save(), &point);
+    }
+
+    fn end_sleep(&self) -> Result<(), Termination> {
+        self.held.end_wait(Duration::ZERO)
+    }
+}
+
 /// Passes on what a cell does, except for what it repeats.
 pub(super) struct ReplayObserver {
     pub(super) inner: Arc<dyn CellObserver>,
-    pub(super) recording: Recording,
+    /// True while the cell repeats what it did.
+    pub(super) is_replaying: Arc<AtomicBool>,
 }
 
 impl Progress for ReplayObserver {
@@ -239,13 +273,13 @@ impl Progress for ReplayObserver {
 
 impl CellObserver for ReplayObserver {
     fn on_stream(&self, stream: Stream, bytes: &[u8]) {
-        if !self.recording.is_replaying() {
+        if !self.is_replaying.load(Ordering::Relaxed) {
             self.inner.on_stream(stream, bytes);
         }
     }
 
     fn on_display(&self, event: &DisplayEvent) {
-        if !self.recording.is_replaying() {
+        if !self.is_replaying.load(Ordering::Relaxed) {
             self.inner.on_display(event);
         }
     }

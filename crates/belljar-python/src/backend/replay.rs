@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
-use belljar_core::{Outcome, OutputCollector, Progress, ReplySender, Waker};
+use belljar_core::{HeldWaitKind, Outcome, OutputCollector, Progress, ReplySender, Waker};
 use belljar_emscripten::recording::Recording;
 
 use super::exchange::RunCalls;
-use super::held_cell::{HeldCell, ReplayObserver, ReplayedCell};
+use super::held_cell::{HeldCell, ReplayObserver, ReplayedCell, SleepingCell};
 use super::running_cell::RunningCell;
 use super::session_calls::InputHandler;
 use super::session_kernel::WasmKernel;
@@ -33,13 +33,13 @@ impl WasmKernel {
         let recording = recording.map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         self.install_for_replay(&cell, &*observer)?;
         let observer: Arc<dyn CellObserver> =
-            Arc::new(ReplayObserver { inner: observer, recording: recording.clone() });
+            Arc::new(ReplayObserver { inner: observer, is_replaying: recording.replaying_flag() });
         // The cell's output is made again, and collected again.
         let outputs = match self.unattached.take() {
             Some(waiting) => OutputCollector::restored(observer.clone(), waiting.output),
             None => OutputCollector::new(observer.clone()),
         };
-        let ReplayedCell { members, tried, calls, own_timeout, spent, is_input, .. } = cell;
+        let ReplayedCell { members, tried, calls, own_timeout, spent, kind, .. } = cell;
         let own = own_timeout.map(Duration::from_micros);
         let limits = self.backend.session_limits();
         let held = Arc::new(HeldCell::new(recorder, limits, own));
@@ -57,12 +57,13 @@ impl WasmKernel {
         };
         // The arguments of the recorded steps have what the cell renews.
         self.interpreter.take_renewal();
+        recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
         self.interpreter.host_mut().start_recording(recording);
         self.interpreter.spent = Duration::from_micros(spent);
         let limits = limits.with_timeout(own);
         self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::restored(&limits, SavedClock::running(own_timeout, spent), Duration::ZERO);
-        self.awaited = Some(Awaited { is_input, replies: calls.as_ref().map_or(0, RunCalls::replies_left) });
+        self.awaited = Some(Awaited { kind, replies: calls.as_ref().map_or(0, RunCalls::replies_left) });
         self.running = Some(RunningCell {
             observer,
             outputs,
@@ -99,12 +100,12 @@ impl WasmKernel {
         self.interpreter.recording().is_some_and(Recording::is_replaying)
     }
 
-    /// Returns whether the cell, which is to be replayed, goes on after that: a line of input is asked for again, and
-    /// the answer is there.
+    /// Returns whether the cell, which is to be replayed, goes on after that: the line of input that is asked for again
+    /// is there, or a reply, or its time is over.
     pub(super) fn has_replies_for_replay(&self) -> bool {
-        let Some(Awaited { is_input, replies }) = &self.awaited else { return true };
+        let Some(Awaited { kind, replies }) = &self.awaited else { return true };
         let calls = self.running.as_ref().and_then(|running| running.calls.as_ref());
-        *is_input || calls.is_none_or(|calls| calls.replies_left() > *replies)
+        *kind != HeldWaitKind::Calls || calls.is_none_or(|calls| calls.replies_left() > *replies)
     }
 
     /// Repeats the steps of the cell, and continues the last one.
@@ -135,7 +136,7 @@ impl WasmKernel {
 
 /// What a cell waits for that is to be replayed.
 pub(super) struct Awaited {
-    is_input: bool,
+    kind: HeldWaitKind,
     /// The number of replies that do not end the wait.
     replies: usize,
 }

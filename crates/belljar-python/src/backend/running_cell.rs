@@ -12,7 +12,7 @@ use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
-use super::held_cell::HeldCell;
+use super::held_cell::{HeldCell, SleepingCell};
 use super::runtime::PythonRuntime;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
 use super::session_kernel::{WasmKernel, exit_reason, null_streams};
@@ -75,6 +75,7 @@ impl WasmKernel {
         if let Some(held) = &held {
             held.set_packages(installer.packages().wheel_ids().cloned().collect(), tried.clone());
             let recording = Recording::new(held.recorder.max_bytes, self.interpreter.stop_handle());
+            recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
             self.interpreter.host_mut().start_recording(recording);
             held.begin_step(Duration::ZERO);
         }

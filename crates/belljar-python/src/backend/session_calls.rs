@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::mime::{DisplayData, DisplayEvent, MimeBundle};
-use belljar_core::{OutputCollector, bounded_json};
+use belljar_core::{HeldWaitKind, OutputCollector, bounded_json};
 use belljar_emscripten::console::{self, OutputSink};
 use belljar_emscripten::termination::Termination;
 use serde::Deserialize;
@@ -92,7 +92,7 @@ impl InputHandler {
                     let elapsed = start.elapsed();
                     let point = WaitPoint {
                         elapsed,
-                        is_input: true,
+                        kind: HeldWaitKind::Input,
                         state: &(),
                         calls: self.calls.as_ref().map(RunCalls::save_held).transpose(),
                         replies: &|| 0,

@@ -11,7 +11,7 @@ use belljar_emscripten::recording::Recording;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{RunCalls, SavedCalls};
-use super::held_cell::HeldCell;
+use super::held_cell::{HeldCell, SleepingCell};
 use super::running_cell::RunningCell;
 use super::session_calls::InputHandler;
 use super::session_kernel::WasmKernel;
@@ -102,6 +102,7 @@ impl WasmKernel {
         if let Some(held) = &held {
             held.set_packages(self.packages.wheel_ids().cloned().collect(), tried.clone());
             let recording = Recording::new(held.recorder.max_bytes, self.interpreter.stop_handle());
+            recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
             self.interpreter.host_mut().start_recording(recording);
         }
         self.running = Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock, held });

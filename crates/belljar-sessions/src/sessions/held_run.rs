@@ -1,4 +1,4 @@
-//! Saves a run whose cell holds its thread in a wait: `input()`, `.result()` of a tool's call, `asyncio.run`.
+//! Saves a run whose cell holds its thread in a wait: `input()`, `.result()` of a tool's call, `asyncio.run`, a sleep.
 //!
 //! ```text
 //!  the cell waits ─▶ on_wait … ─▶ `waiting` is written, the questions are put ─▶ the reply ─▶ end_wait: `resumed`
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{INPUT_TIMEOUT, KernelError, KernelSnapshot};
-use belljar_core::{CellRecorder, HeldCellSaver, HeldWait, HeldWaitDecision, NoProgress, SnapshotOfWait};
+use belljar_core::{CellRecorder, HeldCellSaver, HeldWait, HeldWaitDecision, HeldWaitKind, NoProgress, SnapshotOfWait};
 use parking_lot::Mutex;
 
 use super::cell_call::SAVE_AFTER;
@@ -97,7 +97,7 @@ impl HeldRun {
         let wake_at = wait.timer.map(|timer| milliseconds_now().saturating_add(as_milliseconds(timer)));
         // Locked, so that a call that is sent meanwhile is in the file or in the journal.
         let mut journal = run.journal.lock();
-        let is_asked = !wait.is_input || run.asks_for_input();
+        let is_asked = wait.kind != HeldWaitKind::Input || run.asks_for_input();
         let stored = StoredRun {
             info: run.info.clone(),
             questions: run.questions(),
@@ -105,7 +105,7 @@ impl HeldRun {
             calls: calls.save(),
             has_sent_calls: run.has_answers() || calls.has_active_calls(),
             files: entries_of(&cell.files),
-            inputs: run.inputs().saturating_sub(wait.is_input.into()),
+            inputs: run.inputs().saturating_sub((wait.kind == HeldWaitKind::Input).into()),
         };
         // An answer or a reply since then is in neither of them: the cell has it, and goes on.
         if !is_asked || (wait.has_replies)() {
@@ -139,7 +139,7 @@ impl HeldRun {
     fn suspend(&self, cell: &mut HeldCell, wait: &HeldWait<'_>) -> bool {
         let Some(calls) = cell.calls.clone() else { return false };
         let can_end = || {
-            !calls.has_active_calls() && !(wait.has_replies)() && (!wait.is_input || self.run.asks_for_input())
+            !calls.has_active_calls() && !(wait.has_replies)() && (wait.kind == HeldWaitKind::Calls || self.run.asks_for_input())
         };
         // Calls reply before they end, so that a reply is seen by one of the two.
         if !self.run.suspend(can_end) {
@@ -182,7 +182,12 @@ impl HeldCellSaver for HeldRun {
             }
         }
         let end = self.shared.options.sleep_after;
-        let end = if wait.is_input { end.min(INPUT_TIMEOUT.saturating_sub(BEFORE_TIMEOUT)) } else { end };
+        let end = match wait.kind {
+            HeldWaitKind::Input => end.min(INPUT_TIMEOUT.saturating_sub(BEFORE_TIMEOUT)),
+            HeldWaitKind::Calls => end,
+            // Only the code knows when it goes on.
+            HeldWaitKind::Sleep => return HeldWaitDecision::Wait,
+        };
         if cell.is_saved && wait.elapsed >= end && self.suspend(&mut cell, wait) {
             self.run.set_held(false);
             return HeldWaitDecision::Suspend;
