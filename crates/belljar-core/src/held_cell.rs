@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::kernel::{KernelError, KernelSnapshot};
+use crate::kernel::KernelError;
 
 /// Saves a cell that holds its thread while it waits. Runs on the thread that the cell holds.
 pub trait HeldCellSaver: Send + Sync {
-    /// Receives, several times a second, that the cell waits. Saves it if it is time to, with the snapshot that
-    /// `snapshot` makes of the one from which the cell was begun.
+    /// Receives, several times a second, that the cell waits. Saves it if it is time to, with what `snapshot` returns.
     fn on_wait(&self, wait: &HeldWait<'_>, snapshot: &mut SnapshotOfWait<'_>) -> HeldWaitDecision;
 
     /// Receives that the wait is over: the code goes on when this returns.
@@ -24,8 +24,21 @@ pub trait HeldCellSaver: Send + Sync {
     fn end_wait(&self) -> Result<(), String>;
 }
 
-/// Makes the snapshot of a cell that holds its thread while it waits, of the snapshot from which the cell was begun.
-pub type SnapshotOfWait<'a> = dyn FnMut(KernelSnapshot) -> Result<KernelSnapshot, KernelError> + 'a;
+/// Makes the snapshot of a cell that holds its thread while it waits. Receives the metadata of the snapshot from which
+/// the cell was begun, and the length of its data.
+pub type SnapshotOfWait<'a> = dyn FnMut(&Value, usize) -> Result<HeldSnapshot, KernelError> + 'a;
+
+/// The snapshot of a cell that holds its thread while it waits. Its data is the beginning of the data of the snapshot
+/// from which the cell was begun, and the recording.
+#[derive(Debug)]
+pub struct HeldSnapshot {
+    /// [`KernelSnapshot::metadata`](crate::kernel::KernelSnapshot::metadata).
+    pub metadata: Value,
+    /// The length of that beginning.
+    pub start_length: usize,
+    /// The recording.
+    pub recording: Vec<u8>,
+}
 
 /// A wait of a cell that holds its thread.
 pub struct HeldWait<'a> {

@@ -202,9 +202,10 @@ pub trait Kernel: Send {
     }
 
     /// Has the next cell, or the one that waits in the restored snapshot, recorded, so that it can be continued
-    /// elsewhere while it holds its thread in a wait. Has no effect if the backend does not support it.
-    fn record(&mut self, recorder: CellRecorder) {
+    /// elsewhere while it holds its thread in a wait. Returns false if the backend does not support it.
+    fn record(&mut self, recorder: CellRecorder) -> bool {
         drop(recorder);
+        false
     }
 
     /// Continues the cell that waits, until it ends or waits again.

@@ -56,7 +56,9 @@ pub use execution::{
     CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
 };
 pub use exit_reason::{ExitReason, LimitKind};
-pub use held_cell::{CellRecorder, HeldCellSaver, HeldWait, HeldWaitDecision, HeldWaitKind, SnapshotOfWait};
+pub use held_cell::{
+    CellRecorder, HeldCellSaver, HeldSnapshot, HeldWait, HeldWaitDecision, HeldWaitKind, SnapshotOfWait,
+};
 pub use held_threads::{HeldThreads, HoldingWait};
 pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, format_size, parse_size};

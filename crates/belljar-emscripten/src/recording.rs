@@ -13,73 +13,25 @@
 //! A recording becomes incomplete, and is dropped, when it exceeds its size or when the program receives something that
 //! is not recorded: a signal, or data of a mounted directory.
 
+mod entries;
+mod readings;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 
 use crate::stop::{StopHandle, StopReason};
 use crate::termination::Termination;
 use crate::watchdog::Pause;
+use entries::{DIGEST, Kind, Reader, SLEEP, micros, put_data, put_number};
 
-/// The length of the digest of a request, in bytes.
-const DIGEST: usize = 8;
-/// The digest of a sleep in which a recording was saved.
-const SLEEP: RequestDigest = RequestDigest([0; DIGEST]);
+pub use entries::RequestDigest;
+
 /// The time of a sleep after which a recording is saved.
 const SAVE_SLEEP_AFTER: Duration = Duration::from_secs(1);
-
-/// The kinds of entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Kind {
-    /// A reading of the time since 1970, in microseconds: the difference to the last one.
-    RealTime = 1,
-    /// A reading of the monotonic time, likewise.
-    Monotonic = 2,
-    /// The time of a change of a file, in nanoseconds, likewise.
-    FileTime = 3,
-    /// Random bytes.
-    Random = 4,
-    /// A sleep that was not interrupted.
-    Sleep = 5,
-    /// A call of the program by its embedder: name and argument.
-    Call = 6,
-    /// A call of the embedder by the program: the digest of the request, and the reply.
-    Reply = 7,
-    /// The wait in which the recording was saved: the digest of the request, and the state of its handler.
-    Pending = 8,
-}
-
-impl Kind {
-    fn of(byte: u8) -> Option<Self> {
-        let all = [
-            Self::RealTime,
-            Self::Monotonic,
-            Self::FileTime,
-            Self::Random,
-            Self::Sleep,
-            Self::Call,
-            Self::Reply,
-            Self::Pending,
-        ];
-        all.into_iter().find(|kind| *kind as u8 == byte)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::RealTime | Self::Monotonic => "a reading of a clock",
-            Self::FileTime => "a change of a file",
-            Self::Random => "random bytes",
-            Self::Sleep => "a sleep",
-            Self::Call => "the end of a step",
-            Self::Reply | Self::Pending => "a call of the host",
-        }
-    }
-}
 
 /// A recording in progress, or its replay. Clones share it.
 #[derive(Clone)]
@@ -148,18 +100,6 @@ pub enum HostCall {
     Diverged,
 }
 
-/// The digest of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestDigest([u8; DIGEST]);
-
-impl RequestDigest {
-    fn of(request: &[u8]) -> Self {
-        let mut digest = [0; DIGEST];
-        digest.copy_from_slice(&Sha256::digest(request)[..DIGEST]);
-        Self(digest)
-    }
-}
-
 /// The error of bytes that are not a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the recording is damaged")]
@@ -207,8 +147,17 @@ impl Recording {
         saved_at: (Duration, Duration),
     ) -> Self {
         let is_replaying = Arc::new(AtomicBool::new(matches!(phase, Phase::Replaying)));
-        let state =
-            State { phase, entries, position: 0, is_in_host: false, last: [0; 3], deferred, clock: None, saved_at, pause: None };
+        let state = State {
+            phase,
+            entries,
+            position: 0,
+            is_in_host: false,
+            last: [0; 3],
+            deferred,
+            clock: None,
+            saved_at,
+            pause: None,
+        };
         let (sleep_saver, is_sleep_saved) = (OnceLock::new(), AtomicBool::new(false));
         Self(Arc::new(Shared { is_replaying, sleep_saver, is_sleep_saved, limit, stop, state: Mutex::new(state) }))
     }
@@ -281,7 +230,12 @@ impl Recording {
     ///
     /// # Errors
     /// Returns the reason why the recording is incomplete.
-    pub fn save(&self, digest: RequestDigest, handler_state: &[u8], monotonic: Duration) -> Result<Vec<u8>, &'static str> {
+    pub fn save(
+        &self,
+        digest: RequestDigest,
+        handler_state: &[u8],
+        monotonic: Duration,
+    ) -> Result<Vec<u8>, &'static str> {
         let state = self.0.state.lock();
         match &state.phase {
             Phase::Recording => {}
@@ -404,118 +358,8 @@ impl Recording {
         }
     }
 
-    /// Returns a reading of the time since 1970.
-    pub(crate) fn real_time(&self, read: impl FnOnce() -> Duration) -> Duration {
-        Duration::from_micros(self.number(Kind::RealTime, |_| micros(read())))
-    }
-
-    /// Returns a reading of the monotonic time. `own` is that of the instance, which holds until a replay.
-    pub(crate) fn monotonic(&self, own: impl FnOnce() -> Duration) -> Duration {
-        Duration::from_micros(self.number(Kind::Monotonic, |state| micros(state.monotonic(own))))
-    }
-
-    /// Returns the monotonic time without recording it.
-    pub(crate) fn monotonic_now(&self, own: impl FnOnce() -> Duration) -> Duration {
-        self.0.state.lock().monotonic(own)
-    }
-
-    /// Returns the time of a change of a file, in nanoseconds.
-    pub(crate) fn file_time(&self, read: impl FnOnce() -> u64) -> u64 {
-        self.number(Kind::FileTime, |_| read())
-    }
-
-    /// Fills a buffer with random bytes.
-    pub(crate) fn fill_random<E>(&self, buffer: &mut [u8], fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
-        let mut state = self.0.state.lock();
-        if matches!(state.phase, Phase::Replaying) {
-            let read = |reader: &mut Reader<'_>| reader.data().filter(|data| data.len() == buffer.len()).map(<[u8]>::to_vec);
-            let drawn = self.next(&mut state, Kind::Random, read).unwrap_or_default();
-            buffer.iter_mut().zip(drawn).for_each(|(to, from)| *to = from);
-            return Ok(());
-        }
-        fill(buffer)?;
-        if matches!(state.phase, Phase::Recording) && !state.is_in_host {
-            state.entries.push(Kind::Random as u8);
-            put_data(&mut state.entries, buffer);
-            self.bound(&mut state);
-        }
-        Ok(())
-    }
-
-    /// Returns the time for which the program sleeps that asks for `time`: none if the sleep was over before.
-    pub(crate) fn sleep_time(&self, time: Duration) -> Duration {
-        let mut state = self.0.state.lock();
-        if !matches!(state.phase, Phase::Replaying) {
-            return time;
-        }
-        if let Some(until) = self.finish_in_sleep(&mut state) {
-            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            return Duration::from_micros(until).saturating_sub(since_1970);
-        }
-        let _ = self.next(&mut state, Kind::Sleep, |_| Some(()));
-        Duration::ZERO
-    }
-
-    /// Records that a sleep was not interrupted.
-    pub(crate) fn slept(&self) {
-        let mut state = self.0.state.lock();
-        if matches!(state.phase, Phase::Recording) {
-            state.entries.push(Kind::Sleep as u8);
-            self.bound(&mut state);
-        }
-    }
-
-    /// Returns whether a file of a layer exists whose contents the host supplies at some time. For the recorded program,
-    /// that does not change.
-    pub(crate) fn deferred_exists(&self, layer: u32, node: u32, exists: bool) -> bool {
-        let mut state = self.0.state.lock();
-        if matches!(state.phase, Phase::Incomplete(_) | Phase::Diverged(_)) {
-            return exists;
-        }
-        let existed = *state.deferred.entry((layer, node)).or_insert(exists);
-        if existed && !exists {
-            self.diverge(&mut state, "the bytecode of a module is not there any more".into());
-        }
-        existed && exists
-    }
-
-    /// Returns a number that `read` reads now, or that was read before.
-    fn number(&self, kind: Kind, read: impl FnOnce(&State) -> u64) -> u64 {
-        let mut state = self.0.state.lock();
-        let place = kind as usize - 1;
-        match state.phase {
-            Phase::Recording if state.is_in_host => read(&state),
-            Phase::Recording => {
-                let number = read(&state);
-                let difference = number.wrapping_sub(state.last[place]).cast_signed();
-                state.last[place] = number;
-                state.entries.push(kind as u8);
-                put_number(&mut state.entries, ((difference << 1) ^ (difference >> 63)).cast_unsigned());
-                self.bound(&mut state);
-                number
-            }
-            Phase::Replaying => {
-                if kind == Kind::Monotonic && self.finish_in_sleep(&mut state).is_some() {
-                    drop(state);
-                    return self.number(kind, read);
-                }
-                let encoded = self.next(&mut state, kind, |reader| reader.number()).unwrap_or_default();
-                let difference = (encoded >> 1).cast_signed() ^ -((encoded & 1).cast_signed());
-                state.last[place] = state.last[place].wrapping_add(difference.cast_unsigned());
-                state.last[place]
-            }
-            Phase::Incomplete(_) => read(&state),
-            Phase::Diverged(_) => state.last[place],
-        }
-    }
-
     /// Reads the next entry of a replay, which must be of a kind. Otherwise, the replay has diverged.
-    fn next<T>(
-        &self,
-        state: &mut State,
-        kind: Kind,
-        read: impl FnOnce(&mut Reader<'_>) -> Option<T>,
-    ) -> Option<T> {
+    fn next<T>(&self, state: &mut State, kind: Kind, read: impl FnOnce(&mut Reader<'_>) -> Option<T>) -> Option<T> {
         let mut reader = Reader { bytes: &state.entries, position: state.position };
         let found = reader.take(1).and_then(|byte| Kind::of(byte[0]));
         let value = if found == Some(kind) { read(&mut reader) } else { None };
@@ -555,56 +399,6 @@ impl State {
 
     fn monotonic(&self, own: impl FnOnce() -> Duration) -> Duration {
         self.clock.map_or_else(own, |(origin, before)| before + origin.elapsed())
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Writes a number with seven bits in each byte, the lowest first.
-fn put_number(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn put_data(bytes: &mut Vec<u8>, data: &[u8]) {
-    put_number(bytes, data.len() as u64);
-    bytes.extend_from_slice(data);
-}
-
-/// Reads what `put_number` and `put_data` have written.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    position: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let end = self.position.checked_add(length)?;
-        let taken = self.bytes.get(self.position..end)?;
-        self.position = end;
-        Some(taken)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.take(1)?[0];
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn data(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.number()?).ok()?;
-        self.take(length)
     }
 }
 

@@ -95,11 +95,9 @@ impl Sources {
     pub(crate) fn file_time(&self) -> Timestamp {
         match self {
             Self::Host => Timestamp::now(),
-            Self::Recorded(recording) => {
-                Timestamp::since_epoch(Duration::from_nanos(recording.file_time(|| {
-                    u64::try_from(host_time().as_nanos()).unwrap_or(u64::MAX)
-                })))
-            }
+            Self::Recorded(recording) => Timestamp::since_epoch(Duration::from_nanos(
+                recording.file_time(|| u64::try_from(host_time().as_nanos()).unwrap_or(u64::MAX)),
+            )),
             Self::Reproducible(sources) => Timestamp::since_epoch(START + sources.advance(RESOLUTION)),
         }
     }

@@ -232,23 +232,21 @@ impl SessionState {
         begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
         CellWaits { waker, durable }: CellWaits,
     ) -> Result<CellProgress, SessionError> {
-        let kernel = self.ensure_running(services, &*observer)?;
+        self.ensure_running(services, &*observer)?;
+        let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         match begin_running(kernel.interrupt_handle()) {
             CellStart::Started => {}
             CellStart::Cancelled => return Err(SessionError::Gone),
             CellStart::Interrupted => return Ok(CellReport::interrupted().into()),
         }
+        let matches_store = std::mem::replace(&mut self.matches_store, false);
         // Files that the host has changed in the session's folder are not changes of the cell.
         let before = services.folders.is_some().then(|| file_index(&mut **kernel));
-        let matches_store = std::mem::replace(&mut self.matches_store, false);
         // With a folder, what the cell reads in it may be something else the next time.
-        if let Some(durable) = durable.as_ref().filter(|_| matches_store && before.is_none())
-            && let Some(recorder) = durable.held.recorder(durable.calls.clone(), self.files.clone())
-        {
-            let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
-            kernel.record(recorder);
+        let is_resumable = cell.exchange.as_ref().is_none_or(|exchange| exchange.is_resumable);
+        if let Some(durable) = durable.as_ref().filter(|_| matches_store && before.is_none() && is_resumable) {
+            durable.record_new(&mut **kernel, &self.files);
         }
-        let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         let step = kernel.begin(&cell, observer, waker);
         self.after_step(services, RunningCell { code: cell.code, before, durable }, step, now)
     }

@@ -85,9 +85,7 @@ fn get_now(mut call: Call<'_>) -> Result<f64> {
     let host = call.data_mut();
     host.stop.check()?;
     let is_replaying = host.recording().is_some_and(Recording::is_replaying);
-    if !is_replaying
-        && let Some((nap, waited)) = host.clock.on_read()
-    {
+    if !is_replaying && let Some((nap, waited)) = host.clock.on_read() {
         let wake = host.stop.sleep(nap)?;
         host.clock.on_sleep();
         if let Some(recording) = host.recording() {

@@ -3,25 +3,24 @@
 //! Buffers of values cross as files of a directory in the guest. The guest can change them, as it can change all of its
 //! files: what is read from them is as untrusted as the value itself.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
+mod calls;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
-use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, HeldWaitKind, ReplySender, Waker};
+use belljar_core::{Buffer, EncodedValue, Exchange, FunctionCall, FunctionError, FunctionReply, ReplySender, Waker};
 use belljar_emscripten::fs::Filesystem;
-use belljar_emscripten::termination::Termination;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::held_cell::{BinaryReplies, HeldCell, WaitPoint};
-use super::since_1970::{microseconds, now};
+use super::held_cell::{BinaryReplies, HeldCell};
 use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
 use crate::interpreter::Interpreter;
+
+pub use calls::CallEffects;
+pub(super) use calls::SavedCalls;
+use calls::{Calls, MAX_WAIT, PendingCall, State};
 
 /// The directory of the files.
 const DIRECTORY: &str = "/var/lib/belljar";
@@ -29,22 +28,9 @@ const DIRECTORY: &str = "/var/lib/belljar";
 const MAX_BUFFERS: usize = 10_000;
 /// The maximum size of the buffers of the arguments of a call, in bytes.
 const MAX_ARGUMENTS: u64 = 256 << 20;
-/// The time for which a call waits if the guest sets no limit.
-const MAX_WAIT: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// The interval at which the observer is informed that the code holds its thread while it waits.
-const HOLDING_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The names of the host calls.
 const NAMES: [&str; 3] = ["call_function", "await_functions", "cancel_function"];
-
-/// The maximum time for which more replies are collected once there is one, and the interval at which they are looked
-/// for.
-const MAX_LINGER: Duration = Duration::from_millis(1);
-const LINGER_INTERVAL: Duration = Duration::from_micros(200);
-
-/// The maximum size of the replies that the guest receives at once, in bytes. One reply may be larger.
-const MAX_BATCH: usize = 16 << 20;
 
 /// Prepares an interpreter for a request with an exchange: writes the buffers of the variables, and registers the host
 /// calls for the functions, and for those of the module `tools`. Returns these calls.
@@ -75,37 +61,6 @@ pub(super) fn begin(
 /// The calls of functions of the host by one run or cell. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct RunCalls(Arc<Calls>);
-
-/// The state of the calls of a cell that waits, for another process.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct SavedCalls {
-    /// The number of the next call.
-    next: u64,
-    /// The number of buffers that were written for replies.
-    buffers: u64,
-    /// Replies that the code has not received. Only a cell that holds its thread has any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    replies: Vec<SavedReply>,
-}
-
-/// A reply without buffers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct SavedReply {
-    id: u64,
-    value: Option<Box<RawValue>>,
-    error: Option<FunctionError>,
-}
-
-impl From<SavedReply> for FunctionReply {
-    fn from(SavedReply { id, value, error }: SavedReply) -> Self {
-        let interrupted = || FunctionError { name: "RuntimeError".into(), message: "the reply is missing".into() };
-        let result = match value {
-            Some(json) => Ok(EncodedValue { json, buffers: Vec::new() }),
-            None => Err(error.unwrap_or_else(interrupted)),
-        };
-        Self { id, result }
-    }
-}
 
 impl RunCalls {
     /// Registers the host calls of the calls of a cell that waited in another interpreter.
@@ -159,17 +114,6 @@ impl RunCalls {
     }
 }
 
-/// The effects that calls of functions of the host may have had.
-#[derive(Debug, Clone, Default)]
-pub struct CallEffects(Arc<AtomicBool>);
-
-impl CallEffects {
-    /// Returns whether the code has made a call that may have had an effect.
-    pub fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// Registers the host calls with which code calls functions of the host: `observer` receives them. Returns their
 /// effects.
 pub fn register_calls(interpreter: &mut Interpreter, observer: Arc<dyn CellObserver>) -> CallEffects {
@@ -199,187 +143,6 @@ pub(super) fn take_buffers(files: &mut Filesystem, limit: u64) -> Vec<Buffer> {
 fn write_buffer(files: &mut Filesystem, name: &str, bytes: &[u8]) -> Result<(), belljar_emscripten::fs::FileError> {
     files.create_dir_all(DIRECTORY)?;
     files.write_file(&format!("{DIRECTORY}/{name}"), bytes)
-}
-
-/// The calls of one run or cell.
-struct Calls {
-    observer: Arc<dyn CellObserver>,
-    replies: ReplySender,
-    state: Mutex<State>,
-    effects: CallEffects,
-    /// Set if the cell is recorded.
-    held: Option<Arc<HeldCell>>,
-}
-
-struct State {
-    /// The number of the next call.
-    next: u64,
-    arrived: Receiver<FunctionReply>,
-    /// Replies that arrived while another call was waited for.
-    early: VecDeque<FunctionReply>,
-    /// The number of buffers that were written for replies.
-    buffers: u64,
-}
-
-impl State {
-    /// Returns the state for another process, unless a reply has buffers.
-    fn save(&self) -> Result<SavedCalls, BinaryReplies> {
-        let reply = |FunctionReply { id, result }: &FunctionReply| match result {
-            Ok(value) if !value.buffers.is_empty() => Err(BinaryReplies),
-            Ok(value) => Ok(SavedReply { id: *id, value: Some(value.json.clone()), error: None }),
-            Err(error) => Ok(SavedReply { id: *id, value: None, error: Some(error.clone()) }),
-        };
-        let replies = self.early.iter().map(reply).collect::<Result<_, _>>()?;
-        Ok(SavedCalls { next: self.next, buffers: self.buffers, replies })
-    }
-
-    /// Takes the reply to a call, if it has arrived.
-    fn take(&mut self, id: u64) -> Option<FunctionReply> {
-        let place = self.early.iter().position(|reply| reply.id == id)?;
-        self.early.remove(place)
-    }
-
-    /// Receives the replies that have arrived.
-    fn collect(&mut self) {
-        self.early.extend(self.arrived.try_iter());
-    }
-
-    /// Receives replies until there are `count`, for at most [`MAX_LINGER`]. One sleep for many replies takes less
-    /// processor time than waking up for each.
-    fn linger(&mut self, count: usize, context: &HostCallContext<'_>) {
-        self.collect();
-        if self.early.len() >= count {
-            return;
-        }
-        let _pause = context.pause();
-        let start = Instant::now();
-        while self.early.len() < count && start.elapsed() < MAX_LINGER {
-            std::thread::sleep(LINGER_INTERVAL);
-            self.collect();
-        }
-    }
-
-    /// Takes the first replies, up to a size.
-    fn take_batch(&mut self) -> Vec<FunctionReply> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(reply) = self.early.front() {
-            bytes += reply.result.as_ref().map_or(0, |value| value.json.get().len());
-            if !batch.is_empty() && bytes > MAX_BATCH {
-                break;
-            }
-            batch.extend(self.early.pop_front());
-        }
-        batch
-    }
-}
-
-impl Calls {
-    /// Creates the calls of code that goes on from a state.
-    fn new(
-        observer: Arc<dyn CellObserver>,
-        waker: Option<Waker>,
-        saved: SavedCalls,
-        held: Option<Arc<HeldCell>>,
-    ) -> Self {
-        let SavedCalls { next, buffers, replies: early } = saved;
-        let (replies, arrived) = mpsc::channel();
-        let replies = ReplySender::new(replies, waker);
-        let state = State { next, arrived, early: early.into_iter().map(Into::into).collect(), buffers };
-        Self { observer, replies, state: Mutex::new(state), effects: CallEffects::default(), held }
-    }
-
-    /// Waits until `is_over` holds while the code holds its thread. Informs the observer of that from time to time, and
-    /// has the cell saved. Then `pending` is the state of the host call that waits.
-    fn wait_holding(
-        &self,
-        state: &mut State,
-        pending: &PendingCall,
-        context: &HostCallContext<'_>,
-        is_over: impl Fn(&State) -> bool,
-    ) -> Result<Result<(), WaitError>, Termination> {
-        state.collect();
-        if is_over(state) {
-            return Ok(Ok(()));
-        }
-        let start = Instant::now();
-        let mut informed = Duration::ZERO;
-        let result = loop {
-            let (elapsed, left) = (start.elapsed(), pending.left());
-            let interval = if self.held.is_some() { HeldCell::interval(elapsed) } else { HOLDING_INTERVAL };
-            match context.wait(&state.arrived, left.min(interval))? {
-                Ok(reply) => {
-                    state.early.push_back(reply);
-                    if is_over(state) {
-                        break Ok(());
-                    }
-                }
-                Err(WaitError::TimedOut) if !pending.left().is_zero() => {}
-                Err(reason) => break Err(reason),
-            }
-            let elapsed = start.elapsed();
-            if elapsed.saturating_sub(informed) >= HOLDING_INTERVAL {
-                informed = elapsed;
-                self.observer.on_holding_wait();
-            }
-            if let Some(held) = &self.held {
-                let calls = state.save().map(Some);
-                let state = RefCell::new(&mut *state);
-                let replies = || {
-                    let mut state = state.borrow_mut();
-                    state.collect();
-                    state.early.len()
-                };
-                let timer = pending.until.map(|_| pending.left());
-                let point = WaitPoint { elapsed, kind: HeldWaitKind::Calls, state: pending, calls, replies: &replies, timer };
-                held.on_wait(context, &point)?;
-            }
-            if is_over(state) {
-                break Ok(());
-            }
-        };
-        if let Some(held) = &self.held {
-            held.end_wait(start.elapsed())?;
-        }
-        Ok(result)
-    }
-
-    fn start(&self, call: FunctionCall) {
-        if call.may_have_effects() {
-            self.effects.0.store(true, Ordering::Relaxed);
-        }
-        self.observer.call_function(call, &self.replies);
-    }
-}
-
-/// A host call that waits for replies, for another process.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct PendingCall {
-    /// The number of its first call.
-    first: u64,
-    /// The time at which it ends without a reply, in microseconds since 1970.
-    until: Option<u64>,
-    #[serde(skip, default = "Instant::now")]
-    begin: Instant,
-    #[serde(skip)]
-    timeout: Duration,
-}
-
-impl PendingCall {
-    fn new(first: u64, timeout: Option<Duration>) -> Self {
-        let until = timeout.map(|timeout| microseconds(now().saturating_add(timeout)));
-        Self { first, until, begin: Instant::now(), timeout: timeout.unwrap_or(MAX_WAIT) }
-    }
-
-    /// Continues the call in this process.
-    fn continued(self) -> Self {
-        let timeout = self.until.map(|until| Duration::from_micros(until).saturating_sub(now()));
-        Self { timeout: timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT), ..self }
-    }
-
-    /// Returns the time that is left.
-    fn left(&self) -> Duration {
-        self.timeout.saturating_sub(self.begin.elapsed())
-    }
 }
 
 /// A reply, as the guest receives it.
@@ -467,9 +230,9 @@ impl HostCall for CallFunction {
         if !wait && state.early.iter().all(|reply| reply.id != id) {
             return to_answer(&Started { id });
         }
-        let waited = self.0.wait_holding(&mut state, &pending, context, |state| {
-            state.early.iter().any(|reply| reply.id == id)
-        })?;
+        let waited = self
+            .0
+            .wait_holding(&mut state, &pending, context, |state| state.early.iter().any(|reply| reply.id == id))?;
         match (waited, state.take(id)) {
             (Ok(()), Some(reply)) => to_answer(&GuestReply::new(reply, &mut state, context)),
             (waited, _) => {

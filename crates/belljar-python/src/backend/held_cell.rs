@@ -9,17 +9,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use belljar_core::kernel::{CellObserver, InputError, InputReply, KernelError, KernelSnapshot};
+use belljar_core::kernel::{CellObserver, InputError, InputReply, KernelError};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    CellRecorder, EncodedValue, FunctionCall, HeldWait, HeldWaitDecision, HeldWaitKind, Limits, Progress, ReplySender, RunReport,
-    Stream,
+    CellRecorder, EncodedValue, FunctionCall, HeldSnapshot, HeldWait, HeldWaitDecision, HeldWaitKind, Limits, Progress,
+    ReplySender, RunReport, Stream,
 };
 use belljar_emscripten::recording::SleepSaver;
 use belljar_emscripten::termination::Termination;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::exchange::{RunCalls, SavedCalls};
 use super::session_kernel::SnapshotMetadata;
@@ -167,8 +168,8 @@ impl HeldCell {
 
     fn on_wait_with<S: Serialize>(&self, save: Save<'_>, point: &WaitPoint<'_, S>) -> Result<(), Termination> {
         let replies = (point.replies)();
-        let mut snapshot = |start| {
-            let snapshot = self.snapshot(start, save, point)?;
+        let mut snapshot = |metadata: &Value, length| {
+            let snapshot = self.snapshot(metadata, length, save, point)?;
             self.saved_replies.store(replies, Ordering::Relaxed);
             Ok(snapshot)
         };
@@ -199,21 +200,20 @@ impl HeldCell {
 
     fn snapshot<S: Serialize>(
         &self,
-        start: KernelSnapshot,
+        start: &Value,
+        length: usize,
         save: Save<'_>,
         point: &WaitPoint<'_, S>,
-    ) -> Result<KernelSnapshot, KernelError> {
+    ) -> Result<HeldSnapshot, KernelError> {
         let failed = |error: serde_json::Error| KernelError::Failed(error.into());
         let state = serde_json::to_vec(point.state).map_err(failed)?;
         let recording = save(&state).map_err(KernelError::Unsupported)?;
         let calls = point.calls.clone();
-        let calls = calls.map_err(|BinaryReplies| KernelError::Unsupported("binary data of a function waits for it"))?;
-        let mut metadata = SnapshotMetadata::read(&start)?;
-        let KernelSnapshot { mut data, is_copy, base, .. } = start;
+        let calls =
+            calls.map_err(|BinaryReplies| KernelError::Unsupported("binary data of a function waits for it"))?;
+        let mut metadata = SnapshotMetadata::read(start)?;
         // The cell may have been replayed before: its recording has gone on since.
-        let start_length = metadata.replay.as_ref().map_or(data.len(), |replay| replay.start_length);
-        data.truncate(start_length);
-        data.extend_from_slice(&recording);
+        let start_length = metadata.replay.as_ref().map_or(length, |replay| replay.start_length);
         let facts = self.facts.lock();
         let ran = facts.step.elapsed().saturating_sub(facts.waited).saturating_sub(point.elapsed);
         metadata.replay = Some(ReplayedCell {
@@ -228,7 +228,7 @@ impl HeldCell {
             kind: point.kind,
         });
         drop(facts);
-        Ok(KernelSnapshot { metadata: serde_json::to_value(metadata).map_err(failed)?, data, is_copy, base })
+        Ok(HeldSnapshot { metadata: serde_json::to_value(metadata).map_err(failed)?, start_length, recording })
     }
 }
 

@@ -45,9 +45,8 @@ impl WasmKernel {
         let held = Arc::new(HeldCell::new(recorder, limits, own));
         held.set_packages(members, tried.clone());
         let installer = self.installer(&observer);
-        let calls = calls.map(|saved| {
-            RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker, Some(held.clone()))
-        });
+        let calls = calls
+            .map(|saved| RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker, Some(held.clone())));
         let input = InputHandler { observer: observer.clone(), held: Some(held.clone()), calls: calls.clone() };
         self.connect(&outputs, &installer, input);
         let replies = match &calls {

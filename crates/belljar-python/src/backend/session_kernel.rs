@@ -63,8 +63,8 @@ impl SnapshotMetadata {
     ///
     /// # Errors
     /// Returns [`KernelError::IncompatibleSnapshot`] if the metadata does not have the expected form.
-    pub(super) fn read(snapshot: &KernelSnapshot) -> Result<Self, KernelError> {
-        serde_json::from_value(snapshot.metadata.clone())
+    pub(super) fn read(metadata: &Value) -> Result<Self, KernelError> {
+        serde_json::from_value(metadata.clone())
             .map_err(|_| KernelError::IncompatibleSnapshot("its description cannot be read".into()))
     }
 }
@@ -132,7 +132,7 @@ impl WasmKernel {
         base: Option<&Path>,
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
-        let metadata = SnapshotMetadata::read(snapshot)?;
+        let metadata = SnapshotMetadata::read(&snapshot.metadata)?;
         let session_runtime = match metadata.backend.as_str() {
             BACKEND_NAME => backend.runtime_of_image(&metadata.image, base, progress)?,
             _ => None,
@@ -156,8 +156,8 @@ impl WasmKernel {
                 (start, Some(recording.to_vec()))
             }
         };
-        let delta = SnapshotDelta::from_bytes(start)
-            .map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        let delta =
+            SnapshotDelta::from_bytes(start).map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         let runtime = &session_runtime.runtime;
         let packages =
             runtime.python.package_set(&metadata.members, &*runtime.installer, progress).map_err(|error| {
@@ -250,8 +250,9 @@ impl Kernel for WasmKernel {
         self.after_step(running, step)
     }
 
-    fn record(&mut self, recorder: CellRecorder) {
+    fn record(&mut self, recorder: CellRecorder) -> bool {
         self.recorder = Some(recorder);
+        true
     }
 
     fn exclude_wait(&mut self) {

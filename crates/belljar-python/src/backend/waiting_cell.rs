@@ -105,7 +105,8 @@ impl WasmKernel {
             recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
             self.interpreter.host_mut().start_recording(recording);
         }
-        self.running = Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock, held });
+        self.running =
+            Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock, held });
         Ok(replies)
     }
 }

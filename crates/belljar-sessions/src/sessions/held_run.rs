@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_core::kernel::{INPUT_TIMEOUT, KernelError, KernelSnapshot};
-use belljar_core::{CellRecorder, HeldCellSaver, HeldWait, HeldWaitDecision, HeldWaitKind, NoProgress, SnapshotOfWait};
+use belljar_core::{
+    CellRecorder, HeldCellSaver, HeldSnapshot, HeldWait, HeldWaitDecision, HeldWaitKind, NoProgress, SnapshotOfWait,
+};
 use parking_lot::Mutex;
 
 use super::cell_call::SAVE_AFTER;
@@ -20,7 +22,7 @@ use crate::error::SessionError;
 use crate::runs::{Run, RunCalls, RunEvent};
 use crate::state::FileIndex;
 use crate::state::durable::{as_milliseconds, entries_of};
-use crate::store::{Store, StoreError, StoredRun};
+use crate::store::{StartFile, Store, StoreError, StoredRun};
 
 /// The time before the end of a wait for input at which the interpreter ends at the latest.
 const BEFORE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,7 +62,6 @@ impl HeldRun {
     ) -> Option<CellRecorder> {
         let max_bytes = self.shared.options.replay_memory;
         let is_recorded = max_bytes > 0 && !self.run.info.is_program && self.store().is_ok();
-        self.run.set_recorded(is_recorded);
         *self.cell.lock() = HeldCell { calls, files, ..HeldCell::default() };
         is_recorded.then(|| CellRecorder { saver: self.clone(), max_bytes })
     }
@@ -75,13 +76,23 @@ impl HeldRun {
         store.ok_or(StoreError::Missing)
     }
 
-    /// Returns the snapshot from which the interpreter of the cell began.
-    fn start(&self) -> Result<KernelSnapshot, SessionError> {
-        if let Some(start) = self.store()?.read_start(&self.run.session, &self.run.info.id)? {
-            return Ok(start);
+    /// Makes the snapshot of the cell. Returns the file that has the beginning of its data, if the store has it.
+    fn snapshot(&self, snapshot: &mut SnapshotOfWait<'_>) -> Result<(KernelSnapshot, Option<StartFile>), SessionError> {
+        if let Some((header, mut file)) = self.store()?.start_of(&self.run.session, &self.run.info.id)? {
+            let length = usize::try_from(header.length()).unwrap_or(usize::MAX);
+            let HeldSnapshot { metadata, start_length, recording } = snapshot(&header.metadata, length)?;
+            let (is_copy, base) = (header.is_copy(), header.base().map(str::to_owned));
+            let snapshot = KernelSnapshot { metadata, data: recording, is_copy, base };
+            file.length = start_length;
+            return Ok((snapshot, Some(file)));
         }
         // The cell is the session's first.
-        Ok(self.shared.services.backend.start(None, &NoProgress)?.snapshot()?)
+        let start = self.shared.services.backend.start(None, &NoProgress)?.snapshot()?;
+        let HeldSnapshot { metadata, start_length, recording } = snapshot(&start.metadata, start.data.len())?;
+        let mut data = start.data;
+        data.truncate(start_length);
+        data.extend_from_slice(&recording);
+        Ok((KernelSnapshot { metadata, data, ..start }, None))
     }
 
     /// Saves the cell. Returns whether it is saved: not if it is about to go on.
@@ -93,7 +104,7 @@ impl HeldRun {
     ) -> Result<bool, SessionError> {
         let (run, store) = (&self.run, self.store()?);
         let Some(calls) = &cell.calls else { return Ok(false) };
-        let snapshot = snapshot(self.start()?)?;
+        let (snapshot, start) = self.snapshot(snapshot)?;
         let wake_at = wait.timer.map(|timer| milliseconds_now().saturating_add(as_milliseconds(timer)));
         // Locked, so that a call that is sent meanwhile is in the file or in the journal.
         let mut journal = run.journal.lock();
@@ -105,6 +116,7 @@ impl HeldRun {
             calls: calls.save(),
             has_sent_calls: run.has_answers() || calls.has_active_calls(),
             files: entries_of(&cell.files),
+            start,
             inputs: run.inputs().saturating_sub((wait.kind == HeldWaitKind::Input).into()),
         };
         // An answer or a reply since then is in neither of them: the cell has it, and goes on.
@@ -121,11 +133,7 @@ impl HeldRun {
         }
         run.show_questions();
         let base = store.bases().zip(snapshot.base);
-        let base = base.map(|(bases, name)| PendingBase {
-            bases,
-            backend: self.shared.services.backend.clone(),
-            name,
-        });
+        let base = base.map(|(bases, name)| PendingBase { bases, backend: self.shared.services.backend.clone(), name });
         if let Err(error) = pending.sync() {
             tracing::warn!(%error, "failed to sync a waiting cell: a power failure may lose it");
         }
@@ -139,7 +147,9 @@ impl HeldRun {
     fn suspend(&self, cell: &mut HeldCell, wait: &HeldWait<'_>) -> bool {
         let Some(calls) = cell.calls.clone() else { return false };
         let can_end = || {
-            !calls.has_active_calls() && !(wait.has_replies)() && (wait.kind == HeldWaitKind::Calls || self.run.asks_for_input())
+            !calls.has_active_calls()
+                && !(wait.has_replies)()
+                && (wait.kind == HeldWaitKind::Calls || self.run.asks_for_input())
         };
         // Calls reply before they end, so that a reply is seen by one of the two.
         if !self.run.suspend(can_end) {

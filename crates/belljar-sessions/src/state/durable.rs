@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use belljar_core::kernel::{Kernel, KernelError};
 use belljar_core::{Wait, Waker};
-use belljar_core::kernel::KernelError;
 
 use super::{FileIndex, KernelState, RunningCell, SessionServices, SessionState};
 use crate::bases::PendingBase;
@@ -39,6 +39,19 @@ pub(crate) struct DurableCell {
     pub(crate) since: Instant,
     /// Saves the cell while it holds its thread in a wait.
     pub(crate) held: Arc<HeldRun>,
+}
+
+impl DurableCell {
+    /// Has the cell recorded that is about to begin, or to be restored. `files` are those of the session before it.
+    fn record(&self, kernel: &mut dyn Kernel, calls: Option<Arc<dyn RunCalls>>, files: FileIndex) {
+        let recorder = self.held.recorder(calls, files);
+        self.run.set_recorded(recorder.is_some_and(|recorder| kernel.record(recorder)));
+    }
+
+    /// Has the cell recorded that is about to begin.
+    pub(super) fn record_new(&self, kernel: &mut dyn Kernel, files: &FileIndex) {
+        self.record(kernel, self.calls.clone(), files.clone());
+    }
 }
 
 impl SessionState {
@@ -137,6 +150,7 @@ impl SessionState {
             // this order, so that the call is in one of the three.
             has_sent_calls: run.has_answers() || calls.has_active_calls(),
             files,
+            start: None,
             inputs: run.inputs(),
         };
         // A call that has ended since the snapshot is in neither of the two: its reply would be lost.
@@ -227,7 +241,9 @@ impl SessionState {
         // If anything fails, the session goes on from before the cell.
         self.discard_kernel(services);
         let (snapshot, stored, sent) = store.read_waiting(&self.id)?;
-        store.set_start(&self.id)?;
+        if stored.start.is_none() {
+            store.set_start(&self.id)?;
+        }
         let base = store.bases().zip(snapshot.base.as_deref()).and_then(|(bases, name)| bases.find(name));
         let folder = if stored.info.is_program { None } else { self.folder(services)? };
         let folder = folder.map(|opened| opened.folder);
@@ -238,9 +254,7 @@ impl SessionState {
         let resumed = resumer.resume(&durable.run, &stored.calls, &sent);
         let resumed = resumed.map_err(|reason| KernelError::Failed(reason.into()))?;
         durable.run.set_inputs(stored.inputs);
-        if let Some(recorder) = durable.held.recorder(Some(resumed.calls.clone()), index_of(&stored)) {
-            kernel.record(recorder);
-        }
+        durable.record(&mut *kernel, Some(resumed.calls.clone()), index_of(&stored));
         let replies = kernel.reattach(resumed.observer, durable.waker.clone())?;
         durable.run.interrupt.attach(kernel.interrupt_handle());
         durable.calls = Some(resumed.calls);

@@ -22,6 +22,7 @@ use serde_json::Value;
 use sha2::Sha256;
 
 use super::private_directory::PrivateDirectory;
+use super::start::StartFile;
 use super::state_file;
 use super::{PendingSync, Store, StoreError};
 use crate::id::SessionId;
@@ -31,7 +32,7 @@ use belljar_core::kernel::KernelSnapshot;
 pub(super) const WAITING: &str = "waiting";
 const NEW_WAITING: &str = "waiting.new";
 pub(super) const RESUMED: &str = "resumed";
-const START: &str = "start";
+pub(super) const START: &str = "start";
 const SENT: &str = "sent";
 const KEY: &str = "key";
 const NEW_KEY: &str = "key.new";
@@ -39,7 +40,7 @@ const RUNS: &str = "runs";
 const ANSWER: &str = "answer";
 const RESULT: &str = "result";
 /// The length of the key and of a signature, in bytes.
-const KEY_LENGTH: usize = 32;
+pub(super) const KEY_LENGTH: usize = 32;
 /// The maximum size of an answer, a result and the list of sent calls, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
 const MAX_RESULT: u64 = 64 << 20;
@@ -60,6 +61,9 @@ pub struct StoredRun {
     pub(crate) has_sent_calls: bool,
     /// The session's files before the cell: path, size and modification time in nanoseconds.
     pub(crate) files: Vec<(String, u64, i64)>,
+    /// The file with the beginning of the snapshot's data; `None` if this one has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<StartFile>,
     /// The number of lines of input that the code has received.
     #[serde(default)]
     pub(crate) inputs: u64,
@@ -150,7 +154,7 @@ impl Signer {
 
 impl Store {
     /// Returns the signer of this store. The first one creates the key.
-    fn signer(&self) -> Result<Signer, StoreError> {
+    pub(super) fn signer(&self) -> Result<Signer, StoreError> {
         if let Some(signer) = self.signer.get() {
             return Ok(signer.clone());
         }
@@ -215,39 +219,18 @@ impl Store {
         let bytes = directory.read(WAITING, state_file::MAX_FILE).map_err(StoreError::missing_or_io("read"))?;
         let (stored, run) = state_file::decode_run(&bytes, id, &signer)?;
         let run: StoredRun = parse_run(run)?;
+        let mut snapshot = stored.snapshot;
+        if let Some(start) = &run.start {
+            let mut data = self.read_start(id, start)?;
+            data.append(&mut snapshot.data);
+            snapshot.data = data;
+        }
         let sent = match directory.read(SENT, MAX_SENT) {
             Err(error) if error.is_missing() => Vec::new(),
             read => read.map_err(StoreError::io("read"))?,
         };
         let sent = parse_sent(&String::from_utf8_lossy(&sent), &run.info.id, &signer)?;
-        Ok((stored.snapshot, run, sent))
-    }
-
-    /// Notes that the cell of a session has been restored from its file.
-    pub(crate) fn set_start(&self, id: &SessionId) -> Result<(), StoreError> {
-        let directory = self.directory(id)?;
-        let link = directory.remove(START).and_then(|()| directory.link(WAITING, START));
-        link.map_err(StoreError::io("write"))
-    }
-
-    /// Reads the snapshot from which the interpreter of a run began: that of its file if it was restored, and else the
-    /// state of its session. Returns `None` if the session has neither.
-    pub(crate) fn read_start(&self, id: &SessionId, run: &RunId) -> Result<Option<KernelSnapshot>, StoreError> {
-        let directory = match self.directory(id) {
-            Err(StoreError::Missing) => return Ok(None),
-            other => other?,
-        };
-        if directory.contains(START) {
-            let bytes = directory.read(START, state_file::MAX_FILE).map_err(StoreError::io("read"))?;
-            let (stored, of_run) = state_file::decode_run(&bytes, id, &self.signer()?)?;
-            if parse_run(of_run)?.info.id == *run {
-                return Ok(Some(stored.snapshot));
-            }
-        }
-        match self.read(id) {
-            Err(StoreError::Missing) => Ok(None),
-            read => read.map(|stored| Some(stored.snapshot)),
-        }
+        Ok((snapshot, run, sent))
     }
 
     /// Copies the session `id`, whose cell waits, as the session `new`, whose cell waits as the run `run`. Returns
@@ -263,7 +246,7 @@ impl Store {
             return Ok(None);
         }
         let header = state_file::read_header(self.directory(id)?.open(WAITING).map_err(StoreError::io("read"))?, id)?;
-        (snapshot.is_copy, stored.info.id) = (true, run);
+        (snapshot.is_copy, stored.info.id, stored.start) = (true, run, None);
         match self.export(id) {
             Ok((state, cells)) => self.import(new, &state, &cells)?,
             // The waiting cell is the session's first.
@@ -418,7 +401,7 @@ impl Store {
     }
 }
 
-fn parse_run(run: Option<Value>) -> Result<StoredRun, StoreError> {
+pub(super) fn parse_run(run: Option<Value>) -> Result<StoredRun, StoreError> {
     let run = run.ok_or(StoreError::Damaged("it has no run"))?;
     serde_json::from_value(run).map_err(|_| StoreError::Damaged("its run is invalid"))
 }

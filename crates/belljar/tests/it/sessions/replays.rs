@@ -1,6 +1,7 @@
 //! Cells that hold their thread while they wait, and survive their server: they are replayed.
 
 mod generator;
+mod not_durable;
 mod programs;
 
 use std::time::{Duration, Instant};
@@ -269,51 +270,6 @@ fn sleep_is_continued_in_the_next_server() {
 }
 
 #[test]
-fn cell_with_a_recording_beyond_its_limit_is_lost_and_says_so() {
-    let fixture = Fixture::new(&["--replay-memory", "4KB"]);
-    let mut wire = fixture.serve();
-    let id = open(&mut wire);
-    run(&mut wire, &id, "import os\nx = 1");
-    send_cell(&mut wire, &id, "x = os.urandom(5000)\ninput('?')");
-    question(&mut wire);
-    let listed = runs(&mut wire);
-    assert!(listed[0]["note"].as_str().unwrap().contains("longer than the limit"), "{listed:?}");
-    assert!(!fixture.data().join(&id).join("waiting").exists());
-    kill(wire);
-    let mut wire = fixture.serve();
-    assert_eq!(run(&mut wire, &id, "x")["result"], "1");
-    assert_eq!(runs(&mut wire), [] as [Value; 0]);
-    // A shorter one survives.
-    send_cell(&mut wire, &id, "x = 2\n(input('?'), x)");
-    question(&mut wire);
-    kill(wire);
-    let mut wire = fixture.serve();
-    let (asked, call) = attend(&mut wire);
-    assert_eq!(answer(&mut wire, &asked, "a", call)["result"], "('a', 2)");
-}
-
-#[test]
-fn changed_byte_of_a_recording_is_refused() {
-    let fixture = Fixture::new(&[]);
-    let mut wire = fixture.serve();
-    let id = open(&mut wire);
-    run(&mut wire, &id, "x = 1");
-    send_cell(&mut wire, &id, "x = 2\ninput('?')");
-    question(&mut wire);
-    kill(wire);
-    let path = fixture.data().join(&id).join("waiting");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let last = bytes.len() - 40;
-    bytes[last] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-    let mut wire = fixture.serve();
-    let (asked, call) = attend(&mut wire);
-    let result = answer(&mut wire, &asked, "a", call);
-    assert!(result["error"].as_str().unwrap().contains("it does not match its checksum"), "{result:#}");
-    assert_eq!(run(&mut wire, &id, "x")["result"], "1");
-}
-
-#[test]
 fn cell_goes_to_sleep_while_it_holds_its_thread_and_interrupts_reach_it() {
     let fixture = Fixture::new(&["--sleep-after", "0.2", "--max-concurrency", "1"]);
     let mut wire = fixture.serve();
@@ -438,24 +394,4 @@ fn time_of_a_replay_does_not_count() {
     let begin = Instant::now();
     let result = answer(&mut wire, &asked, "a", call);
     assert_eq!(result["result"], "('a', 60000000)", "{result:#} {:?}", begin.elapsed());
-}
-
-#[test]
-fn cell_that_reads_a_directory_of_the_host_waits_in_its_process_only() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("data.txt"), "data").unwrap();
-    let fixture = Fixture::new(&["--mount", &format!("{}:/data", folder.path().display())]);
-    let mut wire = fixture.serve();
-    let id = open(&mut wire);
-    send_cell(&mut wire, &id, "open('/data/data.txt').read() + input('?')");
-    let asked = question(&mut wire);
-    let listed = runs(&mut wire);
-    assert!(listed[0]["note"].as_str().unwrap().contains("a directory of the host"), "{listed:?}");
-    reply(&mut wire, &asked, "!");
-    let cell = send_cell(&mut wire, &id, "input('?')");
-    question(&mut wire);
-    kill(wire);
-    let mut wire = fixture.serve();
-    let (asked, call) = attend(&mut wire);
-    assert_eq!(answer(&mut wire, &asked, "x", call)["result"], "'x'", "{cell}");
 }

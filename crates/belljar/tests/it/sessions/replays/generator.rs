@@ -57,7 +57,8 @@ pub(super) fn program(seed: u64) -> String {
         code.push_str(&format!("log.append(await call({}))\n", generator.wait()));
         code.push_str(&generator.ask());
     }
-    code.push_str("check()\n");
+    // Its size depends on the numbers.
+    code.push_str("check()\nos.remove('seen.txt')\n");
     code.push_str(match generator.below(6) {
         0 => "raise Failure(log)",
         1 => "raise ExceptionGroup('several', [Failure(len(log)), ValueError(len(seen))])",
@@ -107,7 +108,8 @@ impl Generator {
             2 => "note(os.urandom(5))\n".into(),
             3 => "note((time.time(), time.monotonic(), time.process_time()))\n".into(),
             4 => "time.sleep(0.003)\nnote(time.perf_counter())\n".into(),
-            5 => "log.append(sorted({str(each) for each in range(9)}))\nnote(list({str(each) for each in seen}))\n".into(),
+            5 => "log.append(sorted({str(each) for each in range(9)}))\nnote(list({str(each) for each in seen}))\n"
+                .into(),
             6 => format!(
                 "with tempfile.TemporaryDirectory() as folder{number}:\n    note(folder{number})\n\
                  \x20   note(os.stat(folder{number}).st_mtime_ns)\n"
