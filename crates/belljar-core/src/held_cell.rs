@@ -44,7 +44,7 @@ pub struct HeldSnapshot {
 pub struct HeldWait<'a> {
     /// The time since its beginning.
     pub elapsed: Duration,
-    /// What the code waits for.
+    /// The object of the wait.
     pub kind: HeldWaitKind,
     /// Returns whether a reply has arrived since the cell was saved, or since the beginning of the wait.
     /// A cell that was saved is saved again then, if the code waits on.
@@ -53,7 +53,7 @@ pub struct HeldWait<'a> {
     pub timer: Option<Duration>,
 }
 
-/// What a cell waits for that holds its thread.
+/// The object of a wait that holds its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeldWaitKind {

@@ -1,7 +1,7 @@
-//! Recordings: what a program received from its host that is not a function of its own state.
+//! Recordings: the data that a program received from its host and that is not a function of its own state.
 //!
 //! A program has one thread, so that a copy of its state at the start of a recording reaches the same state again when
-//! it receives the same: readings of clocks, random bytes, the times of files, and the replies to calls of its embedder.
+//! it receives the same: readings of clocks, random bytes, times of files, and the replies to calls of its embedder.
 //! A recording can be saved while the program waits in such a call, with its C stack. Replaying it in a copy leads to
 //! the same wait, and from there the copy goes on by itself, still recorded. A sleep is such a wait, too.
 //!
@@ -28,7 +28,7 @@ use crate::termination::Termination;
 use crate::watchdog::Pause;
 use entries::{DIGEST, Kind, Reader, SLEEP, micros, put_data, put_number};
 
-pub use entries::RequestDigest;
+pub use entries::{DamagedRecording, HostCall, RequestDigest};
 
 /// The time of a sleep after which a recording is saved.
 const SAVE_SLEEP_AFTER: Duration = Duration::from_secs(1);
@@ -86,24 +86,6 @@ pub trait SleepSaver: Send + Sync {
     /// When the program must not go on.
     fn end_sleep(&self) -> Result<(), Termination>;
 }
-
-/// What a call of the embedder by the program does.
-#[derive(Debug)]
-pub enum HostCall {
-    /// The call is carried out. Its reply is recorded with [`Recording::reply`].
-    New(RequestDigest),
-    /// The call was carried out before, with this reply.
-    Replied(Vec<u8>),
-    /// The call was in progress when the recording was saved, with this state. The replay has ended.
-    Pending(RequestDigest, Vec<u8>),
-    /// The replay has diverged, and the program has to end.
-    Diverged,
-}
-
-/// The error of bytes that are not a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the recording is damaged")]
-pub struct DamagedRecording;
 
 impl std::fmt::Debug for Recording {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

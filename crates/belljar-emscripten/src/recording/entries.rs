@@ -1,4 +1,4 @@
-//! The entries of recordings, and their encoding.
+//! The entries of recordings, their encoding, and the types of calls in them.
 
 use std::time::Duration;
 
@@ -59,6 +59,24 @@ impl Kind {
         }
     }
 }
+
+/// The progress of a call of the embedder by the program.
+#[derive(Debug)]
+pub enum HostCall {
+    /// The call is carried out. Its reply is recorded with [`Recording::reply`](super::Recording::reply).
+    New(RequestDigest),
+    /// The call was carried out before, with this reply.
+    Replied(Vec<u8>),
+    /// The call was in progress when the recording was saved, with this state. The replay has ended.
+    Pending(RequestDigest, Vec<u8>),
+    /// The replay has diverged, and the program has to end.
+    Diverged,
+}
+
+/// The error of bytes that are not a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the recording is damaged")]
+pub struct DamagedRecording;
 
 /// The digest of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

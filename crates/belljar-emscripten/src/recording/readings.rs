@@ -1,4 +1,4 @@
-//! What a recorded program reads of its host by itself: times, random bytes, sleeps and the existence of files.
+//! The readings of a recorded program: times, random bytes, sleeps and the existence of files.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -72,8 +72,8 @@ impl Recording {
         }
     }
 
-    /// Returns whether a file of a layer exists whose contents the host supplies at some time. For the recorded program,
-    /// that does not change.
+    /// Returns whether a file of a layer exists whose contents the host supplies at some time. That does not change for
+    /// the recorded program.
     pub(crate) fn deferred_exists(&self, layer: u32, node: u32, exists: bool) -> bool {
         let mut state = self.0.state.lock();
         if matches!(state.phase, Phase::Incomplete(_) | Phase::Diverged(_)) {

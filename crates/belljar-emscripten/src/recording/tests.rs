@@ -63,7 +63,7 @@ fn replay_gives_what_was_recorded_and_goes_on_at_the_wait() {
     assert_eq!(state, b"state");
     assert!(!replay.is_replaying() && replay.divergence().is_none());
     assert_eq!(replay.sleep_time(Duration::MAX), Duration::MAX);
-    // What the handler reads for itself is not recorded.
+    // The handler's own readings are not recorded.
     replay.file_time(|| 0);
     // The recording goes on, and can be replayed with its second part.
     replay.reply(digest, b"late");

@@ -51,7 +51,7 @@ pub(super) struct ReplayedCell {
     pub(super) own_timeout: Option<u64>,
     /// The time for which the cell has run, in microseconds.
     pub(super) spent: u64,
-    /// What the cell waits for.
+    /// The object of the wait.
     pub(super) kind: HeldWaitKind,
 }
 

@@ -133,7 +133,7 @@ impl WasmKernel {
     }
 }
 
-/// What a cell waits for that is to be replayed.
+/// The object of the wait of a cell that is to be replayed.
 pub(super) struct Awaited {
     kind: HeldWaitKind,
     /// The number of replies that do not end the wait.

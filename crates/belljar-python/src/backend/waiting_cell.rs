@@ -78,7 +78,7 @@ impl WasmKernel {
         let WaitingCell { output, tried, calls, clock, spent, taken } = waiting;
         let outputs = OutputCollector::restored(observer.clone(), output);
         let installer = self.installer(&observer);
-        // What it receives from now on is recorded, for waits in which it holds its thread.
+        // The cell is recorded from now on, for waits in which it holds its thread.
         let limits = self.backend.session_limits();
         let own_timeout = clock.own_timeout();
         let held = self.recorder.take().map(|recorder| Arc::new(HeldCell::new(recorder, limits, own_timeout)));
