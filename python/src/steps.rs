@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use belljar_core::kernel::{CompletedRun, Kernel, KernelError};
-use belljar_core::{CellResult, CellStep, RunStep, Wait, WaitingRun, Waker};
+use belljar_core::{CellResult, CellStatus, CellStep, ExitReason, RunStep, Wait, WaitingRun, Waker};
 use parking_lot::{Condvar, Mutex};
 
 use crate::client::Client;
@@ -126,6 +126,11 @@ impl<'a> Waits<'a> {
                         return None;
                     }
                     kernel.resume()
+                }
+                // Cells of this package are not recorded.
+                CellStep::Suspended | CellStep::Failed(_) => {
+                    let status = CellStatus::KernelDied(ExitReason::Crash("the cell cannot be continued".into()));
+                    return Some(CellResult { execution_count: 0, status, outputs: Vec::new() });
                 }
             }
         }

@@ -163,7 +163,7 @@ pub struct FunctionReply {
 }
 
 /// An exception that a function of the host raised.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{name}: {message}")]
 pub struct FunctionError {
     /// The name of the exception's class.

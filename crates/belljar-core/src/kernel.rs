@@ -26,6 +26,7 @@ use crate::exchange::{EncodedValue, Exchange, FunctionCall, FunctionError, Funct
 use crate::execution::{CellResult, CellStatus, RunReport};
 use crate::exit_reason::ExitReason;
 use crate::files::{FileError, FileInfo, Range};
+use crate::held_cell::CellRecorder;
 use crate::limits::Limits;
 use crate::mime::DisplayEvent;
 use crate::output::Stream;
@@ -201,6 +202,13 @@ pub trait Kernel: Send {
     fn begin(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>, waker: Waker) -> CellStep {
         let _ = waker;
         CellStep::Completed(self.execute(cell, observer))
+    }
+
+    /// Has the next cell, or the one that waits in the restored snapshot, recorded, so that it can be continued
+    /// elsewhere while it holds its thread in a wait. Returns false if the backend does not support it.
+    fn record(&mut self, recorder: CellRecorder) -> bool {
+        drop(recorder);
+        false
     }
 
     /// Continues the cell that waits, until it ends or waits again.

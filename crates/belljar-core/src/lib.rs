@@ -20,6 +20,7 @@
 //! | `held_threads` | threads that code holds while it waits |
 //! | `connection` | records of the network use of code |
 //! | `connection_log` | those of one run or cell |
+//! | `held_cell` | cells that hold their thread while they wait, and are recorded for another process |
 //! | `statistics` | numbers for the metrics of servers |
 //! | [`bounded_json`] | JSON from a guest |
 
@@ -31,6 +32,7 @@ mod exchange;
 mod execution;
 mod exit_reason;
 pub mod files;
+mod held_cell;
 mod held_threads;
 mod image_collector;
 pub mod kernel;
@@ -60,6 +62,9 @@ pub use execution::{
     CellResult, CellStatus, Execution, MissingDependency, Obstacle, Outcome, PythonError, RunReport, Statistics, Value,
 };
 pub use exit_reason::{ExitReason, LimitKind};
+pub use held_cell::{
+    CellRecorder, HeldCellSaver, HeldSnapshot, HeldWait, HeldWaitDecision, HeldWaitKind, SnapshotOfWait,
+};
 pub use held_threads::{HeldThreads, HoldingWait};
 pub use image_collector::ImageCollector;
 pub use limits::{Limits, ParseSizeError, format_size, parse_size};

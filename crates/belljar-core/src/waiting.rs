@@ -52,6 +52,11 @@ pub enum CellStep {
     Completed(CellResult),
     /// The cell waits: [`Kernel::resume`](crate::kernel::Kernel::resume) continues it.
     Waiting(Wait),
+    /// The cell held its thread while it waited, and its interpreter has ended: it goes on from what its
+    /// [`HeldCellSaver`](crate::HeldCellSaver) has saved. The kernel cannot be used any more.
+    Suspended,
+    /// The cell cannot be continued. The kernel cannot be used any more.
+    Failed(KernelError),
 }
 
 /// A step of code that is run once.

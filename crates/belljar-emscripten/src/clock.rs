@@ -44,10 +44,23 @@ impl Clock {
 
     /// Returns the monotonic time since the first boot of the program that this instance is a copy of.
     pub fn monotonic(&self) -> Duration {
-        match self.sources.as_reproducible() {
-            None => round_down(self.before + self.origin.elapsed()),
-            Some(sources) => sources.monotonic(),
+        match &self.sources {
+            Sources::Host => round_down(self.own_monotonic()),
+            Sources::Reproducible(sources) => sources.monotonic(),
+            Sources::Recorded(recording) => recording.monotonic(|| self.own_monotonic()),
         }
+    }
+
+    /// Returns the monotonic time for the host's own use, which is not a reading of the program.
+    pub fn monotonic_of_host(&self) -> Duration {
+        match &self.sources {
+            Sources::Recorded(recording) => round_down(recording.monotonic_now(|| self.own_monotonic())),
+            Sources::Host | Sources::Reproducible(_) => self.monotonic(),
+        }
+    }
+
+    fn own_monotonic(&self) -> Duration {
+        self.before + self.origin.elapsed()
     }
 
     /// Returns the time since 1970-01-01 UTC; zero if the host's clock is set before that.
@@ -56,8 +69,8 @@ impl Clock {
     }
 
     /// Records that the guest read the clock. Returns the time to sleep if the guest seems to be waiting in a busy
-    /// loop.
-    pub(crate) fn on_read(&mut self) -> Option<Duration> {
+    /// loop, and for how long it has been.
+    pub(crate) fn on_read(&mut self) -> Option<(Duration, Duration)> {
         if let Some(sources) = self.sources.as_reproducible() {
             sources.step_of_sleep();
             return None;
@@ -101,7 +114,7 @@ impl BusyWaitDetector {
     const MIN_SLEEP: Duration = Duration::from_micros(50);
     const MAX_SLEEP: Duration = Duration::from_millis(5);
 
-    fn on_read(&mut self, now: Instant) -> Option<Duration> {
+    fn on_read(&mut self, now: Instant) -> Option<(Duration, Duration)> {
         let near = self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::MAX_POLL_INTERVAL);
         self.last = Some(now);
         let Some(started) = self.started.filter(|_| near) else {
@@ -111,7 +124,7 @@ impl BusyWaitDetector {
         self.readings = self.readings.saturating_add(1);
         let waited = now.saturating_duration_since(started);
         (self.readings > Self::MIN_READINGS)
-            .then(|| (waited / Self::WAIT_FRACTION).clamp(Self::MIN_SLEEP, Self::MAX_SLEEP))
+            .then(|| ((waited / Self::WAIT_FRACTION).clamp(Self::MIN_SLEEP, Self::MAX_SLEEP), waited))
     }
 }
 
@@ -126,13 +139,13 @@ mod tests {
         for _ in 0..BusyWaitDetector::MIN_READINGS {
             assert_eq!(detector.on_read(start), None);
         }
-        assert_eq!(detector.on_read(start), Some(BusyWaitDetector::MIN_SLEEP));
+        assert_eq!(detector.on_read(start), Some((BusyWaitDetector::MIN_SLEEP, Duration::ZERO)));
         let later = start + Duration::from_millis(64);
         detector.last = Some(later);
-        assert_eq!(detector.on_read(later), Some(Duration::from_millis(1)));
+        assert_eq!(detector.on_read(later), Some((Duration::from_millis(1), Duration::from_millis(64))));
         let much_later = start + Duration::from_secs(60);
         detector.last = Some(much_later);
-        assert_eq!(detector.on_read(much_later), Some(BusyWaitDetector::MAX_SLEEP));
+        assert_eq!(detector.on_read(much_later), Some((BusyWaitDetector::MAX_SLEEP, Duration::from_secs(60))));
     }
 
     #[test]

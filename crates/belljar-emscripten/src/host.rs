@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use wasmtime::{Caller, Instance, Memory, Table};
 
@@ -18,10 +18,19 @@ use crate::fs::Filesystem;
 use crate::guest_memory::{GuestMemory, Ptr};
 use crate::limits::MemoryBudget;
 use crate::network::Network;
-use crate::sources::Readings;
+use crate::recording::Recording;
+use crate::sources::{Readings, Sources};
 use crate::stop::{SleepResult, StopHandle};
 use crate::termination::Termination;
 use crate::watchdog::Pause;
+
+/// The reasons why a recording is incomplete.
+pub(crate) const INTERRUPTED: &str = "it was interrupted";
+pub(crate) const HOST_DIRECTORY: &str = "it used a directory of the host";
+pub(crate) const NETWORK: &str = "it used the network";
+
+/// The interval at which a recorded sleep is looked at.
+const SLEEP_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The state behind one instance's system interface.
 pub struct Host {
@@ -63,7 +72,71 @@ impl Host {
                 sources.advance(time);
                 Ok(SleepResult::Elapsed)
             }
-            _ => self.stop.sleep(time),
+            _ => match self.recording() {
+                None => self.stop.sleep(time),
+                Some(recording) => self.recorded_sleep(recording, time),
+            },
+        }
+    }
+
+    fn recorded_sleep(&self, recording: &Recording, time: Duration) -> Result<SleepResult, Termination> {
+        self.stop.check()?;
+        let was_replaying = recording.is_replaying();
+        let time = recording.sleep_time(time);
+        if was_replaying && recording.is_replaying() {
+            return Ok(SleepResult::Elapsed);
+        }
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (begin, until) = (Instant::now(), since_1970.saturating_add(time));
+        loop {
+            let part = time.saturating_sub(begin.elapsed()).min(SLEEP_INTERVAL);
+            if self.stop.sleep(part)? == SleepResult::Signal {
+                recording.set_incomplete(INTERRUPTED);
+                return Ok(SleepResult::Signal);
+            }
+            let elapsed = begin.elapsed();
+            if elapsed >= time {
+                recording.slept();
+                return Ok(SleepResult::Elapsed);
+            }
+            recording.on_sleep(elapsed, Some(until), self.clock.monotonic_of_host());
+        }
+    }
+
+    /// Returns the recording of the program, if there is one.
+    pub fn recording(&self) -> Option<&Recording> {
+        self.clock.sources().as_recorded()
+    }
+
+    /// Takes the pending signal; returns 0 if no signal is pending. A replay receives its signals at its end.
+    pub fn take_signal(&self) -> i32 {
+        if !self.stop.signal_pending() {
+            return 0;
+        }
+        if let Some(recording) = self.recording() {
+            if recording.is_replaying() {
+                return 0;
+            }
+            recording.set_incomplete(INTERRUPTED);
+        }
+        self.stop.take_signal()
+    }
+
+    /// Has the program's time, random bytes and embedder recorded, or replayed.
+    pub fn start_recording(&mut self, recording: Recording) {
+        if self.files.has_host_descriptors() {
+            recording.set_incomplete(HOST_DIRECTORY);
+        }
+        let sources = Sources::Recorded(recording);
+        self.files.set_sources(sources.clone());
+        self.clock.set_sources(sources);
+    }
+
+    /// Ends the recording. The clocks go on as they were in it.
+    pub fn stop_recording(&mut self) {
+        if self.recording().is_some() {
+            self.clock = Clock::starting_at(self.clock.monotonic_of_host());
+            self.files.set_sources(Sources::Host);
         }
     }
 }

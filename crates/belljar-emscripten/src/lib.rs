@@ -26,6 +26,7 @@ mod memory;
 pub mod network;
 mod pagemap;
 pub mod program;
+pub mod recording;
 pub mod snapshot;
 mod sources;
 pub mod stop;

@@ -115,7 +115,7 @@ impl Instance {
             globals,
             table_size: main.table.size(&*store),
             link,
-            clock: store.data().clock.monotonic(),
+            clock: store.data().clock.monotonic_of_host(),
             environment: store.data().environment.clone(),
             working_set,
             extra,

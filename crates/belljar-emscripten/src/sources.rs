@@ -1,4 +1,4 @@
-//! The sources of an instance's time and randomness: the host's, or reproducible ones.
+//! The sources of an instance's time and randomness: the host's, which may be recorded, or reproducible ones.
 //!
 //! An instance whose state becomes an image reads reproducible time and randomness: two machines that build the same
 //! image get the same bytes. Its random numbers are public. The embedder must ensure that no state derived from them is
@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::Errno;
 use crate::clock::RESOLUTION;
 use crate::fs::Timestamp;
+use crate::recording::Recording;
 
 /// The real time at which reproducible clocks start: 2026-01-01 UTC, in time since 1970.
 const START: Duration = Duration::from_secs(1_767_225_600);
@@ -30,6 +31,8 @@ pub(crate) enum Sources {
     Host,
     /// A clock that advances when it is read, and a fixed sequence of random bytes.
     Reproducible(Arc<Reproducible>),
+    /// The host's, recorded, or those of a recording.
+    Recorded(Recording),
 }
 
 /// The state of reproducible sources, which the parts of one instance share.
@@ -66,15 +69,21 @@ impl Sources {
     /// Returns the reproducible sources, if they are.
     pub(crate) fn as_reproducible(&self) -> Option<&Reproducible> {
         match self {
-            Self::Host => None,
+            Self::Host | Self::Recorded(_) => None,
             Self::Reproducible(sources) => Some(sources),
         }
+    }
+
+    /// Returns the recording, if the sources are recorded.
+    pub(crate) fn as_recorded(&self) -> Option<&Recording> {
+        if let Self::Recorded(recording) = self { Some(recording) } else { None }
     }
 
     /// Returns the time since 1970 for the program; zero if the host's clock is set before that.
     pub(crate) fn real_time(&self) -> Duration {
         match self {
-            Self::Host => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Self::Host => host_time(),
+            Self::Recorded(recording) => recording.real_time(host_time),
             Self::Reproducible(sources) => {
                 sources.real_time_reads.fetch_add(1, Ordering::Relaxed);
                 START + sources.advance(RESOLUTION)
@@ -86,6 +95,9 @@ impl Sources {
     pub(crate) fn file_time(&self) -> Timestamp {
         match self {
             Self::Host => Timestamp::now(),
+            Self::Recorded(recording) => Timestamp::since_epoch(Duration::from_nanos(
+                recording.file_time(|| u64::try_from(host_time().as_nanos()).unwrap_or(u64::MAX)),
+            )),
             Self::Reproducible(sources) => Timestamp::since_epoch(START + sources.advance(RESOLUTION)),
         }
     }
@@ -96,7 +108,8 @@ impl Sources {
     /// [`Errno::EIO`] if the host's generator fails.
     pub(crate) fn fill_random(&self, buffer: &mut [u8]) -> Result<(), Errno> {
         match self {
-            Self::Host => getrandom::fill(buffer).map_err(|_| Errno::EIO),
+            Self::Host => host_random(buffer),
+            Self::Recorded(recording) => recording.fill_random(buffer, host_random),
             Self::Reproducible(sources) => {
                 sources.fill_random(buffer);
                 Ok(())
@@ -110,6 +123,14 @@ impl Sources {
             real_time: sources.real_time_reads.load(Ordering::Relaxed),
         })
     }
+}
+
+fn host_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn host_random(buffer: &mut [u8]) -> Result<(), Errno> {
+    getrandom::fill(buffer).map_err(|_| Errno::EIO)
 }
 
 impl Reproducible {

@@ -77,7 +77,7 @@ const HOST_CALL: u32 = 1;
 /// Defines the host functions that CPython imports, in addition to Emscripten's.
 pub(crate) fn define_imports(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     // The eval loop calls this while Py_EMSCRIPTEN_SIGNAL_HANDLING is set. It returns the pending signal, or 0.
-    linker.func_wrap("env", "_Py_CheckEmscriptenSignals_Helper", |call: Call<'_>| call.data().stop.take_signal())?;
+    linker.func_wrap("env", "_Py_CheckEmscriptenSignals_Helper", |call: Call<'_>| call.data().take_signal())?;
     // The name of the JavaScript engine, for `platform`: a string that Python frees. Python accepts a null pointer.
     linker.func_wrap("env", "_Py_emscripten_runtime", || 0)?;
     // Constructors of Pyodide's JavaScript bridge create two objects before anything runs. They get null: the bridge is

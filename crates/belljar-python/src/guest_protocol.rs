@@ -44,6 +44,15 @@ impl GuestFunctions {
             resume: Some(function("resume")?),
         })
     }
+
+    /// Returns the function that runs or continues a cell by its name.
+    pub(crate) fn by_name(&self, name: &str) -> Option<Object> {
+        match name {
+            "execute" => Some(self.execute),
+            "resume" => self.resume,
+            _ => None,
+        }
+    }
 }
 
 /// The argument of `_belljar.run`.

@@ -15,6 +15,7 @@ use belljar_emscripten::console::Stream;
 use belljar_emscripten::fs::Filesystem;
 use belljar_emscripten::guest_caller::GuestCaller;
 use belljar_emscripten::host::{Call, Host};
+use belljar_emscripten::recording::{HostCall as RecordedHostCall, Recording, RequestDigest};
 use belljar_emscripten::stop::StopHandle;
 use belljar_emscripten::termination::Termination;
 use belljar_emscripten::wasmtime;
@@ -28,6 +29,8 @@ use crate::c_api::Object;
 const MAX_REQUEST: u32 = 16 << 20;
 /// The maximum length of a reply, in bytes.
 const MAX_REPLY: usize = 64 << 20;
+/// The calls that replayed code makes again: their replies depend on nothing else.
+const REPEATED: [&str; 1] = ["show"];
 /// The interval at which a wait checks if the code was stopped meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -57,6 +60,16 @@ pub enum CallError {
 /// The interpreter that made a call.
 pub struct HostCallContext<'a> {
     host: &'a mut Host,
+    /// Set if the code is recorded.
+    recorded: Option<RecordedCall>,
+}
+
+/// A call of recorded code.
+struct RecordedCall {
+    recording: Recording,
+    digest: RequestDigest,
+    /// The state that the handler has given to [`HostCallContext::save`], if the call continues in another process.
+    continued: Option<Vec<u8>>,
 }
 
 /// The reason why [`HostCallContext::wait`] returned without a result.
@@ -74,6 +87,30 @@ impl HostCallContext<'_> {
     /// Returns the code's file system.
     pub fn files(&mut self) -> &mut Filesystem {
         &mut self.host.files
+    }
+
+    /// Returns the recording of the code so far, with which it can be continued elsewhere: this call then begins again,
+    /// and [`HostCallContext::continued`] returns `state`.
+    ///
+    /// # Errors
+    /// Returns the reason why the code cannot be continued elsewhere.
+    pub(crate) fn save(&self, state: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let call = self.recorded.as_ref().ok_or("it is not recorded")?;
+        call.recording.save(call.digest, state, self.host.clock.monotonic_of_host())
+    }
+
+    /// Returns the state of the call, if it began in another process.
+    pub(crate) fn continued<'s, T: Deserialize<'s>>(&'s self) -> Result<Option<T>, CallError> {
+        let Some(state) = self.recorded.as_ref().and_then(|call| call.continued.as_deref()) else { return Ok(None) };
+        let state = serde_json::from_slice(state);
+        state.map(Some).map_err(|_| CallError::Refused("the state of the call cannot be read".into()))
+    }
+
+    /// Notes that the code receives something that is not recorded.
+    pub(crate) fn set_incomplete(&self, reason: &'static str) {
+        if let Some(call) = &self.recorded {
+            call.recording.set_incomplete(reason);
+        }
     }
 
     /// Returns how often the code has read random numbers and the time.
@@ -156,26 +193,64 @@ enum Reply {
 /// `PyObject *host_call(PyObject *self, PyObject *request)`: a `PyCFunction` with one argument, a `str`.
 pub(crate) fn host_call(mut call: Call<'_>, _self: Object, request: Object) -> wasmtime::Result<Object> {
     let Some(text) = read(&mut GuestCaller::new(&mut call), request)? else { return Ok(0) };
-    let reply = match text.and_then(|text| dispatch(call.data_mut(), &text)) {
-        Ok(answer) => Reply::Answer(answer),
-        Err(CallError::Refused(reason)) => Reply::Error(reason),
-        Err(CallError::Terminated(termination)) => return Err(termination.into()),
+    let reply = match text {
+        Ok(text) => reply(call.data_mut(), &text)?,
+        Err(error) => to_text(Err(error))?,
     };
     // The code may have been stopped while the handler ran.
     call.data().stop.check()?;
-    let text = serde_json::to_string(&reply).ok().filter(|text| text.len() <= MAX_REPLY);
-    let text = text.unwrap_or_else(|| r#"{"error":"the host's reply is too long"}"#.into());
-    write(&mut GuestCaller::new(&mut call), &text)
+    write(&mut GuestCaller::new(&mut call), &reply)
 }
 
-fn dispatch(host: &mut Host, text: &str) -> Result<Box<RawValue>, CallError> {
-    let refused = |reason: &str| CallError::Refused(reason.into());
-    let Request { name, request } = serde_json::from_str(text)
-        .map_err(|_| refused("the request is not a JSON object with `name` and `request`"))?;
+/// Returns the reply to a request: that of its handler, or the recorded one if the code is replayed.
+fn reply(host: &mut Host, text: &str) -> Result<String, Termination> {
+    let Ok(request) = serde_json::from_str::<Request<'_>>(text) else {
+        let reason = "the request is not a JSON object with `name` and `request`";
+        return to_text(Err(CallError::Refused(reason.into())));
+    };
+    let recording = host.recording().filter(|_| !REPEATED.contains(&request.name)).cloned();
+    let Some(recording) = recording else {
+        if let Some(recording) = host.recording() {
+            recording.end_sleep()?;
+        }
+        return to_text(dispatch(host, request, None));
+    };
+    let (digest, continued) = match recording.host_call(text.as_bytes()) {
+        RecordedHostCall::New(digest) => {
+            recording.end_sleep()?;
+            (digest, None)
+        }
+        RecordedHostCall::Pending(digest, state) => (digest, Some(state)),
+        // Only the host has written the reply, and it was text.
+        RecordedHostCall::Replied(reply) => return Ok(String::from_utf8_lossy(&reply).into_owned()),
+        RecordedHostCall::Diverged => return Err(Termination::Stopped),
+    };
+    let recorded = RecordedCall { recording: recording.clone(), digest, continued };
+    let reply = to_text(dispatch(host, request, Some(recorded)))?;
+    recording.reply(digest, reply.as_bytes());
+    Ok(reply)
+}
+
+/// Returns the text of a reply.
+fn to_text(result: Result<Box<RawValue>, CallError>) -> Result<String, Termination> {
+    let reply = match result {
+        Ok(answer) => Reply::Answer(answer),
+        Err(CallError::Refused(reason)) => Reply::Error(reason),
+        Err(CallError::Terminated(termination)) => return Err(termination),
+    };
+    let text = serde_json::to_string(&reply).ok().filter(|text| text.len() <= MAX_REPLY);
+    Ok(text.unwrap_or_else(|| r#"{"error":"the host's reply is too long"}"#.into()))
+}
+
+fn dispatch(
+    host: &mut Host,
+    Request { name, request }: Request<'_>,
+    recorded: Option<RecordedCall>,
+) -> Result<Box<RawValue>, CallError> {
     let calls = host.embedder.clone().and_then(|embedder| embedder.downcast::<HostCallRegistry>().ok());
     let handler = calls.and_then(|calls| calls.0.get(name).cloned());
     let handler = handler.ok_or_else(|| CallError::Refused(format!("the host has no handler for `{name}`")))?;
-    handler.call(request, &mut HostCallContext { host })
+    handler.call(request, &mut HostCallContext { host, recorded })
 }
 
 /// Returns the text of a `str`. `None` if the object is not a `str` or cannot be encoded: Python's exception is set

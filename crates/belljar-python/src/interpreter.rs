@@ -12,6 +12,7 @@ use belljar_core::{
 use belljar_emscripten::console::{Console, OutputSink};
 use belljar_emscripten::fs::{Filesystem, Quota};
 use belljar_emscripten::host::Host;
+use belljar_emscripten::recording::Recording;
 use belljar_emscripten::stop::{StopHandle, StopReason};
 use belljar_emscripten::termination::Termination;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
@@ -392,6 +393,21 @@ impl Interpreter {
         &mut self.instance.host_mut().files
     }
 
+    /// Returns the handle that stops the instance.
+    pub(crate) fn stop_handle(&self) -> Arc<StopHandle> {
+        self.instance.stop_handle()
+    }
+
+    /// Returns the recording of the code, if it is recorded.
+    pub(crate) fn recording(&self) -> Option<&Recording> {
+        self.instance.host().recording()
+    }
+
+    /// Returns how the replay of the code has diverged, if it has.
+    pub(crate) fn divergence(&self) -> Option<String> {
+        self.recording().and_then(Recording::divergence)
+    }
+
     /// Returns whether the interpreter has ended: by `os._exit`, a limit or a crash. Later calls return only errors.
     pub fn is_dead(&self) -> bool {
         self.is_broken || self.instance.is_dead()
@@ -437,7 +453,19 @@ impl Interpreter {
             return Err(crash(InstanceError::Dead.to_string()));
         }
         let arguments = serde_json::to_string(arguments).map_err(|error| crash(error.to_string()))?;
-        match c_api::call(&mut self.instance, function, name, &arguments) {
+        let recording = self.instance.host().recording().cloned();
+        let (function, arguments) = match recording.as_ref().and_then(|recording| recording.call(name, &arguments)) {
+            Some((name, arguments)) => {
+                (self.functions.by_name(&name).ok_or_else(|| crash(format!("it has no `{name}`")))?, arguments)
+            }
+            None => (function, arguments),
+        };
+        let result = c_api::call(&mut self.instance, function, name, &arguments);
+        if let Some(recording) = recording {
+            recording.end_call();
+            recording.end_sleep().map_err(|termination| crash(termination.to_string()))?;
+        }
+        match result {
             Ok(result) => bounded_json::parse(&self.scrubber.scrub_text(&result))
                 .ok_or_else(|| crash("the interpreter returned JSON of an unexpected shape".into())),
             Err(CApiError::Instance(error)) => Err(Outcome::Exited(self.exit_reason(error))),

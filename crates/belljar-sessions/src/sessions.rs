@@ -11,6 +11,7 @@
 
 mod cell_call;
 mod durable;
+mod held_run;
 mod idle;
 mod queueing;
 mod results;
@@ -39,6 +40,7 @@ use belljar_core::{CallCancellation, Limits};
 use cell_call::CellCall;
 pub(crate) use durable::milliseconds_now;
 pub use durable::{ResumedReport, ResumedRun, StoredRuns};
+pub(crate) use held_run::HeldRun;
 use queueing::result;
 use table::{EndingSession, HibernatedSession, SessionEntry, Shared, new_id};
 
@@ -62,6 +64,9 @@ pub struct SessionOptions {
     pub answers: AnswerOptions,
     /// The time for which the result of a run waits for its client.
     pub run_ttl: Duration,
+    /// The maximum size of the recording of a cell, in bytes, with which it survives its process while it holds its
+    /// thread in a wait. Zero if cells are not recorded.
+    pub replay_memory: usize,
 }
 
 impl Default for SessionOptions {
@@ -74,6 +79,7 @@ impl Default for SessionOptions {
             max_queued_bytes: 64 << 20,
             answers: AnswerOptions::default(),
             run_ttl: Duration::from_secs(24 * 3600),
+            replay_memory: 64 << 20,
         }
     }
 }

@@ -77,7 +77,7 @@ pub(crate) enum CellStart {
 }
 
 /// The size and modification time of each file, by path.
-type FileIndex = BTreeMap<String, (u64, i128)>;
+pub(crate) type FileIndex = BTreeMap<String, (u64, i128)>;
 
 /// The state of a session, on which its jobs work.
 pub(crate) struct SessionState {
@@ -93,6 +93,8 @@ pub(crate) struct SessionState {
     pending_base: Option<PendingBase>,
     /// The cell that waits.
     running: Option<RunningCell>,
+    /// True if the store has the kernel's state as it is, or has nothing and no code has run.
+    matches_store: bool,
 }
 
 /// A cell that has begun.
@@ -130,6 +132,7 @@ impl SessionState {
             pending_sync: None,
             pending_base: None,
             running: None,
+            matches_store: true,
         }
     }
 
@@ -145,6 +148,7 @@ impl SessionState {
             pending_sync: None,
             pending_base: None,
             running: None,
+            matches_store: false,
         }
     }
 
@@ -228,14 +232,21 @@ impl SessionState {
         begin_running: impl FnOnce(Arc<dyn InterruptHandle>) -> CellStart,
         CellWaits { waker, durable }: CellWaits,
     ) -> Result<CellProgress, SessionError> {
-        let kernel = self.ensure_running(services, &*observer)?;
+        self.ensure_running(services, &*observer)?;
+        let KernelState::Running(kernel) = &mut self.kernel else { return Err(SessionError::Gone) };
         match begin_running(kernel.interrupt_handle()) {
             CellStart::Started => {}
             CellStart::Cancelled => return Err(SessionError::Gone),
             CellStart::Interrupted => return Ok(CellReport::interrupted().into()),
         }
+        let matches_store = std::mem::replace(&mut self.matches_store, false);
         // Files that the host has changed in the session's folder are not changes of the cell.
         let before = services.folders.is_some().then(|| file_index(&mut **kernel));
+        // With a folder, what the cell reads in it may be something else the next time.
+        let is_resumable = cell.exchange.as_ref().is_none_or(|exchange| exchange.is_resumable);
+        if let Some(durable) = durable.as_ref().filter(|_| matches_store && before.is_none() && is_resumable) {
+            durable.record_new(&mut **kernel, &self.files);
+        }
         let step = kernel.begin(&cell, observer, waker);
         self.after_step(services, RunningCell { code: cell.code, before, durable }, step, now)
     }
@@ -262,6 +273,11 @@ impl SessionState {
                 Ok(CellProgress::Waiting(wait))
             }
             CellStep::Completed(result) => self.complete(services, running, result, now).map(Into::into),
+            CellStep::Suspended => self.after_suspension(running).map(CellProgress::Waiting),
+            CellStep::Failed(error) => {
+                self.discard_kernel(services);
+                Err(error.into())
+            }
         }
     }
 

@@ -21,6 +21,7 @@
 //! | `waiting` | runs: cells that wait, and their results |
 
 pub(crate) mod private_directory;
+mod start;
 mod state_file;
 mod waiting;
 
@@ -38,6 +39,7 @@ use private_directory::{DirectoryError, PrivateDirectory};
 
 use waiting::Signer;
 
+pub(crate) use start::StartFile;
 pub use state_file::{SnapshotHeader, StoredSession};
 pub(crate) use waiting::RunJournal;
 pub use waiting::{ListedRun, RunCommand, StoredRun};

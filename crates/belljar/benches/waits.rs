@@ -123,7 +123,7 @@ fn one_step() -> Finding<()> {
 fn wait_again(step: CellStep) -> Finding<()> {
     match step {
         CellStep::Waiting(_) => Ok(()),
-        CellStep::Completed(result) => Err(format!("the cell has ended: {result:?}").into()),
+        step => Err(format!("the cell has ended: {step:?}").into()),
     }
 }
 

@@ -47,6 +47,13 @@ Examples:
         #[arg(long = "for", value_enum, default_value_t, value_name = "CALLS")]
         scope: Scope,
     },
+    /// Answer input() of a run with a line.
+    Answer {
+        #[command(flatten)]
+        run: RunArgs,
+        /// Line.
+        line: String,
+    },
     /// Deny the call that a run waits for: it raises ToolDenied in the code.
     Deny {
         #[command(flatten)]
@@ -93,6 +100,7 @@ pub(crate) fn runs(command: &RunsCommand) -> ExitCode {
             };
             answer(run, &RunAnswer::Text(line.into()), "approved")
         }
+        RunsCommand::Answer { run, line } => answer(run, &RunAnswer::Text(line.clone()), "answered"),
         RunsCommand::Deny { run } => answer(run, &RunAnswer::Declined, "denied"),
         RunsCommand::Cancel { run } => cancel(run),
     };

@@ -48,6 +48,10 @@ pub(crate) struct SessionOptions {
     /// Time for which a run of --data-dir may wait for answers, and for which its result stays if the client has left.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "86400", env = "BELLJAR_RUN_TTL", hide_env_values = true, hide_short_help = true)]
     run_ttl: Duration,
+    /// Maximum size of the recording of a cell of --data-dir, with which it survives the server while it holds its
+    /// thread: in input(), or waiting for a tool without await. 0 records nothing.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MB", env = "BELLJAR_REPLAY_MEMORY", hide_env_values = true, hide_short_help = true)]
+    replay_memory: u64,
     /// Keep the files of sessions in this directory, in a folder for each one.
     ///
     /// The directory is on this machine. The files stay when the session ends.
@@ -164,6 +168,7 @@ impl SessionOptions {
             sleep_after: self.sleep_after,
             max_sessions: self.max_sessions,
             run_ttl: self.run_ttl,
+            replay_memory: usize::try_from(self.replay_memory).unwrap_or(usize::MAX),
             ..SessionsConfig::default()
         }
     }

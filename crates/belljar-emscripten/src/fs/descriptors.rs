@@ -117,6 +117,15 @@ impl Descriptors {
 }
 
 impl Filesystem {
+    /// Returns whether a descriptor refers to a file or directory of the host.
+    pub(crate) fn has_host_descriptors(&self) -> bool {
+        let of_host = |description| {
+            let target = self.descriptors.at(description).map(|description| &description.target);
+            target.is_some_and(|target| !matches!(target, Target::Node(_)))
+        };
+        self.descriptors.all().any(|(_, description, _)| of_host(description))
+    }
+
     pub(super) fn description(&self, fd: i32) -> Result<&Description, Errno> {
         let description = self.descriptors.get(fd)?.description;
         self.descriptors.at(description).ok_or(Errno::EBADF)

@@ -202,7 +202,7 @@ impl Filesystem {
         let id = match &self.description(fd)?.target {
             Target::Node(id) => *id,
             Target::HostFile { file, .. } => return file.read_at(offset, buffer),
-            Target::Socket(socket) => return socket.read(buffer, false),
+            Target::Socket(_) => return self.socket(fd)?.read(buffer, false),
             Target::HostDirectory { .. } => return Err(Errno::EISDIR),
         };
         let node = self.nodes.get_mut(id)?;
@@ -223,7 +223,7 @@ impl Filesystem {
         let id = match &self.description(fd)?.target {
             Target::Node(id) => *id,
             Target::HostFile { file, .. } => return file.write_at(offset, data),
-            Target::Socket(socket) => return socket.write(data),
+            Target::Socket(_) => return self.socket(fd)?.write(data),
             Target::HostDirectory { .. } => return Err(Errno::EISDIR),
         };
         let budget = self.budget();

@@ -17,6 +17,7 @@ use super::node::{FileType, NodeId};
 use super::time::Times;
 use super::{FileError, Filesystem, OpenFlags, SetTime, Stat, Timestamp};
 use crate::Errno;
+use crate::host::HOST_DIRECTORY;
 
 /// A directory of the host that can be mounted.
 #[derive(Debug)]
@@ -277,6 +278,9 @@ impl Filesystem {
     }
 
     pub(super) fn mounted(&self, mount: u32) -> Result<Arc<HostDirectory>, Errno> {
+        if let Some(recording) = self.sources.as_recorded() {
+            recording.set_incomplete(HOST_DIRECTORY);
+        }
         self.mounts.get(mount as usize).map(|mount| mount.directory.clone()).ok_or(Errno::EIO)
     }
 }

@@ -152,9 +152,20 @@ impl Filesystem {
     fn find_lower(&self, directory: NodeId, name: &str) -> Result<Option<LowerDirectory>, Errno> {
         let lower = &self.nodes.directory(directory)?.lower;
         Ok(lower.iter().find_map(|at| {
-            let node = self.layers.get(at.layer as usize)?.entry(at.node, name)?;
-            Some(LowerDirectory { layer: at.layer, node })
+            let layer = self.layers.get(at.layer as usize)?;
+            let found = layer.entry(at.node, name);
+            let node = *layer.entries(at.node)?.get(name)?;
+            self.exists_for_guest(at.layer, node, found.is_some()).then_some(LowerDirectory { layer: at.layer, node })
         }))
+    }
+
+    /// Returns whether a node of a layer exists, where `exists` is whether it does now. If the guest is recorded, that
+    /// does not change.
+    fn exists_for_guest(&self, layer: u32, node: u32, exists: bool) -> bool {
+        let Some(recording) = self.sources.as_recorded() else { return exists };
+        let found = self.layers.get(layer as usize).and_then(|layer| layer.node(node));
+        let is_deferred = found.is_some_and(|found| found.kind.is_deferred());
+        if is_deferred { recording.deferred_exists(layer, node, exists) } else { exists }
     }
 
     /// Returns the directories called `name` under `directory` that are merged: down to the first entry of another
@@ -223,7 +234,8 @@ impl Filesystem {
             let below = directory.lower.iter().filter_map(|at| {
                 let layer = self.layers.get(at.layer as usize)?;
                 let entries = layer.entries(at.node)?.range::<str, _>(range);
-                let (name, &node) = entries.into_iter().find(|(_, node)| layer.exists(**node))?;
+                let exists = |node| self.exists_for_guest(at.layer, node, layer.exists(node));
+                let (name, &node) = entries.into_iter().find(|(_, node)| exists(**node))?;
                 Some((name, LowerDirectory { layer: at.layer, node }))
             });
             // The least name; among layers that both contain it the topmost, which comes first.

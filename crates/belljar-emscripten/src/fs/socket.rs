@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use super::descriptors::Target;
 use super::{Filesystem, OpenFlags, Readiness};
 use crate::Errno;
+use crate::host::NETWORK;
 use crate::network::Connection;
 
 /// The domain of a socket.
@@ -111,6 +112,7 @@ impl Socket {
 impl Filesystem {
     /// Implements `socket` for stream sockets.
     pub fn open_socket(&mut self, family: SocketFamily, flags: OpenFlags) -> Result<i32, Errno> {
+        self.note_network();
         let socket = Socket { family, state: SocketState::Unconnected };
         self.add_description(Target::Socket(socket), OpenFlags::READ_WRITE.with(flags.pipe_options()), 0)
     }
@@ -120,9 +122,15 @@ impl Filesystem {
     /// # Errors
     /// [`Errno::ENOTSOCK`] for other files.
     pub fn socket(&self, fd: i32) -> Result<&Socket, Errno> {
-        match &self.description(fd)?.target {
-            Target::Socket(socket) => Ok(socket),
-            _ => Err(Errno::ENOTSOCK),
+        let Target::Socket(socket) = &self.description(fd)?.target else { return Err(Errno::ENOTSOCK) };
+        self.note_network();
+        Ok(socket)
+    }
+
+    /// Notes in the recording of the program, if there is one, that it used the network: it cannot be replayed.
+    pub(super) fn note_network(&self) {
+        if let Some(recording) = self.sources.as_recorded() {
+            recording.set_incomplete(NETWORK);
         }
     }
 

@@ -155,6 +155,9 @@ fn write(
         let data = memory.slice(start, length)?;
         Ok(match (stream, position(offset, moved)?) {
             (Some(stream), _) => {
+                if let Some(recording) = host.recording() {
+                    recording.end_sleep()?;
+                }
                 host.console.write(stream, data)?;
                 data.len()
             }

@@ -12,7 +12,7 @@ use crate::Errno;
 use crate::fs::{OpenFlags, SocketFamily};
 use crate::guest_caller::GuestCaller;
 use crate::guest_memory::{GuestMemory, Ptr, field};
-use crate::host::{Call, Host, wait_for_socket};
+use crate::host::{Call, Host, NETWORK, wait_for_socket};
 use crate::network::ResolveError;
 
 const AF_UNSPEC: i32 = 0;
@@ -432,6 +432,9 @@ const AI_NUMERICHOST: i32 = 0x4;
 fn look_up(call: &mut Call<'_>, node: Ptr, service: Ptr, hints: Ptr) -> Result<(SocketAddr, (i32, i32)), i32> {
     let (memory, host) = crate::host::split(call).map_err(|_| EAI_FAIL)?;
     let Some(network) = host.network.clone() else { return Err(EAI_FAIL) };
+    if let Some(recording) = host.recording() {
+        recording.set_incomplete(NETWORK);
+    }
     let hint = |offset| if hints == 0 { Ok(0) } else { field(hints, offset).and_then(|at| memory.read_i32(at)) };
     let hint = |offset| hint(offset).map_err(|_| EAI_FAIL);
     let (flags, family, kind, protocol) = (hint(0)?, hint(4)?, hint(8)?, hint(12)?);

@@ -6,7 +6,8 @@ use super::calendar::BrokenDown;
 use crate::Errno;
 use crate::clock::RESOLUTION;
 use crate::guest_memory::{GuestMemory, Ptr};
-use crate::host::{Call, Host, split};
+use crate::host::{Call, Host, INTERRUPTED, split};
+use crate::recording::Recording;
 use crate::stop::SleepResult;
 
 /// `CLOCK_REALTIME`.
@@ -83,10 +84,17 @@ fn get_now(mut call: Call<'_>) -> Result<f64> {
     const AFTER_EVERY_SLEEP: f64 = 1e15;
     let host = call.data_mut();
     host.stop.check()?;
-    if let Some(nap) = host.clock.on_read() {
+    let is_replaying = host.recording().is_some_and(Recording::is_replaying);
+    if !is_replaying && let Some((nap, waited)) = host.clock.on_read() {
         let wake = host.stop.sleep(nap)?;
         host.clock.on_sleep();
+        if let Some(recording) = host.recording() {
+            recording.on_sleep(waited, None, host.clock.monotonic_of_host());
+        }
         if wake == SleepResult::Signal {
+            if let Some(recording) = host.recording() {
+                recording.set_incomplete(INTERRUPTED);
+            }
             host.clock.reset_busy_wait();
             return Ok(AFTER_EVERY_SLEEP);
         }

@@ -16,9 +16,11 @@
 //! | `mounts` | directories of the host that code can use |
 
 mod exchange;
+mod held_cell;
 mod mounts;
 mod one_shot;
 mod program_kernel;
+mod replay;
 mod running_cell;
 mod runtime;
 mod session_calls;

@@ -261,8 +261,14 @@ impl Attempt {
             .python
             .interpreter_with(image, run.left, streams(observer))
             .map_err(|error| KernelError::Start(error.into()))?;
-        let calls =
-            exchange::begin(&mut interpreter, request.exchange.as_ref(), request.tools, observer, waker.as_ref())?;
+        let calls = exchange::begin(
+            &mut interpreter,
+            request.exchange.as_ref(),
+            request.tools,
+            observer,
+            waker.as_ref(),
+            None,
+        )?;
         let (packages, images) = (image.packages().clone(), ImageCollector::default());
         let attempt = Self::connect(run, interpreter, packages, images, calls, Effects::Observed)?;
         observer.on_phase("running");

@@ -98,7 +98,7 @@ impl Kernel for ProgramKernel {
         let waker = Waker::new(|| ());
         match self.begin(cell, observer, waker) {
             CellStep::Completed(result) => result,
-            CellStep::Waiting(_) => {
+            CellStep::Waiting(_) | CellStep::Suspended | CellStep::Failed(_) => {
                 let status =
                     CellStatus::KernelDied(ExitReason::Crash("the code waits, but its caller does not".into()));
                 CellResult { execution_count: 1, status, outputs: Vec::new() }

@@ -1,16 +1,19 @@
 //! A cell that runs in a session's kernel: its packages, its connections to the host, and its result.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use belljar_core::kernel::{CellError, CellObserver, CellRequest, KernelError};
 use belljar_core::{
     CellResult, CellStatus, CellStep, EncodedValue, Outcome, OutputCollector, Progress, Stream, TOOLS_MODULE, Waker,
 };
+use belljar_emscripten::recording::Recording;
 use belljar_packages::{Dependencies, GeneralHint as _, shorten_message};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::exchange::{self, RunCalls};
+use super::held_cell::{HeldCell, SleepingCell};
 use super::policy;
 use super::runtime::PythonRuntime;
 use super::session_calls::{CollectorSink, DisplayHandler, InputHandler, NoCellRunning};
@@ -35,6 +38,8 @@ pub(super) struct RunningCell {
     /// False if the cell exchanges values with a caller that only this process has.
     pub(super) is_resumable: bool,
     pub(super) clock: WaitClock,
+    /// Set if the cell is recorded.
+    pub(super) held: Option<Arc<HeldCell>>,
 }
 
 impl WasmKernel {
@@ -57,7 +62,12 @@ impl WasmKernel {
         let installer = self.installer(&observer);
         let tried = self.install_imports(&installer, cell, &*observer, &outputs);
         let exchange = cell.exchange.as_ref();
-        let calls = match exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker) {
+        let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
+        let limits = self.backend.session_limits();
+        let recorder = self.recorder.take().filter(|_| is_resumable);
+        let held = recorder.map(|recorder| Arc::new(HeldCell::new(recorder, limits, cell.timeout)));
+        let calls = exchange::begin(&mut self.interpreter, exchange, cell.tools, &observer, waker, held.clone());
+        let calls = match calls {
             Ok(calls) => calls,
             Err(error) => {
                 let error = CellError { name: "OSError".into(), message: error.to_string(), traceback: Vec::new() };
@@ -65,12 +75,19 @@ impl WasmKernel {
                 return Err(CellResult { execution_count: self.execution_count, status, outputs: outputs.take() });
             }
         };
-        self.connect(&outputs, &installer, &observer, waker);
-        let limits = self.backend.session_limits().with_timeout(cell.timeout);
+        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone() };
+        self.connect(&outputs, &installer, input, waker);
+        let limits = limits.with_timeout(cell.timeout);
         self.interpreter.set_wall_time(limits.wall_time);
-        let is_resumable = exchange.is_none_or(|exchange| exchange.is_resumable);
         let clock = WaitClock::new(&limits, cell.timeout);
-        Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock })
+        if let Some(held) = &held {
+            held.set_packages(installer.packages().wheel_ids().cloned().collect(), tried.clone());
+            let recording = Recording::new(held.recorder.max_bytes, self.interpreter.stop_handle());
+            recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
+            self.interpreter.host_mut().start_recording(recording);
+            held.begin_step(Duration::ZERO);
+        }
+        Ok(RunningCell { observer, outputs, installer, tried, calls, is_resumable, clock, held })
     }
 
     /// Sets the network policy of the session, if a cell has one.
@@ -99,7 +116,7 @@ impl WasmKernel {
         &mut self,
         outputs: &OutputCollector,
         installer: &Arc<RuntimeInstaller>,
-        observer: &Arc<dyn CellObserver>,
+        input: InputHandler,
         waker: Option<&Waker>,
     ) {
         let network = self.backend.shared.network.as_ref();
@@ -108,16 +125,17 @@ impl WasmKernel {
         self.interpreter.redirect(Streams { output: sink, input: Box::new(std::io::empty()) });
         self.interpreter.register_host_call("install", installer.clone());
         self.interpreter.register_host_call("show", Arc::new(DisplayHandler { collector: outputs.clone(), scrubber }));
-        self.interpreter.register_host_call("input", Arc::new(InputHandler(observer.clone())));
+        let observer = input.observer.clone();
+        self.interpreter.register_host_call("input", Arc::new(input));
         match (&self.backend.shared.network, &self.connections) {
             (Some(network), Some(connections)) => {
-                connections.set_observer(Arc::new(ObservedConnections(observer.clone())));
+                connections.set_observer(Arc::new(ObservedConnections(observer)));
                 connections.start_run();
                 network::connect(&mut self.interpreter, network, connections, waker);
             }
             _ => {
                 let narrowed = self.network.as_ref();
-                let attached = self.backend.shared.attach_network(&mut self.interpreter, narrowed, observer, waker);
+                let attached = self.backend.shared.attach_network(&mut self.interpreter, narrowed, &observer, waker);
                 // The policy was read before, and a damaged one in a saved session allows nothing.
                 self.connections = attached.unwrap_or_else(|error| {
                     tracing::warn!(%error, "a session has no network");
@@ -129,7 +147,8 @@ impl WasmKernel {
 
     /// Ends a cell whose code has ended.
     pub(super) fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
-        let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock } = running;
+        let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock, held: _ } = running;
+        self.interpreter.host_mut().stop_recording();
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
@@ -174,7 +193,13 @@ impl WasmKernel {
                 CellStep::Waiting(wait)
             }
             Ok(Step::Completed(cell)) => CellStep::Completed(self.complete(running, Ok(cell))),
-            Err(outcome) => CellStep::Completed(self.complete(running, Err(outcome))),
+            Err(_) if running.held.as_ref().is_some_and(|held| held.is_suspended()) => CellStep::Suspended,
+            Err(outcome) => match self.interpreter.divergence() {
+                Some(reason) => CellStep::Failed(KernelError::Failed(
+                    format!("the code cannot be continued, since it does not do what it did before: {reason}").into(),
+                )),
+                None => CellStep::Completed(self.complete(running, Err(outcome))),
+            },
         }
     }
 

@@ -1,17 +1,22 @@
 //! The host calls of code in a session: its output, its displays and its requests for input.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
-use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError};
+use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
 use belljar_core::mime::{DisplayData, DisplayEvent, MimeBundle};
-use belljar_core::{OutputCollector, bounded_json};
+use belljar_core::{HeldWaitKind, OutputCollector, bounded_json};
 use belljar_emscripten::console::{self, OutputSink};
+use belljar_emscripten::termination::Termination;
 use belljar_network::Scrubber;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use super::core_stream;
+use super::exchange::RunCalls;
+use super::held_cell::{HeldCell, WaitPoint};
 use crate::host_calls::{CallError, HostCall, HostCallContext, WaitError};
 
 /// The maximum length of a prompt, in characters.
@@ -68,7 +73,45 @@ impl HostCall for DisplayHandler {
 }
 
 /// The host call `input`: requests a line from the cell's observer.
-pub(super) struct InputHandler(pub(super) Arc<dyn CellObserver>);
+pub(super) struct InputHandler {
+    pub(super) observer: Arc<dyn CellObserver>,
+    /// Set if the cell is recorded.
+    pub(super) held: Option<Arc<HeldCell>>,
+    /// The calls of functions of the host that the cell can make.
+    pub(super) calls: Option<RunCalls>,
+}
+
+impl InputHandler {
+    fn wait(
+        &self,
+        reply: &Receiver<InputReply>,
+        context: &HostCallContext<'_>,
+    ) -> Result<Result<InputReply, WaitError>, Termination> {
+        let Some(held) = &self.held else { return context.wait(reply, INPUT_TIMEOUT) };
+        let start = Instant::now();
+        let result = loop {
+            let elapsed = start.elapsed();
+            let left = INPUT_TIMEOUT.saturating_sub(elapsed);
+            match context.wait(reply, left.min(HeldCell::interval(elapsed)))? {
+                Err(WaitError::TimedOut) if !left.is_zero() => {
+                    let elapsed = start.elapsed();
+                    let point = WaitPoint {
+                        elapsed,
+                        kind: HeldWaitKind::Input,
+                        state: &(),
+                        calls: self.calls.as_ref().map(RunCalls::save_held).transpose(),
+                        replies: &|| 0,
+                        timer: None,
+                    };
+                    held.on_wait(context, &point)?;
+                }
+                result => break result,
+            }
+        };
+        held.end_wait(start.elapsed())?;
+        Ok(result)
+    }
+}
 
 impl HostCall for InputHandler {
     fn call(&self, request: &RawValue, context: &mut HostCallContext<'_>) -> Result<Box<RawValue>, CallError> {
@@ -81,8 +124,8 @@ impl HostCall for InputHandler {
             serde_json::from_str(request.get()).map_err(|_| CallError::Refused("`input` takes a prompt".into()))?;
         let prompt: String = request.prompt.chars().take(MAX_PROMPT).collect();
         let refused = |error: InputError| CallError::Refused(error.to_string());
-        let reply = self.0.request_input(&prompt, request.secret).map_err(refused)?;
-        match context.wait(&reply, INPUT_TIMEOUT)? {
+        let reply = self.observer.request_input(&prompt, request.secret).map_err(refused)?;
+        match self.wait(&reply, context)? {
             Ok(Ok(line)) => to_raw_value(&line).map_err(|error| CallError::Refused(error.to_string())),
             Ok(Err(error)) => Err(refused(error)),
             Err(WaitError::Interrupted) => Err(refused(InputError::Interrupted)),

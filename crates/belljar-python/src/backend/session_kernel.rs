@@ -11,7 +11,7 @@ use belljar_core::kernel::{
     ShellRequest,
 };
 use belljar_core::{
-    CellResult, CellStatus, CellStep, ExitReason, Outcome, Progress, ReplySender, SessionFolder, Waker,
+    CellRecorder, CellResult, CellStatus, CellStep, ExitReason, Outcome, Progress, ReplySender, SessionFolder, Waker,
 };
 use belljar_emscripten::console::Discard;
 use belljar_emscripten::fs::{AT_FDCWD, FileEntry, FileType, Filesystem};
@@ -20,7 +20,9 @@ use belljar_network::Connections;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::held_cell::ReplayedCell;
 use super::mounts::mount_all;
+use super::replay::Awaited;
 use super::running_cell::RunningCell;
 use super::waiting_cell::WaitingCell;
 use super::{SessionRuntime, WasmBackend};
@@ -56,6 +58,9 @@ pub(super) struct SnapshotMetadata {
     /// The network policy of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<Value>,
+    /// The cell that held its thread while it waited: its recording follows the state from which it is replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replay: Option<ReplayedCell>,
 }
 
 impl SnapshotMetadata {
@@ -63,8 +68,8 @@ impl SnapshotMetadata {
     ///
     /// # Errors
     /// Returns [`KernelError::IncompatibleSnapshot`] if the metadata does not have the expected form.
-    fn read(snapshot: &KernelSnapshot) -> Result<Self, KernelError> {
-        serde_json::from_value(snapshot.metadata.clone())
+    pub(super) fn read(metadata: &Value) -> Result<Self, KernelError> {
+        serde_json::from_value(metadata.clone())
             .map_err(|_| KernelError::IncompatibleSnapshot("its description cannot be read".into()))
     }
 }
@@ -85,6 +90,12 @@ pub(super) struct WasmKernel {
     pub(super) running: Option<RunningCell>,
     /// The waiting cell of the restored snapshot, which has no observer yet.
     pub(super) unattached: Option<WaitingCell>,
+    /// The cell of the restored snapshot that is to be replayed, and its recording.
+    pub(super) replay: Option<(ReplayedCell, Vec<u8>)>,
+    /// Set if the cell that waits is to be replayed.
+    pub(super) awaited: Option<Awaited>,
+    /// The recorder of the next cell.
+    pub(super) recorder: Option<CellRecorder>,
 }
 
 impl WasmKernel {
@@ -111,6 +122,9 @@ impl WasmKernel {
             connections: None,
             running: None,
             unattached: None,
+            replay: None,
+            awaited: None,
+            recorder: None,
         };
         kernel.mount(folder)?;
         Ok(kernel)
@@ -129,7 +143,7 @@ impl WasmKernel {
         base: Option<&Path>,
         progress: &dyn Progress,
     ) -> Result<Self, KernelError> {
-        let metadata = SnapshotMetadata::read(snapshot)?;
+        let metadata = SnapshotMetadata::read(&snapshot.metadata)?;
         let session_runtime = match metadata.backend.as_str() {
             BACKEND_NAME => backend.runtime_of_image(&metadata.image, base, progress)?,
             _ => None,
@@ -143,8 +157,18 @@ impl WasmKernel {
                 .into(),
             ));
         };
-        let delta = SnapshotDelta::from_bytes(&snapshot.data)
-            .map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
+        let (start, recording) = match &metadata.replay {
+            None => (&*snapshot.data, None),
+            Some(replay) => {
+                replay.check(&backend.session_limits())?;
+                let parts = snapshot.data.split_at_checked(replay.start_length);
+                let (start, recording) =
+                    parts.ok_or_else(|| KernelError::IncompatibleSnapshot("its recording is missing".into()))?;
+                (start, Some(recording.to_vec()))
+            }
+        };
+        let delta =
+            SnapshotDelta::from_bytes(start).map_err(|error| KernelError::IncompatibleSnapshot(error.into()))?;
         let runtime = &session_runtime.runtime;
         let packages =
             runtime.python.package_set(&metadata.members, &*runtime.installer, progress).map_err(|error| {
@@ -154,6 +178,7 @@ impl WasmKernel {
         let mut kernel = Self::from_delta(backend, session_runtime, &delta, packages, metadata.count, renewal)?;
         kernel.unattached = metadata.waiting;
         kernel.network = metadata.network;
+        kernel.replay = metadata.replay.zip(recording);
         Ok(kernel)
     }
 
@@ -180,6 +205,9 @@ impl WasmKernel {
             connections: None,
             running: None,
             unattached: None,
+            replay: None,
+            awaited: None,
+            recorder: None,
         })
     }
 }
@@ -224,9 +252,21 @@ impl Kernel for WasmKernel {
             let execution_count = self.execution_count;
             return CellStep::Completed(CellResult { execution_count, status, outputs: Vec::new() });
         };
+        if self.is_replaying() {
+            let step = self.replay(&running);
+            return self.after_step(running, step);
+        }
         running.clock.end_wait().apply(&mut self.interpreter);
+        if let Some(held) = &running.held {
+            held.begin_step(self.interpreter.spent);
+        }
         let step = self.interpreter.resume_cell();
         self.after_step(running, step)
+    }
+
+    fn record(&mut self, recorder: CellRecorder) -> bool {
+        self.recorder = Some(recorder);
+        true
     }
 
     fn exclude_wait(&mut self) {
@@ -236,13 +276,19 @@ impl Kernel for WasmKernel {
     }
 
     fn has_replies(&mut self) -> bool {
+        if self.is_replaying() {
+            return self.has_replies_for_replay();
+        }
         let Some(running) = &self.running else { return false };
         // What has arrived for a connection is known when the code looks.
         self.interpreter.has_connections() || running.calls.as_ref().is_some_and(|calls| calls.save().is_none())
     }
 
     fn reattach(&mut self, observer: Arc<dyn CellObserver>, waker: Waker) -> Result<ReplySender, KernelError> {
-        self.attach_waiting_cell(observer, waker)
+        match self.replay.take() {
+            Some((cell, recording)) => self.attach_replayed_cell(cell, &recording, observer, waker),
+            None => self.attach_waiting_cell(observer, waker),
+        }
     }
 
     fn shell_request(&mut self, request: &ShellRequest) -> Result<Value, KernelError> {
@@ -272,7 +318,7 @@ impl Kernel for WasmKernel {
         let mut interpreter = interpreter.map_err(|error| KernelError::Failed(error.into()))?;
         interpreter.replace_filesystem(files).map_err(|error| KernelError::Failed(error.into()))?;
         self.interpreter = interpreter;
-        (self.running, self.unattached, self.connections) = (None, None, None);
+        (self.running, self.unattached, self.replay, self.connections) = (None, None, None, None);
         self.execution_count = 0;
         Ok(())
     }
@@ -306,6 +352,7 @@ impl Kernel for WasmKernel {
             renewal: self.interpreter.renewal(),
             waiting,
             network: self.network.clone(),
+            replay: None,
         };
         let metadata = serde_json::to_value(metadata).map_err(|error| KernelError::Failed(error.into()))?;
         let data = delta.to_bytes().map_err(|error| KernelError::Failed(error.into()))?;

@@ -63,6 +63,11 @@ pub(super) struct SavedClock {
 }
 
 impl SavedClock {
+    /// Creates the clock of a cell that has run for the time `spent`, and holds its thread.
+    pub(super) fn running(own_timeout: Option<u64>, spent: u64) -> Self {
+        Self { own_timeout, elapsed: spent, waited: 0, waited_for_host: 0, for_host: true }
+    }
+
     /// Returns the limit that the caller has chosen.
     pub(super) fn own_timeout(&self) -> Option<Duration> {
         self.own_timeout.map(Duration::from_micros)

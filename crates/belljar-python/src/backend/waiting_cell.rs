@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use belljar_core::kernel::{CellObserver, KernelError};
 use belljar_core::{OutputCollector, ReplySender, SavedOutput, Waker};
+use belljar_emscripten::recording::Recording;
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{RunCalls, SavedCalls};
+use super::held_cell::{HeldCell, SleepingCell};
 use super::running_cell::RunningCell;
+use super::session_calls::InputHandler;
 use super::session_kernel::WasmKernel;
 use super::since_1970::{microseconds, now};
 use super::wait_clock::{SavedClock, WaitClock};
@@ -21,7 +24,7 @@ const MAX_OUTPUT: usize = 8 << 20;
 /// The host's half of a waiting cell, which is serialized as JSON into saved sessions.
 #[derive(Serialize, Deserialize)]
 pub(super) struct WaitingCell {
-    output: SavedOutput,
+    pub(super) output: SavedOutput,
     tried: Vec<String>,
     /// The calls of functions of the host, if the cell can make calls.
     calls: Option<SavedCalls>,
@@ -75,8 +78,15 @@ impl WasmKernel {
         let WaitingCell { output, tried, calls, clock, spent, taken } = waiting;
         let outputs = OutputCollector::restored(observer.clone(), output);
         let installer = self.installer(&observer);
-        self.connect(&outputs, &installer, &observer, Some(&waker));
-        let calls = calls.map(|saved| RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone()));
+        // The cell is recorded from now on, for waits in which it holds its thread.
+        let limits = self.backend.session_limits();
+        let own_timeout = clock.own_timeout();
+        let held = self.recorder.take().map(|recorder| Arc::new(HeldCell::new(recorder, limits, own_timeout)));
+        let calls = calls.map(|saved| {
+            RunCalls::restore(&mut self.interpreter, saved, observer.clone(), waker.clone(), held.clone())
+        });
+        let input = InputHandler { observer: observer.clone(), held: held.clone(), calls: calls.clone() };
+        self.connect(&outputs, &installer, input, Some(&waker));
         let replies = match &calls {
             Some(calls) => calls.replies(),
             // The cell makes no calls: nothing is sent.
@@ -86,10 +96,17 @@ impl WasmKernel {
         let asleep = now().saturating_sub(Duration::from_micros(taken));
         self.interpreter.host_mut().clock.advance(asleep);
         self.interpreter.spent = Duration::from_micros(spent);
-        let limits = self.backend.session_limits().with_timeout(clock.own_timeout());
+        let limits = limits.with_timeout(own_timeout);
         self.interpreter.set_wall_time(limits.wall_time);
         let clock = WaitClock::restored(&limits, clock, asleep);
-        self.running = Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock });
+        if let Some(held) = &held {
+            held.set_packages(self.packages.wheel_ids().cloned().collect(), tried.clone());
+            let recording = Recording::new(held.recorder.max_bytes, self.interpreter.stop_handle());
+            recording.set_sleep_saver(Arc::new(SleepingCell { held: held.clone(), calls: calls.clone() }));
+            self.interpreter.host_mut().start_recording(recording);
+        }
+        self.running =
+            Some(RunningCell { observer, outputs, installer, tried, calls, is_resumable: true, clock, held });
         Ok(replies)
     }
 }

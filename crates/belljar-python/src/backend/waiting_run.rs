@@ -148,7 +148,8 @@ pub(super) fn restore(
     let asleep = since_1970::now().saturating_sub(std::time::Duration::from_micros(metadata.taken));
     interpreter.host_mut().clock.advance(asleep);
     interpreter.spent = std::time::Duration::from_micros(metadata.spent);
-    let calls = metadata.calls.map(|saved| RunCalls::restore(&mut interpreter, saved, observer.clone(), waker.clone()));
+    let calls =
+        metadata.calls.map(|saved| RunCalls::restore(&mut interpreter, saved, observer.clone(), waker.clone(), None));
     let replies = match &calls {
         Some(calls) => calls.replies(),
         // The code makes no calls: nothing is sent.

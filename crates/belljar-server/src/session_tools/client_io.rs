@@ -2,7 +2,6 @@
 //! the client supports elicitation: during the call, or in the protocol's modern era between two calls
 //! (`input_rounds`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 
 use belljar_core::kernel::{CellObserver, INPUT_TIMEOUT, InputError, InputReply};
@@ -48,12 +47,7 @@ struct RunQuestions {
     runtime: tokio::runtime::Handle,
     /// The permits for questions between two calls.
     permits: Option<Arc<Semaphore>>,
-    /// The number of the next question.
-    next: AtomicU64,
 }
-
-/// The number of the first question of `input()`. Calls of tools have smaller numbers.
-const FIRST_INPUT: u64 = 1 << 48;
 
 /// The call that currently receives a cell's output.
 #[derive(Clone)]
@@ -119,8 +113,8 @@ impl CellClient {
     /// Has a run pass the questions on. `permits` limits those of `input()`, if the client answers them between two
     /// calls.
     pub(super) fn set_run(&self, run: Arc<Run>, permits: Option<Arc<Semaphore>>) {
-        let (runtime, next) = (tokio::runtime::Handle::current(), AtomicU64::new(FIRST_INPUT));
-        let _ = self.shared.run.set(RunQuestions { run, runtime, permits, next });
+        let runtime = tokio::runtime::Handle::current();
+        let _ = self.shared.run.set(RunQuestions { run, runtime, permits });
     }
 
     /// Returns the connections of the code so far, and forgets them.
@@ -155,7 +149,10 @@ impl CellClient {
 
 impl RunQuestions {
     fn ask(&self, message: String) -> Result<mpsc::Receiver<InputReply>, InputError> {
+        let (run, call) = (self.run.clone(), self.run.next_input());
         let permit = match &self.permits {
+            // Code that asks again for what was answered meanwhile does not wait.
+            _ if run.has_answer(call) => None,
             None => None,
             Some(permits) => {
                 let permit = permits.clone().try_acquire_owned();
@@ -163,7 +160,6 @@ impl RunQuestions {
             }
         };
         let (send, answer) = mpsc::channel();
-        let (run, call) = (self.run.clone(), self.next.fetch_add(1, Ordering::Relaxed));
         self.runtime.spawn(async move {
             let asked = run.ask(call, message, true);
             // Code that is interrupted does not wait any more: the question is withdrawn in the end.
@@ -244,7 +240,10 @@ impl CellObserver for Shared {
     }
 
     fn request_input(&self, prompt: &str, secret: bool) -> Result<mpsc::Receiver<InputReply>, InputError> {
-        let input = self.input.clone()?;
+        let input = self.input.clone();
+        if let Err(InputError::Unsupported(reason)) = input {
+            return Err(InputError::Unsupported(reason));
+        }
         if secret {
             // The protocol forbids the elicitation of secrets.
             return Err(InputError::SecretsForbidden("MCP forbids to ask a client for secrets"));
@@ -255,7 +254,7 @@ impl CellObserver for Shared {
             return questions.ask(message);
         }
         let (send, answer) = mpsc::channel();
-        match input {
+        match input? {
             InputChannel::Elicit(peer, runtime) => drop(runtime.spawn(async move {
                 // Sending fails when the cell was stopped in the meantime.
                 let _ = send.send(elicit(&peer, message).await);

@@ -147,6 +147,7 @@ impl RunResumer for Resumer {
     fn resume(&self, run: &Arc<Run>, calls: &Value, sent: &[(u64, bool)]) -> Result<ResumedCalls, String> {
         let _runtime = self.runtime.enter();
         let client = self.live.get(run).map_or_else(CellClient::absent, |live| live.client);
+        client.set_run(run.clone(), Some(self.live.inputs.clone()));
         let saved: Option<SavedRun> = serde_json::from_value(calls.clone()).map_err(|error| error.to_string())?;
         let mut saved = saved.unwrap_or_default();
         sent.iter().for_each(|(call, is_repeatable)| saved.set_sent(*call, *is_repeatable));

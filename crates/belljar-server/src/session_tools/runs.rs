@@ -464,6 +464,12 @@ fn described(run: &Arc<Run>) -> Value {
         "code": code,
         "pending": pending,
     });
+    if let Some(reason) = run.not_durable()
+        && let Some(fields) = fields.as_object_mut()
+    {
+        let note = format!("the run does not survive the end of the server while it waits: {reason}");
+        fields.insert("note".into(), note.into());
+    }
     if run.info.is_program
         && let Some(fields) = fields.as_object_mut()
     {

@@ -7,9 +7,11 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `state` | the states of a run, as a pure function |
+//! | `held` | runs whose code holds its thread while it waits |
 //! | `interrupt` | the interrupt handle of code whose interpreter changes |
 //! | `registry` | the runs of a server |
 
+mod held;
 mod interrupt;
 mod registry;
 mod state;
@@ -18,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use belljar_core::kernel::CellObserver;
@@ -167,6 +170,8 @@ pub struct Run {
     pub(crate) interrupt: Arc<RunInterrupt>,
     pub(crate) cancellation: CallCancellation,
     pub(crate) journal: Mutex<RunJournal>,
+    /// The number of lines of input that the code has asked for.
+    inputs: AtomicU64,
     progress: Mutex<RunProgress>,
     changed: watch::Sender<()>,
 }
@@ -191,6 +196,12 @@ struct RunProgress {
     /// The number of times that the calls were ended to go on elsewhere. Their questions and answers are for the calls
     /// after them.
     suspensions: u64,
+    /// True if the code is recorded: its questions are put once it is saved, although it holds its thread.
+    is_recorded: bool,
+    /// True while recorded code holds its thread in a wait.
+    is_held: bool,
+    /// The reason why the code does not survive its process while it holds its thread.
+    not_durable: Option<String>,
     /// True while the run decides whether to suspend its calls: answers are not taken meanwhile.
     is_suspending: bool,
 }
@@ -214,6 +225,9 @@ impl Run {
             is_detached: state == RunState::Asleep,
             is_fetched: false,
             suspensions: 0,
+            is_recorded: false,
+            is_held: false,
+            not_durable: None,
             is_suspending: false,
         };
         Self {
@@ -223,6 +237,7 @@ impl Run {
             interrupt: Arc::default(),
             cancellation: CallCancellation::default(),
             journal: Mutex::default(),
+            inputs: AtomicU64::new(0),
             progress: Mutex::new(progress),
             changed: watch::Sender::new(()),
         }
@@ -310,8 +325,8 @@ impl Run {
     /// Asks the client, and waits for its answer. A question that was open before, or whose answer has arrived, is the
     /// same one. When the future is dropped, the question is withdrawn.
     ///
-    /// `holds_thread` is set if the code holds its thread while it waits: such a run cannot be saved, and its question
-    /// is put at once.
+    /// `holds_thread` is set if the code holds its thread while it waits: unless it is recorded, such a run cannot be
+    /// saved, and its question is put at once.
     pub async fn ask(&self, call: u64, message: String, holds_thread: bool) -> RunAnswer {
         let suspensions = self.progress.lock().suspensions;
         let _withdrawn = WithdrawOnDrop { run: self, call, suspensions };
@@ -319,7 +334,8 @@ impl Run {
         {
             let mut progress = self.progress.lock();
             if !progress.answers.contains_key(&call) {
-                progress.questions.entry(call).or_insert(OpenQuestion { message, is_visible: holds_thread });
+                let is_visible = holds_thread && !progress.is_recorded;
+                progress.questions.entry(call).or_insert(OpenQuestion { message, is_visible });
             }
         }
         if holds_thread {
@@ -330,7 +346,7 @@ impl Run {
         let shown_later = async {
             loop {
                 tokio::time::sleep(UNSAVED_QUESTION_DELAY).await;
-                if self.state() == RunState::Running {
+                if self.state() == RunState::Running && !self.progress.lock().is_held {
                     self.show_questions();
                 }
             }
@@ -340,6 +356,10 @@ impl Run {
                 changed.mark_unchanged();
                 {
                     let mut progress = self.progress.lock();
+                    if holds_thread && progress.suspensions != suspensions {
+                        // The code asks again, in another interpreter.
+                        return RunAnswer::Declined;
+                    }
                     if progress.suspensions == suspensions
                         && !progress.is_suspending
                         && let Some(answer) = progress.answers.remove(&call)

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::{CellObserver, CellRequest, InterruptHandle};
 use belljar_core::{CallCancellation, Wait, WakingInterruptHandle};
 
+use super::held_run::HeldRun;
 use super::queueing::{Work, WorkStep};
 use super::table::Shared;
 use crate::error::SessionError;
@@ -18,7 +19,7 @@ use crate::state::{CellProgress, CellStart, SessionState};
 
 /// The time of a wait after which a cell that can wait on the disk is saved. A cell that asks its client something is
 /// saved at once.
-const SAVE_AFTER: Duration = Duration::from_secs(1);
+pub(super) const SAVE_AFTER: Duration = Duration::from_secs(1);
 
 /// The call of a cell.
 pub(super) struct CellCall {
@@ -53,7 +54,9 @@ impl CellCall {
             run.set_waker(self.work.waker());
             run.advance(RunEvent::Begin);
         }
-        let durable = self.run.clone().map(|run| DurableCell {
+        let held = |run: &Arc<Run>| Arc::new(HeldRun::new(self.shared.clone(), run.clone()));
+        let with_held = self.run.clone().map(|run| (held(&run), run));
+        let durable = with_held.map(|(held, run)| DurableCell {
             run,
             calls,
             start: None,
@@ -62,6 +65,7 @@ impl CellCall {
             waker: self.work.waker(),
             is_saved: false,
             since: Instant::now(),
+            held,
         });
         let services = &self.shared.services;
         let now = self.shared.clock.now();
@@ -130,7 +134,8 @@ impl CellCall {
     ) -> WorkStep<CellReport> {
         let result = match progress {
             Ok(CellProgress::Waiting(wait)) => {
-                if let Some(run) = &self.run {
+                // A cell that held its thread may be asleep.
+                if let Some(run) = self.run.as_ref().filter(|run| !run.state().is_waiting()) {
                     run.advance(RunEvent::Wait);
                 }
                 if let Some(durable) = state.durable() {

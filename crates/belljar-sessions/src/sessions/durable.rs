@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::cell_call::CellCall;
+use super::held_run::HeldRun;
 use super::queueing::{job, result};
 use super::table::SessionEntry;
 use super::{Sessions, new_id};
@@ -249,6 +250,7 @@ impl Sessions {
             waker: call.work.waker(),
             is_saved: true,
             since: Instant::now(),
+            held: Arc::new(HeldRun::new(self.shared.clone(), run.clone())),
         };
         let has_sent_calls = durable.has_sent_calls;
         let handle = call.begin_asleep(&run);

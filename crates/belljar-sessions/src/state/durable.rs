@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use belljar_core::Waker;
-use belljar_core::kernel::KernelError;
+use belljar_core::kernel::{Kernel, KernelError};
+use belljar_core::{Wait, Waker};
 
 use super::{FileIndex, KernelState, RunningCell, SessionServices, SessionState};
 use crate::bases::PendingBase;
 use crate::error::SessionError;
 use crate::id::SessionId;
 use crate::runs::{Run, RunCalls, RunEvent, RunRegistry};
-use crate::sessions::{Owner, milliseconds_now};
+use crate::sessions::{HeldRun, Owner, milliseconds_now};
 use crate::store::{Lease, StoreError, StoredRun};
 
 /// The waits of a cell.
@@ -37,6 +37,21 @@ pub(crate) struct DurableCell {
     pub(crate) is_saved: bool,
     /// The beginning of the current wait.
     pub(crate) since: Instant,
+    /// Saves the cell while it holds its thread in a wait.
+    pub(crate) held: Arc<HeldRun>,
+}
+
+impl DurableCell {
+    /// Has the cell recorded that is about to begin, or to be restored. `files` are those of the session before it.
+    fn record(&self, kernel: &mut dyn Kernel, calls: Option<Arc<dyn RunCalls>>, files: FileIndex) {
+        let recorder = self.held.recorder(calls, files);
+        self.run.set_recorded(recorder.is_some_and(|recorder| kernel.record(recorder)));
+    }
+
+    /// Has the cell recorded that is about to begin.
+    pub(super) fn record_new(&self, kernel: &mut dyn Kernel, files: &FileIndex) {
+        self.record(kernel, self.calls.clone(), files.clone());
+    }
 }
 
 impl SessionState {
@@ -48,9 +63,7 @@ impl SessionState {
         run: &StoredRun,
         durable: DurableCell,
     ) -> Self {
-        let index = |(path, size, modified): &(String, u64, i64)| (path.clone(), (*size, i128::from(*modified)));
-        let before: FileIndex = run.files.iter().map(index).collect();
-        let running = RunningCell { code: run.info.code.clone(), before: Some(before), durable: Some(durable) };
+        let running = RunningCell { code: run.info.code.clone(), before: Some(index_of(run)), durable: Some(durable) };
         let mut state = Self::new(id, owner, true);
         (state.kernel, state.lease, state.running) = (KernelState::Asleep, Some(lease), Some(running));
         state
@@ -123,11 +136,7 @@ impl SessionState {
             }
             Err(error) => return Err(error.into()),
         };
-        let files = before.as_ref().unwrap_or(&self.files).iter();
-        let entry = |(path, (size, modified)): (&String, &(u64, i128))| {
-            (path.clone(), *size, i64::try_from(*modified).unwrap_or(i64::MAX))
-        };
-        let files = files.map(entry).collect();
+        let files = entries_of(before.as_ref().unwrap_or(&self.files));
         let wake_at = timer.map(|timer| milliseconds_now().saturating_add(as_milliseconds(timer)));
         let run = durable.run.clone();
         // Locked, so that a call that is sent meanwhile is in the file or in the journal.
@@ -141,6 +150,8 @@ impl SessionState {
             // this order, so that the call is in one of the three.
             has_sent_calls: run.has_answers() || calls.has_active_calls(),
             files,
+            start: None,
+            inputs: run.inputs(),
         };
         // A call that has ended since the snapshot is in neither of the two: its reply would be lost.
         if kernel.has_replies() {
@@ -183,6 +194,25 @@ impl SessionState {
         true
     }
 
+    /// Leaves the cell on the disk, whose interpreter has ended while it held its thread in a wait.
+    pub(super) fn after_suspension(&mut self, mut running: RunningCell) -> Result<Wait, SessionError> {
+        let durable = running.durable.as_mut().ok_or(SessionError::Gone)?;
+        durable.calls = None;
+        durable.is_saved = true;
+        durable.since = Instant::now();
+        let timer = durable.held.take_timer();
+        self.running = Some(running);
+        self.kernel = KernelState::Asleep;
+        Ok(Wait { timer, for_host: true })
+    }
+
+    /// Drops the kernel: the session goes on from its state in the store, which is from before the cell.
+    pub(super) fn discard_kernel(&mut self, services: &SessionServices) {
+        let is_stored = services.store.as_ref().is_some_and(|store| store.header(&self.id).is_ok());
+        self.kernel = if is_stored { KernelState::Stored } else { KernelState::NotStarted };
+        self.matches_store = true;
+    }
+
     /// Makes the waiting cell ready to go on: restores its interpreter, and notes on the disk that it goes on.
     pub(super) fn prepare_resume(&mut self, services: &SessionServices) -> Result<(), SessionError> {
         if matches!(self.kernel, KernelState::Asleep) {
@@ -209,8 +239,11 @@ impl SessionState {
     pub(super) fn wake(&mut self, services: &SessionServices) -> Result<(), SessionError> {
         let store = services.store.as_ref().ok_or(StoreError::Missing)?;
         // If anything fails, the session goes on from before the cell.
-        self.kernel = if store.header(&self.id).is_ok() { KernelState::Stored } else { KernelState::NotStarted };
+        self.discard_kernel(services);
         let (snapshot, stored, sent) = store.read_waiting(&self.id)?;
+        if stored.start.is_none() {
+            store.set_start(&self.id)?;
+        }
         let base = store.bases().zip(snapshot.base.as_deref()).and_then(|(bases, name)| bases.find(name));
         let folder = if stored.info.is_program { None } else { self.folder(services)? };
         let folder = folder.map(|opened| opened.folder);
@@ -220,6 +253,8 @@ impl SessionState {
         let resumer = durable.runs.resumer.get().ok_or(SessionError::Gone)?;
         let resumed = resumer.resume(&durable.run, &stored.calls, &sent);
         let resumed = resumed.map_err(|reason| KernelError::Failed(reason.into()))?;
+        durable.run.set_inputs(stored.inputs);
+        durable.record(&mut *kernel, Some(resumed.calls.clone()), index_of(&stored));
         let replies = kernel.reattach(resumed.observer, durable.waker.clone())?;
         durable.run.interrupt.attach(kernel.interrupt_handle());
         durable.calls = Some(resumed.calls);
@@ -230,6 +265,20 @@ impl SessionState {
     }
 }
 
-fn as_milliseconds(time: Duration) -> u64 {
+/// Returns the session's files before the cell of a run.
+fn index_of(run: &StoredRun) -> FileIndex {
+    let index = |(path, size, modified): &(String, u64, i64)| (path.clone(), (*size, i128::from(*modified)));
+    run.files.iter().map(index).collect()
+}
+
+/// Returns files in the form of [`StoredRun::files`].
+pub(crate) fn entries_of(files: &FileIndex) -> Vec<(String, u64, i64)> {
+    let entry = |(path, (size, modified)): (&String, &(u64, i128))| {
+        (path.clone(), *size, i64::try_from(*modified).unwrap_or(i64::MAX))
+    };
+    files.iter().map(entry).collect()
+}
+
+pub(crate) fn as_milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

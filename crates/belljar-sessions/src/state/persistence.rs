@@ -13,7 +13,11 @@ impl SessionState {
     /// Writes a snapshot if the store is persistent.
     pub(super) fn persist(&mut self, services: &SessionServices, now: Duration) -> Result<(), SessionError> {
         match &services.store {
-            Some(store) if store.is_persistent() => self.write(services, store, now).map(drop),
+            Some(store) if store.is_persistent() => {
+                self.matches_store = false;
+                self.matches_store = self.write(services, store, now)?;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -76,6 +76,16 @@ impl SnapshotHeader {
         Duration::from_millis(self.last_used)
     }
 
+    /// Returns the length of the snapshot's data.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns whether another kernel may continue from the same state: [`KernelSnapshot::is_copy`].
+    pub(crate) fn is_copy(&self) -> bool {
+        self.is_copy
+    }
+
     /// Returns the name of what the snapshot is a difference from.
     pub(crate) fn base(&self) -> Option<&str> {
         self.base.as_deref()

@@ -4,6 +4,7 @@
 //! DIR/key                  the key that signs what follows
 //! DIR/SESSION/waiting      the snapshot of a session whose cell waits, and its run
 //! DIR/SESSION/resumed      the same, once the cell has gone on: it is not continued a second time
+//! DIR/SESSION/start        the file `waiting` from which the cell's interpreter was restored: its recording begins there
 //! DIR/SESSION/sent         the calls that were sent since the snapshot was taken, one per line
 //! DIR/runs/RUN/answer      an answer to the run's question, or the wish to end the run: `belljar runs`
 //! DIR/runs/RUN/result      the result of a run whose client had left
@@ -21,6 +22,7 @@ use serde_json::Value;
 use sha2::Sha256;
 
 use super::private_directory::PrivateDirectory;
+use super::start::StartFile;
 use super::state_file;
 use super::{PendingSync, Store, StoreError};
 use crate::id::SessionId;
@@ -30,6 +32,7 @@ use belljar_core::kernel::KernelSnapshot;
 pub(super) const WAITING: &str = "waiting";
 const NEW_WAITING: &str = "waiting.new";
 pub(super) const RESUMED: &str = "resumed";
+pub(super) const START: &str = "start";
 const SENT: &str = "sent";
 const KEY: &str = "key";
 const NEW_KEY: &str = "key.new";
@@ -37,7 +40,7 @@ const RUNS: &str = "runs";
 const ANSWER: &str = "answer";
 const RESULT: &str = "result";
 /// The length of the key and of a signature, in bytes.
-const KEY_LENGTH: usize = 32;
+pub(super) const KEY_LENGTH: usize = 32;
 /// The maximum size of an answer, a result and the list of sent calls, in bytes.
 const MAX_ANSWER: u64 = 1 << 20;
 const MAX_RESULT: u64 = 64 << 20;
@@ -58,6 +61,12 @@ pub struct StoredRun {
     pub(crate) has_sent_calls: bool,
     /// The session's files before the cell: path, size and modification time in nanoseconds.
     pub(crate) files: Vec<(String, u64, i64)>,
+    /// The file with the beginning of the snapshot's data; `None` if this one has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<StartFile>,
+    /// The number of lines of input that the code has received.
+    #[serde(default)]
+    pub(crate) inputs: u64,
 }
 
 /// The calls that were sent since a run was saved, and whether each may be sent again without harm.
@@ -153,7 +162,7 @@ impl Store {
     }
 
     /// Returns the signer of this store. The first one creates the key.
-    fn signer(&self) -> Result<Signer, StoreError> {
+    pub(super) fn signer(&self) -> Result<Signer, StoreError> {
         if let Some(signer) = self.signer.get() {
             return Ok(signer.clone());
         }
@@ -218,12 +227,18 @@ impl Store {
         let bytes = directory.read(WAITING, state_file::MAX_FILE).map_err(StoreError::missing_or_io("read"))?;
         let (stored, run) = state_file::decode_run(&bytes, id, &signer)?;
         let run: StoredRun = parse_run(run)?;
+        let mut snapshot = stored.snapshot;
+        if let Some(start) = &run.start {
+            let mut data = self.read_start(id, start)?;
+            data.append(&mut snapshot.data);
+            snapshot.data = data;
+        }
         let sent = match directory.read(SENT, MAX_SENT) {
             Err(error) if error.is_missing() => Vec::new(),
             read => read.map_err(StoreError::io("read"))?,
         };
         let sent = parse_sent(&String::from_utf8_lossy(&sent), &run.info.id, &signer)?;
-        Ok((stored.snapshot, run, sent))
+        Ok((snapshot, run, sent))
     }
 
     /// Copies the session `id`, whose cell waits, as the session `new`, whose cell waits as the run `run`. Returns
@@ -239,7 +254,7 @@ impl Store {
             return Ok(None);
         }
         let header = state_file::read_header(self.directory(id)?.open(WAITING).map_err(StoreError::io("read"))?, id)?;
-        (snapshot.is_copy, stored.info.id) = (true, run);
+        (snapshot.is_copy, stored.info.id, stored.start) = (true, run, None);
         match self.export(id) {
             Ok((state, cells)) => self.import(new, &state, &cells)?,
             // The waiting cell is the session's first.
@@ -270,7 +285,7 @@ impl Store {
             Err(StoreError::Missing) => return Ok(()),
             other => other?,
         };
-        for name in [WAITING, RESUMED, SENT] {
+        for name in [WAITING, RESUMED, START, SENT] {
             directory.remove(name).map_err(StoreError::io("delete"))?;
         }
         Ok(())
@@ -394,7 +409,7 @@ impl Store {
     }
 }
 
-fn parse_run(run: Option<Value>) -> Result<StoredRun, StoreError> {
+pub(super) fn parse_run(run: Option<Value>) -> Result<StoredRun, StoreError> {
     let run = run.ok_or(StoreError::Damaged("it has no run"))?;
     serde_json::from_value(run).map_err(|_| StoreError::Damaged("its run is invalid"))
 }

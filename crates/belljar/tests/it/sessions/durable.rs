@@ -20,7 +20,7 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    fn new(options: &[&str]) -> Self {
+    pub(super) fn new(options: &[&str]) -> Self {
         Self::with_toolset("interpreter", options)
     }
 
@@ -79,12 +79,12 @@ pub(super) fn fields(result: &Value) -> Value {
 }
 
 /// Opens a session and returns its ID.
-fn open(wire: &mut Wire) -> String {
+pub(super) fn open(wire: &mut Wire) -> String {
     let answer = fields(&wire.tool("execute_code", json!({ "code": "pass" })));
     answer["session_info"]["session_id"].as_str().unwrap_or_else(|| panic!("no session: {answer:#}")).to_owned()
 }
 
-fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
+pub(super) fn run(wire: &mut Wire, id: &str, code: &str) -> Value {
     fields(&wire.tool("execute_code", json!({ "code": code, "session_id": id })))
 }
 
@@ -101,7 +101,7 @@ pub(super) fn kill(mut wire: Wire) {
     wire.child.wait().unwrap();
 }
 
-fn send_cell(wire: &mut Wire, session: &str, code: &str) -> u64 {
+pub(super) fn send_cell(wire: &mut Wire, session: &str, code: &str) -> u64 {
     let arguments = json!({ "code": code, "session_id": session });
     wire.send("tools/call", json!({ "name": "execute_code", "arguments": arguments }))
 }
@@ -128,7 +128,7 @@ pub(super) fn runs(wire: &mut Wire) -> Vec<Value> {
 }
 
 /// Waits until the only run has ended, and returns its result.
-fn result_of_only_run(wire: &mut Wire) -> Value {
+pub(super) fn result_of_only_run(wire: &mut Wire) -> Value {
     let [run] = &runs(wire)[..] else { panic!("not one run") };
     fields(&wire.tool("resume_run", json!({ "run_id": run["run_id"] })))
 }

@@ -1,6 +1,6 @@
 //! Programs that wait have the same output in one server, and in many that are killed one after the other.
 
-mod generator;
+pub(super) mod generator;
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -194,11 +194,10 @@ impl Drop for SeedOnPanic {
 }
 
 /// Runs the program of a seed in each way, and returns the number of kills.
-fn check(servers: &Servers, wire: &mut Wire, seed: u64) -> usize {
-    let code = program(seed);
+fn check(servers: &Servers, wire: &mut Wire, seed: u64, code: &str) -> usize {
     let _seed = SeedOnPanic(seed);
     let mut random = Random::new(seed.wrapping_add(1 << 32));
-    let plain = run(servers, wire, &code, Kills::None);
+    let plain = run(servers, wire, code, Kills::None);
     let questions = plain.questions.len();
     assert!(questions > 0 && plain.answer.contains("output: [\""), "seed {seed}: {}\n{code}", plain.answer);
     let question = random.below(u32::try_from(questions).unwrap()) as usize;
@@ -208,7 +207,7 @@ fn check(servers: &Servers, wire: &mut Wire, seed: u64) -> usize {
     ways.extend(number.map(|number| Kills::Call(number.parse().unwrap())));
     let mut kills = 0;
     for (way, each) in ways.into_iter().enumerate() {
-        let killed = run(servers, wire, &code, each);
+        let killed = run(servers, wire, code, each);
         assert_eq!(killed.answer, plain.answer, "seed {seed}, way {way}:\n{code}");
         kills += killed.kills;
     }
@@ -218,6 +217,11 @@ fn check(servers: &Servers, wire: &mut Wire, seed: u64) -> usize {
 #[test]
 fn programs_have_the_same_output_when_their_servers_are_killed() {
     let programs = std::env::var("BELLJAR_DURABLE_PROGRAMS").map_or(PROGRAMS, |number| number.parse().unwrap());
+    check_programs(programs, program);
+}
+
+/// Runs the programs of the first seeds in each way.
+pub(super) fn check_programs(programs: u64, program: fn(u64) -> String) {
     let next = AtomicU64::new(0);
     let kills: usize = std::thread::scope(|scope| {
         let worker = || {
@@ -228,7 +232,7 @@ fn programs_have_the_same_output_when_their_servers_are_killed() {
                 if seed >= programs {
                     return kills;
                 }
-                kills += check(&servers, &mut wire, seed);
+                kills += check(&servers, &mut wire, seed, &program(seed));
             }
         };
         let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();

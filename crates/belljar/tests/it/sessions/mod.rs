@@ -17,6 +17,7 @@ mod modern;
 mod notebooks;
 mod order;
 mod programs;
+mod replays;
 mod scenario;
 mod secrets;
 mod sleeping;

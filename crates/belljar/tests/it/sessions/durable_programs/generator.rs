@@ -57,15 +57,15 @@ pub(super) fn program(seed: u64) -> String {
 }
 
 /// A generator of random numbers (SplitMix64).
-pub(super) struct Random(u64);
+pub(in crate::sessions) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::sessions) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Returns a number below `limit`.
-    pub(super) fn below(&mut self, limit: u32) -> u32 {
+    pub(in crate::sessions) fn below(&mut self, limit: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

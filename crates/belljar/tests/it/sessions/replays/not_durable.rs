@@ -1,0 +1,71 @@
+//! Cells that hold their thread while they wait, and are lost with their server, or refused by the next one.
+
+use serde_json::Value;
+
+use super::super::durable::{Fixture, kill, open, question, reply, run, runs, send_cell};
+use super::{answer, attend};
+
+#[test]
+fn cell_with_a_recording_beyond_its_limit_is_lost_and_says_so() {
+    let fixture = Fixture::new(&["--replay-memory", "4KB"]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "import os\nx = 1");
+    send_cell(&mut wire, &id, "x = os.urandom(5000)\ninput('?')");
+    question(&mut wire);
+    let listed = runs(&mut wire);
+    assert!(listed[0]["note"].as_str().unwrap().contains("longer than the limit"), "{listed:?}");
+    assert!(!fixture.data().join(&id).join("waiting").exists());
+    kill(wire);
+    let mut wire = fixture.serve();
+    assert_eq!(run(&mut wire, &id, "x")["result"], "1");
+    assert_eq!(runs(&mut wire), [] as [Value; 0]);
+    // A shorter one survives.
+    send_cell(&mut wire, &id, "x = 2\n(input('?'), x)");
+    question(&mut wire);
+    kill(wire);
+    let mut wire = fixture.serve();
+    let (asked, call) = attend(&mut wire);
+    assert_eq!(answer(&mut wire, &asked, "a", call)["result"], "('a', 2)");
+}
+
+#[test]
+fn changed_byte_of_a_recording_is_refused() {
+    let fixture = Fixture::new(&[]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    run(&mut wire, &id, "x = 1");
+    send_cell(&mut wire, &id, "x = 2\ninput('?')");
+    question(&mut wire);
+    kill(wire);
+    let path = fixture.data().join(&id).join("waiting");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 40;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let mut wire = fixture.serve();
+    let (asked, call) = attend(&mut wire);
+    let result = answer(&mut wire, &asked, "a", call);
+    assert!(result["error"].as_str().unwrap().contains("it does not match its checksum"), "{result:#}");
+    assert_eq!(run(&mut wire, &id, "x")["result"], "1");
+}
+
+#[test]
+fn cell_that_reads_a_directory_of_the_host_waits_in_its_process_only() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data.txt"), "data").unwrap();
+    let fixture = Fixture::new(&["--mount", &format!("{}:/data", folder.path().display())]);
+    let mut wire = fixture.serve();
+    let id = open(&mut wire);
+    send_cell(&mut wire, &id, "open('/data/data.txt').read() + input('?')");
+    let asked = question(&mut wire);
+    let listed = runs(&mut wire);
+    assert!(listed[0]["note"].as_str().unwrap().contains("a directory of the host"), "{listed:?}");
+    reply(&mut wire, &asked, "!");
+    let cell = send_cell(&mut wire, &id, "input('?')");
+    question(&mut wire);
+    kill(wire);
+    let mut wire = fixture.serve();
+    let (asked, call) = attend(&mut wire);
+    assert_eq!(answer(&mut wire, &asked, "x", call)["result"], "'x'", "{cell}");
+}
