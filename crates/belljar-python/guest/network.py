@@ -127,7 +127,7 @@ def _get_host_by_name(name: Any) -> str:
 
 
 def _look_up_error(name: Any, error: socket.gaierror) -> OSError:
-    """Returns the exception for a name that was not found, which says so if it is not allowed."""
+    """Returns the exception for a name that was not found: a `PermissionError` if it is not allowed."""
     if not is_available():
         return socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {name!r})")
     if error.errno != socket.EAI_NONAME and (refusal := _refusal()):

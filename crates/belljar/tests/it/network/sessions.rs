@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::servers::{Site, site};
+use crate::network_servers::{Site, TOKEN, site};
 use crate::wire::{Wire, text};
 
 /// Returns a server with sessions.
@@ -20,7 +20,10 @@ fn cell(wire: &mut Wire, session: &str, code: &str) -> Value {
 
 /// Opens a session and returns its ID.
 fn open(wire: &mut Wire) -> String {
-    cell(wire, "", "import os, socket, asyncio, urllib.request")["session_info"]["session_id"].as_str().unwrap().to_owned()
+    cell(wire, "", "import os, socket, asyncio, urllib.request")["session_info"]["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// Asserts that a cell has this value.
@@ -51,7 +54,11 @@ fn answers_of_cells_contain_the_connections() {
     wire.follow_output();
     let answer = wire.tool("execute_code", json!({ "code": site().filled(GET), "session_id": id }));
     let structured = &answer["structuredContent"]["connections"];
-    assert_eq!((&structured[0]["host"], &structured[0]["status"]), (&json!("api.example.com"), &json!(200)), "{answer}");
+    assert_eq!(
+        (&structured[0]["host"], &structured[0]["status"]),
+        (&json!("api.example.com"), &json!(200)),
+        "{answer}"
+    );
     assert!(wire.notifications("notifications/message").iter().any(|message| message["logger"] == "network"));
 }
 
@@ -65,7 +72,9 @@ fn waiting_cells_hold_no_thread() {
     wire.follow_output();
     let waiting: Vec<u64> = ids[1..]
         .iter()
-        .map(|id| wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } })))
+        .map(|id| {
+            wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }))
+        })
         .collect();
     for _ in &waiting {
         wire.wait_for_output("waits");
@@ -86,11 +95,11 @@ fn waiting_cells_hold_no_thread() {
 fn interrupt_ends_a_blocking_receive() {
     let mut wire = serve(&[]);
     let id = open(&mut wire);
-    let code = site().filled(
-        "plain = socket.create_connection(('api.example.com', PORT_silent))\nprint('waits')\nplain.recv(1)",
-    );
+    let code = site()
+        .filled("plain = socket.create_connection(('api.example.com', PORT_silent))\nprint('waits')\nplain.recv(1)");
     wire.follow_output();
-    let call = wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }));
+    let call =
+        wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }));
     wire.wait_for_output("waits");
     wire.tool("interrupt_session", json!({ "session_id": id }));
     let answer: Value = serde_json::from_str(&text(&wire.answer(call)["result"])).unwrap();
@@ -131,7 +140,7 @@ fn session_of_a_killed_server_has_reset_connections_and_placeholders_that_work()
     assert_value(&mut wire, &id, GET, "b'name'");
     let hash = "import hashlib\nrequest = urllib.request.Request('https://api.example.com:PORT_https/digest')\n\
                 request.add_header('Authorization', os.environ['TOKEN'])\nurllib.request.urlopen(request).read().decode()";
-    let digest = format!("'{}'", sha256(super::servers::TOKEN));
+    let digest = format!("'{}'", sha256(TOKEN));
     assert_value(&mut wire, &id, hash, &digest);
 }
 

@@ -35,7 +35,7 @@ refusal("api.example.com.evil.example", PORT_https)
 #> EACCES network access to example.com:443 is not allowed
 #> EACCES network access to xapi.example.com:443 is not allowed
 #> EACCES network access to api.example.com.evil.example:PORT_https is not allowed
-# %% The error says what is allowed
+# %% The error names what is allowed
 try:
     socket.create_connection(("elsewhere.example.org", 443))
 except PermissionError as error:
@@ -76,7 +76,7 @@ status(f"{RULES}/request?kind=good", method="POST", data=b"{}", headers={"X-Team
 status(f"{RULES}/request?kind=bad", method="POST", data=b"{}", headers={"X-Team": "a"})
 status(f"{RULES}/request?kind=good", method="POST", data=b"{}", headers={"X-Team": "b"})
 #> 200
-#> 403 network access to GET rules.example.com:PORT_https/other is not allowed by the rules of rules.example.com:PORT_https…
+#> 403 network access to GET rules.example.com:PORT_https/other is not allowed by the rules of rules.example.com…
 #> 403 network access to DELETE rules.example.com:PORT_https/hello is not allowed …
 #> 200
 #> 403 network access to POST rules.example.com:PORT_https/request is not allowed …
