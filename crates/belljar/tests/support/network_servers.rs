@@ -161,6 +161,8 @@ match = {{ method = ["POST"], path = "/request", query = {{ kind = "good" }}, he
     /// Returns what the servers have recorded: requests, mails and connections to ports that no policy allows.
     pub(crate) fn records(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.file("requests.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // The last line may not be complete.
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }

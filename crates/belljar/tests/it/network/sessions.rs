@@ -1,5 +1,6 @@
 //! Sessions: connections between cells, waits, interrupts, limits, sleep and restarts.
 
+use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -108,10 +109,32 @@ fn interrupt_ends_a_blocking_receive() {
 }
 
 #[test]
+fn ctrl_c_ends_a_blocking_receive() {
+    for (port, secure) in [("silent", false), ("silent_tls", true)] {
+        let code = format!(
+            "import socket, ssl\nplain = socket.create_connection(('api.example.com', {}))\nif {}:\n    \
+             plain = ssl.create_default_context().wrap_socket(plain, server_hostname='api.example.com')\n\
+             print('waits')\nplain.recv(1)",
+            site().port(port),
+            if secure { "True" } else { "False" },
+        );
+        let mut running = site().belljar("run").args(["-c", &code]).start();
+        let mut line = String::new();
+        BufReader::new(running.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "waits\n");
+        let process = running.child.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &process]).status().unwrap().success());
+        let run = running.wait();
+        assert_eq!(run.status, Some(130), "{run:?}");
+        assert!(run.stderr.ends_with("KeyboardInterrupt\n"), "{run:?}");
+    }
+}
+
+#[test]
 fn waits_count_towards_the_limit_on_waits_and_not_on_time() {
     let wait = "reader, writer = await asyncio.open_connection('api.example.com', PORT_slow)\n\
-                for _ in range(4):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
-    let mut wire = serve(&["--timeout", "1"]);
+                for _ in range(8):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
+    let mut wire = serve(&["--timeout", "3"]);
     let id = open(&mut wire);
     assert_value(&mut wire, &id, wait, "'done'");
     let mut wire = serve(&["--max-wait", "1"]);

@@ -61,7 +61,7 @@ for address in ("127.0.0.1", "0.0.0.0", "10.0.0.1", "169.254.169.254", "192.168.
 #> EACCES network access to 169.254.169.254:PORT_canary is not allowed
 #> EACCES network access to 192.168.0.1:PORT_canary is not allowed
 #> EACCES network access to 8.8.8.8:PORT_canary is not allowed
-#> EACCES network access to ::1:PORT_canary is not allowed
+#> EACCES network access to [::1]:PORT_canary is not allowed
 # %% Wildcards cover names below them and not the name itself
 status("https://sub.wild.example.com:PORT_https/csv")
 refusal("wild.example.com", PORT_https)
