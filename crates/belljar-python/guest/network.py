@@ -123,7 +123,9 @@ def _get_host_by_name(name: Any) -> str:
     try:
         return _gethostbyname(name)
     except socket.gaierror as error:
-        raise _look_up_error(name, error) from None
+        failure = _look_up_error(name, error)
+        # Callers such as smtplib expect this class: they look up the name of this machine.
+        raise socket.gaierror(error.errno, failure.strerror) from None
 
 
 def _look_up_error(name: Any, error: socket.gaierror) -> OSError:

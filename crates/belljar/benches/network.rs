@@ -164,7 +164,7 @@ fn measure_unused(site: &Site) -> Finding<()> {
     for _ in 0..RUNS {
         for (server, sample) in servers.iter_mut().zip(&mut calls) {
             let call = json!({ "python_code": "import json; json.dumps([1])" });
-            let (time, answer) = timed(|| server.tool("run_python_code", call));
+            let (time, answer) = timed(|| server.call("run_python_code", call));
             answer?;
             sample.add(time);
         }

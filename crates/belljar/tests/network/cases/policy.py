@@ -96,8 +96,8 @@ for name in ("elsewhere.example.org", "metadata.google.internal"):
         print(socket.gethostbyname(name))
     except OSError as error:
         print(type(error).__name__, str(error).split(";")[0])
-#> PermissionError …network access to elsewhere.example.org is not allowed
-#> PermissionError …network access to metadata.google.internal is not allowed
+#> gaierror …network access to elsewhere.example.org is not allowed
+#> gaierror …network access to metadata.google.internal is not allowed
 # %% Nothing listens, and there are no datagrams
 for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
     try:
