@@ -123,11 +123,13 @@ def _get_host_by_name(name: Any) -> str:
     try:
         return _gethostbyname(name)
     except socket.gaierror as error:
-        raise _look_up_error(name, error) from None
+        failure = _look_up_error(name, error)
+        # Callers such as smtplib expect this class: they look up the name of this machine.
+        raise socket.gaierror(error.errno, failure.strerror) from None
 
 
 def _look_up_error(name: Any, error: socket.gaierror) -> OSError:
-    """Returns the exception for a name that was not found, which says so if it is not allowed."""
+    """Returns the exception for a name that was not found: a `PermissionError` if it is not allowed."""
     if not is_available():
         return socket.gaierror(error.errno, f"{NO_NETWORK} (cannot look up {name!r})")
     if error.errno != socket.EAI_NONAME and (refusal := _refusal()):

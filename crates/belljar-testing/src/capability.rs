@@ -45,6 +45,8 @@ pub enum Capability {
     LargeDownloads,
     /// groff with its macros for manual pages.
     Groff,
+    /// The server programs of PostgreSQL, `initdb` and `postgres`, and for root the user `postgres`.
+    Postgresql,
 }
 
 /// Programs that kaleido finds, in `/usr/bin`.
@@ -58,7 +60,7 @@ const LARGE_DOWNLOADS: &str = "BELLJAR_LARGE_DOWNLOADS";
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NativeSandbox,
         Self::WeakSandbox,
         Self::ControlGroups,
@@ -76,6 +78,7 @@ impl Capability {
         Self::ContainerBuilder,
         Self::LargeDownloads,
         Self::Groff,
+        Self::Postgresql,
     ];
 
     /// Returns the name that `BELLJAR_REQUIRE` uses.
@@ -99,6 +102,7 @@ impl Capability {
             Self::ContainerBuilder => "container-builder",
             Self::LargeDownloads => "large-downloads",
             Self::Groff => "groff",
+            Self::Postgresql => "postgresql",
         }
     }
 
@@ -150,6 +154,12 @@ impl Capability {
                 condition(is_set, &format!("{LARGE_DOWNLOADS} is not set"))
             }
             Self::Groff => succeeds(Command::new("groff").args(["-man", "-Tutf8", "/dev/null"])).map(drop),
+            Self::Postgresql => {
+                if Self::Root.attempt().is_ok() {
+                    succeeds(Command::new("runuser").args(["-u", "postgres", "--", "postgres", "--version"]))?;
+                }
+                succeeds(Command::new("initdb").arg("--version")).map(drop)
+            }
         }
     }
 }
@@ -278,7 +288,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Capability::ALL.len());
         // The last variant: `ALL` has as many elements as there are variants.
-        assert_eq!(Capability::Groff as usize + 1, Capability::ALL.len());
+        assert_eq!(Capability::Postgresql as usize + 1, Capability::ALL.len());
     }
 
     #[test]

@@ -164,15 +164,13 @@ fn measure_unused(site: &Site) -> Finding<()> {
     for _ in 0..RUNS {
         for (server, sample) in servers.iter_mut().zip(&mut calls) {
             let call = json!({ "python_code": "import json; json.dumps([1])" });
-            let (time, answer) = timed(|| server.tool("run_python_code", call));
+            let (time, answer) = timed(|| server.call("run_python_code", call));
             answer?;
             sample.add(time);
         }
     }
     let mut table = Table::new(&["ms", "with a policy: median", "min", "without: median", "min"]);
-    for (title, with, without) in
-        [("`belljar run`", &with, &without), ("`run_python_code`", &calls[0], &calls[1])]
-    {
+    for (title, with, without) in [("`belljar run`", &with, &without), ("`run_python_code`", &calls[0], &calls[1])] {
         let values = [with.median(), with.min(), without.median(), without.min()].map(|value| format!("{value:.2}"));
         table.row(&[title, &values[0], &values[1], &values[2], &values[3]]);
     }
@@ -189,7 +187,8 @@ fn measure_memory(site: &Site) -> Finding<()> {
     let mut table = Table::new(&["", "KB in all", "KB of each session"]);
     let mut totals = Vec::new();
     let count = SESSIONS.to_string();
-    for (title, code) in [("without connections", "import socket"), ("with one idle connection each", connect.as_str())] {
+    for (title, code) in [("without connections", "import socket"), ("with one idle connection each", connect.as_str())]
+    {
         let mut server = site.server("interpreter", &["--no-install", "--max-sessions", &count])?;
         let before = server.private_megabytes()? * 1024.0;
         for _ in 0..SESSIONS {

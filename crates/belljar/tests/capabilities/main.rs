@@ -12,18 +12,24 @@ mod native_calls;
 mod native_folders;
 mod native_jupyter;
 mod native_tools;
+mod network_services;
 mod offline_packages;
 mod scientific_images;
 mod service;
 mod snippets;
 mod stalled_index;
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../support/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod harness;
 #[path = "../support/jupyter.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod jupyter;
+#[path = "../support/network_servers.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod network_servers;
 #[path = "../support/tool_client.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod tool_client;
@@ -47,6 +53,7 @@ fn main() -> ExitCode {
             native_folders::trials(),
             native_jupyter::trials(),
             native_tools::trials(),
+            network_services::trials(),
             offline_packages::trials(),
             scientific_images::trials(),
             service::trials(),

@@ -24,6 +24,8 @@ mod certificates;
 mod harness;
 #[path = "../support/jupyter.rs"]
 mod jupyter;
+#[path = "../support/network_servers.rs"]
+mod network_servers;
 #[path = "../support/tool_client.rs"]
 mod tool_client;
 #[path = "../support/tool_servers.rs"]

@@ -1,8 +1,8 @@
 """Servers for the tests of network access: HTTP, TLS with good and bad certificates, and other protocols.
 
-Usage: ``servers.py FOLDER``. The folder has the certificates (``NAME.pem`` with the key) and receives ``requests.jsonl``
-with a line for each request of HTTP and for each connection to a port that no policy allows. The ports are printed as
-JSON; the servers end with standard input.
+Usage: ``servers.py FOLDER``. The folder has the certificates (``NAME.pem`` with the key). It receives
+``requests.jsonl`` with a line for each request of HTTP and for each connection to a port that no policy allows. The
+ports are printed as JSON; the servers end with standard input.
 """
 
 import json
@@ -77,8 +77,8 @@ class Echo(socketserver.BaseRequestHandler):
             LOG.add(ended=first.decode("latin-1"))
 
 
-class Silent(socketserver.BaseRequestHandler):
-    """Reads and says nothing."""
+class Sink(socketserver.BaseRequestHandler):
+    """Reads, and writes nothing."""
 
     def handle(self) -> None:
         while self.request.recv(65536):
@@ -231,8 +231,8 @@ def main() -> None:
         "unknown": start(http, "unknown"),
         "echo": start(Echo),
         "tls_echo": start(Echo, "good"),
-        "silent": start(Silent),
-        "silent_tls": start(Silent, "good"),
+        "silent": start(Sink),
+        "silent_tls": start(Sink, "good"),
         "slow": start(Slow),
         "reset": start(Reset),
         "canary": start(Canary),

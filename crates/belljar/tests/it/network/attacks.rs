@@ -1,7 +1,7 @@
 //! Attacks from the code: every way to reach what is not allowed, or to read a secret. Each is a program with a name.
 
 use super::cases::check;
-use super::servers::{KEY, TOKEN, site};
+use crate::network_servers::{KEY, TOKEN, site};
 
 /// Asserts that no connection came to a port that the policy does not allow, and that no server but the right one
 /// received a secret.

@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use super::servers::{KEY, TOKEN, site};
+use crate::network_servers::{KEY, TOKEN, site};
 use crate::wire::Wire;
 
 struct Case {
@@ -55,12 +55,13 @@ fn secrets() -> Vec<String> {
     forms
 }
 
-/// Runs a program and returns its answer if it differs from what the program says.
+/// Runs a program and returns its answer if it differs from the expected one.
 fn difference(wire: &mut Wire, case: &Case, secrets: &[String]) -> Option<String> {
     let code = site().filled(&case.code);
     let answer = wire.call(json!({ "python_code": code }));
     let fields = &answer["structuredContent"];
-    let output: Vec<&str> = fields["output"].as_array().into_iter().flatten().filter_map(|line| line.as_str()).collect();
+    let output: Vec<&str> =
+        fields["output"].as_array().into_iter().flatten().filter_map(|line| line.as_str()).collect();
     let error = fields["error"].as_str().unwrap_or_default();
     let expected: Vec<String> = case.output.iter().map(|line| site().filled(line)).collect();
     let has_output =
@@ -81,8 +82,7 @@ pub(super) fn check(file: &str) -> usize {
     let cases = cases(file);
     let mut wire = site().serve(&["--timeout", "60"]);
     let secrets = secrets();
-    let differences: Vec<String> =
-        cases.iter().filter_map(|case| difference(&mut wire, case, &secrets)).collect();
+    let differences: Vec<String> = cases.iter().filter_map(|case| difference(&mut wire, case, &secrets)).collect();
     assert!(differences.is_empty(), "{} of {}:\n{}", differences.len(), cases.len(), differences.join("\n"));
     cases.len()
 }

@@ -1,6 +1,6 @@
 //! Libraries of clients as installed from the index: each file of `tests/network/programs` asserts what it expects.
 
-use super::servers::site;
+use crate::network_servers::site;
 
 fn runs(name: &str) {
     let path = format!("{}/tests/network/programs/{name}.py", env!("CARGO_MANIFEST_DIR"));

@@ -6,5 +6,4 @@ mod libraries;
 mod policy;
 mod protocols;
 mod secrets;
-mod servers;
 mod sessions;

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::cases::check;
-use super::servers::site;
 use crate::harness::Belljar;
+use crate::network_servers::site;
 use crate::wire::Wire;
 
 #[test]
@@ -77,7 +77,9 @@ fn records_of_connections_name_the_rule_and_the_reason() {
     let summary: Vec<String> = records
         .iter()
         .map(|record| {
-            ["host", "port", "method", "path", "status", "allowed", "rule"].map(|field| record[field].to_string()).join(" ")
+            ["host", "port", "method", "path", "status", "allowed", "rule"]
+                .map(|field| record[field].to_string())
+                .join(" ")
         })
         .collect();
     for expected in [

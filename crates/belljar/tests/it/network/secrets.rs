@@ -1,7 +1,7 @@
 //! Secrets: the code has a placeholder, the server receives the value, and what comes back does not contain it.
 
 use super::cases::check;
-use super::servers::{KEY, TOKEN, site};
+use crate::network_servers::{KEY, TOKEN, site};
 
 #[test]
 fn servers_receive_the_value_and_the_code_does_not() {

@@ -1,10 +1,11 @@
 //! Sessions: connections between cells, waits, interrupts, limits, sleep and restarts.
 
+use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::servers::{Site, site};
+use crate::network_servers::{Site, TOKEN, site};
 use crate::wire::{Wire, text};
 
 /// Returns a server with sessions.
@@ -20,7 +21,10 @@ fn cell(wire: &mut Wire, session: &str, code: &str) -> Value {
 
 /// Opens a session and returns its ID.
 fn open(wire: &mut Wire) -> String {
-    cell(wire, "", "import os, socket, asyncio, urllib.request")["session_info"]["session_id"].as_str().unwrap().to_owned()
+    cell(wire, "", "import os, socket, asyncio, urllib.request")["session_info"]["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// Asserts that a cell has this value.
@@ -51,7 +55,11 @@ fn answers_of_cells_contain_the_connections() {
     wire.follow_output();
     let answer = wire.tool("execute_code", json!({ "code": site().filled(GET), "session_id": id }));
     let structured = &answer["structuredContent"]["connections"];
-    assert_eq!((&structured[0]["host"], &structured[0]["status"]), (&json!("api.example.com"), &json!(200)), "{answer}");
+    assert_eq!(
+        (&structured[0]["host"], &structured[0]["status"]),
+        (&json!("api.example.com"), &json!(200)),
+        "{answer}"
+    );
     assert!(wire.notifications("notifications/message").iter().any(|message| message["logger"] == "network"));
 }
 
@@ -65,7 +73,9 @@ fn waiting_cells_hold_no_thread() {
     wire.follow_output();
     let waiting: Vec<u64> = ids[1..]
         .iter()
-        .map(|id| wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } })))
+        .map(|id| {
+            wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }))
+        })
         .collect();
     for _ in &waiting {
         wire.wait_for_output("waits");
@@ -86,11 +96,11 @@ fn waiting_cells_hold_no_thread() {
 fn interrupt_ends_a_blocking_receive() {
     let mut wire = serve(&[]);
     let id = open(&mut wire);
-    let code = site().filled(
-        "plain = socket.create_connection(('api.example.com', PORT_silent))\nprint('waits')\nplain.recv(1)",
-    );
+    let code = site()
+        .filled("plain = socket.create_connection(('api.example.com', PORT_silent))\nprint('waits')\nplain.recv(1)");
     wire.follow_output();
-    let call = wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }));
+    let call =
+        wire.send("tools/call", json!({ "name": "execute_code", "arguments": { "code": code, "session_id": id } }));
     wire.wait_for_output("waits");
     wire.tool("interrupt_session", json!({ "session_id": id }));
     let answer: Value = serde_json::from_str(&text(&wire.answer(call)["result"])).unwrap();
@@ -99,10 +109,32 @@ fn interrupt_ends_a_blocking_receive() {
 }
 
 #[test]
+fn ctrl_c_ends_a_blocking_receive() {
+    for (port, secure) in [("silent", false), ("silent_tls", true)] {
+        let code = format!(
+            "import socket, ssl\nplain = socket.create_connection(('api.example.com', {}))\nif {}:\n    \
+             plain = ssl.create_default_context().wrap_socket(plain, server_hostname='api.example.com')\n\
+             print('waits')\nplain.recv(1)",
+            site().port(port),
+            if secure { "True" } else { "False" },
+        );
+        let mut running = site().belljar("run").args(["-c", &code]).start();
+        let mut line = String::new();
+        BufReader::new(running.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "waits\n");
+        let process = running.child.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &process]).status().unwrap().success());
+        let run = running.wait();
+        assert_eq!(run.status, Some(130), "{run:?}");
+        assert!(run.stderr.ends_with("KeyboardInterrupt\n"), "{run:?}");
+    }
+}
+
+#[test]
 fn waits_count_towards_the_limit_on_waits_and_not_on_time() {
     let wait = "reader, writer = await asyncio.open_connection('api.example.com', PORT_slow)\n\
-                for _ in range(4):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
-    let mut wire = serve(&["--timeout", "1"]);
+                for _ in range(8):\n    writer.write(b'x'); await reader.readexactly(1)\n'done'";
+    let mut wire = serve(&["--timeout", "3"]);
     let id = open(&mut wire);
     assert_value(&mut wire, &id, wait, "'done'");
     let mut wire = serve(&["--max-wait", "1"]);
@@ -131,7 +163,7 @@ fn session_of_a_killed_server_has_reset_connections_and_placeholders_that_work()
     assert_value(&mut wire, &id, GET, "b'name'");
     let hash = "import hashlib\nrequest = urllib.request.Request('https://api.example.com:PORT_https/digest')\n\
                 request.add_header('Authorization', os.environ['TOKEN'])\nurllib.request.urlopen(request).read().decode()";
-    let digest = format!("'{}'", sha256(super::servers::TOKEN));
+    let digest = format!("'{}'", sha256(TOKEN));
     assert_value(&mut wire, &id, hash, &digest);
 }
 

@@ -7,7 +7,7 @@ import ssl
 HOST = "rules.example.com"
 
 
-def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1, patience=10):
+def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1, time_limit=10):
     """Sends bytes and returns what comes back."""
     plain = socket.create_connection((host, port), timeout=10)
     if secure:
@@ -18,7 +18,7 @@ def exchange(data, host=HOST, port=PORT_https, secure=True, parts=1, patience=10
             for start in range(0, len(data), size):
                 plain.sendall(data[start : start + size])
             received = b""
-            plain.settimeout(patience)
+            plain.settimeout(time_limit)
             while part := plain.recv(65536):
                 received += part
         except OSError as error:
@@ -205,7 +205,7 @@ attempt(
 # %% A protocol that is not HTTP on a port with rules
 attempt(b"*1\r\n$4\r\nPING\r\n")
 attempt(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100))
-attempt(b"SSH-2.0-client\r\n", patience=0.5)
+attempt(b"SSH-2.0-client\r\n", time_limit=0.5)
 attempt(b"SSH-2.0-client\r\n\r\n")
 #> ConnectionResetError
 #> ConnectionResetError
@@ -215,7 +215,7 @@ attempt(b"SSH-2.0-client\r\n\r\n")
 attempt(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), secure=False)
 #> ConnectionResetError
 # %% HTTP/0.9, HTTP/1.0 and versions that do not exist
-attempt(b"GET /headers\r\n", patience=0.5)
+attempt(b"GET /headers\r\n", time_limit=0.5)
 attempt(b"GET /headers\r\n\r\n")
 attempt(f"GET /headers HTTP/1.0\n{CLOSE}\n")
 attempt(f"GET /headers HTTP/1.2\n{CLOSE}\n")

@@ -1,5 +1,5 @@
 # Ways to read the secrets `TOKEN`, for `api.example.com` on one port, and `KEY`, which a rule sends to
-# `keys.example.com`. What is printed is checked for the values and their usual encodings.
+# `keys.example.com`. The output is checked for the values and their usual encodings.
 import json
 import os
 import socket
@@ -268,7 +268,7 @@ print(json.loads(read(f"{API}/headers", X_Text=os.environ["KEY"]))["x-text"] == 
 #> True
 # %% Guesses of the value are not confirmed by the host
 value = "s3cret/V" + 'alue+of=the"tests"?&%~42'
-# A program that knows the value sees it masked, and cannot tell a right guess by another way than the mask.
+# A guess in a request is returned as it is, unless it is the value.
 print(read(f"{API}/request", data=b"guess").find(b"guess") > 0)
 #> True
 # %% Errors of TLS and of connections name no secret

@@ -35,7 +35,7 @@ refusal("api.example.com.evil.example", PORT_https)
 #> EACCES network access to example.com:443 is not allowed
 #> EACCES network access to xapi.example.com:443 is not allowed
 #> EACCES network access to api.example.com.evil.example:PORT_https is not allowed
-# %% The error says what is allowed
+# %% The error names what is allowed
 try:
     socket.create_connection(("elsewhere.example.org", 443))
 except PermissionError as error:
@@ -61,7 +61,7 @@ for address in ("127.0.0.1", "0.0.0.0", "10.0.0.1", "169.254.169.254", "192.168.
 #> EACCES network access to 169.254.169.254:PORT_canary is not allowed
 #> EACCES network access to 192.168.0.1:PORT_canary is not allowed
 #> EACCES network access to 8.8.8.8:PORT_canary is not allowed
-#> EACCES network access to ::1:PORT_canary is not allowed
+#> EACCES network access to [::1]:PORT_canary is not allowed
 # %% Wildcards cover names below them and not the name itself
 status("https://sub.wild.example.com:PORT_https/csv")
 refusal("wild.example.com", PORT_https)
@@ -76,7 +76,7 @@ status(f"{RULES}/request?kind=good", method="POST", data=b"{}", headers={"X-Team
 status(f"{RULES}/request?kind=bad", method="POST", data=b"{}", headers={"X-Team": "a"})
 status(f"{RULES}/request?kind=good", method="POST", data=b"{}", headers={"X-Team": "b"})
 #> 200
-#> 403 network access to GET rules.example.com:PORT_https/other is not allowed by the rules of rules.example.com:PORT_https…
+#> 403 network access to GET rules.example.com:PORT_https/other is not allowed by the rules of rules.example.com…
 #> 403 network access to DELETE rules.example.com:PORT_https/hello is not allowed …
 #> 200
 #> 403 network access to POST rules.example.com:PORT_https/request is not allowed …
@@ -96,8 +96,8 @@ for name in ("elsewhere.example.org", "metadata.google.internal"):
         print(socket.gethostbyname(name))
     except OSError as error:
         print(type(error).__name__, str(error).split(";")[0])
-#> PermissionError …network access to elsewhere.example.org is not allowed
-#> PermissionError …network access to metadata.google.internal is not allowed
+#> gaierror …network access to elsewhere.example.org is not allowed
+#> gaierror …network access to metadata.google.internal is not allowed
 # %% Nothing listens, and there are no datagrams
 for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
     try:

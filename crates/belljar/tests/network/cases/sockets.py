@@ -90,7 +90,7 @@ with socket.socket() as plain:
 #> True 0
 #> nothing yet
 #> True b'abc'
-# %% Selectors tell which of several sockets is ready
+# %% Selectors return the one of several sockets that is ready
 with selectors.DefaultSelector() as selector:
     sockets = [connect() for _ in range(10)]
     for index, plain in enumerate(sockets):

@@ -13,10 +13,10 @@ use crate::harness::{Belljar, Run};
 use crate::wire::Wire;
 
 /// The value of the secret `TOKEN`, which is for `api.example.com` on the port `https`. Each encoding changes it.
-pub(super) const TOKEN: &str = "s3cret/Value+of=the\"tests\"?&%~42";
+pub(crate) const TOKEN: &str = "s3cret/Value+of=the\"tests\"?&%~42";
 
 /// The value of the secret `KEY`, which a rule puts into requests to `keys.example.com`.
-pub(super) const KEY: &str = "another-secret-for-the-rule";
+pub(crate) const KEY: &str = "another-secret-for-the-rule";
 
 /// Ports that the policy allows on `api.example.com`.
 const API_PORTS: [&str; 17] = [
@@ -40,7 +40,7 @@ const API_PORTS: [&str; 17] = [
 ];
 
 /// Servers of the process, and the files of their options.
-pub(super) struct Site {
+pub(crate) struct Site {
     folder: tempfile::TempDir,
     ports: BTreeMap<String, u16>,
     /// Its standard input, open until this process ends, lets the servers run.
@@ -48,7 +48,7 @@ pub(super) struct Site {
 }
 
 /// Returns the servers, which all tests of the process share.
-pub(super) fn site() -> &'static Site {
+pub(crate) fn site() -> &'static Site {
     static SITE: OnceLock<Site> = OnceLock::new();
     SITE.get_or_init(Site::start)
 }
@@ -110,25 +110,26 @@ match = {{ method = ["POST"], path = "/request", query = {{ kind = "good" }}, he
     }
 
     /// Returns a text with the number of each port instead of `PORT_NAME`.
-    pub(super) fn filled(&self, text: &str) -> String {
+    pub(crate) fn filled(&self, text: &str) -> String {
         // Names that begin with another name precede it.
-        self.ports.iter().rev().fold(text.to_owned(), |text, (name, port)| {
-            text.replace(&format!("PORT_{name}"), &port.to_string())
-        })
+        self.ports
+            .iter()
+            .rev()
+            .fold(text.to_owned(), |text, (name, port)| text.replace(&format!("PORT_{name}"), &port.to_string()))
     }
 
     /// Returns the port of a server.
-    pub(super) fn port(&self, name: &str) -> u16 {
+    pub(crate) fn port(&self, name: &str) -> u16 {
         self.ports[name]
     }
 
     /// Returns a file of the servers' folder.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Returns the options for the network with the policy, the certificate authority and the secrets.
-    pub(super) fn options(&self) -> Vec<String> {
+    pub(crate) fn options(&self) -> Vec<String> {
         let file = |name: &str| self.file(name).into_os_string().into_string().unwrap();
         ["--net-policy", &file("policy.toml"), "--net-ca", &file("ca.crt")]
             .into_iter()
@@ -139,17 +140,17 @@ match = {{ method = ["POST"], path = "/request", query = {{ kind = "good" }}, he
     }
 
     /// Returns `belljar COMMAND` with the options of the network.
-    pub(super) fn belljar(&self, command: &str) -> Belljar {
+    pub(crate) fn belljar(&self, command: &str) -> Belljar {
         Belljar::new().arg(command).args(self.options()).env("TEST_TOKEN", TOKEN).env("TEST_KEY", KEY)
     }
 
     /// Runs code with `belljar run`.
-    pub(super) fn run(&self, code: &str) -> Run {
+    pub(crate) fn run(&self, code: &str) -> Run {
         self.belljar("run").args(["--timeout", "60", "-c", &self.filled(code)]).run()
     }
 
     /// Starts `belljar stdio` with the options of the network.
-    pub(super) fn serve(&self, options: &[&str]) -> Wire {
+    pub(crate) fn serve(&self, options: &[&str]) -> Wire {
         let mut command = self.belljar("stdio").args(options).into_command();
         command.stderr(Stdio::inherit());
         let mut wire = Wire::spawn(command);
@@ -158,8 +159,10 @@ match = {{ method = ["POST"], path = "/request", query = {{ kind = "good" }}, he
     }
 
     /// Returns what the servers have recorded: requests, mails and connections to ports that no policy allows.
-    pub(super) fn records(&self) -> Vec<Value> {
+    pub(crate) fn records(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.file("requests.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // The last line may not be complete.
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
