@@ -116,6 +116,8 @@ pub(super) struct WaitPoint<'a, S> {
     pub(super) replies: &'a dyn Fn() -> usize,
     /// The time after which the code goes on by itself.
     pub(super) timer: Option<Duration>,
+    /// True if there will be no reply.
+    pub(super) is_abandoned: bool,
 }
 
 impl HeldCell {
@@ -178,6 +180,7 @@ impl HeldCell {
             kind: point.kind,
             has_replies: &|| (point.replies)() != self.saved_replies.load(Ordering::Relaxed),
             timer: point.timer,
+            is_abandoned: point.is_abandoned,
         };
         match self.recorder.saver.on_wait(&wait, &mut snapshot) {
             HeldWaitDecision::Wait => Ok(()),
@@ -248,6 +251,7 @@ impl SleepSaver for SleepingCell {
             replies: &|| 0,
             // Only the code knows when it goes on: it does so at once, and sleeps on.
             timer: Some(Duration::ZERO),
+            is_abandoned: false,
         };
         // A cell that sleeps goes on here.
         let _ = self.held.on_wait_with(&|_| save(), &point);

@@ -199,9 +199,15 @@ impl Calls {
                     state.collect();
                     state.early.len()
                 };
-                let timer = pending.until.map(|_| pending.left());
-                let point =
-                    WaitPoint { elapsed, kind: HeldWaitKind::Calls, state: pending, calls, replies: &replies, timer };
+                let point = WaitPoint {
+                    elapsed,
+                    kind: HeldWaitKind::Calls,
+                    state: pending,
+                    calls,
+                    replies: &replies,
+                    timer: pending.until.map(|_| pending.left()),
+                    is_abandoned: false,
+                };
                 held.on_wait(context, &point)?;
             }
             if is_over(state) {
