@@ -96,7 +96,7 @@ impl InputHandler {
                     kind: HeldWaitKind::Input,
                     state: &(),
                     calls: self.calls.as_ref().map(RunCalls::save_held).transpose(),
-                    replies: &|| 0,
+                    replies: &|| self.calls.as_ref().map_or(0, RunCalls::replies_left),
                     timer: None,
                     is_abandoned,
                 };

@@ -41,6 +41,13 @@ pub(in crate::backend) struct SavedCalls {
     replies: Vec<SavedReply>,
 }
 
+impl SavedCalls {
+    /// Returns the number of replies that the code has not received.
+    pub(in crate::backend) fn replies(&self) -> usize {
+        self.replies.len()
+    }
+}
+
 /// A reply without buffers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SavedReply {
