@@ -51,6 +51,8 @@ pub struct HeldWait<'a> {
     pub has_replies: &'a dyn Fn() -> bool,
     /// The time after which the code goes on by itself.
     pub timer: Option<Duration>,
+    /// True if there will be no reply here, since the server ends.
+    pub is_abandoned: bool,
 }
 
 /// The object of a wait that holds its thread.

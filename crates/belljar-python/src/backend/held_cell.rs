@@ -116,6 +116,8 @@ pub(super) struct WaitPoint<'a, S> {
     pub(super) replies: &'a dyn Fn() -> usize,
     /// The time after which the code goes on by itself.
     pub(super) timer: Option<Duration>,
+    /// True if there will be no reply.
+    pub(super) is_abandoned: bool,
 }
 
 impl HeldCell {
@@ -167,17 +169,13 @@ impl HeldCell {
     }
 
     fn on_wait_with<S: Serialize>(&self, save: Save<'_>, point: &WaitPoint<'_, S>) -> Result<(), Termination> {
-        let replies = (point.replies)();
-        let mut snapshot = |metadata: &Value, length| {
-            let snapshot = self.snapshot(metadata, length, save, point)?;
-            self.saved_replies.store(replies, Ordering::Relaxed);
-            Ok(snapshot)
-        };
+        let mut snapshot = |metadata: &Value, length| self.snapshot(metadata, length, save, point);
         let wait = HeldWait {
             elapsed: point.elapsed,
             kind: point.kind,
             has_replies: &|| (point.replies)() != self.saved_replies.load(Ordering::Relaxed),
             timer: point.timer,
+            is_abandoned: point.is_abandoned,
         };
         match self.recorder.saver.on_wait(&wait, &mut snapshot) {
             HeldWaitDecision::Wait => Ok(()),
@@ -211,6 +209,8 @@ impl HeldCell {
         let calls = point.calls.clone();
         let calls =
             calls.map_err(|BinaryReplies| KernelError::Unsupported("binary data of a function waits for it"))?;
+        // A reply that has arrived since then is not in the snapshot.
+        self.saved_replies.store(calls.as_ref().map_or(0, SavedCalls::replies), Ordering::Relaxed);
         let mut metadata = SnapshotMetadata::read(start)?;
         // The cell may have been replayed before: its recording has gone on since.
         let start_length = metadata.replay.as_ref().map_or(length, |replay| replay.start_length);
@@ -245,9 +245,10 @@ impl SleepSaver for SleepingCell {
             kind: HeldWaitKind::Sleep,
             state: &(),
             calls: self.calls.as_ref().map(RunCalls::save_held).transpose(),
-            replies: &|| 0,
+            replies: &|| self.calls.as_ref().map_or(0, RunCalls::replies_left),
             // Only the code knows when it goes on: it does so at once, and sleeps on.
             timer: Some(Duration::ZERO),
+            is_abandoned: false,
         };
         // A cell that sleeps goes on here.
         let _ = self.held.on_wait_with(&|_| save(), &point);

@@ -92,20 +92,23 @@ impl InputHandler {
         let result = loop {
             let elapsed = start.elapsed();
             let left = INPUT_TIMEOUT.saturating_sub(elapsed);
-            match context.wait(reply, left.min(HeldCell::interval(elapsed)))? {
-                Err(WaitError::TimedOut) if !left.is_zero() => {
-                    let elapsed = start.elapsed();
-                    let point = WaitPoint {
-                        elapsed,
-                        kind: HeldWaitKind::Input,
-                        state: &(),
-                        calls: self.calls.as_ref().map(RunCalls::save_held).transpose(),
-                        replies: &|| 0,
-                        timer: None,
-                    };
-                    held.on_wait(context, &point)?;
-                }
-                result => break result,
+            let result = context.wait(reply, left.min(HeldCell::interval(elapsed)))?;
+            let is_abandoned = matches!(result, Err(WaitError::Disconnected));
+            let waits_on = matches!(result, Err(WaitError::TimedOut)) && !left.is_zero();
+            if waits_on || is_abandoned {
+                let point = WaitPoint {
+                    elapsed: start.elapsed(),
+                    kind: HeldWaitKind::Input,
+                    state: &(),
+                    calls: self.calls.as_ref().map(RunCalls::save_held).transpose(),
+                    replies: &|| self.calls.as_ref().map_or(0, RunCalls::replies_left),
+                    timer: None,
+                    is_abandoned,
+                };
+                held.on_wait(context, &point)?;
+            }
+            if !waits_on {
+                break result;
             }
         };
         held.end_wait(start.elapsed())?;

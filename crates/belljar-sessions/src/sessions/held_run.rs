@@ -149,7 +149,7 @@ impl HeldRun {
         let can_end = || {
             !calls.has_active_calls()
                 && !(wait.has_replies)()
-                && (wait.kind == HeldWaitKind::Calls || self.run.asks_for_input())
+                && (wait.kind == HeldWaitKind::Calls || wait.is_abandoned || self.run.asks_for_input())
         };
         // Calls reply before they end, so that a reply is seen by one of the two.
         if !self.run.suspend(can_end) {
@@ -170,6 +170,10 @@ impl HeldCellSaver for HeldRun {
         if cell.has_failed {
             self.run.show_questions();
             return HeldWaitDecision::Wait;
+        }
+        if wait.is_abandoned {
+            let is_suspended = cell.is_saved && self.suspend(&mut cell, wait);
+            return if is_suspended { HeldWaitDecision::Suspend } else { HeldWaitDecision::Wait };
         }
         self.run.set_held(true);
         let is_wanted = if cell.is_saved {

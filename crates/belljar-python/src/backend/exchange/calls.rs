@@ -41,6 +41,13 @@ pub(in crate::backend) struct SavedCalls {
     replies: Vec<SavedReply>,
 }
 
+impl SavedCalls {
+    /// Returns the number of replies that the code has not received.
+    pub(in crate::backend) fn replies(&self) -> usize {
+        self.replies.len()
+    }
+}
+
 /// A reply without buffers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SavedReply {
@@ -199,9 +206,15 @@ impl Calls {
                     state.collect();
                     state.early.len()
                 };
-                let timer = pending.until.map(|_| pending.left());
-                let point =
-                    WaitPoint { elapsed, kind: HeldWaitKind::Calls, state: pending, calls, replies: &replies, timer };
+                let point = WaitPoint {
+                    elapsed,
+                    kind: HeldWaitKind::Calls,
+                    state: pending,
+                    calls,
+                    replies: &replies,
+                    timer: pending.until.map(|_| pending.left()),
+                    is_abandoned: false,
+                };
                 held.on_wait(context, &point)?;
             }
             if is_over(state) {

@@ -1,5 +1,6 @@
 //! Cells that hold their thread while they wait, and survive their server: they are replayed.
 
+mod calls;
 mod generator;
 mod not_durable;
 mod programs;
@@ -120,30 +121,6 @@ fn wait_survives_several_servers_and_is_a_sessions_first_cell() {
 }
 
 #[test]
-fn calls_without_await_are_approved_in_the_next_server_and_sent_once() {
-    let fixture = Fixture::new(&[]);
-    let mut wire = fixture.serve();
-    let id = open(&mut wire);
-    let code = "from tools import t\nprint('before')\none = t.append(text='a').result()\nprint(one)\n\
-                two = t.append(text='b').result()\nprint(two)\n[one, two]";
-    send_cell(&mut wire, &id, code);
-    let asked = question(&mut wire);
-    reply(&mut wire, &asked, "yes");
-    let asked = question(&mut wire);
-    assert!(message(&asked).contains("\"b\""), "{asked}");
-    let run_id = fixture.waiting_run()["run"].as_str().unwrap().to_owned();
-    kill(wire);
-    assert!(fixture.belljar(&["approve", &run_id]).status == Some(0));
-    let mut wire = fixture.serve();
-    wait_for(|| runs(&mut wire)[0]["status"] == "completed");
-    let result = result_of_only_run(&mut wire);
-    assert_eq!(result["result"], "['call 1', 'call 2']", "{result:#}");
-    assert_eq!(result["output"][0], "before\ncall 1\ncall 2\n", "{result:#}");
-    assert_eq!(result["calls"].as_array().unwrap().len(), 2, "{result:#}");
-    assert_eq!(fixture.calls(), ["append a", "append b"]);
-}
-
-#[test]
 fn input_is_answered_on_the_command_line() {
     let fixture = Fixture::new(&[]);
     let mut wire = fixture.serve();
@@ -159,42 +136,6 @@ fn input_is_answered_on_the_command_line() {
     let mut wire = fixture.serve();
     wait_for(|| runs(&mut wire)[0]["status"] == "completed");
     assert_eq!(result_of_only_run(&mut wire)["result"], "'ADA'");
-}
-
-#[test]
-fn call_that_was_sent_is_not_sent_twice() {
-    let fixture = Fixture::new(&["--approve", "none"]);
-    let mut wire = fixture.serve();
-    let id = open(&mut wire);
-    let code = "import tools\nfrom tools import t\nfirst = t.append(text='a').result()\n\
-                try:\n    t.hang_append(text='b').result()\nexcept tools.ToolInterrupted:\n    print('interrupted')\nfirst";
-    send_cell(&mut wire, &id, code);
-    wait_for(|| fixture.data().join(&id).join("waiting").exists() && fixture.calls().len() == 2);
-    kill(wire);
-    let mut wire = fixture.serve();
-    let result = result_of_only_run(&mut wire);
-    assert_eq!(result["output"][0], "interrupted\n", "{result:#}");
-    assert_eq!(result["result"], "'call 1'", "{result:#}");
-    assert_eq!(fixture.calls(), ["append a", "hang_append b"]);
-}
-
-#[test]
-fn loop_of_its_own_goes_on_with_its_timers() {
-    let fixture = Fixture::new(&[]);
-    let mut wire = fixture.serve();
-    let id = open(&mut wire);
-    let code = "import asyncio, threading\nfrom tools import t\n\
-                async def main():\n    return await asyncio.gather(t.append(text='a'), asyncio.sleep(1.5, 'slept'))\n\
-                out = []\nthread = threading.Thread(target=lambda: out.append(asyncio.run(main())))\n\
-                thread.start(); thread.join()\nout";
-    send_cell(&mut wire, &id, code);
-    question(&mut wire);
-    kill(wire);
-    let mut wire = fixture.serve();
-    let (asked, call) = attend(&mut wire);
-    let result = answer(&mut wire, &asked, "yes", call);
-    assert_eq!(result["result"], "[['call 1', 'slept']]", "{result:#}");
-    assert_eq!(fixture.calls(), ["append a"]);
 }
 
 #[test]

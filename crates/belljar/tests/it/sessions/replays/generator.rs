@@ -12,21 +12,24 @@ const MAX_DEPTH: u32 = 2;
 
 /// The beginning of each program. `check` is an error in a program that was run again and did not receive the same.
 const PRELUDE: &str = "\
-import asyncio, contextlib, os, queue, random, tempfile, threading, time, uuid
+import asyncio, contextlib, hashlib, os, queue, random, tempfile, threading, time, uuid
 from concurrent.futures import ThreadPoolExecutor
 from tools import t
 log, seen = [], []
 class Failure(Exception): pass
+def line(value):
+    # Of one size, whatever the value is.
+    return hashlib.sha256(repr(value).encode()).hexdigest() + '\\n'
 class Thing:
     def __init__(self, name): self.name = name
     def __del__(self): log.append(['deleted', self.name])
 def note(value):
     seen.append(value)
     with open('seen.txt', 'a') as file:
-        file.write(repr(value) + '\\n')
+        file.write(line(value))
 def check():
     with open('seen.txt') as file:
-        assert file.read() == ''.join(repr(value) + '\\n' for value in seen)
+        assert file.read() == ''.join(map(line, seen))
     assert os.stat('seen.txt').st_mtime <= time.time()
 async def call(number):
     return await t.get(value=number)
@@ -42,7 +45,9 @@ note(random.random())
 
 /// Draws the program of a seed.
 pub(super) fn program(seed: u64) -> String {
-    let mut generator = Generator { random: Random::new(seed), waits: 0, names: 0 };
+    let mut random = Random::new(seed);
+    let is_async = random.below(4) == 0;
+    let mut generator = Generator { random, is_async, waits: 0, names: 0 };
     let mut code = PRELUDE.to_owned();
     let count = 3 + generator.below(3);
     for _ in 0..count {
@@ -52,13 +57,12 @@ pub(super) fn program(seed: u64) -> String {
     if generator.waits == 0 {
         code.push_str(&generator.ask());
     }
-    if generator.below(4) == 0 {
+    if is_async {
         // A task of the cell waits without a thread.
         code.push_str(&format!("log.append(await call({}))\n", generator.wait()));
         code.push_str(&generator.ask());
     }
-    // Its size depends on the numbers.
-    code.push_str("check()\nos.remove('seen.txt')\n");
+    code.push_str("check()\n");
     code.push_str(match generator.below(6) {
         0 => "raise Failure(log)",
         1 => "raise ExceptionGroup('several', [Failure(len(log)), ValueError(len(seen))])",
@@ -69,6 +73,8 @@ pub(super) fn program(seed: u64) -> String {
 
 struct Generator {
     random: Random,
+    /// True if the program is a task, in which no other loop can run.
+    is_async: bool,
     waits: u32,
     names: u32,
 }
@@ -95,6 +101,7 @@ impl Generator {
         match self.below(3) {
             0 => format!("log.append(input('line {number}'))\n"),
             1 => format!("log.append([{number}, t.get(value={number}).result()])\n"),
+            _ if self.is_async => format!("log.append([t.get(value={number}).result()])\n"),
             _ => format!("log.append(asyncio.run(call({number})))\n"),
         }
     }
