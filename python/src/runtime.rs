@@ -129,8 +129,7 @@ impl Runtime {
         let Request { code, packages, globals, timeout: seconds, .. } = request;
         let is_encoded = exchange.is_some();
         let tools = self.tools.is_some();
-        let request =
-            OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools, network: None };
+        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools, network: None };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
         if pauses.any() {

@@ -54,6 +54,7 @@ const MODULES: &[(&str, &str)] = &[
     ("threads.py", include_str!("../guest/threads.py")),
     ("time_zones.py", include_str!("../guest/time_zones.py")),
     ("tls.py", include_str!("../guest/tls.py")),
+    ("tls_streams.py", include_str!("../guest/tls_streams.py")),
     ("tool_calls.py", include_str!("../guest/tool_calls.py")),
     ("tool_values.py", include_str!("../guest/tool_values.py")),
     ("tools.py", include_str!("../guest/tools.py")),

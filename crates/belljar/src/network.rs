@@ -25,11 +25,7 @@ pub(crate) struct NetworkArguments {
     /// Secret that code can use without knowing it: in headers of requests over TLS to these hosts.
     ///
     /// The code finds a placeholder in the environment variable NAME.
-    #[arg(
-        long = "secret",
-        value_name = "NAME@HOST[,HOST]=env:VARIABLE|file:PATH",
-        hide_short_help = true
-    )]
+    #[arg(long = "secret", value_name = "NAME@HOST[,HOST]=env:VARIABLE|file:PATH", hide_short_help = true)]
     secrets: Vec<String>,
     /// File of certificate authorities to trust in addition to those of this machine (PEM).
     #[arg(long, value_name = "FILE", hide_short_help = true)]

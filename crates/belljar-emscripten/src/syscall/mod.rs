@@ -10,11 +10,13 @@ mod diagnostics;
 mod directory_ops;
 mod heap;
 mod mapping;
+mod name_lookup;
 mod poll;
 mod process;
 mod random;
 mod read_write;
 mod result;
+mod socket_address;
 mod sockets;
 mod time;
 
