@@ -240,8 +240,9 @@ fn calls_that_were_sent_are_not_sent_twice_unless_idempotent() {
                 results = await asyncio.gather(t.hang_append(text='a'), t.hang_put(text='b'), return_exceptions=True)\n\
                 print(results[1])\nprint(type(results[0]).__name__, results[0])";
     send_cell(&mut wire, &id, code);
-    fixture.wait_until_saved(&id);
+    // In this order: the cell may have been saved while it waited for the names of the tools.
     wait_for(|| fixture.calls().len() == 2);
+    fixture.wait_until_saved(&id);
     kill(wire);
     let mut wire = fixture.serve();
     let answer = result_of_only_run(&mut wire);

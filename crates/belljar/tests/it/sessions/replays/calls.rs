@@ -35,7 +35,7 @@ fn call_that_was_sent_is_not_sent_twice() {
     let code = "import tools\nfrom tools import t\nfirst = t.append(text='a').result()\n\
                 try:\n    t.hang_append(text='b').result()\nexcept tools.ToolInterrupted:\n    print('interrupted')\nfirst";
     send_cell(&mut wire, &id, code);
-    wait_for(|| fixture.data().join(&id).join("waiting").exists() && fixture.calls().len() == 2);
+    wait_for(|| fixture.calls().len() == 2 && fixture.data().join(&id).join("waiting").exists());
     kill(wire);
     let mut wire = fixture.serve();
     let result = result_of_only_run(&mut wire);
