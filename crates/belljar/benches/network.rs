@@ -189,7 +189,7 @@ fn measure_memory(site: &Site) -> Finding<()> {
     let count = SESSIONS.to_string();
     for (title, code) in [("without connections", "import socket"), ("with one idle connection each", connect.as_str())]
     {
-        let mut server = site.server("interpreter", &["--no-install", "--max-sessions", &count])?;
+        let mut server = site.server("interpreter", &["--max-sessions", &count])?;
         let before = server.private_megabytes()? * 1024.0;
         for _ in 0..SESSIONS {
             let session = server.session()?;

@@ -35,8 +35,8 @@ struct Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // `runuser` passes the signal on; the server ends at once by it.
-        let _ = Command::new("kill").args(["-INT", &self.server.id().to_string()]).status();
+        // `runuser` passes no signal on.
+        let _ = command("pg_ctl").args(["stop", "--mode=immediate", "--pgdata"]).arg(self.file("data")).output();
         let _ = self.server.wait();
     }
 }

@@ -64,12 +64,13 @@ fn without_options_there_is_no_network() {
 
 #[test]
 fn records_of_connections_name_the_rule_and_the_reason() {
+    // The sleep: a connection is recorded when the host has seen its end.
     let code = "import socket, urllib.request, urllib.error\n\
                 urllib.request.urlopen('https://api.example.com:PORT_https/csv?a=1').read()\n\
                 for url in ('https://rules.example.com:PORT_https/other', 'https://elsewhere.example.org/'):\n    \
                 try:\n        urllib.request.urlopen(url)\n    except OSError as error:\n        pass\n\
                 with socket.create_connection(('api.example.com', PORT_echo)) as plain:\n    plain.sendall(b'abc')\n    \
-                plain.shutdown(1)\n    plain.makefile('rb').read()";
+                plain.shutdown(1)\n    plain.makefile('rb').read()\nimport time; time.sleep(0.5)";
     let mut wire = site().serve(&[]);
     wire.follow_output();
     let answer = wire.call(json!({ "python_code": site().filled(code) }));

@@ -53,7 +53,10 @@ fn answers_of_cells_contain_the_connections() {
     let mut wire = serve(&[]);
     let id = open(&mut wire);
     wire.follow_output();
-    let answer = wire.tool("execute_code", json!({ "code": site().filled(GET), "session_id": id }));
+    // The first request of a connection is recorded before the second one is answered.
+    let code = "import http.client\nconnection = http.client.HTTPSConnection('api.example.com', PORT_https)\n\
+                for _ in range(2):\n    connection.request('GET', '/csv')\n    connection.getresponse().read()";
+    let answer = wire.tool("execute_code", json!({ "code": site().filled(code), "session_id": id }));
     let structured = &answer["structuredContent"]["connections"];
     assert_eq!(
         (&structured[0]["host"], &structured[0]["status"]),
