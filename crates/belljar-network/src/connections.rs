@@ -182,7 +182,8 @@ impl Connections {
         &self.policy
     }
 
-    pub(crate) fn limits(&self) -> &NetworkLimits {
+    /// Returns the limits.
+    pub fn limits(&self) -> &NetworkLimits {
         &self.network.limits
     }
 
