@@ -73,6 +73,9 @@ impl NativeKernel {
             silent: false,
         };
         self.payloads.clear();
+        if let Some(network) = self.sandbox.network() {
+            network.begin_cell(&observer);
+        }
         let handles = self.connection.handles(&mut self.sandbox);
         match cell::run(handles, cell, &observer, limits, self.execution_count) {
             Ok((result, payloads)) => {

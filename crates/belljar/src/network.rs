@@ -97,6 +97,17 @@ impl NetworkArguments {
         self.allow_net.is_empty() && self.net_policy.is_none() && self.secrets.is_empty()
     }
 
+    /// Returns the first option that gives code access to the network, if there is one.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let options = [
+            ("--allow-net", !self.allow_net.is_empty()),
+            ("--net-policy", self.net_policy.is_some()),
+            ("--secret", !self.secrets.is_empty()),
+        ];
+        options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
     /// Returns the network; `None` if nothing is allowed.
     ///
     /// # Errors
