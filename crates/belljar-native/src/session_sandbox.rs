@@ -467,7 +467,8 @@ mod tests {
             site: "/site".into(),
             broker_socket: "/broker/pip".into(),
         };
-        let spec = |config: &NativeConfig| paths.spec(config, None, Vec::new(), &paths.launch_config(config, None), None);
+        let spec =
+            |config: &NativeConfig| paths.spec(config, None, Vec::new(), &paths.launch_config(config, None), None);
         let with_both = spec(&config(Some("/sys/fs/cgroup/belljar"), &["/dev/dri/renderD128"]));
         assert_eq!(with_both.control_groups.as_deref(), Some(Path::new("/sys/fs/cgroup/belljar")));
         assert_eq!(with_both.devices, [PathBuf::from("/dev/dri/renderD128")]);

@@ -141,8 +141,8 @@ impl Network {
         &self.scrubber
     }
 
-    /// Returns the certificate authorities that the host trusts, in DER: the machine's and the extra ones. The machine's
-    /// trust store is read with each call.
+    /// Returns the certificate authorities that the host trusts, in DER: the machine's and the extra ones. Each call
+    /// reads the machine's trust store.
     pub fn trusted_certificates(&self) -> Vec<Vec<u8>> {
         self.tls.trusted_certificates()
     }

@@ -31,7 +31,7 @@ pub(crate) enum Report {
     /// The first process was forked. Its pidfd goes with the message.
     InitStarted,
     /// The sandbox is ready, and the program runs. The descriptors, in this order: Landlock's ruleset, the program's
-    /// pidfd if there is a program, the listening socket if there is one, the folders in memory.
+    /// pidfd and the listening socket if it has them, the folders in memory.
     Ready {
         /// The paths inside of the folders in memory, in the order of their descriptors.
         memory_folders: Vec<PathBuf>,

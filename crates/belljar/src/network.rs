@@ -97,7 +97,7 @@ impl NetworkArguments {
         self.allow_net.is_empty() && self.net_policy.is_none() && self.secrets.is_empty()
     }
 
-    /// Returns the first option that gives code access to the network, if there is one.
+    /// Returns the first of the given options that give code access to the network.
     #[cfg(target_os = "linux")]
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         let options = [

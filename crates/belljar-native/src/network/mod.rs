@@ -11,7 +11,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `proxy` | accepts connections and makes those to servers |
-//! | `request`, `socks` | what a client of the proxy asks for, by HTTP and by SOCKS5 |
+//! | `request`, `socks` | the requests of the proxy's clients, by HTTP and by SOCKS5 |
 //! | `tunnel` | the bytes of a connection, and TLS in it: passed on, or ended by the host |
 //! | `authority` | the certificate authority of a session |
 //! | `stream` | a connection of `belljar-network` as a stream of tokio |
@@ -158,7 +158,7 @@ impl SessionNetwork {
         Ok(())
     }
 
-    /// Begins a cell: its records are passed to the observer, and the limits of a run start anew.
+    /// Begins a cell: its records are passed to the observer, and the counts of the limits start at zero.
     pub(crate) fn begin_cell(&self, observer: &Arc<dyn CellObserver>) {
         self.connections.set_observer(Arc::new(ObservedConnections(observer.clone())));
         self.connections.start_run();

@@ -144,9 +144,9 @@ impl ConnectError {
                 io::ErrorKind::PermissionDenied => Reply::NotAllowed,
                 io::ErrorKind::TimedOut => Reply::TimedOut,
                 io::ErrorKind::ConnectionRefused => Reply::Refused,
-                io::ErrorKind::NotFound
-                | io::ErrorKind::HostUnreachable
-                | io::ErrorKind::NetworkUnreachable => Reply::HostUnreachable,
+                io::ErrorKind::NotFound | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                    Reply::HostUnreachable
+                }
                 _ => Reply::Failed,
             },
         }

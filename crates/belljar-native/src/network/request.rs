@@ -12,8 +12,8 @@ use super::socks::{self, Reply};
 const MAX_HEAD: usize = 64 << 10;
 /// The largest number of headers.
 const MAX_HEADERS: usize = 128;
-/// Headers that end at the proxy.
-const DROPPED_HEADERS: [&str; 3] = ["proxy-connection", "proxy-authorization", "keep-alive"];
+/// Headers that end at the proxy, which sets `Host` by the target as RFC 9112 demands.
+const DROPPED_HEADERS: [&str; 4] = ["host", "proxy-connection", "proxy-authorization", "keep-alive"];
 
 /// A client of the proxy.
 pub(crate) struct Client {
@@ -22,7 +22,7 @@ pub(crate) struct Client {
     pub(crate) buffer: BytesMut,
 }
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ProxyRequest {
     /// A connection, by HTTP.
@@ -75,7 +75,10 @@ impl Client {
                 return Ok(request);
             }
             if self.buffer.len() > MAX_HEAD {
-                return Err(RequestError::Http(431, format!("the head of the request is longer than {MAX_HEAD} bytes")));
+                return Err(RequestError::Http(
+                    431,
+                    format!("the head of the request is longer than {MAX_HEAD} bytes"),
+                ));
             }
             self.fill().await?;
         }
@@ -128,11 +131,12 @@ fn parse(bytes: &[u8]) -> Result<Option<(usize, ProxyRequest)>, RequestError> {
         return Err(invalid(format!("for {:.20}: send CONNECT host:port", scheme)));
     }
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (named, _) = rest.split_at(end);
+    let (named, path) = rest.split_at(end);
     let (host, port) = authority(named).ok_or_else(|| invalid("the target of the request has no host".to_owned()))?;
     let version = request.version.unwrap_or_default();
     let is_upgrade = request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("upgrade"));
-    let mut head = format!("{method} {target} HTTP/1.{version}\r\n").into_bytes();
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut head = format!("{method} {slash}{path} HTTP/1.{version}\r\nHost: {named}\r\n").into_bytes();
     for header in request.headers.iter() {
         let is = |name: &&str| header.name.eq_ignore_ascii_case(name);
         if DROPPED_HEADERS.iter().any(|name| is(&name)) || !is_upgrade && is(&"connection") {
@@ -192,18 +196,18 @@ mod tests {
 
     #[test]
     fn forwarded_requests_end_their_connection() {
-        let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: a.example:8080\r\nProxy-Connection: keep-alive\r\n\
+        let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: b.example\r\nProxy-Connection: keep-alive\r\n\
                     Proxy-Authorization: Basic eA==\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\n";
         let Ok(ProxyRequest::Forward { host, port, head }) = parsed(head) else { panic!("it is not forwarded") };
         assert_eq!((host.as_str(), port), ("a.example", 8080));
         assert_eq!(
             String::from_utf8(head).unwrap(),
-            "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 3\r\n\
-             Connection: close\r\n\r\n"
+            "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 3\r\nConnection: close\r\n\r\n"
         );
-        let upgrade = "GET http://a.example/ HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        let Ok(ProxyRequest::Forward { head, .. }) = parsed(upgrade) else { panic!("it is not forwarded") };
-        assert_eq!(String::from_utf8(head).unwrap(), upgrade);
+        let upgrade = "HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let asked = parsed(&format!("GET http://a.example?x {upgrade}"));
+        let Ok(ProxyRequest::Forward { head, .. }) = asked else { panic!("it is not forwarded") };
+        assert_eq!(String::from_utf8(head).unwrap(), format!("GET /?x {upgrade}"));
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) async fn read(client: &mut Client) -> Result<ProxyRequest, RequestErr
             let [length] = bytes(client).await?;
             let mut name = vec![0; usize::from(length)];
             client.read_exact(&mut name).await?;
-            // What is not a name is refused as one.
+            // Other bytes are refused as an invalid name.
             String::from_utf8_lossy(&name).into_owned()
         }
         _ => return Err(RequestError::Socks(Reply::UnsupportedAddress)),

@@ -128,8 +128,8 @@ async fn open_tls(
     has_protocols: bool,
 ) -> io::Result<Result<(), Vec<u8>>> {
     let protocols: &[&str] = if has_protocols { &["http/1.1"] } else { &[] };
-    let request =
-        json!({ "server_hostname": server_name, "alpn": protocols, "verify": true, "check_hostname": true }).to_string();
+    let request = json!({ "server_hostname": server_name, "alpn": protocols, "verify": true, "check_hostname": true })
+        .to_string();
     let length = u32::try_from(request.len()).map_err(io::Error::other)?.to_be_bytes();
     server.write_all(&[&proxy.connections.tls_token()[..], &length, request.as_bytes()].concat()).await?;
     let length = server.read_u32().await? as usize;

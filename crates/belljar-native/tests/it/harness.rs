@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::{Backend as _, CellObserver, CellRequest, InputError, InputReply, Kernel};
 use belljar_core::mime::MimeBundle;
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{CellResult, CellStatus, ConnectionRecord, ExitReason, Limits, NoProgress, Output, Progress, Stream};
+use belljar_core::{
+    CellResult, CellStatus, ConnectionRecord, ExitReason, Limits, NoProgress, Output, Progress, Stream,
+};
 use belljar_native::{NativeBackend, NativeOptions};
 use belljar_sandbox::Policy;
 use belljar_testing::shared_folder::{SYSTEM_PYTHON, shared_folder};

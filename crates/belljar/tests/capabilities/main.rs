@@ -11,6 +11,7 @@ mod matplotlib;
 mod native_calls;
 mod native_folders;
 mod native_jupyter;
+mod native_network;
 mod native_tools;
 mod offline_packages;
 mod scientific_images;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
             native_calls::trials(),
             native_folders::trials(),
             native_jupyter::trials(),
+            native_network::trials(),
             native_tools::trials(),
             offline_packages::trials(),
             scientific_images::trials(),

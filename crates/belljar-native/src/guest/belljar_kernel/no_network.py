@@ -1,4 +1,4 @@
-"""The missing network as such: errors of lookups and connections say that the sandbox has none, or only a proxy.
+"""The missing network as such: errors of lookups and connections name it as their reason.
 
 The system reports a network that is down ("Temporary failure in name resolution"), which programs and models retry.
 The types of the exceptions are the system's, because libraries catch them.

@@ -127,12 +127,8 @@ pub(super) fn error(session: &mut Session, code: &str) -> String {
 }
 
 pub(super) fn with_ports(code: &str) -> String {
-    let ports = [
-        (":HTTP", SERVERS.http),
-        (":TLS", SERVERS.tls),
-        (":UNTRUSTED", SERVERS.untrusted),
-        (":ECHO", SERVERS.echo),
-    ];
+    let ports =
+        [(":HTTP", SERVERS.http), (":TLS", SERVERS.tls), (":UNTRUSTED", SERVERS.untrusted), (":ECHO", SERVERS.echo)];
     ports.iter().fold(code.to_owned(), |code, (name, port)| code.replace(name, &format!(":{port}")))
 }
 
@@ -235,10 +231,13 @@ fn secrets(session: &mut Session) {
 
 fn refusals(session: &mut Session) {
     session.text("import requests, urllib.request");
-    let allowed = format!("is not allowed; allowed: closed.example:9, echo.example:{}", SERVERS.echo);
-    for url in ["http://other.example/", "https://other.example/", "http://127.0.0.1:HTTP/", "http://pass.example:HTTP/"] {
+    let allowed = format!("is not allowed; allowed: plain.example:{}", SERVERS.http);
+    for url in
+        ["http://other.example/", "https://other.example/", "http://127.0.0.1:HTTP/", "http://pass.example:HTTP/"]
+    {
         let get = format!("response = requests.get('{url}', proxies={{'no_proxy': None}})");
-        let run = session.run(&with_ports(&format!("import os\nos.environ['NO_PROXY'] = os.environ['no_proxy'] = ''\n{get}")));
+        let run = session
+            .run(&with_ports(&format!("import os\nos.environ['NO_PROXY'] = os.environ['no_proxy'] = ''\n{get}")));
         let shown = match run.status {
             CellStatus::Ok => text(session, "print(response.status_code, response.text)"),
             status => status.error(&session_limits()).unwrap().to_string(),
@@ -250,7 +249,10 @@ fn refusals(session: &mut Session) {
     let seen = record(session, |record| record.host == "other.example");
     assert!(!seen.allowed && seen.error.unwrap().contains("is not allowed"));
     // The policy allows the name, and not the address that it has.
-    let private = text(session, "response = requests.get('http://private.example:HTTP/')\nprint(response.status_code, response.text)");
+    let private = text(
+        session,
+        "response = requests.get('http://private.example:HTTP/')\nprint(response.status_code, response.text)",
+    );
     assert!(private.starts_with("403 ") && private.contains("127.0.0.1 is loopback"), "{private}");
 }
 
