@@ -22,8 +22,8 @@ impl Connections {
     /// first message (SNI).
     ///
     /// # Errors
-    /// Returns a refusal if the server name is not the host of the connection. For a connection to an address, it has to
-    /// be a name that the policy allows.
+    /// Returns a refusal if the server name is not the host of the connection. For a connection to an address, it has
+    /// to be a name that the policy allows.
     pub fn tls_handling(&self, host: &str, port: u16, server_name: Option<&str>) -> Result<TlsHandling, Refusal> {
         let host = Host::parse(host).map_err(|reason| {
             let host: String = host.chars().take(100).collect();

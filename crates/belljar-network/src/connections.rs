@@ -167,6 +167,11 @@ impl Connections {
         }
     }
 
+    /// Returns whether no connection is open or about to send its last bytes: all records were made.
+    pub fn is_idle(&self) -> bool {
+        self.tasks.lock().is_empty()
+    }
+
     /// Begins a new run: the counts of the limits start at zero. Open connections stay.
     pub fn start_run(&self) {
         self.counts.reset();

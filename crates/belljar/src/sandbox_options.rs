@@ -160,7 +160,8 @@ impl SandboxOptions {
             return Ok(());
         };
         let reason = format!("{option} cannot be used with {without}: the policy would not be enforced");
-        Err(CommandError::new(reason).with_hint("use --sandbox native alone, whose kernels have a network of their own"))
+        Err(CommandError::new(reason)
+            .with_hint("use --sandbox native alone, whose kernels have a network of their own"))
     }
 
     /// Creates the backend of native kernels, if the options select it.

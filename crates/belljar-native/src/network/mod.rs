@@ -28,6 +28,7 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use belljar_core::ConnectionRecord;
 use belljar_core::kernel::CellObserver;
@@ -45,6 +46,10 @@ const TRUST_FILE: &str = "certificates.pem";
 const FIRST_PORT: u16 = 32_768;
 /// The number of ports of proxies.
 const PORTS: u16 = 28_000;
+
+/// The time for which the ends of connections are waited for: servers answer the end of the code's stream.
+const CLOSING_TIMEOUT: Duration = Duration::from_millis(200);
+const CLOSING_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The network of a backend.
 pub(crate) struct BackendNetwork {
@@ -162,6 +167,19 @@ impl SessionNetwork {
     pub(crate) fn begin_cell(&self, observer: &Arc<dyn CellObserver>) {
         self.connections.set_observer(Arc::new(ObservedConnections(observer.clone())));
         self.connections.start_run();
+    }
+
+    /// Returns whether the code has no connections.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.connections.is_idle()
+    }
+
+    /// Waits until the connections of processes that have ended are closed, whose records are made then.
+    pub(crate) fn wait_until_idle(&self) {
+        let deadline = Instant::now() + CLOSING_TIMEOUT;
+        while !self.is_idle() && Instant::now() < deadline {
+            std::thread::sleep(CLOSING_CHECK_INTERVAL);
+        }
     }
 
     /// Resets every connection, after the processes of the code were killed.

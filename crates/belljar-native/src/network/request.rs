@@ -1,4 +1,5 @@
-//! The requests of clients of the proxy: `CONNECT host:port`, and requests with an absolute target (`GET http://host/`).
+//! The requests of the proxy's clients: `CONNECT host:port`, and requests with an absolute target
+//! (`GET http://host/`).
 
 use std::io;
 
@@ -139,7 +140,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(usize, ProxyRequest)>, RequestError> {
     let mut head = format!("{method} {slash}{path} HTTP/1.{version}\r\nHost: {named}\r\n").into_bytes();
     for header in request.headers.iter() {
         let is = |name: &&str| header.name.eq_ignore_ascii_case(name);
-        if DROPPED_HEADERS.iter().any(|name| is(&name)) || !is_upgrade && is(&"connection") {
+        if DROPPED_HEADERS.iter().any(|name| is(name)) || !is_upgrade && is(&"connection") {
             continue;
         }
         for part in [header.name.as_bytes(), b": ", header.value, b"\r\n"] {

@@ -54,7 +54,10 @@ fn native_servers_use_the_network_of_their_policy() {
         let answer = answer(&options, tool, &json!({ argument: code }));
         let shown = answer.to_string();
         assert!(shown.contains("GET /x HTTP/1.1") && shown.contains("True False"), "{tool}: {shown}");
-        assert!(shown.contains("403 network access to other.example:80 is not allowed; allowed: api.example"), "{shown}");
+        assert!(
+            shown.contains("403 network access to other.example:80 is not allowed; allowed: api.example"),
+            "{shown}"
+        );
         let connections = answer["connections"].as_array().unwrap();
         let allowed: Vec<&Value> = connections.iter().map(|record| &record["allowed"]).collect();
         assert_eq!(allowed, [true, false], "{tool}: {shown}");
@@ -69,7 +72,10 @@ fn weaker_native_sandboxes_refuse_network_options() {
             let server = Belljar::without_cache().args(["stdio", "--sandbox"]).args(sandbox).args(option).run();
             assert_eq!((server.status, server.stdout.as_str()), (Some(2), ""), "{server:?}");
             let reason = format!("belljar: {} cannot be used with --", option[0]);
-            assert!(server.stderr.contains(&reason) && server.stderr.contains("hint: use --sandbox native"), "{server:?}");
+            assert!(
+                server.stderr.contains(&reason) && server.stderr.contains("hint: use --sandbox native"),
+                "{server:?}"
+            );
         }
     }
 }

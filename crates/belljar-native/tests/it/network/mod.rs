@@ -6,8 +6,8 @@ mod servers;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use belljar_core::kernel::Kernel as _;
-use belljar_core::{CellStatus, ConnectionRecord};
+use belljar_core::kernel::{Backend as _, OneShotRequest};
+use belljar_core::{CallCancellation, CellStatus, ConnectionRecord, Outcome};
 use belljar_native::{NativeBackend, NativeOptions};
 use belljar_network::{Network, NetworkLimits, NetworkOptions, Policy as NetworkPolicy, Secrets};
 use belljar_sandbox::Policy;
@@ -15,7 +15,7 @@ use belljar_testing::{Capability, Trial};
 use serde_json::json;
 
 use self::servers::{LoopbackResolver, SECRET, SERVERS};
-use crate::trials::harness::{Session, options, python_with};
+use crate::trials::harness::{Listener, Session, options, python_with};
 
 /// The Python with HTTP libraries.
 static PYTHON: LazyLock<PathBuf> =
@@ -44,6 +44,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     .into_iter()
     .map(|(name, test)| trial(name, test))
     .collect();
+    let needs = [Capability::NativeSandbox];
+    let name = "network::call_has_the_records_of_connections_that_it_left_open";
+    trials.push(belljar_testing::trial(name, &needs, connections_left_open));
     trials.extend(attacks::trials());
     trials
 }
@@ -338,6 +341,21 @@ fn local_servers(session: &mut Session) {
                 threading.Thread(target=server.serve_forever, daemon=True).start()\n\
                 print([requests.get(f'http://{name}:{server.server_port}/').text for name in ('127.0.0.1', 'localhost')])";
     assert_eq!(text(session, code), "['local', 'local']\n");
+}
+
+fn connections_left_open() {
+    let options = NativeOptions { python_version: "3.11.0".into(), packages: None, ..options_with_network() };
+    let backend = NativeBackend::new(options).unwrap();
+    let listener: Arc<Listener> = Arc::default();
+    let code = "import requests\nclient = requests.Session()\nclient.get('https://pass.example:TLS/open').status_code";
+    let request = OneShotRequest { code: with_ports(code), ..OneShotRequest::default() };
+    let run = backend.run_once(request, listener.clone(), &CallCancellation::default()).unwrap();
+    assert!(matches!(run.report.outcome, Outcome::Success(Some(_))), "{:?}", run.report);
+    let records = listener.connections.lock().unwrap();
+    assert!(
+        matches!(records.as_slice(), [record] if record.host == "pass.example" && record.error.is_none()),
+        "{records:?}"
+    );
 }
 
 fn restart(session: &mut Session) {
