@@ -139,8 +139,8 @@ fn parse(bytes: &[u8]) -> Result<Option<(usize, ProxyRequest)>, RequestError> {
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut head = format!("{method} {slash}{path} HTTP/1.{version}\r\nHost: {named}\r\n").into_bytes();
     for header in request.headers.iter() {
-        let is = |name: &&str| header.name.eq_ignore_ascii_case(name);
-        if DROPPED_HEADERS.iter().any(|name| is(name)) || !is_upgrade && is(&"connection") {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if DROPPED_HEADERS.into_iter().any(is) || !is_upgrade && is("connection") {
             continue;
         }
         for part in [header.name.as_bytes(), b": ", header.value, b"\r\n"] {

@@ -137,11 +137,11 @@ fn malformed(session: &mut Session) {
                 proxy = urllib.parse.urlsplit(os.environ['HTTP_PROXY'])\n\
                 def send(data):\n    \
                     with socket.create_connection((proxy.hostname, proxy.port)) as stream:\n        \
-                        stream.sendall(data)\n        \
-                        stream.shutdown(socket.SHUT_WR)\n        \
                         try:\n            \
+                            stream.sendall(data)\n            \
+                            stream.shutdown(socket.SHUT_WR)\n            \
                             answer = b''.join(iter(lambda: stream.recv(65536), b''))\n        \
-                        except ConnectionResetError:\n            \
+                        except OSError:\n            \
                             return 'reset'\n    \
                     return answer.split(b' ')[1].decode() if answer.startswith(b'HTTP') else 'none'\n";
     session.text(code);
