@@ -12,6 +12,7 @@ use belljar_core::kernel::{
 };
 use belljar_core::progress::ProgressStep;
 use belljar_core::{BackendStatistics, CallCancellation, InstallStatistics, Limits, Progress, SessionFolder};
+use belljar_network::Network;
 use belljar_sandbox::{self as sandbox, Policy, ProbeResult};
 use parking_lot::Mutex;
 
@@ -22,6 +23,7 @@ use crate::install_broker::InstallHint;
 use crate::kernel::NativeKernel;
 use crate::kernel_connection::KernelConnection;
 use crate::kernel_starter::KernelStarter;
+use crate::network::BackendNetwork;
 use crate::one_shot;
 use crate::pip_installer::{PackagePolicy, PipInstaller};
 use crate::session_sandbox::{NativeConfig, SessionSandbox, allocate_uid, python_prefixes, set_mode};
@@ -65,6 +67,8 @@ pub struct NativeOptions {
     pub packages: Option<NativePackages>,
     /// Set if code can call functions of the module `tools`: requests may have `tools` set.
     pub tools: bool,
+    /// The network that code may use, through a proxy; `None` for no network. Requires [`Policy::Full`].
+    pub network: Option<Arc<Network>>,
 }
 
 /// The options of installing packages for sessions.
@@ -99,7 +103,7 @@ impl Default for NativePackages {
 impl NativeOptions {
     /// Returns options with the full sandbox, without devices, with [`DEFAULT_PACKAGE_BYTES`] of packages, imports of
     /// numpy, pandas, matplotlib and plotly, one prestarted kernel, packages by the environment's pip, and without
-    /// tools.
+    /// tools and without a network.
     pub fn new(python: impl Into<PathBuf>) -> Self {
         let modules =
             ["numpy", "pandas", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "plotly.basedatatypes"];
@@ -117,6 +121,7 @@ impl NativeOptions {
             cache: None,
             packages: Some(NativePackages::default()),
             tools: false,
+            network: None,
         }
     }
 }
@@ -162,7 +167,10 @@ impl NativeBackend {
     /// Returns an error if the Python does not exist, or the sandbox cannot be set up: see [`StartError`].
     pub fn new(options: NativeOptions) -> Result<Self, StartError> {
         let NativeOptions { python, python_version, limits, color, policy, modules, prestart, .. } = options;
-        let NativeOptions { devices, mounts, package_bytes, cache, packages, tools, .. } = options;
+        let NativeOptions { devices, mounts, package_bytes, cache, packages, tools, network, .. } = options;
+        if network.is_some() && policy != Policy::Full {
+            return Err(StartError::NetworkWithoutNamespaces(policy));
+        }
         if !python.is_file() {
             return Err(StartError::MissingPython(python));
         }
@@ -183,6 +191,7 @@ impl NativeBackend {
         let view = if policy == Policy::Full { EnvironmentView::create(root.path(), &python)? } else { None };
         let fonts = cache.unwrap_or_else(|| root.path().to_owned()).join("matplotlib");
         std::fs::create_dir_all(&fonts)?;
+        let network = network.map(|network| BackendNetwork::new(network, root.path())).transpose()?;
         let install_hint = packages.as_ref().and_then(|packages| packages.hint.clone());
         let installer = packages.map(|NativePackages { uv, policy, timeout, statistics, hint: _ }| PipInstaller {
             python: python.clone(),
@@ -206,6 +215,7 @@ impl NativeBackend {
             devices,
             mounts,
             tools,
+            network,
             installer,
             install_hint,
         };

@@ -149,7 +149,7 @@ pub(crate) fn run_helper(kernel: &mut NativeKernel, call: &str, observer: &dyn C
     let code = format!("__import__('belljar_kernel.one_shot', fromlist=['one_shot']).{call}");
     let timeout = Some(HELPER_CELL_TIMEOUT);
     let cell = CellRequest { code, timeout, store_history: false, ..CellRequest::default() };
-    let result = kernel.run_cell(&cell, Arc::new(NullObserver));
+    let result = kernel.run_helper_cell(&cell, Arc::new(NullObserver));
     if let Some(error) = result.status.error(&Limits::default()) {
         observer.on_debug(&error.to_string());
     }

@@ -63,8 +63,24 @@ impl NativeKernel {
         }
     }
 
-    /// Runs a cell. Installs nothing for it.
+    /// Runs a cell, whose connections have their records passed to `observer`. Installs nothing for it.
     pub(crate) fn run_cell(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
+        if let Some(network) = self.sandbox.network() {
+            network.begin_cell(&observer);
+        }
+        self.run_helper_cell(cell, observer)
+    }
+
+    /// Ends the code if it has left connections open, and waits a moment for their records.
+    pub(crate) fn finish_connections(&self) {
+        if let Some(network) = self.sandbox.network().filter(|network| !network.is_idle()) {
+            self.connection.process.kill();
+            network.wait_until_idle();
+        }
+    }
+
+    /// Runs a cell of the host, during which the records of connections are passed to the observer of the last cell.
+    pub(crate) fn run_helper_cell(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
         let limits = self.starter.config().limits.with_timeout(cell.timeout);
         let limits = CellLimits {
             wall_time: limits.wall_time,

@@ -15,6 +15,7 @@
 //! | `host_folder` | directories of the host in sandboxes |
 //! | `zygote`, `zygote_command` | the process that kernels are forked from; kernels' processes |
 //! | `start_error` | the reasons why a kernel did not start |
+//! | `network` | the proxy by which code reaches the network that the policy allows |
 //! | `function_calls` | calls of functions of the host by code |
 //! | `cell_packages` | the packages that code imports |
 //! | `one_shot` | code that is run once, in a kernel of its own |
@@ -64,6 +65,8 @@ mod kernel_connection;
 #[cfg(target_os = "linux")]
 mod kernel_starter;
 mod missing_dependency;
+#[cfg(target_os = "linux")]
+mod network;
 #[cfg(target_os = "linux")]
 mod one_shot;
 #[cfg(target_os = "linux")]

@@ -123,6 +123,7 @@ pub(crate) fn run(
             Outcome::Error(PythonError { kind: name, message, traceback, missing_module: None })
         }
     };
+    kernel.finish_connections();
     cancellation.finish();
     report.images = images.take();
     Ok(CompletedRun { report, interpreter: Box::new(()) })

@@ -20,6 +20,7 @@ use crate::environment_view::EnvironmentView;
 use crate::function_calls;
 use crate::host_folder::{LentFolder, NativeMount};
 use crate::install_broker::{InstallBroker, InstallHint};
+use crate::network::{BackendNetwork, SessionNetwork};
 use crate::pip_installer::PipInstaller;
 use crate::session_dir::SessionDir;
 use crate::site_packages::SitePackages;
@@ -70,6 +71,8 @@ pub(crate) struct NativeConfig {
     pub(crate) mounts: Vec<NativeMount>,
     /// Set if code can call functions of the module `tools`.
     pub(crate) tools: bool,
+    /// The network that code may use; `None` for no network.
+    pub(crate) network: Option<BackendNetwork>,
     pub(crate) installer: Option<PipInstaller>,
     pub(crate) install_hint: Option<Arc<InstallHint>>,
 }
@@ -101,6 +104,8 @@ pub(crate) struct SessionSandbox {
     /// The configuration of the session's kernels, without the connection.
     launch_config: KernelLaunchConfig,
     broker: InstallBroker,
+    /// The network that code may use.
+    network: Option<SessionNetwork>,
     /// The session's folder on the host, if its files are not in `_host`. Given back after the processes are killed.
     _folder: Option<LentFolder>,
     /// The session's directories on the host. The last field, so that they are deleted after all else is dropped.
@@ -157,20 +162,24 @@ impl SessionSandbox {
             return Err(StartError::SocketPathTooLong(sockets));
         }
         let paths = SandboxPaths { session, session_source, sockets, temporary, site, broker_socket };
-        let launch_config = paths.launch_config(config);
+        let mut network =
+            config.network.as_ref().map(|network| SessionNetwork::new(network, host.path())).transpose()?;
+        let launch_config = paths.launch_config(config, network.as_ref());
         let mode = match (config.policy, zygote) {
             (Policy::Unsandboxed, _) => SandboxMode::None,
             (Policy::Full, Some(zygote)) => {
                 let prefixes = config.view.as_ref().map_or(zygote.prefixes(), EnvironmentView::readable);
-                let spec = paths.spec(config, user, prefixes.to_vec(), &launch_config);
-                SandboxMode::Persistent(Box::new(sandbox::spawn(&spec, config.policy, sandbox::Streams::default())?))
+                let spec = paths.spec(config, user, prefixes.to_vec(), &launch_config, network.as_ref());
+                let mut sandbox = sandbox::spawn(&spec, config.policy, sandbox::Streams::default())?;
+                serve_network(network.as_mut(), &mut sandbox)?;
+                SandboxMode::Persistent(Box::new(sandbox))
             }
             (Policy::Full | Policy::Weak, _) => {
                 let prefixes = match &config.view {
                     Some(view) => view.readable().to_vec(),
                     None => python_prefixes(&config.python)?,
                 };
-                SandboxMode::PerKernel(Box::new(paths.spec(config, user, prefixes, &launch_config)))
+                SandboxMode::PerKernel(Box::new(paths.spec(config, user, prefixes, &launch_config, network.as_ref())))
             }
         };
         let open = |path: &str| -> std::io::Result<OwnedFd> {
@@ -189,7 +198,7 @@ impl SessionSandbox {
         let directory = SessionDir::new(opened, user, config.limits.disk);
         let sockets = SessionDir::new(open(&paths.sockets)?, user, SOCKETS_BYTES);
         let sockets_fd = open(&paths.sockets)?;
-        Ok(Self { mode, directory, sockets, sockets_fd, launch_config, broker, _folder: folder, _host: host })
+        Ok(Self { mode, directory, sockets, sockets_fd, launch_config, broker, network, _folder: folder, _host: host })
     }
 
     /// Returns the directory of the session's files.
@@ -205,6 +214,11 @@ impl SessionSandbox {
     /// Returns the server of the session's install requests.
     pub(crate) fn broker(&mut self) -> &mut InstallBroker {
         &mut self.broker
+    }
+
+    /// Returns the network that code may use.
+    pub(crate) fn network(&self) -> Option<&SessionNetwork> {
+        self.network.as_ref()
     }
 
     /// Returns whether the sandbox has killed processes that exceeded the memory limit since the last call.
@@ -240,7 +254,8 @@ impl SessionSandbox {
                 let bootstrap = config.code.join("bootstrap.py");
                 spec.arguments = vec![config.guest_python().into(), "-I".into(), bootstrap.into(), "--kernel".into()];
                 let streams = sandbox::Streams { input: Some(input), ..sandbox::Streams::default() };
-                let sandbox = sandbox::spawn(&spec, config.policy, streams)?;
+                let mut sandbox = sandbox::spawn(&spec, config.policy, streams)?;
+                serve_network(self.network.as_mut(), &mut sandbox)?;
                 let pidfd = sandbox.program_pidfd().ok_or(ZygoteError::Gone)?.try_clone_to_owned()?;
                 Ok(KernelProcess::new(pidfd, None, ExitSource::Sandbox(Box::new(Mutex::new(sandbox)))))
             }
@@ -255,8 +270,17 @@ impl SessionSandbox {
         if let SandboxMode::Persistent(sandbox) = &mut self.mode {
             sandbox.kill_all().map_err(StartError::SandboxLost)?;
         }
+        if let Some(network) = &self.network {
+            network.reset();
+        }
         self.sockets.clear().map_err(StartError::ClearSockets)
     }
+}
+
+/// Serves the connections of the code to the proxy of its sandbox.
+fn serve_network(network: Option<&mut SessionNetwork>, sandbox: &mut Sandbox) -> std::io::Result<()> {
+    let Some(network) = network else { return Ok(()) };
+    network.serve(sandbox.take_listener().ok_or(std::io::ErrorKind::NotConnected)?)
 }
 
 /// The paths of a session as its kernel sees them. Paths of the host are the same inside the sandbox.
@@ -272,7 +296,7 @@ struct SandboxPaths {
 
 impl SandboxPaths {
     /// Returns the configuration of a kernel with these paths, without the connection.
-    fn launch_config(&self, config: &NativeConfig) -> KernelLaunchConfig {
+    fn launch_config(&self, config: &NativeConfig, network: Option<&SessionNetwork>) -> KernelLaunchConfig {
         let text = |path: &Path| path.display().to_string();
         let python = config.guest_python();
         let bin = python.parent().map(text).unwrap_or_default();
@@ -299,8 +323,12 @@ impl SandboxPaths {
             // There is no sound card. SDL (pygame) would look for one, and ALSA would write a page of errors.
             variables.push(("SDL_AUDIODRIVER", "dummy".into()));
         }
+        // A secret does not replace a variable of the sandbox.
+        let mut environment: BTreeMap<String, String> =
+            network.map(SessionNetwork::variables).unwrap_or_default().into_iter().collect();
+        environment.extend(variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
         KernelLaunchConfig {
-            environment: variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            environment,
             directory: self.session.clone(),
             code,
             site: text(&self.site),
@@ -310,6 +338,7 @@ impl SandboxPaths {
             color: config.color,
             network: config.policy != Policy::Weak,
             host_network: config.policy == Policy::Unsandboxed,
+            proxy: network.is_some(),
             connection: serde_json::Value::Null,
         }
     }
@@ -321,10 +350,12 @@ impl SandboxPaths {
         user: Option<u32>,
         mut readable: Vec<PathBuf>,
         launch_config: &KernelLaunchConfig,
+        network: Option<&SessionNetwork>,
     ) -> Spec {
         let Limits { memory, disk, files, .. } = config.limits;
         let broker_dir = self.broker_socket.parent().map(Path::to_path_buf);
         readable.extend([config.code.clone(), config.fonts.clone(), self.site.clone()].into_iter().chain(broker_dir));
+        readable.extend(network.map(SessionNetwork::readable));
         // Every sandbox shows `/usr`.
         readable.retain(|path| !path.starts_with("/usr"));
         let folder = |inside: &str, bytes: u64, files: u64| {
@@ -359,6 +390,7 @@ impl SandboxPaths {
             readable,
             folders,
             devices: config.devices.clone(),
+            listener: network.map(SessionNetwork::port),
             control_groups: config.control_groups.clone(),
             limits: sandbox::ResourceLimits {
                 memory_bytes: Some(memory),
@@ -423,6 +455,7 @@ mod tests {
             devices: devices.iter().map(PathBuf::from).collect(),
             mounts: vec![NativeMount { source: "/srv/data".into(), inside: "/data".into(), writable: false }],
             tools: false,
+            network: None,
             installer: None,
             install_hint: None,
         };
@@ -434,7 +467,8 @@ mod tests {
             site: "/site".into(),
             broker_socket: "/broker/pip".into(),
         };
-        let spec = |config: &NativeConfig| paths.spec(config, None, Vec::new(), &paths.launch_config(config));
+        let spec =
+            |config: &NativeConfig| paths.spec(config, None, Vec::new(), &paths.launch_config(config, None), None);
         let with_both = spec(&config(Some("/sys/fs/cgroup/belljar"), &["/dev/dri/renderD128"]));
         assert_eq!(with_both.control_groups.as_deref(), Some(Path::new("/sys/fs/cgroup/belljar")));
         assert_eq!(with_both.devices, [PathBuf::from("/dev/dri/renderD128")]);

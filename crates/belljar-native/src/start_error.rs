@@ -37,6 +37,9 @@ pub enum StartError {
         /// The path that kernels need.
         needed: PathBuf,
     },
+    /// Without network namespaces code would reach the network past the policy, or not at all.
+    #[error("a network policy needs the full native sandbox, and not one that is {0}")]
+    NetworkWithoutNamespaces(belljar_sandbox::Policy),
     /// The zygote did not start or did not fork the kernel.
     #[error(transparent)]
     Zygote(Arc<ZygoteError>),

@@ -50,6 +50,8 @@ pub(crate) struct KernelLaunchConfig {
     pub(crate) network: bool,
     /// Set if these are sockets of the host's network: the kernel has no sandbox.
     pub(crate) host_network: bool,
+    /// Set if a proxy leads to the network that the policy allows.
+    pub(crate) proxy: bool,
     /// The content of ipykernel's connection file.
     pub(crate) connection: Value,
 }

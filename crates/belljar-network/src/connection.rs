@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::channel::SharedChannel;
 use crate::connections::OpenHandle;
+use crate::tls_request::TlsRequest;
 
 /// A function that is called when the readiness of a connection may have changed, from any thread.
 pub type ChangeCallback = Arc<dyn Fn() + Send + Sync>;
@@ -56,6 +57,15 @@ impl Connection {
     /// or an error, `InvalidData` for a request for TLS that is not valid, or the error of the connection, once.
     pub fn write(&self, data: &[u8]) -> io::Result<usize> {
         self.channel.write(data)
+    }
+
+    /// Lets the code make TLS itself: what is written from now on is passed on unread. The connection is reset if rules
+    /// or secrets apply to the host, or if the server name does not fit: see [`Connections::tls_handling`].
+    ///
+    /// [`Connections::tls_handling`]: crate::Connections::tls_handling
+    pub fn pass_tls(&self, server_name: Option<&str>) {
+        let server_hostname = server_name.map(str::to_owned);
+        self.channel.request_tls(TlsRequest { server_hostname, passes: true, ..TlsRequest::default() });
     }
 
     /// Ends reading, writing, or both. The server sees the end of the stream after what was written.

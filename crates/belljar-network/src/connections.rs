@@ -194,6 +194,11 @@ impl Connections {
         }
     }
 
+    /// Returns whether no connection is open or about to send its last bytes: all records were made.
+    pub fn is_idle(&self) -> bool {
+        self.tasks.lock().is_empty()
+    }
+
     /// Begins a new run: the counts of the limits start at zero. Open connections stay.
     pub fn start_run(&self) {
         self.counts.reset();
@@ -209,7 +214,8 @@ impl Connections {
         &self.policy
     }
 
-    pub(crate) fn limits(&self) -> &NetworkLimits {
+    /// Returns the limits.
+    pub fn limits(&self) -> &NetworkLimits {
         &self.network.limits
     }
 

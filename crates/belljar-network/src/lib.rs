@@ -18,6 +18,7 @@
 //! | `connection`, `channel` | the interface for the code's sockets |
 //! | `relay`, `dial`, `resolver`, `stream`, `failure` | the task of a connection |
 //! | `tls`, `tls_request` | TLS that the code asks for |
+//! | `client_tls` | TLS that the code makes itself, through a proxy of the host |
 //! | `http` | the checks and changes of HTTP/1.1 |
 //! | `refusal`, `record` | what is refused and recorded |
 //!
@@ -57,6 +58,7 @@
 
 mod address;
 mod channel;
+mod client_tls;
 mod connection;
 mod connections;
 mod dial;
@@ -77,6 +79,7 @@ mod stream;
 mod tls;
 mod tls_request;
 
+pub use client_tls::TlsHandling;
 pub use connection::{ChangeCallback, Connection, Readiness};
 pub use connections::Connections;
 pub use limits::NetworkLimits;

@@ -141,8 +141,17 @@ impl Network {
         &self.scrubber
     }
 
-    /// Returns the runtime, which the first call starts.
-    pub(crate) fn handle(&self) -> io::Result<Handle> {
+    /// Returns the certificate authorities that the host trusts, in DER: the machine's and the extra ones. Each call
+    /// reads the machine's trust store.
+    pub fn trusted_certificates(&self) -> Vec<Vec<u8>> {
+        self.tls.trusted_certificates()
+    }
+
+    /// Returns the runtime of the connections, which the first call starts. It has one thread: tasks must not block.
+    ///
+    /// # Errors
+    /// Returns an error if the thread does not start.
+    pub fn handle(&self) -> io::Result<Handle> {
         let _starting = self.starting.lock();
         if let Some(OwnedRuntime(Some(runtime))) = self.runtime.get() {
             return Ok(runtime.handle().clone());

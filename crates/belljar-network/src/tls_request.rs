@@ -35,6 +35,9 @@ pub(crate) struct TlsRequest {
     pub(crate) ca: Option<String>,
     /// The lowest version, as Python's `ssl.TLSVersion` writes it.
     pub(crate) minimum: Option<String>,
+    /// The code makes TLS itself, which is passed on unread. The host sets it, never the code.
+    #[serde(skip)]
+    pub(crate) passes: bool,
 }
 
 impl TlsRequest {

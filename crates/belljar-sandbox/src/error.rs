@@ -254,6 +254,9 @@ pub enum SpecError {
     /// A sandbox without a program was asked for without namespaces.
     #[error("an idle sandbox needs namespaces")]
     IdleWithoutNamespaces,
+    /// A listening socket was asked for without namespaces.
+    #[error("a listening socket for code needs namespaces")]
+    ListenerWithoutNamespaces,
     /// The sandbox has no namespaces that a process could enter.
     #[error("only an idle sandbox can be entered")]
     NotIdle,

@@ -39,6 +39,8 @@ pub(crate) fn run(
     namespaces::configure_network_and_hostname()?;
     let sockets = SocketMeter::new().map_err(step("opening a netlink socket"))?;
     let writable = rootfs::pivot_root(spec, staged)?;
+    // After the settings of the namespace, which limit the buffers of sockets.
+    let listener = spec.listener.map(namespaces::listen_on_loopback).transpose()?;
     let access = LandlockAccess { readable: &[], writable: &writable, devices: &spec.devices };
     let ruleset = landlock::create_ruleset(IsolationLevel::Full, access)?;
     let filters = Filters::get(IsolationLevel::Full, false)?;
@@ -56,8 +58,9 @@ pub(crate) fn run(
     for stream in 0..=2 {
         syscalls::make_standard(null.as_fd(), stream).map_err(step("dup2(2)"))?;
     }
-    report_ready(channel, spec, &ruleset, started.as_ref(), &folders).map_err(step("sending a report to the host"))?;
-    drop((ruleset, folders));
+    let report = ReadyReport { ruleset, program: started.as_ref(), listener, folders };
+    report.send(channel, spec).map_err(step("sending a report to the host"))?;
+    drop(report);
     supervise(channel, spec, &children, &sockets, started.as_ref()).map_err(step("supervising"))
 }
 
@@ -75,18 +78,24 @@ fn open_memory_folders(spec: &Spec) -> Result<Vec<File>, StepFailure> {
         .collect()
 }
 
-fn report_ready(
-    channel: &Channel,
-    spec: &Spec,
-    ruleset: &OwnedFd,
-    started: Option<&StartedProgram>,
-    folders: &[File],
-) -> io::Result<()> {
-    let mut descriptors: Vec<BorrowedFd<'_>> = vec![ruleset.as_fd()];
-    descriptors.extend(started.map(|started| started.pidfd.as_fd()));
-    descriptors.extend(folders.iter().map(File::as_fd));
-    let memory_folders = memory_folders(spec).map(|folder| folder.inside.clone()).collect();
-    channel.send(&Report::Ready { memory_folders, has_program: started.is_some() }, &descriptors)
+/// The parts of a sandbox that is ready, for the host. This process closes its descriptors of them.
+struct ReadyReport<'a> {
+    ruleset: OwnedFd,
+    program: Option<&'a StartedProgram>,
+    listener: Option<OwnedFd>,
+    folders: Vec<File>,
+}
+
+impl ReadyReport<'_> {
+    fn send(&self, channel: &Channel, spec: &Spec) -> io::Result<()> {
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.ruleset.as_fd()];
+        descriptors.extend(self.program.map(|program| program.pidfd.as_fd()));
+        descriptors.extend(self.listener.as_ref().map(OwnedFd::as_fd));
+        descriptors.extend(self.folders.iter().map(File::as_fd));
+        let memory_folders = memory_folders(spec).map(|folder| folder.inside.clone()).collect();
+        let (has_program, has_listener) = (self.program.is_some(), self.listener.is_some());
+        channel.send(&Report::Ready { memory_folders, has_program, has_listener }, &descriptors)
+    }
 }
 
 /// Reaps children, executes commands and enforces the memory limit, until the program or the host ends.

@@ -102,7 +102,7 @@ fn run_without_namespaces(
     let rules = level.map(|_| LandlockRules::OfHost(&folders));
     let started = program::start(&spec, Confinement { rules, filters }, streams)?;
     let program = started.pidfd.as_fd();
-    let ready = Report::Ready { memory_folders: Vec::new(), has_program: true };
+    let ready = Report::Ready { memory_folders: Vec::new(), has_program: true, has_listener: false };
     channel.send(&ready, &[program]).map_err(init("sending a report to the host"))?;
     loop {
         let [hung_up, ended] =

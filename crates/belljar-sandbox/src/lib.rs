@@ -82,7 +82,7 @@
 //! | | 15. mount the root, `/usr`, `/etc`, `/dev`, `/tmp`, `/dev/shm` and the folders | `mount`, `mount_setattr` | `rootfs.rs` |
 //! | | 16. mount a new `/proc`; forbid nested user namespaces; limit the buffers of sockets; hide the machine's part; make it read-only | `mount`, `write` to `max_user_namespaces`, `tcp_wmem` and others, `mount_setattr` | `rootfs.rs` |
 //! | | 17. enter the root, detach the host's; make the root read-only | `pivot_root`, `umount2(MNT_DETACH)`, `mount_setattr` | `rootfs.rs` |
-//! | | 18. create the Landlock ruleset | `landlock_create_ruleset`, `landlock_add_rule` | `landlock.rs` |
+//! | | 18. create the listening socket, if the specification has one; create the Landlock ruleset | `socket`, `bind`, `listen`, `landlock_create_ruleset`, `landlock_add_rule` | `namespaces.rs`, `landlock.rs` |
 //! | | 19. fork the program; drop capabilities; supervise | `signalfd`, `fork`, `capset` | `init.rs` |
 //! | program | 20. end with the first process; reset signals; leave the terminal | `prctl(PR_SET_PDEATHSIG)`, `sigprocmask`, `setsid` | `program.rs` |
 //! | | 21. standard input, working directory | `dup2`, `chdir` | `program.rs` |

@@ -1,6 +1,11 @@
 //! The user of the launcher, and the namespaces of the sandbox.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
 use crate::error::{Step, StepFailure};
 use crate::rootfs::{self, StagedPaths};
@@ -58,6 +63,19 @@ pub(crate) fn unshare_namespaces() -> Result<(), StepFailure> {
     fs::write("/proc/self/gid_map", format!("{INSIDE_USER} {group} 1")).map_err(step("writing /proc/self/gid_map"))?;
     syscalls::unshare(ALL).map_err(|error| StepFailure::new(Step::Namespaces, "unshare(2)", &error))?;
     rootfs::make_mounts_private()
+}
+
+/// Creates the listening socket on which the host accepts connections of the code. A socket belongs to the network
+/// namespace in which it was created, whichever process has its descriptor.
+pub(crate) fn listen_on_loopback(port: u16) -> Result<OwnedFd, StepFailure> {
+    let create = || {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+        // `net.core.somaxconn` of the namespace is lower.
+        listen(&socket, i32::MAX)?;
+        Ok(socket)
+    };
+    create().map_err(|error: Errno| StepFailure::new(Step::Loopback, "creating the listening socket", &error.into()))
 }
 
 /// Sets the host name, and brings the loopback interface up.

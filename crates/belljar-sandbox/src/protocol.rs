@@ -31,12 +31,14 @@ pub(crate) enum Report {
     /// The first process was forked. Its pidfd goes with the message.
     InitStarted,
     /// The sandbox is ready, and the program runs. The descriptors, in this order: Landlock's ruleset, the program's
-    /// pidfd if there is a program, the folders in memory.
+    /// pidfd and the listening socket if it has them, the folders in memory.
     Ready {
         /// The paths inside of the folders in memory, in the order of their descriptors.
         memory_folders: Vec<PathBuf>,
         /// `true` if a program was started.
         has_program: bool,
+        /// `true` if a listening socket was created.
+        has_listener: bool,
     },
     /// The program ended.
     ProgramExited(ExitStatus),

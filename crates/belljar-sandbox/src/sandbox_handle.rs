@@ -49,6 +49,7 @@ pub struct Sandbox {
     /// Landlock's ruleset; `None` without namespaces.
     pub(crate) ruleset: Option<OwnedFd>,
     program: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
     memory_folders: HashMap<PathBuf, OwnedFd>,
     exit_status: Option<ExitStatus>,
     exceeded_memory: bool,
@@ -70,6 +71,9 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
     if policy != Policy::Full && spec.arguments.is_empty() {
         return Err(SpecError::IdleWithoutNamespaces.into());
     }
+    if policy != Policy::Full && spec.listener.is_some() {
+        return Err(SpecError::ListenerWithoutNamespaces.into());
+    }
     let (channel, launcher_end) = Channel::pair().map_err(Error::failed_to("create a socket"))?;
     let null = File::options().write(true).open("/dev/null").map_err(Error::failed_to("open /dev/null"))?;
     let output = streams.output.as_ref().map_or(null.as_fd(), AsFd::as_fd);
@@ -84,6 +88,7 @@ pub fn spawn(spec: &Spec, policy: Policy, streams: Streams) -> Result<Sandbox, E
         first: None,
         ruleset: None,
         program: None,
+        listener: None,
         memory_folders: HashMap::new(),
         exit_status: None,
         exceeded_memory: false,
@@ -115,13 +120,16 @@ impl Sandbox {
             match self.receive()? {
                 Some((Report::Failed(failure), _)) => return Err(Error::Setup(failure)),
                 Some((Report::InitStarted, descriptors)) => self.first = descriptors.into_iter().next(),
-                Some((Report::Ready { memory_folders, has_program }, descriptors)) => {
+                Some((Report::Ready { memory_folders, has_program, has_listener }, descriptors)) => {
                     let mut descriptors = descriptors.into_iter();
                     if policy == Policy::Full {
                         self.ruleset = descriptors.next();
                     }
                     if has_program {
                         self.program = descriptors.next();
+                    }
+                    if has_listener {
+                        self.listener = descriptors.next();
                     }
                     self.memory_folders = memory_folders.into_iter().zip(descriptors).collect();
                     return self.set_receive_timeout(None);
@@ -160,6 +168,13 @@ impl Sandbox {
     #[must_use]
     pub fn program_pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.program.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Returns the listening socket of [`Spec::listener`], once. It accepts connections of the processes inside: no
+    /// other process can connect to it.
+    #[must_use]
+    pub fn take_listener(&mut self) -> Option<OwnedFd> {
+        self.listener.take()
     }
 
     /// Returns the host's descriptor of a folder in [memory](crate::FolderSource::Memory), by its path inside. A

@@ -13,8 +13,8 @@ use crate::error::{Error, SpecError};
 const MEBIBYTE: u64 = 1 << 20;
 
 /// The largest number of folders of one sandbox. The descriptors of those in memory go to the host in one message, with
-/// two others.
-pub(crate) const MAX_FOLDERS: usize = MAX_MESSAGE_DESCRIPTORS - 2;
+/// three others.
+pub(crate) const MAX_FOLDERS: usize = MAX_MESSAGE_DESCRIPTORS - 3;
 
 /// Paths of the sandbox itself, which a [`Spec`] may not cover.
 const RESERVED: [&str; 6] = ["/", "/proc", "/dev", "/sys", "/etc", "/usr"];
@@ -44,6 +44,9 @@ pub struct Spec {
     /// Character devices of the host, by their paths below `/dev`, that are visible inside and whose drivers the code
     /// may call: a GPU's. The host's permissions apply. `/dev/null` and similar devices are always visible.
     pub devices: Vec<PathBuf>,
+    /// A TCP port of 127.0.0.1 inside, on which the host accepts connections of the code:
+    /// [`Sandbox::take_listener`](crate::Sandbox::take_listener). Only a sandbox with namespaces has one.
+    pub listener: Option<u16>,
     /// The resource limits of the code.
     pub limits: ResourceLimits,
     /// A cgroup directory in which the sandbox gets a control group of its own, with those of the limits that the group
@@ -159,6 +162,7 @@ impl Spec {
             folders: Vec::new(),
             links: BTreeMap::new(),
             devices: Vec::new(),
+            listener: None,
             limits: ResourceLimits::default(),
             control_groups: None,
         }

@@ -254,7 +254,9 @@ fn backend(
     let offline = global.offline();
     let (limits, packages) = (arguments.limits.for_run(), &arguments.packages);
     let tools = !arguments.tools.servers.is_empty();
-    let settings = NativeSettings { limits, color: true, packages, offline, mounts: &[], prestart: true, tools };
+    let network = &arguments.network;
+    let settings =
+        NativeSettings { limits, color: true, packages, offline, mounts: &[], prestart: true, tools, network };
     if let Some(native) = arguments.sandbox.native(settings)? {
         let python = native.python.clone();
         let banner = format!("Belljar {version}: Python {python} in a Linux sandbox");

@@ -59,6 +59,17 @@ impl NetworkArguments {
         self.allow_net.is_empty() && self.net_policy.is_none() && self.secrets.is_empty()
     }
 
+    /// Returns the first of the given options that give code access to the network.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let options = [
+            ("--allow-net", !self.allow_net.is_empty()),
+            ("--net-policy", self.net_policy.is_some()),
+            ("--secret", !self.secrets.is_empty()),
+        ];
+        options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
     /// Returns the network; `None` if nothing is allowed.
     ///
     /// # Errors

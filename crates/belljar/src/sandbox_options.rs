@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 
 use crate::command_error::CommandError;
 use crate::mount::Mount;
+use crate::network::NetworkArguments;
 use crate::packages::{NativeInstalls, PackageOptions};
 
 /// The options that select the sandbox.
@@ -85,6 +86,8 @@ pub(crate) struct NativeSettings<'a> {
     pub(crate) prestart: bool,
     /// Set if code can call tools.
     pub(crate) tools: bool,
+    /// The network that code may use.
+    pub(crate) network: &'a NetworkArguments,
 }
 
 impl NativeKernels {
@@ -145,6 +148,22 @@ impl SandboxOptions {
         }
     }
 
+    /// Checks that a network policy can be enforced: only the full sandbox has a network of its own.
+    #[cfg(target_os = "linux")]
+    fn check_network(&self, network: &NetworkArguments) -> Result<(), CommandError> {
+        let Some(option) = network.first_given() else { return Ok(()) };
+        let without = if self.sandbox == Sandbox::NativeWeak {
+            "--sandbox native-weak"
+        } else if self.allow_unsandboxed {
+            "--allow-unsandboxed"
+        } else {
+            return Ok(());
+        };
+        let reason = format!("{option} cannot be used with {without}: the policy would not be enforced");
+        Err(CommandError::new(reason)
+            .with_hint("use --sandbox native alone, whose kernels have a network of their own"))
+    }
+
     /// Creates the backend of native kernels, if the options select it.
     #[cfg(target_os = "linux")]
     pub(crate) fn native(&self, settings: NativeSettings<'_>) -> Result<Option<NativeKernels>, CommandError> {
@@ -153,12 +172,13 @@ impl SandboxOptions {
         use belljar_sandbox::Policy;
 
         self.check()?;
-        let NativeSettings { limits, color, packages, offline, mounts, prestart, tools } = settings;
+        let NativeSettings { limits, color, packages, offline, mounts, prestart, tools, network } = settings;
         let policy = match self.sandbox {
             Sandbox::Wasm => return Ok(None),
             Sandbox::Native => Policy::Full,
             Sandbox::NativeWeak => Policy::Weak,
         };
+        self.check_network(network)?;
         // Options override environment variables.
         let variable = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
         let venv = match (&self.venv, &self.native_dir) {
@@ -185,6 +205,7 @@ impl SandboxOptions {
         options.color = color;
         options.policy = policy;
         options.tools = tools;
+        options.network = network.network()?;
         options.devices.clone_from(&self.device);
         let mounts = mounts.iter().map(|Mount { host, guest, writable }| {
             let (source, inside, writable) = (host.clone(), PathBuf::from(guest), *writable);

@@ -180,7 +180,8 @@ impl ServeArguments {
             Toolset::Python | Toolset::All => (limits, false, true),
         };
         let (packages, tools) = (&self.packages, !self.tools.servers.is_empty());
-        let settings = NativeSettings { limits, color, packages, offline, mounts, prestart, tools };
+        let network = &self.network;
+        let settings = NativeSettings { limits, color, packages, offline, mounts, prestart, tools, network };
         let Some(native) = self.sandbox.native(settings)? else { return Ok(None) };
         // A kernel's limits are those of its backend, and sessions have limits of their own.
         let native_sessions = match self.toolset {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use belljar_core::kernel::{Backend as _, CellObserver, CellRequest, InputError, InputReply, Kernel};
 use belljar_core::mime::MimeBundle;
 use belljar_core::progress::{ProgressStep, StepProgress};
-use belljar_core::{CellResult, CellStatus, ExitReason, Limits, NoProgress, Output, Progress, Stream};
+use belljar_core::{
+    CellResult, CellStatus, ConnectionRecord, ExitReason, Limits, NoProgress, Output, Progress, Stream,
+};
 use belljar_native::{NativeBackend, NativeOptions};
 use belljar_sandbox::Policy;
 use belljar_testing::shared_folder::{SYSTEM_PYTHON, shared_folder};
@@ -29,6 +31,12 @@ pub(crate) static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| match std::env::v
         install::pip_with(python, &folder, "native", PACKAGES).join("python")
     }
 });
+
+/// Returns the Python of another environment, with these packages.
+pub(crate) fn python_with(name: &str, packages: &[&str]) -> PathBuf {
+    let (python, folder) = environments();
+    install::pip_with(python, &folder, name, packages).join("python")
+}
 
 /// Returns the Python and the folder of environments. If root runs the tests, weak kernels run as another user, who
 /// must reach both.
@@ -192,6 +200,7 @@ pub(crate) struct Listener {
     pub(crate) written: Mutex<Vec<(Stream, String)>>,
     pub(crate) answers: Mutex<Vec<InputReply>>,
     pub(crate) asked: Mutex<Vec<(String, bool)>>,
+    pub(crate) connections: Mutex<Vec<ConnectionRecord>>,
 }
 
 impl Progress for Listener {
@@ -203,6 +212,10 @@ impl Progress for Listener {
 impl CellObserver for Listener {
     fn on_stream(&self, stream: Stream, bytes: &[u8]) {
         self.written.lock().unwrap().push((stream, String::from_utf8_lossy(bytes).into_owned()));
+    }
+
+    fn on_connection(&self, record: &ConnectionRecord) {
+        self.connections.lock().unwrap().push(record.clone());
     }
 
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError> {

@@ -8,6 +8,7 @@ mod cells;
 mod environments;
 mod files;
 mod harness;
+mod network;
 mod packages;
 mod rich_output;
 mod shell_requests;
@@ -32,12 +33,14 @@ pub(crate) fn main() -> ExitCode {
         termination::trials(),
         files::trials(),
         packages::trials(),
+        network::trials(),
         environments::trials(),
     ]
     .into_iter()
     .flatten()
     .collect();
     let status = belljar_testing::run(trials);
+    network::end();
     harness::end();
     status
 }

@@ -160,6 +160,14 @@ impl Channel {
         Ok(without + plain.len())
     }
 
+    /// Adds a request for TLS after what was written, as if the code had written it.
+    pub(crate) fn request_tls(&self, request: TlsRequest) {
+        let mut state = self.state.lock();
+        state.scan = TlsScan::Found;
+        state.tls = Some((state.outgoing.len(), Box::new(request)));
+        wake(state);
+    }
+
     pub(crate) fn shutdown(&self, read: bool, write: bool) {
         let mut state = self.state.lock();
         if read {

@@ -263,6 +263,12 @@ impl Policy {
         self.layers.iter().any(|layer| layer.rules(host, port).iter().any(|(_, _, rule)| !rule.is_trivial()))
     }
 
+    /// Returns whether requests to any host are restricted or changed by rules.
+    pub(crate) fn has_any_rules(&self) -> bool {
+        let mut entries = self.layers.iter().flat_map(|layer| &layer.entries);
+        entries.any(|entry| entry.rules.iter().any(|rule| !rule.is_trivial()))
+    }
+
     /// Returns the entry that allows the host, for records.
     pub(crate) fn rule_name(&self, host: &Host, port: u16) -> Option<String> {
         let layer = self.layers.first()?;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::channel::{Channel, SharedChannel};
+use crate::client_tls::{self, TlsHandling};
 use crate::connections::Connections;
 use crate::dial::dial;
 use crate::failure::Failure;
@@ -117,6 +118,7 @@ impl Relay {
         self.channel.set_connected();
         let mut security = Security::default();
         let mut is_http = false;
+        let mut passes = false;
         loop {
             let network = &self.connections.network;
             let policy =
@@ -124,8 +126,9 @@ impl Relay {
             let scrubs = policy.scrubs;
             let mut received = BytesMut::new();
             let mut end = None;
-            let sniffs = !is_http && !policy.requires_http;
-            if is_http || policy.requires_http {
+            let is_http_only = (is_http || policy.requires_http) && !passes;
+            let sniffs = !is_http_only && !passes;
+            if is_http_only {
                 match http::relay(self, &mut stream, &security, policy).await? {
                     HttpEnd::Phase(phase) => end = Some(phase),
                     HttpEnd::Upgraded(bytes) => received = bytes,
@@ -142,6 +145,10 @@ impl Relay {
             match end {
                 PhaseEnd::Done => return Ok(()),
                 PhaseEnd::Http => {}
+                PhaseEnd::Tls(request) if request.passes => {
+                    self.check_passing(&stream, &request)?;
+                    passes = true;
+                }
                 PhaseEnd::Tls(request) => match self.start_tls(stream, &request).await? {
                     None => return Ok(()),
                     Some((encrypted, secured)) => {
@@ -150,6 +157,17 @@ impl Relay {
                     }
                 },
             }
+        }
+    }
+
+    /// Checks that TLS of the code may be passed on unread.
+    fn check_passing(&self, stream: &ServerStream, request: &TlsRequest) -> Result<(), Failure> {
+        let Connections { network, policy, .. } = &*self.connections;
+        let name = request.server_hostname.as_deref();
+        match client_tls::decide(policy, &network.secrets, &self.host, self.port, name) {
+            Ok(TlsHandling::Pass) if matches!(stream, ServerStream::Plain(_)) => Ok(()),
+            Ok(_) => Err(Failure::Refused("TLS that the host cannot read is not allowed here".to_owned())),
+            Err(reason) => Err(Failure::Refused(reason)),
         }
     }
 

@@ -103,6 +103,12 @@ impl Tls {
         })
     }
 
+    /// Returns the certificates of the host's trust.
+    pub(crate) fn trusted_certificates(&self) -> Vec<Vec<u8>> {
+        let machine = rustls_native_certs::load_native_certs().certs;
+        machine.iter().chain(&self.extra).map(|certificate| certificate.to_vec()).collect()
+    }
+
     /// Establishes TLS as the code asked for it.
     pub(crate) async fn connect(
         &self,

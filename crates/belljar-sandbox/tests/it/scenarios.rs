@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,7 @@ const SCENARIOS: &[Scenario] = &[
     ("pipes_count_towards_the_memory_limit", false, floods::pipes_count_towards_the_memory_limit),
     ("page_tables_count_towards_the_memory_limit", false, floods::page_tables_count_towards_the_memory_limit),
     ("many_sockets_without_data_are_no_excess", false, floods::many_sockets_without_data_are_no_excess),
+    ("connections_to_the_listener_reach_the_host", false, connections_to_the_listener_reach_the_host),
     ("flood_of_output_waits_for_its_reader", false, floods::flood_of_output_waits_for_its_reader),
     ("cpu_time_is_bounded", false, floods::cpu_time_is_bounded),
     ("host_reads_a_folder_in_memory", false, host_reads_a_folder_in_memory),
@@ -173,6 +175,32 @@ macro_rules! equal {
     }};
 }
 pub(crate) use equal;
+
+fn connections_to_the_listener_reach_the_host() -> TestResult {
+    let code = "import pathlib, socket\n\
+                descriptors = [path for path in pathlib.Path('/proc/self/fd').iterdir() if path.exists()]\n\
+                sockets = [path for path in descriptors if path.is_socket()]\n\
+                stream = socket.create_connection(('127.0.0.1', 3128))\n\
+                stream.sendall(b'from inside')\n\
+                print(sockets, stream.recv(100).decode())\n";
+    let mut running = run_in(Spec { listener: Some(3128), ..python_spec(code) })?;
+    let listener = TcpListener::from(running.sandbox.take_listener().ok_or("there is no listener")?);
+    equal!(running.sandbox.take_listener().is_none(), true);
+    equal!(listener.local_addr()?.to_string(), "127.0.0.1:3128".to_owned());
+    // The address is one of the sandbox's network, not of the host's.
+    let port = TcpListener::bind("127.0.0.1:3128").map(drop);
+    equal!(port.map_err(|error| error.to_string()), Ok(()));
+    let (mut stream, peer) = listener.accept()?;
+    equal!(peer.ip().is_loopback(), true);
+    let mut text = [0; 11];
+    stream.read_exact(&mut text)?;
+    equal!(&text, b"from inside");
+    stream.write_all(b"from the host")?;
+    equal!(running.rest()?, "[] from the host\n".to_owned());
+    let weak = sandbox::spawn(&Spec { listener: Some(3128), ..python_spec("") }, Policy::Weak, Streams::default());
+    equal!(weak.err().map(|error| error.to_string().contains("needs namespaces")), Some(true));
+    Ok(())
+}
 
 fn probe_finds_the_full_sandbox() -> TestResult {
     let probe = sandbox::probe(HostUser::session_user(1))?;

@@ -11,6 +11,7 @@ mod matplotlib;
 mod native_calls;
 mod native_folders;
 mod native_jupyter;
+mod native_network;
 mod native_tools;
 mod network_services;
 mod offline_packages;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
             native_calls::trials(),
             native_folders::trials(),
             native_jupyter::trials(),
+            native_network::trials(),
             native_tools::trials(),
             network_services::trials(),
             offline_packages::trials(),

@@ -57,7 +57,7 @@ fn call(options: &str, tool: &str, arguments: &Value) -> Run {
 }
 
 /// Calls a tool and returns its structured answer.
-fn answer(options: &str, tool: &str, arguments: &Value) -> Value {
+pub(crate) fn answer(options: &str, tool: &str, arguments: &Value) -> Value {
     let run = call(options, tool, arguments);
     let begin = run.stdout.find('{').unwrap_or_else(|| panic!("{run:?}"));
     let mut values = serde_json::Deserializer::from_str(&run.stdout[begin..]).into_iter();

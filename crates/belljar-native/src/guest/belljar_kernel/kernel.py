@@ -140,7 +140,7 @@ def serve(launch: dict[str, Any]) -> NoReturn:
         os.chdir(launch["directory"])
         _reset_inherited_state(launch)
         if not launch["host_network"]:
-            no_network.install()
+            no_network.install(proxy=launch["proxy"])
         if not launch["network"]:
             _disable_iopub_pipe()
             _precreate_startup_readme()

@@ -1,4 +1,4 @@
-"""The missing network as such: the errors of lookups and connections say that the sandbox has none.
+"""The missing network as such: errors of lookups and connections name it as their reason.
 
 The system reports a network that is down ("Temporary failure in name resolution"), which programs and models retry.
 The types of the exceptions are the system's, because libraries catch them.
@@ -13,7 +13,9 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-NO_NETWORK = "this sandbox has no network access"
+_NO_NETWORK = "this sandbox has no network access"
+_PROXY_ALONE = "this sandbox reaches the network through a proxy alone, which HTTPS_PROXY names"
+_PROXY_ADVICE = "; libraries that ignore the variable have an option for it, such as trust_env=True of aiohttp"
 
 _UNREACHABLE = frozenset([errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN])
 _UNKNOWN_NAME = frozenset([socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_NODATA])
@@ -23,8 +25,17 @@ _MAX_MESSAGE = 500
 """The number of characters of an exception's message that a short traceback has."""
 
 
-def install() -> None:
+class _State:
+    """The text that explains errors."""
+
+    reason = _NO_NETWORK
+    advice = ""
+
+
+def install(proxy: bool) -> None:
     """Patches lookups, connections and the creation of sockets."""
+    if proxy:
+        _State.reason, _State.advice = _PROXY_ALONE, _PROXY_ADVICE
     for name in _LOOKUPS:
         replacement = _explain_lookup(getattr(_socket, name))
         if getattr(socket, name) is getattr(_socket, name):
@@ -65,12 +76,12 @@ def _explain_lookup(look_up: Callable[..., Any]) -> Callable[..., Any]:
         except socket.gaierror as failure:
             if failure.errno not in _UNKNOWN_NAME:
                 raise
-            error = socket.gaierror(socket.EAI_NONAME, f"{NO_NETWORK} (cannot look up {_text(host)})")
+            error = socket.gaierror(socket.EAI_NONAME, _explanation("look up", host))
         except PermissionError:
             # In the weak sandbox, where the resolver cannot create its sockets.
-            error = socket.gaierror(socket.EAI_NONAME, f"{NO_NETWORK} (cannot look up {_text(host)})")
+            error = socket.gaierror(socket.EAI_NONAME, _explanation("look up", host))
         except socket.herror as failure:
-            error = socket.herror(failure.errno, f"{NO_NETWORK} (cannot look up {_text(host)})")
+            error = socket.herror(failure.errno, _explanation("look up", host))
         raise error
 
     explained.__name__ = look_up.__name__
@@ -86,7 +97,7 @@ def _explain_connection(call: Callable[..., Any], address: int) -> Callable[...,
             refused = failure.errno == errno.EPERM and self.family != socket.AF_UNIX
             if failure.errno not in _UNREACHABLE and not refused:
                 raise
-            error = OSError(failure.errno, f"{NO_NETWORK} (cannot connect to {_text(args[address])})")
+            error = OSError(failure.errno, _explanation("connect to", args[address]))
         raise error
 
     explained.__name__ = call.__name__
@@ -101,10 +112,14 @@ def _explain_creation(init: Callable[..., None]) -> Callable[..., None]:
             return
         except PermissionError as failure:
             # In the weak sandbox there are sockets of the session's directory only.
-            error = PermissionError(failure.errno, NO_NETWORK)
+            error = PermissionError(failure.errno, _State.reason)
         raise error
 
     return explained
+
+
+def _explanation(action: str, address: Any) -> str:
+    return f"{_State.reason} (cannot {action} {_text(address)}){_State.advice}"
 
 
 def _text(address: Any) -> str:
@@ -122,7 +137,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _is_explained(error: BaseException) -> bool:
-    return isinstance(error, OSError) and str(error.strerror).startswith(NO_NETWORK)
+    return isinstance(error, OSError) and str(error.strerror).startswith(_State.reason)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
