@@ -55,7 +55,7 @@ pub(crate) struct ServeArguments {
     /// a session keeps it in a file.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "24KB", hide_short_help = true)]
     max_answer: u64,
-    /// Accepted for compatibility with mcp-run-python. Code never has access to the network.
+    /// Accepted for compatibility with mcp-run-python. Code has access to the network only if an option allows it.
     #[arg(long, hide_short_help = true)]
     disable_networking: bool,
     /// Maximum number of pieces of code that run at the same time [default: four for each core, and at least 16].
