@@ -96,6 +96,7 @@ __all__ = [
     "AsyncSessionFiles",
     "BelljarError",
     "Call",
+    "Connection",
     "CancelledRunError",
     "CodeError",
     "CodeSandbox",

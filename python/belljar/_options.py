@@ -134,7 +134,7 @@ def _network(network: Network | None, secrets: Mapping[str, str] | None) -> dict
     if isinstance(network, str) or not (network is None or isinstance(network, (Mapping, Iterable))):
         raise ArgumentTypeError(f"network: {network!r} is neither a policy nor a list of hosts")
     policy = dict(network) if isinstance(network, Mapping) else {"allow": texts(network or (), "network")}
-    authorities = policy.pop("ca", None)
+    authorities: Any = policy.pop("ca", None)
     if authorities is not None:
         try:
             with open(authorities, encoding="ascii") as file:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Paused:
-    """What a paused run goes on from."""
+    """The state from which a paused run goes on."""
 
     def __init__(self, sandbox: BaseSandbox[Any], native: _native.PausedCode, callbacks: Callbacks | None) -> None:
         self.sandbox = sandbox

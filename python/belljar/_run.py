@@ -169,7 +169,7 @@ class Run:
     encoded: tuple[str, Sequence[Any] | None] | None = field(default=None, repr=False)
     """The value and its buffers, before they are read. Without buffers, the value is JSON."""
     paused: Paused | None = field(default=None, repr=False, compare=False)
-    """What a run with the status ``paused`` goes on from."""
+    """The state from which a run with the status ``paused`` goes on."""
 
     @property
     def value(self) -> Any:

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::paused::{self, PausedCode};
 use crate::tools::{self, Call};
 
-/// What code has used of the host.
+/// The tools and connections of the host that code has used.
 #[derive(Default)]
 pub(crate) struct HostUses {
     /// The calls of tools of MCP servers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from belljar import ArgumentError, ArgumentTypeError, AsyncSandbox, Connection, Sandbox
+from belljar import ArgumentError, ArgumentTypeError, AsyncSandbox, Connection, Run, Sandbox
 
 SECRET = "a-secret-of-many-characters"
 GET = "import urllib.request\nurllib.request.urlopen(f'http://127.0.0.1:{port}/headers?a=b').read().decode()"
@@ -71,7 +72,7 @@ def test_session_has_the_network_of_its_sandbox(port: int) -> None:
     with Sandbox(network={"allow": [f"127.0.0.1:{port}"]}) as box, box.session() as session:
         connect = f"import http.client\nc = http.client.HTTPConnection('127.0.0.1', {port})\nc.connect()"
         session.run(connect).check()
-        request = "c.request('GET', '/')\nc.getresponse().status"
+        request = "c.request('GET', '/')\nresponse = c.getresponse()\nresponse.read()\nresponse.status"
         assert session.run(request).check().value == 200
         # The connection is that of the cell before.
         run = session.run(request).check()
@@ -87,7 +88,7 @@ def test_session_has_the_network_of_its_sandbox(port: int) -> None:
         assert lost.error.name == "ConnectionResetError"
 
 
-async def test_async_requests_run_side_by_side(port: int) -> None:
+def test_async_requests_run_side_by_side(port: int) -> None:
     code = f"""
 import asyncio
 
@@ -98,9 +99,13 @@ async def get():
 
 sum(await asyncio.gather(*(get() for _ in range(50))))
 """
-    async with AsyncSandbox(network=[f"127.0.0.1:{port}"]) as box:
-        run = (await box.run(code)).check()
-        assert (run.value, len(run.connections)) == (50, 50)
+
+    async def run() -> Run:
+        async with AsyncSandbox(network=[f"127.0.0.1:{port}"]) as box:
+            return (await box.run(code)).check()
+
+    result = asyncio.run(run())
+    assert (result.value, len(result.connections)) == (50, 50)
 
 
 def test_secret_is_a_placeholder_that_is_not_replaced_without_tls(port: int) -> None:

@@ -42,7 +42,7 @@ pub struct ConnectionRecord {
 }
 
 impl fmt::Display for ConnectionRecord {
-    /// Writes the record as one line for logs: `GET api.example.com:443/items 200, 12 bytes sent, 3400 received, 81 ms`.
+    /// Writes a line for logs: `GET api.example.com:443/items 200, 12 bytes sent, 3400 received, 81 ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(method) = &self.method {
             write!(f, "{method} ")?;

@@ -42,7 +42,7 @@ pub struct Host {
     pub clock: Clock,
     /// `NAME=value` strings, as `environ` returns them when the program starts.
     pub environment: Vec<String>,
-    /// What sockets can reach; `None` if the program cannot create sockets.
+    /// The network that sockets can reach; `None` if the program cannot create sockets.
     pub network: Option<Arc<dyn Network>>,
     /// Soft interrupts and the hard stop.
     pub stop: Arc<StopHandle>,

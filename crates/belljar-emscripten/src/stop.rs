@@ -134,7 +134,7 @@ impl StopHandle {
         self.sleep_observed(time, None)
     }
 
-    /// Sleeps for `time`, or until a signal or the hard stop arrives, or until there have been more than `seen` changes.
+    /// Sleeps for `time`, until a signal or the hard stop arrives, or until there have been more than `seen` changes.
     pub fn sleep_until_change(&self, seen: u64, time: Duration) -> Result<SleepResult, Termination> {
         self.sleep_observed(time, Some(seen))
     }

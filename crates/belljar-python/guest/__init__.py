@@ -28,7 +28,6 @@ from . import (
     after_restore,
     cell,
     event_loop,
-    exchange,
     gc_freeze,
     hot_code,
     import_readings,

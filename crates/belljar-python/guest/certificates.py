@@ -19,7 +19,7 @@ _NAMES = {
 }
 _SUBJECT_ALTERNATIVE_NAME = "2.5.29.17"
 _ALTERNATIVES = {0x81: "email", 0x82: "DNS", 0x86: "URI", 0x87: "IP Address"}
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 
 def decode(encoded: bytes) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class FetchResponse:
         if 400 <= self.status < 600:
             raise HttpStatusError(self.status, self.status_text, self.url)
 
-    def clone(self) -> "FetchResponse":
+    def clone(self) -> FetchResponse:
         return FetchResponse(self.url, self.status, self.status_text, self.headers, self._body)
 
     async def bytes(self) -> bytes:

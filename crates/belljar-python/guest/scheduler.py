@@ -146,7 +146,8 @@ def wait(
 ) -> bool:
     """Runs tasks until ``is_over`` returns true or ``timeout`` seconds have passed; returns ``is_over``'s last value.
 
-    ``first`` is the task to run first. ``sleep`` is given for waits that the host can end. Raises RuntimeError, or ends the task, if the wait would never end.
+    ``first`` is the task to run first. ``sleep`` is given for waits that the host can end. Raises RuntimeError, or ends
+    the task, if the wait would never end.
     """
     if is_over():
         return True

@@ -2,7 +2,7 @@
 
 The host makes the connections, and it makes TLS, too, so that it can check requests and put secrets into them. The
 program asks for TLS within the stream: a request that begins with a token, which only this interpreter and the host
-know, is sent instead of a handshake, and the host's reply is the first that is received. What follows is plain text
+know, is sent instead of a handshake, and the host's reply is the first that is received. All later bytes are plain text
 between the program and the host, and TLS between the host and the server. Sockets and pairs of `MemoryBIO`, such as
 asyncio's, work in the same way.
 """
@@ -28,9 +28,10 @@ class SSLContext:
     sslsocket_class: Any = None
     sslobject_class: Any = None
 
-    def __new__(cls, protocol: int | None = None, *args: Any, **options: Any) -> "SSLContext":
+    def __new__(cls, protocol: int | None = None, *args: Any, **options: Any) -> SSLContext:
         self = super().__new__(cls)
-        self._protocol = ssl._SSLMethod(ssl.PROTOCOL_TLS if protocol is None else protocol)  # type: ignore[attr-defined]
+        chosen = ssl.PROTOCOL_TLS if protocol is None else protocol
+        self._protocol = ssl._SSLMethod(chosen)  # type: ignore[attr-defined]
         is_client = self._protocol == ssl.PROTOCOL_TLS_CLIENT
         self._check_hostname = is_client
         self._verify_mode = ssl.CERT_REQUIRED if is_client else ssl.CERT_NONE
@@ -139,7 +140,7 @@ class SSLContext:
         suppress_ragged_eofs: bool = True,
         server_hostname: str | None = None,
         session: Any = None,
-    ) -> "SSLSocket":
+    ) -> SSLSocket:
         return self.sslsocket_class._create(
             sock=sock,
             server_side=server_side,
@@ -157,7 +158,7 @@ class SSLContext:
         server_side: bool = False,
         server_hostname: str | None = None,
         session: Any = None,
-    ) -> "SSLObject":
+    ) -> SSLObject:
         return self.sslobject_class._create(
             incoming, outgoing, server_side=server_side, server_hostname=server_hostname, session=session, context=self
         )

@@ -132,7 +132,7 @@ def _error(error: dict[str, Any]) -> OSError:
 
 
 class _Connection:
-    """What sockets and objects have in common."""
+    """The attributes that sockets and objects have in common."""
 
     _handshake: _Handshake
     _session: Any = None
@@ -219,7 +219,7 @@ class SSLObject(_Connection):
         server_hostname: str | None = None,
         session: Any = None,
         context: Any = None,
-    ) -> "SSLObject":
+    ) -> SSLObject:
         self = cls.__new__(cls)
         self._handshake = _Handshake(context, server_side, server_hostname)
         self._incoming, self._outgoing, self._session = incoming, outgoing, session
@@ -288,7 +288,7 @@ class SSLSocket(_Connection, socket.socket):
         server_hostname: str | None = None,
         context: Any = None,
         session: Any = None,
-    ) -> "SSLSocket":
+    ) -> SSLSocket:
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) != socket.SOCK_STREAM:
             raise NotImplementedError("only stream sockets are supported")
         handshake = _Handshake(context, server_side, server_hostname)
@@ -325,7 +325,7 @@ class SSLSocket(_Connection, socket.socket):
     _reply = b""
 
     @property
-    def _sslobj(self) -> "SSLSocket | None":
+    def _sslobj(self) -> SSLSocket | None:
         """The object that CPython's class has inside, from which httpcore takes the protocol."""
         return self if self._connected else None
 
@@ -400,7 +400,8 @@ class SSLSocket(_Connection, socket.socket):
     def _refuse(self, *args: Any, **options: Any) -> NoReturn:
         raise NotImplementedError(f"not allowed on instances of {type(self)}")
 
-    recvfrom = recvfrom_into = sendto = sendmsg = recvmsg = recvmsg_into = dup = accept = _refuse  # type: ignore[assignment]
+    recvfrom = recvfrom_into = sendto = sendmsg = _refuse  # type: ignore[assignment]
+    recvmsg = recvmsg_into = dup = accept = _refuse  # type: ignore[assignment]
 
     def connect(self, addr: Any) -> None:
         if self._connected:

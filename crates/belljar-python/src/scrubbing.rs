@@ -4,7 +4,7 @@
 use belljar_emscripten::console::{OutputSink, Stream};
 use belljar_network::{Scrubber, StreamScrubber};
 
-/// Removes secrets from output. What may be the beginning of one is held back until more is written.
+/// Removes secrets from output. Possible beginnings are held back until more is written.
 pub(crate) struct ScrubbingSink {
     inner: Box<dyn OutputSink>,
     stdout: StreamScrubber,

@@ -145,7 +145,7 @@ impl WaitingRun for OneShotRun {
 
     fn has_replies(&mut self) -> bool {
         let Some(attempt) = &self.waiting else { return false };
-        // What has arrived for a connection is known when the code looks.
+        // Only the code can see if something has arrived for a connection.
         attempt.interpreter.has_connections() || attempt.calls.as_ref().is_some_and(|calls| calls.save().is_none())
     }
 

@@ -280,7 +280,7 @@ impl Kernel for WasmKernel {
             return self.has_replies_for_replay();
         }
         let Some(running) = &self.running else { return false };
-        // What has arrived for a connection is known when the code looks.
+        // Only the code can see if something has arrived for a connection.
         self.interpreter.has_connections() || running.calls.as_ref().is_some_and(|calls| calls.save().is_none())
     }
 

@@ -12,10 +12,10 @@ pub(crate) struct RunInterrupt(Mutex<State>);
 #[derive(Default)]
 struct State {
     current: Option<Arc<dyn InterruptHandle>>,
-    /// What arrived while the run was in no interpreter.
+    /// True if an interrupt arrived while the run was in no interpreter.
     interrupted: bool,
     killed: bool,
-    /// What has arrived since the last call of [`RunInterrupt::take`]: the run has not gone on since.
+    /// The signals that have arrived since the last call of [`RunInterrupt::take`]: the run has not gone on since.
     arrived: Arrived,
 }
 

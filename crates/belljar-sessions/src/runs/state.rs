@@ -26,7 +26,7 @@ pub enum RunState {
     Completed,
 }
 
-/// What happens to a run.
+/// An event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RunEvent {
     /// The code begins.

@@ -107,7 +107,7 @@ fn idle_clients(session: &mut Session) {
     assert_eq!(text(session, code), "200\n");
 }
 
-/// Requests that are malformed or unusual, as Python's bytes, and the statuses of their answers: none without an answer.
+/// Malformed and unusual requests, as Python's bytes, and the statuses of their answers: none without an answer.
 const MALFORMED: &[(&str, &str)] = &[
     (r"b''", "none"),
     (r"b'\0\0\0'", "none"),

@@ -80,7 +80,7 @@ enum Kills {
     Call(u32),
 }
 
-/// What a program did.
+/// The effects of a program.
 struct Finished {
     /// The parts of the answer that must not depend on kills.
     answer: String,
