@@ -178,17 +178,20 @@ fn measure_unused(site: &Site) -> Finding<()> {
     Ok(())
 }
 
-/// Measures the memory of a server whose sessions each hold an idle connection, against one whose sessions hold none.
+/// Measures the memory of a server whose sessions each hold an idle connection, against one whose sessions have closed
+/// theirs: a first connection also writes to pages of the interpreter that the image had before.
 fn measure_memory(site: &Site) -> Finding<()> {
-    let connect = format!(
-        "import socket\nplain = socket.create_connection(('localhost', {}))\nplain.send(b'x')",
-        site.ports["silent"]
-    );
-    let mut table = Table::new(&["", "KB in all", "KB of each session"]);
+    let port = site.ports["silent"];
+    let connect = format!("import socket\nplain = socket.create_connection(('localhost', {port}))\nplain.send(b'x')");
+    let mut table = Table::new(&["each session", "KB in all", "KB of each session"]);
     let mut totals = Vec::new();
     let count = SESSIONS.to_string();
-    for (title, code) in [("without connections", "import socket"), ("with one idle connection each", connect.as_str())]
-    {
+    for (title, code) in [
+        ("has no connection", "import socket"),
+        ("has closed a connection", &format!("{connect}\nplain.close()")),
+        ("has an idle connection", &connect),
+        ("has three idle connections", &format!("{connect}\nfirst = plain\n{connect}\nsecond = plain\n{connect}")),
+    ] {
         let mut server = site.server("interpreter", &["--max-sessions", &count])?;
         let before = server.private_megabytes()? * 1024.0;
         for _ in 0..SESSIONS {
@@ -199,8 +202,11 @@ fn measure_memory(site: &Site) -> Finding<()> {
         table.row(&[title.to_owned(), format!("{used:.0}"), format!("{:.1}", used / SESSIONS as f64)]);
         totals.push(used);
     }
-    let each = (totals[1] - totals[0]) / SESSIONS as f64;
-    table.row(&["a connection".to_owned(), String::new(), format!("{each:.1}")]);
+    if let [_, closed, one, three] = totals.as_slice() {
+        for (title, difference) in [("the first connection", one - closed), ("a further one", (three - one) / 2.0)] {
+            table.row(&[title.to_owned(), String::new(), format!("{:.1}", difference / SESSIONS as f64)]);
+        }
+    }
     table.print(&format!("Memory of a server with {SESSIONS} sessions (private memory)"));
     Ok(())
 }

@@ -103,7 +103,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def get_request(self) -> None:
         body = self.body().decode()
-        self.answer_json({"method": self.command, "query": self.query, "body": body, "type": self.headers["Content-Type"]})
+        self.answer_json(
+            {"method": self.command, "query": self.query, "body": body, "type": self.headers["Content-Type"]}
+        )
 
     def get_csv(self) -> None:
         self.answer("name,value\na,1\nb,2\n", "text/csv")

@@ -90,7 +90,7 @@ fn records_of_connections_name_the_rule_and_the_reason() {
         "\"api.example.com\" PORT_echo null null null true \"api.example.com:PORT_echo\"",
     ] {
         let expected = site().filled(expected);
-        assert!(summary.iter().any(|line| *line == expected), "{expected} is not in {summary:#?}");
+        assert!(summary.contains(&expected), "{expected} is not in {summary:#?}");
     }
     let echo = records.iter().find(|record| record["port"] == site().port("echo")).unwrap();
     assert_eq!((echo["bytes_sent"].as_u64(), echo["bytes_received"].as_u64()), (Some(3), Some(6)), "{echo}");
