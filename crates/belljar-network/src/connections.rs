@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use belljar_core::ConnectionRecord;
 use parking_lot::Mutex;
@@ -20,6 +21,9 @@ use crate::relay::{Task, run_task};
 
 /// Tasks of closed connections, which still send, for each connection that may be open.
 const TASKS_PER_CONNECTION: usize = 4;
+
+/// The interval at which pending records are looked at.
+const RECORD_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The first synthetic local port: that of Linux.
 const FIRST_PORT: u16 = 32_768;
@@ -37,6 +41,8 @@ pub struct Connections {
     names: Mutex<NameTable>,
     /// Connections that the code has not closed.
     open: Arc<AtomicUsize>,
+    /// HTTP requests whose record is not made yet.
+    pub(crate) requests: AtomicUsize,
     /// The channels of running tasks.
     tasks: Mutex<HashMap<u64, SharedChannel>>,
     next: AtomicU64,
@@ -61,6 +67,7 @@ impl Connections {
             observer: Mutex::new(observer),
             names: Mutex::default(),
             open: Arc::default(),
+            requests: AtomicUsize::new(0),
             tasks: Mutex::default(),
             next: AtomicU64::new(0),
             next_port: AtomicU16::new(0),
@@ -197,6 +204,17 @@ impl Connections {
     /// Returns whether no connection is open or about to send its last bytes: all records were made.
     pub fn is_idle(&self) -> bool {
         self.tasks.lock().is_empty()
+    }
+
+    /// Waits until the records of requests, and of connections that the code has closed, are made, but no longer than
+    /// `timeout`: the code may have received the last byte a moment before the record.
+    pub fn wait_for_records(&self, timeout: Duration) {
+        let start = Instant::now();
+        let is_pending =
+            || self.requests.load(Ordering::Acquire) > 0 || (self.open.load(Ordering::Relaxed) == 0 && !self.is_idle());
+        while is_pending() && start.elapsed() < timeout {
+            std::thread::sleep(RECORD_INTERVAL);
+        }
     }
 
     /// Begins a new run: the counts of the limits start at zero. Open connections stay.

@@ -1,6 +1,7 @@
 //! The record of one request or connection, which is passed on when it is dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use belljar_core::ConnectionRecord;
@@ -47,6 +48,9 @@ impl RecordGuard {
 
     /// Sets the method and the path, without secrets.
     pub(crate) fn set_request(&mut self, method: &str, target: &str) {
+        if self.record.method.is_none() {
+            self.connections.requests.fetch_add(1, Ordering::AcqRel);
+        }
         let scrubber = &self.connections.network.scrubber;
         self.record.method = Some(method.chars().take(40).collect());
         self.record.path = Some(cut(&scrubber.scrub_text(target), MAX_PATH));
@@ -94,9 +98,17 @@ impl RecordGuard {
 
 impl Drop for RecordGuard {
     fn drop(&mut self) {
-        if self.cancelled {
-            return;
+        if !self.cancelled {
+            self.pass_on();
         }
+        if self.record.method.is_some() {
+            self.connections.requests.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl RecordGuard {
+    fn pass_on(&mut self) {
         if !self.finished {
             self.fail("the connection was closed before its end");
         }

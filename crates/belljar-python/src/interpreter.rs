@@ -17,7 +17,7 @@ use belljar_emscripten::stop::{StopHandle, StopReason};
 use belljar_emscripten::termination::Termination;
 use belljar_emscripten::watchdog::{DeadlineGuard, TimeLimits};
 use belljar_emscripten::{Instance, InstanceConfig, InstanceError, Program};
-use belljar_network::Scrubber;
+use belljar_network::{Connections, Scrubber};
 use belljar_packages::Dependencies;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,9 @@ pub struct Completions {
     /// The words that can replace it.
     pub matches: Vec<String>,
 }
+
+/// The time for which ended code waits for the records of its connections.
+const RECORD_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The time for completing input, which may run the program's code, such as `__dir__`.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -137,6 +140,8 @@ pub struct Interpreter {
     environment: BTreeMap<String, String>,
     /// Removes secrets from what the code returns.
     scrubber: Scrubber,
+    /// The connections of the code, if it can use the network.
+    connections: Option<Arc<Connections>>,
     /// True if the guest package no longer follows the protocol, although CPython still runs.
     is_broken: bool,
     start: Duration,
@@ -171,6 +176,7 @@ impl Interpreter {
             has_new_packages: false,
             environment: BTreeMap::new(),
             scrubber: Scrubber::default(),
+            connections: None,
             is_broken: false,
             start: start.elapsed(),
             spent: Duration::ZERO,
@@ -190,6 +196,7 @@ impl Interpreter {
             has_new_packages: false,
             environment: BTreeMap::new(),
             scrubber: Scrubber::default(),
+            connections: None,
             is_broken: false,
             start: Duration::ZERO,
             spent: Duration::ZERO,
@@ -314,7 +321,10 @@ impl Interpreter {
     ///
     /// Failures are reported on standard error and in the outcome.
     pub fn finish(&mut self) -> Execution {
-        self.with_limits(|this| this.call_for_outcome(this.functions.finish, "finish", &BTreeMap::<(), ()>::new()))
+        let execution =
+            self.with_limits(|this| this.call_for_outcome(this.functions.finish, "finish", &BTreeMap::<(), ()>::new()));
+        self.wait_for_connection_records();
+        execution
     }
 
     /// Returns whether `code`, typed at a prompt, can be run or needs more lines.
@@ -362,6 +372,18 @@ impl Interpreter {
     /// Returns the scrubber of secrets.
     pub(crate) fn scrubber(&self) -> &Scrubber {
         &self.scrubber
+    }
+
+    /// Sets the connections of the code.
+    pub(crate) fn set_connections(&mut self, connections: Arc<Connections>) {
+        self.connections = Some(connections);
+    }
+
+    /// Waits a moment for the records of the connections of code that has ended.
+    pub(crate) fn wait_for_connection_records(&self) {
+        if let Some(connections) = &self.connections {
+            connections.wait_for_records(RECORD_TIMEOUT);
+        }
     }
 
     /// Returns whether the code has open connections.

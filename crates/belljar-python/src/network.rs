@@ -37,6 +37,7 @@ pub(crate) fn connect(
     waker: Option<&Waker>,
 ) {
     interpreter.scrub(network.scrubber());
+    interpreter.set_connections(connections.clone());
     let refusal = LastRefusal::default();
     interpreter.register_host_call("network_token", Arc::new(Token(connections.clone())));
     interpreter.register_host_call("network_allowed", Arc::new(Allowed(connections.clone())));

@@ -84,7 +84,8 @@ fn replay_gives_what_was_recorded_and_goes_on_at_the_wait() {
 #[test]
 fn program_that_does_something_else_is_stopped() {
     let (saved, _) = saved();
-    let diverging: [(&dyn Fn(&Recording), &str); 3] = [
+    type Divergence<'a> = (&'a dyn Fn(&Recording), &'a str);
+    let diverging: [Divergence<'_>; 3] = [
         (&|replay| drop(replay.host_call(b"first")), "a call of the host, and the recording has a reading of a clock"),
         (&|replay| assert!(replay.sleep_time(Duration::MAX).is_zero()), "a sleep, and the recording has"),
         (&|replay| replay.set_incomplete("it used a directory of the host"), "which it did not before"),

@@ -149,6 +149,7 @@ impl WasmKernel {
     pub(super) fn complete(&mut self, running: RunningCell, result: Result<ShellCell, Outcome>) -> CellResult {
         let RunningCell { observer, outputs, installer, tried, calls, is_resumable: _, clock, held: _ } = running;
         self.interpreter.host_mut().stop_recording();
+        self.interpreter.wait_for_connection_records();
         // The handlers hold the cell's output and its observer.
         self.interpreter.redirect(null_streams());
         let refusal: Arc<dyn HostCall> = Arc::new(NoCellRunning);
