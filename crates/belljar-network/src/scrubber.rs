@@ -7,6 +7,9 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use crate::encodings::forms;
 
+/// The least bytes of a part of a secret that is held back although nothing follows.
+const MIN_PART: usize = 8;
+
 /// The character that replaces each byte of a secret.
 const MASK: u8 = b'*';
 
@@ -81,7 +84,19 @@ impl Scrubber {
 
     /// Creates a scrubber of a stream.
     pub fn stream(&self) -> StreamScrubber {
-        StreamScrubber { patterns: self.patterns.clone(), held: Vec::new(), masked: Vec::new(), released: 0 }
+        StreamScrubber {
+            patterns: self.patterns.clone(),
+            held: Vec::new(),
+            masked: Vec::new(),
+            released: 0,
+            is_uniform: false,
+        }
+    }
+
+    /// Creates a scrubber of what a server sends to the code. It holds back as many bytes whatever they are: code that
+    /// has its guesses echoed would learn from the delay which of them are the beginning of a secret.
+    pub(crate) fn uniform_stream(&self) -> StreamScrubber {
+        StreamScrubber { is_uniform: true, ..self.stream() }
     }
 }
 
@@ -95,6 +110,8 @@ pub struct StreamScrubber {
     masked: Vec<bool>,
     /// How many of them were released already.
     released: usize,
+    /// Bytes are held back whatever they are.
+    is_uniform: bool,
 }
 
 impl StreamScrubber {
@@ -113,7 +130,11 @@ impl StreamScrubber {
                 range.fill(true);
             }
         }
-        let keep_from = patterns.unfinished(&bytes);
+        let keep_from = if self.is_uniform {
+            (bytes.len() + 1).saturating_sub(patterns.longest).min(bytes.len())
+        } else {
+            patterns.unfinished(&bytes)
+        };
         let output = self.output(&bytes, &masked, keep_from);
         self.released = self.released.saturating_sub(keep_from);
         self.held = bytes.split_off(keep_from);
@@ -136,29 +157,33 @@ impl StreamScrubber {
         output
     }
 
-    /// Returns whether [`StreamScrubber::release_short`] would return bytes.
-    pub(crate) fn holds_short(&self) -> bool {
-        self.held.len() > self.released && self.is_short()
+    /// Returns whether [`StreamScrubber::release`] would return bytes.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.releasable() > self.released
     }
 
-    /// Returns the bytes that are held back if they are at most a quarter of a secret.
+    /// Returns the bytes that are held back, without an end that is a large part of a secret. Call it if nothing
+    /// follows for some time.
     ///
-    /// A message that ends with the first letters of a secret would otherwise not arrive before the next one, for which
-    /// the server may wait in turn. The rest of the secret is still removed if it follows.
-    pub(crate) fn release_short(&mut self) -> Vec<u8> {
-        if !self.is_short() {
-            return Vec::new();
-        }
-        let output = self.output(&self.held, &self.masked, self.held.len());
-        self.released = self.held.len();
+    /// The end of a message would otherwise not arrive before the next one, for which the server may wait in turn. The
+    /// rest of a secret is still removed if it follows.
+    pub(crate) fn release(&mut self) -> Vec<u8> {
+        let end = self.releasable();
+        let output = self.output(&self.held, &self.masked, end);
+        self.released = self.released.max(end);
         output
     }
 
-    fn is_short(&self) -> bool {
-        self.patterns.as_ref().is_some_and(|patterns| {
-            let mut forms = patterns.beginning_with(&self.held).peekable();
-            forms.peek().is_none() || forms.all(|form| self.held.len() * 4 <= form.len())
-        })
+    /// Returns the length of the held bytes before an end that is a large part of a secret.
+    fn releasable(&self) -> usize {
+        let Some(patterns) = &self.patterns else { return 0 };
+        let is_large_part = |start: usize| {
+            let tail = self.held.get(start..).unwrap_or_default();
+            let large = |form: &Vec<u8>| tail.len() >= MIN_PART.max(form.len() / 2);
+            patterns.is_first(tail) && patterns.beginning_with(tail).any(large)
+        };
+        let last = self.held.len().saturating_sub(MIN_PART - 1);
+        (0..last).find(|start| is_large_part(*start)).unwrap_or(self.held.len())
     }
 
     /// Returns the bytes up to `end` that were not released yet, masked.
@@ -181,10 +206,14 @@ impl Patterns {
         (earliest..bytes.len())
             .find(|start| {
                 let tail = bytes.get(*start..).unwrap_or_default();
-                tail.first().is_some_and(|byte| self.first[usize::from(*byte)])
-                    && self.beginning_with(tail).any(|form| form.len() > tail.len())
+                self.is_first(tail) && self.beginning_with(tail).any(|form| form.len() > tail.len())
             })
             .unwrap_or(bytes.len())
+    }
+
+    /// Returns whether a form begins with the first of these bytes.
+    fn is_first(&self, bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|byte| self.first[usize::from(*byte)])
     }
 
     /// Returns the forms that begin with these bytes.
@@ -241,16 +270,50 @@ mod tests {
     }
 
     #[test]
-    fn a_short_beginning_is_released_and_the_rest_is_still_masked() {
+    fn the_end_is_released_and_the_rest_of_a_secret_is_still_masked() {
         let mut stream = scrubber().stream();
         assert_eq!(stream.push(b"x hun"), b"x ");
-        assert!(stream.holds_short());
-        assert_eq!(stream.release_short(), b"hun");
-        assert!(!stream.holds_short());
-        assert_eq!(stream.push(b"t"), b"t".to_vec().split_off(1));
-        assert!(!stream.holds_short());
-        assert_eq!(stream.release_short(), b"");
-        assert_eq!(stream.push(b"er2hunter2!"), b"***********!");
+        assert!(stream.is_holding());
+        assert_eq!(stream.release(), b"hun");
+        assert!(!stream.is_holding());
+        assert_eq!(stream.push(b"ter2h"), b"");
+        assert!(!stream.is_holding());
+        assert_eq!(stream.release(), b"");
+        assert_eq!(stream.push(b"unter2!"), b"***********!");
+    }
+
+    /// Attack: guesses that a server echoes, to learn from the delay which of them are the beginning of the secret.
+    #[test]
+    fn delivery_does_not_depend_on_guesses_of_the_secret() {
+        let longest = scrubber().patterns.unwrap().longest;
+        let padding = "-".repeat(longest);
+        for (guess, other) in [("s", "x"), ("sk", "xx"), ("sk-prod", "xxxxxxx"), ("hunter", "xxxxxx")] {
+            let mut lengths = Vec::new();
+            for text in [guess, other] {
+                let mut stream = scrubber().uniform_stream();
+                let mut counts = vec![stream.push(format!("{padding}{text}").as_bytes()).len()];
+                counts.push(stream.release().len());
+                counts.push(stream.push(text.as_bytes()).len());
+                counts.push(stream.release().len());
+                counts.push(stream.push(b"end").len());
+                counts.push(stream.finish().len());
+                lengths.push(counts);
+            }
+            assert_eq!(lengths[0], lengths[1], "{guess}");
+        }
+    }
+
+    #[test]
+    fn uniform_streams_mask_in_chunks_of_any_size() {
+        let text: Vec<u8> =
+            forms(SECRET).iter().flat_map(|form| [b" sk-prod/ ", form.as_slice(), form].concat()).collect();
+        let whole = scrubber().scrub(&text).into_owned();
+        for size in 1..80 {
+            let mut stream = scrubber().uniform_stream();
+            let mut scrubbed: Vec<u8> = text.chunks(size).flat_map(|chunk| stream.push(chunk)).collect();
+            scrubbed.extend(stream.finish());
+            assert_eq!(scrubbed, whole, "chunks of {size}");
+        }
     }
 
     #[test]

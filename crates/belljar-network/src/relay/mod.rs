@@ -22,8 +22,8 @@ use crate::stream::ServerStream;
 use crate::tls::{TlsFailure, failure_answer, success_answer};
 use crate::tls_request::TlsRequest;
 
-/// The time for which the beginning of a possible secret is held back while nothing follows.
-pub(crate) const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(200);
+/// The time for which the last bytes are held back while nothing follows: a secret may begin in them.
+pub(crate) const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A connection that is about to be made.
 pub(crate) struct Task {
@@ -134,7 +134,8 @@ impl Relay {
             let end = match end {
                 Some(end) => end,
                 None => {
-                    let scrubber = if scrubs { network.scrubber.stream() } else { Scrubber::default().stream() };
+                    let scrubber =
+                        if scrubs { network.scrubber.uniform_stream() } else { Scrubber::default().stream() };
                     raw::relay(self, &mut stream, sniffs, scrubber, received).await?
                 }
             };
