@@ -7,8 +7,8 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use crate::encodings::forms;
 
-/// The least bytes of a part of a secret that is held back although nothing follows.
-const MIN_PART: usize = 8;
+/// The least bytes of the beginning of a secret that are held back although nothing follows. Fewer are released.
+const MIN_PART: usize = 4;
 
 /// The character that replaces each byte of a secret.
 const MASK: u8 = b'*';
@@ -90,6 +90,8 @@ impl Scrubber {
             masked: Vec::new(),
             released: 0,
             is_uniform: false,
+            position: 0,
+            reported: None,
         }
     }
 
@@ -112,6 +114,18 @@ pub struct StreamScrubber {
     released: usize,
     /// Bytes are held back whatever they are.
     is_uniform: bool,
+    /// The number of bytes before the held ones.
+    position: u64,
+    /// The position of the last part that was reported.
+    reported: Option<u64>,
+}
+
+/// The bytes that are released because nothing follows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) bytes: Vec<u8>,
+    /// The beginning of a secret is still held back, and it is another one than before.
+    pub(crate) is_new_part: bool,
 }
 
 impl StreamScrubber {
@@ -137,6 +151,7 @@ impl StreamScrubber {
         };
         let output = self.output(&bytes, &masked, keep_from);
         self.released = self.released.saturating_sub(keep_from);
+        self.position += keep_from as u64;
         self.held = bytes.split_off(keep_from);
         masked.drain(..keep_from.min(masked.len()));
         self.masked = masked;
@@ -157,33 +172,42 @@ impl StreamScrubber {
         output
     }
 
-    /// Returns whether [`StreamScrubber::release`] would return bytes.
+    /// Returns whether [`StreamScrubber::release`] has something to release or to report.
     pub(crate) fn is_holding(&self) -> bool {
-        self.releasable() > self.released
+        let end = self.releasable();
+        end > self.released || self.is_new_part(end)
     }
 
-    /// Returns the bytes that are held back, without an end that is a large part of a secret. Call it if nothing
+    /// Releases the bytes that are held back, without an end that is the beginning of a secret. Call it if nothing
     /// follows for some time.
     ///
     /// The end of a message would otherwise not arrive before the next one, for which the server may wait in turn. The
     /// rest of a secret is still removed if it follows.
-    pub(crate) fn release(&mut self) -> Vec<u8> {
+    pub(crate) fn release(&mut self) -> Released {
         let end = self.releasable();
-        let output = self.output(&self.held, &self.masked, end);
+        let bytes = self.output(&self.held, &self.masked, end);
         self.released = self.released.max(end);
-        output
+        let is_new_part = self.is_new_part(end);
+        if is_new_part {
+            self.reported = Some(self.position + end as u64);
+        }
+        Released { bytes, is_new_part }
     }
 
-    /// Returns the length of the held bytes before an end that is a large part of a secret.
+    /// Returns whether a part begins there that was not reported. A part that goes on is the same one.
+    fn is_new_part(&self, end: usize) -> bool {
+        end < self.held.len() && self.reported != Some(self.position + end as u64)
+    }
+
+    /// Returns the length of the held bytes before an end that is the beginning of a secret.
     fn releasable(&self) -> usize {
         let Some(patterns) = &self.patterns else { return 0 };
-        let is_large_part = |start: usize| {
+        let is_part = |start: usize| {
             let tail = self.held.get(start..).unwrap_or_default();
-            let large = |form: &Vec<u8>| tail.len() >= MIN_PART.max(form.len() / 2);
-            patterns.is_first(tail) && patterns.beginning_with(tail).any(large)
+            patterns.is_first(tail) && patterns.beginning_with(tail).any(|form| form.len() > tail.len())
         };
         let last = self.held.len().saturating_sub(MIN_PART - 1);
-        (0..last).find(|start| is_large_part(*start)).unwrap_or(self.held.len())
+        (0..last).find(|start| is_part(*start)).unwrap_or(self.held.len())
     }
 
     /// Returns the bytes up to `end` that were not released yet, masked.
@@ -271,15 +295,23 @@ mod tests {
 
     #[test]
     fn the_end_is_released_and_the_rest_of_a_secret_is_still_masked() {
-        let mut stream = scrubber().stream();
-        assert_eq!(stream.push(b"x hun"), b"x ");
+        let released = |bytes: &[u8], is_new_part| Released { bytes: bytes.to_vec(), is_new_part };
+        let mut stream = Scrubber::new(["pass-phrase"].into_iter()).stream();
+        assert_eq!(stream.push(b"x pas"), b"x ");
         assert!(stream.is_holding());
-        assert_eq!(stream.release(), b"hun");
+        assert_eq!(stream.release(), released(b"pas", false));
         assert!(!stream.is_holding());
-        assert_eq!(stream.push(b"ter2h"), b"");
+        assert_eq!(stream.push(b"s-p"), b"");
+        assert!(stream.is_holding());
+        assert_eq!(stream.release(), released(b"", true));
         assert!(!stream.is_holding());
-        assert_eq!(stream.release(), b"");
-        assert_eq!(stream.push(b"unter2!"), b"***********!");
+        // The same part goes on.
+        assert_eq!(stream.push(b"h"), b"");
+        assert!(!stream.is_holding());
+        assert_eq!(stream.push(b"rase! pass"), b"********! ");
+        assert_eq!(stream.release(), released(b"", true));
+        assert_eq!(stream.push(b" pass"), b"pass ");
+        assert_eq!(stream.release(), released(b"", true));
     }
 
     /// Attack: guesses that a server echoes, to learn from the delay which of them are the beginning of the secret.
@@ -287,14 +319,14 @@ mod tests {
     fn delivery_does_not_depend_on_guesses_of_the_secret() {
         let longest = scrubber().patterns.unwrap().longest;
         let padding = "-".repeat(longest);
-        for (guess, other) in [("s", "x"), ("sk", "xx"), ("sk-prod", "xxxxxxx"), ("hunter", "xxxxxx")] {
+        for (guess, other) in [("s", "x"), ("sk", "xx"), ("sk-", "xxx"), ("hun", "xxx")] {
             let mut lengths = Vec::new();
             for text in [guess, other] {
                 let mut stream = scrubber().uniform_stream();
                 let mut counts = vec![stream.push(format!("{padding}{text}").as_bytes()).len()];
-                counts.push(stream.release().len());
+                counts.push(stream.release().bytes.len());
                 counts.push(stream.push(text.as_bytes()).len());
-                counts.push(stream.release().len());
+                counts.push(stream.release().bytes.len());
                 counts.push(stream.push(b"end").len());
                 counts.push(stream.finish().len());
                 lengths.push(counts);

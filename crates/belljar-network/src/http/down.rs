@@ -267,7 +267,8 @@ async fn fill(
         match timeout(HOLD_TIME, reader.fill(MAX_READ)).await {
             Ok(read) => return Ok(read? > 0),
             Err(_) => {
-                let released = body.scrubber.as_mut().map(StreamScrubber::release).unwrap_or_default();
+                let released = body.scrubber.as_mut().map(StreamScrubber::release);
+                let released = phase.relay.check_released(released)?;
                 deliver(phase, pending, &body.framed(released)).await?;
             }
         }

@@ -17,10 +17,13 @@ use crate::http::{self, HttpEnd, RequestPolicy};
 use crate::limits::count;
 use crate::policy::Host;
 use crate::record::RecordGuard;
-use crate::scrubber::Scrubber;
+use crate::scrubber::{Released, Scrubber};
 use crate::stream::ServerStream;
 use crate::tls::{TlsFailure, failure_answer, success_answer};
 use crate::tls_request::TlsRequest;
+
+/// The most messages to one interpreter that end with the beginning of a secret.
+const MAX_PARTS: u64 = 8;
 
 /// The time for which the last bytes are held back while nothing follows: a secret may begin in them.
 pub(crate) const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(20);
@@ -203,6 +206,18 @@ impl Relay {
             }
             sleep_until(deadline).await;
         }
+    }
+
+    /// Returns the released bytes.
+    ///
+    /// Code that has its guesses of a secret echoed, without an end of the message, could tell by the delay that a
+    /// guess is right. Such parts are limited in the time of an interpreter.
+    pub(crate) fn check_released(&self, released: Option<Released>) -> Result<Vec<u8>, Failure> {
+        let Some(released) = released else { return Ok(Vec::new()) };
+        if released.is_new_part && !count(&self.connections.counts.parts, 1, MAX_PARTS) {
+            return Err(Failure::Refused("messages of the server end with parts of a secret too often".to_owned()));
+        }
+        Ok(released.bytes)
     }
 
     /// Counts a request of HTTP.

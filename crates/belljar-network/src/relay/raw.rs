@@ -135,7 +135,7 @@ async fn receive(
                 match timeout(HOLD_TIME, reader.fill(space)).await {
                     Ok(read) => read?,
                     Err(_) => {
-                        deliver(&scrubber.release())?;
+                        deliver(&relay.check_released(Some(scrubber.release()))?)?;
                         reader.fill(space).await?
                     }
                 }
