@@ -16,7 +16,8 @@ const MASK: u8 = b'*';
 /// Replaces secrets by asterisks: their exact text, and its base64, hexadecimal, percent-encoded and escaped forms.
 ///
 /// The length of the text stays. Other transformations of a secret are not found: parts of it, reversed or compressed
-/// text, base64 with line breaks, several layers of encoding.
+/// text, base64 with line breaks, several layers of encoding. If a server makes a pause within a secret, its first
+/// three bytes may be delivered before the pause.
 ///
 /// Cheap to clone.
 #[derive(Debug, Clone, Default)]
