@@ -57,6 +57,8 @@ pub(crate) struct Counts {
     pub(crate) received: AtomicU64,
     pub(crate) lookups: AtomicU64,
     pub(crate) refusals: AtomicU64,
+    /// Parts of secrets at the ends of messages. A new run does not reset them.
+    pub(crate) parts: AtomicU64,
 }
 
 impl Counts {

@@ -7,13 +7,17 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use crate::encodings::forms;
 
+/// The least bytes of the beginning of a secret that are held back although nothing follows. Fewer are released.
+const MIN_PART: usize = 4;
+
 /// The character that replaces each byte of a secret.
 const MASK: u8 = b'*';
 
 /// Replaces secrets by asterisks: their exact text, and its base64, hexadecimal, percent-encoded and escaped forms.
 ///
 /// The length of the text stays. Other transformations of a secret are not found: parts of it, reversed or compressed
-/// text, base64 with line breaks, several layers of encoding.
+/// text, base64 with line breaks, several layers of encoding. If a server makes a pause within a secret, its first
+/// three bytes may be delivered before the pause.
 ///
 /// Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +85,21 @@ impl Scrubber {
 
     /// Creates a scrubber of a stream.
     pub fn stream(&self) -> StreamScrubber {
-        StreamScrubber { patterns: self.patterns.clone(), held: Vec::new(), masked: Vec::new(), released: 0 }
+        StreamScrubber {
+            patterns: self.patterns.clone(),
+            held: Vec::new(),
+            masked: Vec::new(),
+            released: 0,
+            is_uniform: false,
+            position: 0,
+            reported: None,
+        }
+    }
+
+    /// Creates a scrubber of what a server sends to the code. It holds back as many bytes whatever they are: code that
+    /// has its guesses echoed would learn from the delay which of them are the beginning of a secret.
+    pub(crate) fn uniform_stream(&self) -> StreamScrubber {
+        StreamScrubber { is_uniform: true, ..self.stream() }
     }
 }
 
@@ -95,6 +113,20 @@ pub struct StreamScrubber {
     masked: Vec<bool>,
     /// How many of them were released already.
     released: usize,
+    /// Bytes are held back whatever they are.
+    is_uniform: bool,
+    /// The number of bytes before the held ones.
+    position: u64,
+    /// The position of the last part that was reported.
+    reported: Option<u64>,
+}
+
+/// The bytes that are released because nothing follows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) bytes: Vec<u8>,
+    /// The beginning of a secret is still held back, and it is another one than before.
+    pub(crate) is_new_part: bool,
 }
 
 impl StreamScrubber {
@@ -113,9 +145,14 @@ impl StreamScrubber {
                 range.fill(true);
             }
         }
-        let keep_from = patterns.unfinished(&bytes);
+        let keep_from = if self.is_uniform {
+            (bytes.len() + 1).saturating_sub(patterns.longest).min(bytes.len())
+        } else {
+            patterns.unfinished(&bytes)
+        };
         let output = self.output(&bytes, &masked, keep_from);
         self.released = self.released.saturating_sub(keep_from);
+        self.position += keep_from as u64;
         self.held = bytes.split_off(keep_from);
         masked.drain(..keep_from.min(masked.len()));
         self.masked = masked;
@@ -136,29 +173,42 @@ impl StreamScrubber {
         output
     }
 
-    /// Returns whether [`StreamScrubber::release_short`] would return bytes.
-    pub(crate) fn holds_short(&self) -> bool {
-        self.held.len() > self.released && self.is_short()
+    /// Returns whether [`StreamScrubber::release`] has something to release or to report.
+    pub(crate) fn is_holding(&self) -> bool {
+        let end = self.releasable();
+        end > self.released || self.is_new_part(end)
     }
 
-    /// Returns the bytes that are held back if they are at most a quarter of a secret.
+    /// Releases the bytes that are held back, without an end that is the beginning of a secret. Call it if nothing
+    /// follows for some time.
     ///
-    /// A message that ends with the first letters of a secret would otherwise not arrive before the next one, for which
-    /// the server may wait in turn. The rest of the secret is still removed if it follows.
-    pub(crate) fn release_short(&mut self) -> Vec<u8> {
-        if !self.is_short() {
-            return Vec::new();
+    /// The end of a message would otherwise not arrive before the next one, for which the server may wait in turn. The
+    /// rest of a secret is still removed if it follows.
+    pub(crate) fn release(&mut self) -> Released {
+        let end = self.releasable();
+        let bytes = self.output(&self.held, &self.masked, end);
+        self.released = self.released.max(end);
+        let is_new_part = self.is_new_part(end);
+        if is_new_part {
+            self.reported = Some(self.position + end as u64);
         }
-        let output = self.output(&self.held, &self.masked, self.held.len());
-        self.released = self.held.len();
-        output
+        Released { bytes, is_new_part }
     }
 
-    fn is_short(&self) -> bool {
-        self.patterns.as_ref().is_some_and(|patterns| {
-            let mut forms = patterns.beginning_with(&self.held).peekable();
-            forms.peek().is_none() || forms.all(|form| self.held.len() * 4 <= form.len())
-        })
+    /// Returns whether a part begins there that was not reported. A part that goes on is the same one.
+    fn is_new_part(&self, end: usize) -> bool {
+        end < self.held.len() && self.reported != Some(self.position + end as u64)
+    }
+
+    /// Returns the length of the held bytes before an end that is the beginning of a secret.
+    fn releasable(&self) -> usize {
+        let Some(patterns) = &self.patterns else { return 0 };
+        let is_part = |start: usize| {
+            let tail = self.held.get(start..).unwrap_or_default();
+            patterns.is_first(tail) && patterns.beginning_with(tail).any(|form| form.len() > tail.len())
+        };
+        let last = self.held.len().saturating_sub(MIN_PART - 1);
+        (0..last).find(|start| is_part(*start)).unwrap_or(self.held.len())
     }
 
     /// Returns the bytes up to `end` that were not released yet, masked.
@@ -181,10 +231,14 @@ impl Patterns {
         (earliest..bytes.len())
             .find(|start| {
                 let tail = bytes.get(*start..).unwrap_or_default();
-                tail.first().is_some_and(|byte| self.first[usize::from(*byte)])
-                    && self.beginning_with(tail).any(|form| form.len() > tail.len())
+                self.is_first(tail) && self.beginning_with(tail).any(|form| form.len() > tail.len())
             })
             .unwrap_or(bytes.len())
+    }
+
+    /// Returns whether a form begins with the first of these bytes.
+    fn is_first(&self, bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|byte| self.first[usize::from(*byte)])
     }
 
     /// Returns the forms that begin with these bytes.
@@ -241,16 +295,58 @@ mod tests {
     }
 
     #[test]
-    fn a_short_beginning_is_released_and_the_rest_is_still_masked() {
-        let mut stream = scrubber().stream();
-        assert_eq!(stream.push(b"x hun"), b"x ");
-        assert!(stream.holds_short());
-        assert_eq!(stream.release_short(), b"hun");
-        assert!(!stream.holds_short());
-        assert_eq!(stream.push(b"t"), b"t".to_vec().split_off(1));
-        assert!(!stream.holds_short());
-        assert_eq!(stream.release_short(), b"");
-        assert_eq!(stream.push(b"er2hunter2!"), b"***********!");
+    fn the_end_is_released_and_the_rest_of_a_secret_is_still_masked() {
+        let released = |bytes: &[u8], is_new_part| Released { bytes: bytes.to_vec(), is_new_part };
+        let mut stream = Scrubber::new(["pass-phrase"].into_iter()).stream();
+        assert_eq!(stream.push(b"x pas"), b"x ");
+        assert!(stream.is_holding());
+        assert_eq!(stream.release(), released(b"pas", false));
+        assert!(!stream.is_holding());
+        assert_eq!(stream.push(b"s-p"), b"");
+        assert!(stream.is_holding());
+        assert_eq!(stream.release(), released(b"", true));
+        assert!(!stream.is_holding());
+        // The same part goes on.
+        assert_eq!(stream.push(b"h"), b"");
+        assert!(!stream.is_holding());
+        assert_eq!(stream.push(b"rase! pass"), b"********! ");
+        assert_eq!(stream.release(), released(b"", true));
+        assert_eq!(stream.push(b" pass"), b"pass ");
+        assert_eq!(stream.release(), released(b"", true));
+    }
+
+    /// Attack: guesses that a server echoes, to learn from the delay which of them are the beginning of the secret.
+    #[test]
+    fn delivery_does_not_depend_on_guesses_of_the_secret() {
+        let longest = scrubber().patterns.unwrap().longest;
+        let padding = "-".repeat(longest);
+        for (guess, other) in [("s", "x"), ("sk", "xx"), ("sk-", "xxx"), ("hun", "xxx")] {
+            let mut lengths = Vec::new();
+            for text in [guess, other] {
+                let mut stream = scrubber().uniform_stream();
+                let mut counts = vec![stream.push(format!("{padding}{text}").as_bytes()).len()];
+                counts.push(stream.release().bytes.len());
+                counts.push(stream.push(text.as_bytes()).len());
+                counts.push(stream.release().bytes.len());
+                counts.push(stream.push(b"end").len());
+                counts.push(stream.finish().len());
+                lengths.push(counts);
+            }
+            assert_eq!(lengths[0], lengths[1], "{guess}");
+        }
+    }
+
+    #[test]
+    fn uniform_streams_mask_in_chunks_of_any_size() {
+        let text: Vec<u8> =
+            forms(SECRET).iter().flat_map(|form| [b" sk-prod/ ", form.as_slice(), form].concat()).collect();
+        let whole = scrubber().scrub(&text).into_owned();
+        for size in 1..80 {
+            let mut stream = scrubber().uniform_stream();
+            let mut scrubbed: Vec<u8> = text.chunks(size).flat_map(|chunk| stream.push(chunk)).collect();
+            scrubbed.extend(stream.finish());
+            assert_eq!(scrubbed, whole, "chunks of {size}");
+        }
     }
 
     #[test]

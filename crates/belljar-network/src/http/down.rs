@@ -136,7 +136,7 @@ async fn respond(phase: &Phase<'_>, reader: &mut ServerReader<'_>, pending: &mut
     if framing == Framing::Chunked && pending.version == 0 {
         return Err(Failure::Protocol("the server answered HTTP/1.0 in chunks".to_owned()));
     }
-    let scrubber = phase.policy.scrubs.then(|| phase.relay.connections.network.scrubber.stream());
+    let scrubber = phase.policy.scrubs.then(|| phase.relay.connections.network.scrubber.uniform_stream());
     deliver(phase, pending, &scrubbed(phase, head).to_bytes()).await?;
     let mut body = Body { decoder, scrubber, chunked: out == Framing::Chunked };
     relay_body(phase, reader, pending, framing, &mut body).await?;
@@ -263,11 +263,12 @@ async fn fill(
     body: &mut Body,
 ) -> Result<bool, Failure> {
     phase.relay.channel().space().await;
-    if body.scrubber.as_ref().is_some_and(StreamScrubber::holds_short) {
+    if body.scrubber.as_ref().is_some_and(StreamScrubber::is_holding) {
         match timeout(HOLD_TIME, reader.fill(MAX_READ)).await {
             Ok(read) => return Ok(read? > 0),
             Err(_) => {
-                let released = body.scrubber.as_mut().map(StreamScrubber::release_short).unwrap_or_default();
+                let released = body.scrubber.as_mut().map(StreamScrubber::release);
+                let released = phase.relay.check_released(released)?;
                 deliver(phase, pending, &body.framed(released)).await?;
             }
         }

@@ -18,13 +18,16 @@ use crate::http::{self, HttpEnd, RequestPolicy};
 use crate::limits::count;
 use crate::policy::Host;
 use crate::record::RecordGuard;
-use crate::scrubber::Scrubber;
+use crate::scrubber::{Released, Scrubber};
 use crate::stream::ServerStream;
 use crate::tls::{TlsFailure, failure_answer, success_answer};
 use crate::tls_request::TlsRequest;
 
-/// The time for which the beginning of a possible secret is held back while nothing follows.
-pub(crate) const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(200);
+/// The most messages to one interpreter that end with the beginning of a secret.
+const MAX_PARTS: u64 = 8;
+
+/// The time for which the last bytes are held back while nothing follows: a secret may begin in them.
+pub(crate) const HOLD_TIME: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// A connection that is about to be made.
 pub(crate) struct Task {
@@ -137,7 +140,8 @@ impl Relay {
             let end = match end {
                 Some(end) => end,
                 None => {
-                    let scrubber = if scrubs { network.scrubber.stream() } else { Scrubber::default().stream() };
+                    let scrubber =
+                        if scrubs { network.scrubber.uniform_stream() } else { Scrubber::default().stream() };
                     raw::relay(self, &mut stream, sniffs, scrubber, received).await?
                 }
             };
@@ -220,6 +224,18 @@ impl Relay {
             }
             sleep_until(deadline).await;
         }
+    }
+
+    /// Returns the released bytes.
+    ///
+    /// Code that has its guesses of a secret echoed, without an end of the message, could tell by the delay that a
+    /// guess is right. Such parts are limited in the time of an interpreter.
+    pub(crate) fn check_released(&self, released: Option<Released>) -> Result<Vec<u8>, Failure> {
+        let Some(released) = released else { return Ok(Vec::new()) };
+        if released.is_new_part && !count(&self.connections.counts.parts, 1, MAX_PARTS) {
+            return Err(Failure::Refused("messages of the server end with parts of a secret too often".to_owned()));
+        }
+        Ok(released.bytes)
     }
 
     /// Counts a request of HTTP.

@@ -131,11 +131,11 @@ async fn receive(
     loop {
         if reader.buffer.is_empty() {
             let space = relay.channel().space().await;
-            let read = if scrubber.holds_short() {
+            let read = if scrubber.is_holding() {
                 match timeout(HOLD_TIME, reader.fill(space)).await {
                     Ok(read) => read?,
                     Err(_) => {
-                        deliver(&scrubber.release_short())?;
+                        deliver(&relay.check_released(Some(scrubber.release()))?)?;
                         reader.fill(space).await?
                     }
                 }

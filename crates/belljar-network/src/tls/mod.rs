@@ -128,7 +128,7 @@ impl Tls {
             Ok(Err(error)) => return Err(failure(&error)),
             Err(_) => return Err(TlsFailure::Protocol("the handshake timed out".to_owned())),
         };
-        let trusted = self.is_trusted(request, &stream, host, &server);
+        let trusted = self.is_trusted(request, &stream, host);
         let name = match (host, &server) {
             (Host::Address(_), ServerName::DnsName(name)) => Host::parse(name.as_ref()).ok(),
             _ => None,
@@ -137,20 +137,13 @@ impl Tls {
     }
 
     /// Returns whether the host trusts the server, whatever the code accepts.
-    fn is_trusted(
-        &self,
-        request: &TlsRequest,
-        stream: &TlsStream<TcpStream>,
-        host: &Host,
-        server: &ServerName<'_>,
-    ) -> bool {
+    fn is_trusted(&self, request: &TlsRequest, stream: &TlsStream<TcpStream>, host: &Host) -> bool {
         if !request.verify {
             return false;
         }
-        // For a connection to an address, the name that the policy allows is the one that counts.
         let name = match host {
             Host::Name(name) => ServerName::try_from(name.clone()).ok(),
-            Host::Address(_) => Some(server.to_owned()),
+            Host::Address(address) => Some(ServerName::IpAddress((*address).into())),
         };
         let Some(name) = name else { return false };
         let Some([leaf, intermediates @ ..]) = stream.get_ref().1.peer_certificates() else { return false };
