@@ -25,7 +25,7 @@ const TTL: Duration = Duration::from_secs(600);
 /// The age at which unused files are deleted.
 const MAX_UNUSED_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
 /// The format version, incremented when the meaning of the files changes.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// The directory of cached resolutions and refusals.
 #[derive(Debug, Clone)]

@@ -122,13 +122,15 @@ impl ServeArguments {
             ResultFormat::Xml => ReturnMode::Xml,
             ResultFormat::Json => ReturnMode::Json,
         };
-        let network = self.network.network_with(|| self.sessions.placeholder_key())?;
         let mounts = mount::for_server(&self.mount, self.sandbox.sandbox)?;
         let folders = self.sessions.folders()?;
         if self.toolset == Toolset::Python && folders.is_some() {
             eprintln!("warning: --files has no effect without sessions: --toolset interpreter, or all");
         }
-        let backends = match self.native_backends(&mounts, global.offline(), tracker)? {
+        // Weak sandboxes refuse the options of the network before its files are read.
+        let native = self.native_backends(&mounts, global.offline(), tracker)?;
+        let network = self.network.network_with(|| self.sessions.placeholder_key())?;
+        let backends = match native {
             Some(backends) => backends,
             None => self.wasm_backends(&mounts, network.clone(), global, tracker)?,
         };

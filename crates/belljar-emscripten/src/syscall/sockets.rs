@@ -145,6 +145,7 @@ fn socket(host: &mut Host, domain: i32, kind: i32, protocol: i32) -> SyscallResu
 
 /// Implements `connect`.
 fn connect(memory: &mut GuestMemory<'_>, host: &mut Host, fd: i32, address: Ptr, length: u32) -> SyscallResult {
+    host.files.socket(fd)?;
     let address = read_address(memory, address, length)?;
     match host.files.socket(fd)?.connection() {
         Err(Errno::ENOTCONN) => {}
