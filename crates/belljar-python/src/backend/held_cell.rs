@@ -13,8 +13,8 @@ use belljar_core::kernel::{CellObserver, InputError, InputReply, KernelError};
 use belljar_core::mime::DisplayEvent;
 use belljar_core::progress::{ProgressStep, StepProgress};
 use belljar_core::{
-    CellRecorder, EncodedValue, FunctionCall, HeldSnapshot, HeldWait, HeldWaitDecision, HeldWaitKind, Limits, Progress,
-    ReplySender, RunReport, Stream,
+    CellRecorder, ConnectionRecord, EncodedValue, FunctionCall, HeldSnapshot, HeldWait, HeldWaitDecision, HeldWaitKind,
+    Limits, Progress, ReplySender, RunReport, Stream,
 };
 use belljar_emscripten::recording::SleepSaver;
 use belljar_emscripten::termination::Termination;
@@ -299,6 +299,10 @@ impl CellObserver for ReplayObserver {
 
     fn on_tool_call(&self, line: &str) {
         self.inner.on_tool_call(line);
+    }
+
+    fn on_connection(&self, record: &ConnectionRecord) {
+        self.inner.on_connection(record);
     }
 
     fn request_input(&self, prompt: &str, secret: bool) -> Result<Receiver<InputReply>, InputError> {
