@@ -195,3 +195,44 @@ fn sha256(text: &str) -> String {
     let run = std::process::Command::new("python3").args(["-c", code, text]).output().unwrap();
     String::from_utf8(run.stdout).unwrap().trim().to_owned()
 }
+
+#[test]
+fn client_narrows_the_network_of_a_session_and_of_a_call() {
+    const CODE: &str = "import urllib.request\n\
+        def status(url):\n    \
+            try: return urllib.request.urlopen(url).status\n    \
+            except OSError as error: return str(error)\n\
+        [status('https://api.example.com:PORT_https/csv'), status('http://api.example.com:PORT_http/csv')]";
+    let mut wire = site().serve(&["--toolset", "all"]);
+    let narrowed = json!({ "io.github.belljar/network": { "allow": [site().filled("api.example.com:PORT_https")] } });
+    let mut call = |name: &str, arguments: Value, meta: &Value| {
+        let answer = wire.ask("tools/call", json!({ "name": name, "arguments": arguments, "_meta": meta }));
+        text(&answer["result"])
+    };
+    let is_narrowed = |answer: &str| answer.contains("[200,") && answer.contains("is not allowed");
+    let code = site().filled(CODE);
+    let answer = call("run_python_code", json!({ "python_code": code }), &json!({}));
+    assert!(answer.contains("200,\n  200"), "{answer}");
+    let answer = call("run_python_code", json!({ "python_code": code }), &narrowed);
+    assert!(answer.contains("200,") && answer.contains("is not allowed"), "{answer}");
+
+    let answer = call("execute_code", json!({ "code": code }), &narrowed);
+    assert!(is_narrowed(&answer), "{answer}");
+    let first: Value = serde_json::from_str(&answer).unwrap();
+    let id = first["session_info"]["session_id"].as_str().unwrap().to_owned();
+    // Later cells, and copies of the session, have the same policy, whatever they ask for.
+    let cell = json!({ "code": code, "session_id": id });
+    assert!(is_narrowed(&call("execute_code", cell.clone(), &json!({}))));
+    let wider = json!({ "io.github.belljar/network": { "allow": ["*", site().filled("api.example.com:PORT_http")] } });
+    let answer = call("execute_code", cell, &wider);
+    assert!(answer.contains("the first cell of a session sets its policy"), "{answer}");
+    let answer = call("fork_session", json!({ "session_id": id }), &json!({}));
+    let fork: Value = serde_json::from_str(&answer).unwrap();
+    let copy = json!({ "code": code, "session_id": fork["session_id"] });
+    let answer = call("execute_code", copy, &json!({}));
+    assert!(is_narrowed(&answer), "{answer}");
+
+    let invalid = json!({ "io.github.belljar/network": { "alow": [] } });
+    let answer = call("run_python_code", json!({ "python_code": "1" }), &invalid);
+    assert!(answer.contains("alow"), "{answer}");
+}
