@@ -236,3 +236,23 @@ fn client_narrows_the_network_of_a_session_and_of_a_call() {
     let answer = call("run_python_code", json!({ "python_code": "1" }), &invalid);
     assert!(answer.contains("alow"), "{answer}");
 }
+
+#[test]
+fn narrowed_session_and_its_placeholders_are_the_same_after_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let options = ["--toolset", "interpreter", "--data-dir", data.path().to_str().unwrap()];
+    let narrowed = json!({ "io.github.belljar/network": { "allow": [site().filled("api.example.com:PORT_https")] } });
+    let code = "import os, urllib.request\nplaceholder = os.environ['TOKEN']";
+    let arguments = json!({ "code": code });
+    let mut wire = site().serve(&options);
+    let answer = wire.ask("tools/call", json!({ "name": "execute_code", "arguments": arguments, "_meta": narrowed }));
+    let first: Value = serde_json::from_str(&text(&answer["result"])).unwrap();
+    let id = first["session_info"]["session_id"].as_str().unwrap().to_owned();
+    drop(wire);
+    let mut wire = site().serve(&options);
+    assert_value(&mut wire, &id, "placeholder == os.environ['TOKEN']", "True");
+    assert_value(&mut wire, &id, GET, "b'name'");
+    let refused = "try:\n    urllib.request.urlopen('http://api.example.com:PORT_http/csv')\n\
+                   except OSError as error:\n    print('is not allowed' in str(error))";
+    assert_eq!(cell(&mut wire, &id, refused)["output"], json!(["True\n"]));
+}
