@@ -17,7 +17,7 @@ pub trait Network: Send + Sync {
     /// only. `port` is that of the connection that the program has in mind, if it has one.
     ///
     /// # Errors
-    /// When the name has no such address, or must not be looked up.
+    /// Returns an error if the name has no such address, or must not be looked up.
     fn resolve(&self, name: &str, family: Option<SocketFamily>, port: Option<u16>) -> Result<IpAddr, ResolveError>;
 
     /// Begins to connect to an address, and returns at once.
@@ -36,13 +36,13 @@ pub trait Connection: Send + Sync {
     /// Reads received bytes, and removes them unless `peek` is set. Returns 0 at the end.
     ///
     /// # Errors
-    /// When the connection has failed, or no bytes have arrived yet.
+    /// Returns an error if the connection has failed, or no bytes have arrived yet.
     fn read(&self, buffer: &mut [u8], peek: bool) -> io::Result<usize>;
 
     /// Sends bytes; possibly fewer than given.
     ///
     /// # Errors
-    /// When the connection has failed, or no byte can be sent yet.
+    /// Returns an error if the connection has failed, or no byte can be sent yet.
     fn write(&self, data: &[u8]) -> io::Result<usize>;
 
     /// Ends the given directions.

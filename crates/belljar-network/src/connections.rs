@@ -217,6 +217,11 @@ impl Connections {
         }
     }
 
+    /// Returns whether the code has begun a connection in this run.
+    pub fn any_opened(&self) -> bool {
+        self.counts.opened.load(Ordering::Relaxed) > 0
+    }
+
     /// Begins a new run: the counts of the limits start at zero. Open connections stay.
     pub fn start_run(&self) {
         self.counts.reset();

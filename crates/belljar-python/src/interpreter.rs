@@ -379,6 +379,11 @@ impl Interpreter {
         self.connections = Some(connections);
     }
 
+    /// Returns whether the code has begun a connection since its run began: what it has sent cannot be taken back.
+    pub fn has_used_network(&self) -> bool {
+        self.connections.as_ref().is_some_and(|connections| connections.any_opened())
+    }
+
     /// Waits a moment for the records of the connections of code that has ended.
     pub(crate) fn wait_for_connection_records(&self) {
         if let Some(connections) = &self.connections {

@@ -33,7 +33,7 @@ pub(crate) struct NetworkArguments {
     /// Maximum number of connections of one run or session at the same time.
     #[arg(long, value_name = "N", default_value_t = NetworkLimits::default().connections, hide_short_help = true)]
     net_connections: usize,
-    /// Maximum number of bytes that one run or session sends, and that it receives.
+    /// Maximum number of bytes that one run or cell sends, and that it receives.
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GB", hide_short_help = true)]
     net_bytes: u64,
     /// Time limit of a connection without any data.

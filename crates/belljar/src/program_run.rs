@@ -43,6 +43,7 @@ impl ProgramRun {
         for _ in 0..MAX_REPETITIONS {
             let Outcome::Error(error) = &run.execution.outcome else { break };
             let has_effects = run.running.interpreter.has_used_streams()
+                || run.running.interpreter.has_used_network()
                 || run.running.calls.as_ref().is_some_and(CallEffects::any)
                 || context.arguments.mount.iter().any(|mount| mount.writable);
             let failed = FailedRun { code: &request.code, image: &context.image, error, has_effects };

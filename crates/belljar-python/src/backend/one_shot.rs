@@ -307,12 +307,13 @@ impl Attempt {
         Ok(Self { interpreter, images, installer, calls, effects })
     }
 
-    /// Returns whether running the code again could repeat output, changes of files of the host, or calls.
+    /// Returns whether running the code again could repeat output, changes of files of the host, calls or requests.
     fn has_effects(&self, backend: &Shared) -> bool {
         let may_write = backend.mounts.iter().any(|mount| mount.directory.is_writable());
         let has_called = self.calls.as_ref().is_some_and(|calls| calls.effects().any());
         let has_shown = self.interpreter.has_used_streams() || !self.images.is_empty();
-        self.effects == Effects::Unknown || may_write || has_called || has_shown
+        let has_sent = self.interpreter.has_used_network();
+        self.effects == Effects::Unknown || may_write || has_called || has_shown || has_sent
     }
 }
 

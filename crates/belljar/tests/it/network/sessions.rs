@@ -256,3 +256,14 @@ fn narrowed_session_and_its_placeholders_are_the_same_after_a_restart() {
                    except OSError as error:\n    print('is not allowed' in str(error))";
     assert_eq!(cell(&mut wire, &id, refused)["output"], json!(["True\n"]));
 }
+
+#[test]
+fn code_that_has_sent_a_request_is_not_run_again_with_a_package() {
+    const LACKING: &str = "import importlib\nimportlib.import_module('humanize').__name__";
+    let mut wire = site().serve(&[]);
+    // Without a request, the package is installed, and the code runs again.
+    assert!(wire.run(LACKING).contains("humanize"));
+    let request = "import urllib.request\nurllib.request.urlopen('https://api.example.com:PORT_https/csv').read()\n";
+    let answer = wire.run(&site().filled(&format!("{request}{LACKING}")));
+    assert!(answer.contains("<status>run-error</status>") && answer.contains("ModuleNotFoundError"), "{answer}");
+}
