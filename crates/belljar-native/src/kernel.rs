@@ -109,6 +109,11 @@ impl NativeKernel {
         }
     }
 
+    /// Returns whether the code has begun a connection since its cell began.
+    pub(crate) fn has_used_network(&self) -> bool {
+        self.sandbox.network().is_some_and(|network| network.any_opened())
+    }
+
     /// Returns whether code has made a call of a function of the host that may have had an effect.
     pub(crate) fn has_called(&self) -> bool {
         self.connection.functions.as_ref().is_some_and(FunctionSocket::has_effects)

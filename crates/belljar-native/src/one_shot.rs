@@ -80,8 +80,11 @@ pub(crate) fn run(
             error.traceback.push(explanation);
             break;
         }
-        let has_effects =
-            may_write_mounts || !result.outputs.is_empty() || kernel.has_called() || !kernel.files().is_empty();
+        let has_effects = may_write_mounts
+            || !result.outputs.is_empty()
+            || kernel.has_called()
+            || kernel.has_used_network()
+            || !kernel.files().is_empty();
         match missing_dependency::install(&module, python_version, &mut packages, has_effects, kernel, &*observer) {
             Ok(false) => break,
             Ok(true) => {

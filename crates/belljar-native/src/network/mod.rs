@@ -174,6 +174,11 @@ impl SessionNetwork {
         self.connections.is_idle()
     }
 
+    /// Returns whether code has begun a connection since the cell began.
+    pub(crate) fn any_opened(&self) -> bool {
+        self.connections.any_opened()
+    }
+
     /// Waits until the connections of processes that have ended are closed, whose records are made then.
     pub(crate) fn wait_until_idle(&self) {
         let deadline = Instant::now() + CLOSING_TIMEOUT;
