@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::approval::{Approval, ApprovalRequest, Approver, GrantState, RunGrants, SessionGrants};
-use crate::call_log::{CallLog, Recorder, ToolEvents};
+use crate::call_log::{CallInProgress, CallLog, Recorder, ToolEvents};
 use crate::catalogue::{Missing, Server, Tool, Tools};
 use crate::connection::CallFailure;
 use crate::description::Detail;
@@ -140,11 +140,18 @@ impl ToolRun {
         let FunctionCall { id, name, arguments } = call;
         let saved = self.shared.journal.is_some().then(|| SavedOperation::new(id, &name, &arguments, stage));
         let (shared, replies) = (self.shared.clone(), replies.clone());
+        // Recorded here: a task that is aborted before it has run records nothing.
+        let begun = shared.begin(&name, &arguments);
         let operation = async move {
             let (guard, left) = shared.clock.begin();
             let exceeded = || Err(ToolFailure::from(ExceededLimit::Wait(shared.tools.limits.wait)).into());
             // A timer of zero would let an operation that takes less than a millisecond succeed.
-            let work = shared.operate(Operating { id, stage }, &name, &arguments);
+            let work = async {
+                match begun? {
+                    Some(begun) => shared.call(Operating { id, stage }, begun).await.map_err(FunctionError::from),
+                    None => shared.operate(&name, &arguments).await,
+                }
+            };
             let result = if left.is_zero() {
                 exceeded()
             } else if shared.journal.is_some() {
@@ -197,12 +204,26 @@ fn arguments<T: DeserializeOwned>(encoded: &EncodedValue) -> Result<T, FunctionE
 }
 
 impl Shared {
-    async fn operate(
-        &self,
-        operating: Operating,
-        name: &str,
-        encoded: &EncodedValue,
-    ) -> Result<EncodedValue, FunctionError> {
+    /// Begins the record of an operation that calls a tool or reads a resource. Returns `None` for all others.
+    fn begin(&self, name: &str, encoded: &EncodedValue) -> Result<Option<BegunCall>, FunctionError> {
+        let call = match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
+            "call" => {
+                let (server, tool, arguments, line, is_original) = arguments(encoded)?;
+                Call { server, tool, arguments, line, is_original, resource: None }
+            }
+            "read" => {
+                let (server, uri, line): (String, String, String) = arguments(encoded)?;
+                let arguments = serde_json::json!({ "uri": uri }).to_string();
+                Call { server, tool: RESOURCES.into(), arguments, line, is_original: false, resource: Some(uri) }
+            }
+            _ => return Ok(None),
+        };
+        let record = self.recorder.begin(&call.server, &call.tool, &call.arguments);
+        Ok(Some(BegunCall { call, record }))
+    }
+
+    /// Handles an operation that is no call.
+    async fn operate(&self, name: &str, encoded: &EncodedValue) -> Result<EncodedValue, FunctionError> {
         match name.strip_prefix(TOOL_OPERATIONS).unwrap_or_default() {
             "servers" => {
                 let names: Vec<_> = self.tools.servers.iter().map(|server| (&server.name, &server.original)).collect();
@@ -217,10 +238,6 @@ impl Shared {
                 let (server, name): (String, String) = arguments(encoded)?;
                 Box::pin(self.function(&server, &name)).await
             }
-            "call" => {
-                let (server, tool, arguments, line, is_original) = arguments(encoded)?;
-                Ok(Box::pin(self.call(operating, Call { server, tool, arguments, line, is_original })).await?)
-            }
             "search" => {
                 let (query, limit, detail): (String, usize, String) = arguments(encoded)?;
                 let detail = detail.parse::<Detail>();
@@ -234,10 +251,6 @@ impl Shared {
             "resources" => {
                 let (server,): (String,) = arguments(encoded)?;
                 Ok(Box::pin(self.resources(&server)).await?)
-            }
-            "read" => {
-                let (server, uri, line): (String, String, String) = arguments(encoded)?;
-                Ok(Box::pin(self.read(operating, &server, &uri, &line)).await?)
             }
             _ => {
                 let message = format!("there is no operation `{}`", shorten(name, 80));
@@ -256,15 +269,18 @@ impl Shared {
         }
     }
 
-    /// Counts a call, and records it with its result.
-    async fn recorded<F>(&self, call: &Call, work: F) -> Result<EncodedValue, ToolFailure>
-    where
-        F: Future<Output = Result<EncodedValue, ToolFailure>>,
-    {
-        let record = self.recorder.begin(&call.server, &call.tool, &call.arguments);
+    /// Counts a call, sends it, and records its result.
+    async fn call(&self, operating: Operating, begun: BegunCall) -> Result<EncodedValue, ToolFailure> {
+        let BegunCall { call, record } = begun;
         let limit = self.tools.limits.calls;
         let result = match self.calls.fetch_add(1, Ordering::Relaxed) {
-            count if count < limit => work.await.and_then(|value| self.within_size(value)),
+            count if count < limit => {
+                let sent = match &call.resource {
+                    Some(uri) => Box::pin(self.read(operating, &call, uri)).await,
+                    None => Box::pin(self.call_tool(operating, &call)).await,
+                };
+                sent.and_then(|value| self.within_size(value))
+            }
             _ => {
                 // The counter must not wrap around.
                 self.calls.fetch_sub(1, Ordering::Relaxed);
@@ -304,25 +320,22 @@ impl Shared {
         Ok(value)
     }
 
-    async fn call(&self, operating: Operating, call: Call) -> Result<EncodedValue, ToolFailure> {
-        let work = async {
-            if operating.stage == (CallStage::Sent { is_repeatable: false }) {
-                return Err(ToolFailure::Interrupted(format!("{}.{}", call.server, call.tool)));
-            }
-            let server = self.tools.server(&call.server)?;
-            let listing = self.tools.listing(server).await?;
-            let tool = listing.find(&server.name, &call.tool, call.is_original)?;
-            let given = serde_json::from_str(&call.arguments);
-            let given = given.map_err(|error| ToolFailure::Failed(format!("the arguments are not JSON: {error}")))?;
-            let checked = if call.is_original { tool.check_schema(given)? } else { tool.check(given)? };
-            self.authorize(operating, &tool, &call).await?;
-            let timeout = self.tools.limits.timeout;
-            let _permit = self.permits.acquire().await;
-            self.before_sending(operating, tool.definition.effects.is_repeatable())?;
-            let sent = server.connection.call(&tool.definition.name, checked, timeout);
-            encode(in_time(&tool.path(), timeout, sent).await?)
-        };
-        self.recorded(&call, work).await
+    async fn call_tool(&self, operating: Operating, call: &Call) -> Result<EncodedValue, ToolFailure> {
+        if operating.stage == (CallStage::Sent { is_repeatable: false }) {
+            return Err(ToolFailure::Interrupted(format!("{}.{}", call.server, call.tool)));
+        }
+        let server = self.tools.server(&call.server)?;
+        let listing = self.tools.listing(server).await?;
+        let tool = listing.find(&server.name, &call.tool, call.is_original)?;
+        let given = serde_json::from_str(&call.arguments);
+        let given = given.map_err(|error| ToolFailure::Failed(format!("the arguments are not JSON: {error}")))?;
+        let checked = if call.is_original { tool.check_schema(given)? } else { tool.check(given)? };
+        self.authorize(operating, &tool, call).await?;
+        let timeout = self.tools.limits.timeout;
+        let _permit = self.permits.acquire().await;
+        self.before_sending(operating, tool.definition.effects.is_repeatable())?;
+        let sent = server.connection.call(&tool.definition.name, checked, timeout);
+        encode(in_time(&tool.path(), timeout, sent).await?)
     }
 
     async fn resources(&self, server: &str) -> Result<EncodedValue, ToolFailure> {
@@ -333,35 +346,19 @@ impl Shared {
         self.within_size(encode_plain(&links)?)
     }
 
-    async fn read(
-        &self,
-        operating: Operating,
-        server: &str,
-        uri: &str,
-        line: &str,
-    ) -> Result<EncodedValue, ToolFailure> {
-        let call = Call {
-            server: server.to_owned(),
-            tool: RESOURCES.into(),
-            arguments: serde_json::json!({ "uri": uri }).to_string(),
-            line: line.to_owned(),
-            is_original: false,
-        };
-        let work = async {
-            let server = self.tools.server(server)?;
-            self.allow_resources(server)?;
-            let effects = Effects { read_only: true, destructive: false, idempotent: true };
-            if self.tools.policy.approval.requires_approval(effects) && !operating.is_sent() {
-                // A grant is for one server's resources, not for one URI: its identity has no schema.
-                let fingerprint = resources_fingerprint(&server.original);
-                self.ask(operating, &call, &server.name, RESOURCES, fingerprint).await?;
-            }
-            let timeout = self.tools.limits.timeout;
-            let _permit = self.permits.acquire().await;
-            self.before_sending(operating, true)?;
-            encode(in_time(&format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
-        };
-        self.recorded(&call, work).await
+    async fn read(&self, operating: Operating, call: &Call, uri: &str) -> Result<EncodedValue, ToolFailure> {
+        let server = self.tools.server(&call.server)?;
+        self.allow_resources(server)?;
+        let effects = Effects { read_only: true, destructive: false, idempotent: true };
+        if self.tools.policy.approval.requires_approval(effects) && !operating.is_sent() {
+            // A grant is for one server's resources, not for one URI: its identity has no schema.
+            let fingerprint = resources_fingerprint(&server.original);
+            self.ask(operating, call, &server.name, RESOURCES, fingerprint).await?;
+        }
+        let timeout = self.tools.limits.timeout;
+        let _permit = self.permits.acquire().await;
+        self.before_sending(operating, true)?;
+        encode(in_time(&format!("{}.{RESOURCES}", server.name), timeout, server.connection.read(uri)).await?)
     }
 
     fn allow_resources(&self, server: &Server) -> Result<(), ToolFailure> {
@@ -476,6 +473,14 @@ struct Call {
     arguments: String,
     line: String,
     is_original: bool,
+    /// The URI of the resource that it reads, if it calls no tool.
+    resource: Option<String>,
+}
+
+/// A call that is recorded from when the code has made it.
+struct BegunCall {
+    call: Call,
+    record: CallInProgress,
 }
 
 /// Waits for a request for at most `timeout`.
