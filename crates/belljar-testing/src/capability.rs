@@ -47,6 +47,10 @@ pub enum Capability {
     Groff,
     /// The server programs of PostgreSQL, `initdb` and `postgres`, and for root the user `postgres`.
     Postgresql,
+    /// The server program of MariaDB, and the one that creates its files.
+    Mariadb,
+    /// The server program of Redis, with TLS.
+    Redis,
 }
 
 /// Programs that kaleido finds, in `/usr/bin`.
@@ -60,7 +64,7 @@ const LARGE_DOWNLOADS: &str = "BELLJAR_LARGE_DOWNLOADS";
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::NativeSandbox,
         Self::WeakSandbox,
         Self::ControlGroups,
@@ -79,6 +83,8 @@ impl Capability {
         Self::LargeDownloads,
         Self::Groff,
         Self::Postgresql,
+        Self::Mariadb,
+        Self::Redis,
     ];
 
     /// Returns the name that `BELLJAR_REQUIRE` uses.
@@ -103,6 +109,8 @@ impl Capability {
             Self::LargeDownloads => "large-downloads",
             Self::Groff => "groff",
             Self::Postgresql => "postgresql",
+            Self::Mariadb => "mariadb",
+            Self::Redis => "redis",
         }
     }
 
@@ -160,6 +168,14 @@ impl Capability {
                 }
                 succeeds(Command::new("initdb").arg("--version")).map(drop)
             }
+            Self::Mariadb => {
+                succeeds(Command::new("mariadbd").arg("--version"))?;
+                let exists = std::env::var_os("PATH").is_some_and(|path| {
+                    std::env::split_paths(&path).any(|folder| folder.join("mariadb-install-db").exists())
+                });
+                condition(exists, "mariadb-install-db is not on the PATH")
+            }
+            Self::Redis => succeeds(Command::new("redis-server").arg("--version")).map(drop),
         }
     }
 }
@@ -288,7 +304,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Capability::ALL.len());
         // The last variant: `ALL` has as many elements as there are variants.
-        assert_eq!(Capability::Postgresql as usize + 1, Capability::ALL.len());
+        assert_eq!(Capability::Redis as usize + 1, Capability::ALL.len());
     }
 
     #[test]

@@ -182,7 +182,8 @@ fn measure_unused(site: &Site) -> Finding<()> {
 /// theirs: a first connection also writes to pages of the interpreter that the image had before.
 fn measure_memory(site: &Site) -> Finding<()> {
     let port = site.ports["silent"];
-    let connect = format!("import socket\nplain = socket.create_connection(('localhost', {port}))\nplain.send(b'x')");
+    let connect =
+        format!("import socket\nplain = socket.create_connection(('localhost', {port}))\nsent = plain.send(b'x')");
     let mut table = Table::new(&["each session", "KB in all", "KB of each session"]);
     let mut totals = Vec::new();
     let count = SESSIONS.to_string();

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod databases;
 mod full_disk;
 mod host_paths;
 mod manual_pages;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
             native_jupyter::trials(),
             native_network::trials(),
             native_tools::trials(),
+            databases::trials(),
             network_services::trials(),
             offline_packages::trials(),
             scientific_images::trials(),

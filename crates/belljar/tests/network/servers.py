@@ -149,51 +149,6 @@ class Smtp(socketserver.StreamRequestHandler):
         self.wfile.flush()
 
 
-class Resp(socketserver.StreamRequestHandler):
-    """A server for strings and lists with the protocol of Redis, version 3."""
-
-    store: dict[bytes, bytes] = {}
-    lists: dict[bytes, list[bytes]] = {}
-
-    def handle(self) -> None:
-        while header := self.rfile.readline():
-            parts = []
-            for _ in range(int(header[1:])):
-                length = int(self.rfile.readline()[1:])
-                parts.append(self.rfile.read(length + 2)[:-2])
-            self.wfile.write(self._answer(parts[0].upper(), parts[1:]))
-            self.wfile.flush()
-
-    def _answer(self, command: bytes, arguments: list[bytes]) -> bytes:
-        match command, arguments:
-            case b"HELLO", _:
-                return b"%1\r\n+proto\r\n:3\r\n"
-            case b"PING", _:
-                return b"+PONG\r\n"
-            case b"CLIENT" | b"SELECT", _:
-                return b"+OK\r\n"
-            case b"SET", [name, value, *_]:
-                self.store[name] = value
-                return b"+OK\r\n"
-            case b"GET", [name]:
-                return self._bulk(self.store.get(name))
-            case b"INCRBY", [name, amount]:
-                value = int(self.store.get(name, b"0")) + int(amount)
-                self.store[name] = b"%d" % value
-                return b":%d\r\n" % value
-            case b"RPUSH", [name, *values]:
-                self.lists.setdefault(name, []).extend(values)
-                return b":%d\r\n" % len(self.lists[name])
-            case b"LRANGE", [name, *_]:
-                values = self.lists.get(name, [])
-                return b"*%d\r\n" % len(values) + b"".join(map(self._bulk, values))
-        return b"-ERR unknown command '" + command + b"'\r\n"
-
-    @staticmethod
-    def _bulk(value: bytes | None) -> bytes:
-        return b"_\r\n" if value is None else b"$%d\r\n%s\r\n" % (len(value), value)
-
-
 def certificate(name: str) -> ssl.SSLContext:
     """Returns a context with a certificate of the folder."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -237,7 +192,6 @@ def main() -> None:
         "reset": start(Reset),
         "canary": start(Canary),
         "smtp": start(Smtp),
-        "redis": start(Resp),
         "closed": unused(),
     }
     print(json.dumps(ports), flush=True)

@@ -40,7 +40,6 @@ programs! {
     httpx_requests
     openai_completions
     pyodide_fetches
-    redis_commands
     requests_library
     smtp_with_starttls
     urllib3_pools

@@ -75,7 +75,7 @@ with tls(PORT_self_signed, context) as secure:
 #> TLSv1.3
 # %% A plain server is not one of TLS
 try:
-    tls(PORT_redis)
+    tls(PORT_http)
 except ssl.SSLError as error:
     print(type(error).__name__)
 #> SSLError
