@@ -1,4 +1,4 @@
-"""pymysql: queries over TLS and without it, transactions, and a wrong password. The argument is the port of the server."""
+"""pymysql: queries with and without TLS, transactions, and a wrong password. The argument is the port."""
 
 import ssl
 import sys

@@ -1,4 +1,4 @@
-"""redis: commands, pipelines, transactions, messages and asyncio. The arguments are the ports without and with TLS."""
+"""redis: commands, pipelines, transactions, messages, asyncio. The arguments are the ports without and with TLS."""
 
 import asyncio
 import sys
