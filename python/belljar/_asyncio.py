@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ._calls import Callbacks, Write
+    from ._options import Network
 
 
 class AsyncSessionFiles:
@@ -131,6 +132,7 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         globals: Mapping[str, Any] | None = None,
         packages: Iterable[str] = (),
         timeout: float | None = None,
+        network: Network | None = None,
         on_stdout: Write | None = None,
         on_stderr: Write | None = None,
     ) -> AsyncRun:
@@ -139,7 +141,7 @@ class AsyncSandbox(BaseSandbox[AsyncSession]):
         ``on_stdout`` and ``on_stderr`` are called on the thread that runs the code.
         """
         self._check_open()
-        text, buffers, _ = request(code, globals, timeout, packages, self._options)
+        text, buffers, _ = request(code, globals, timeout, packages, self._options, network)
         return await self._execute(self._options.runtime.run, text, buffers, on_stdout, on_stderr)
 
     def load(self, dump: bytes) -> AsyncSession | AsyncRun:

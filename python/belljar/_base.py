@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from . import _native
 from ._errors import ArgumentTypeError, SandboxError, UnsupportedError, from_native
-from ._options import Options, request
+from ._options import Options, narrowing_policy, request
 from ._run import Run
 
 if TYPE_CHECKING:
@@ -110,10 +111,19 @@ class BaseSandbox(Generic[SessionType]):
         self._sessions: list[SessionType] = []
         self._is_closed = False
 
-    def session(self) -> SessionType:
-        """Creates a session: an IPython that keeps its variables and files. Its first call starts it."""
+    def session(self, *, network: Network | None = None) -> SessionType:
+        """Creates a session: an IPython that keeps its variables and files. Its first call starts it.
+
+        Args:
+            network: Hosts or a policy that narrow the network of the sandbox for this session: its code may connect to
+                what both allow. ``[]`` allows nothing.
+        """
         self._check_open()
-        return self._add(self._options.runtime.session())
+        policy = None if network is None else json.dumps(narrowing_policy(network))
+        try:
+            return self._add(self._options.runtime.session(policy))
+        except _native.NativeError as error:
+            raise from_native(error) from None
 
     def _load(self, dump: bytes) -> SessionType | Run:
         self._check_open()

@@ -127,13 +127,30 @@ class Options:
         return self.runtime if self.has_servers else None
 
 
+def _network_policy(network: Network) -> dict[str, Any]:
+    if isinstance(network, str) or not isinstance(network, (Mapping, Iterable)):
+        raise ArgumentTypeError(f"network: {network!r} is neither a policy nor a list of hosts")
+    policy = dict(network) if isinstance(network, Mapping) else {"allow": texts(network, "network")}
+    try:
+        json.dumps({name: value for name, value in policy.items() if name != "ca"})
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"network: {error}") from None
+    return policy
+
+
+def narrowing_policy(network: Network) -> dict[str, Any]:
+    """Returns the policy with which a run or a session narrows the network of its sandbox."""
+    policy = _network_policy(network)
+    if "ca" in policy:
+        raise ArgumentError("network['ca']: only a sandbox has certificate authorities")
+    return policy
+
+
 def _network(network: Network | None, secrets: Mapping[str, str] | None) -> dict[str, Any] | None:
     """Returns the settings of the network, None if code may not use it."""
     if network is None and not secrets:
         return None
-    if isinstance(network, str) or not (network is None or isinstance(network, (Mapping, Iterable))):
-        raise ArgumentTypeError(f"network: {network!r} is neither a policy nor a list of hosts")
-    policy = dict(network) if isinstance(network, Mapping) else {"allow": texts(network or (), "network")}
+    policy = _network_policy(network or ())
     authorities: Any = policy.pop("ca", None)
     if authorities is not None:
         try:
@@ -149,10 +166,6 @@ def _network(network: Network | None, secrets: Mapping[str, str] | None) -> dict
         if not isinstance(value, str):
             raise ArgumentTypeError(f"secrets[{target!r}]: the value is not a text")
         listed.append((name, [host.strip() for host in hosts.split(",")], value))
-    try:
-        json.dumps(policy)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"network: {error}") from None
     return {"policy": policy, "secrets": listed, "authorities": authorities}
 
 
@@ -191,6 +204,7 @@ def request(
     timeout: float | None,
     packages: Iterable[str],
     options: Options | None = None,
+    network: Network | None = None,
 ) -> tuple[str, list[bytes], set[str]]:
     """Returns a request for the extension module, its buffers, and the packages that the variables need."""
     if not isinstance(code, str):
@@ -206,11 +220,13 @@ def request(
         names.extend(sorted(needed.difference(names)))
     tools = options.tools if options is not None else {}
     functions = [tool.describe() for tool in tools.values()] if tools else []
-    head_fields = {"code": code, "timeout": timeout, "packages": names, "functions": functions}
+    head_fields: dict[str, Any] = {"code": code, "timeout": timeout, "packages": names, "functions": functions}
     if deferred := [tool.name for tool in tools.values() if tool.deferred]:
         head_fields["deferred"] = deferred
     if options is not None and options.pauses_for_approval:
         head_fields["pauses_for_approval"] = True
+    if network is not None:
+        head_fields["network"] = narrowing_policy(network)
     head = json.dumps(head_fields)
     return f'{head[:-1]},"variables":{text}}}', buffers, needed
 

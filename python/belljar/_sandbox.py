@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ._calls import Write
+    from ._options import Network
 
 
 class SessionFiles:
@@ -114,6 +115,7 @@ class Sandbox(BaseSandbox[Session]):
         globals: Mapping[str, Any] | None = None,
         packages: Iterable[str] = (),
         timeout: float | None = None,
+        network: Network | None = None,
         on_stdout: Write | None = None,
         on_stderr: Write | None = None,
     ) -> Run:
@@ -124,11 +126,12 @@ class Sandbox(BaseSandbox[Session]):
             globals: Variables for the code.
             packages: Further packages.
             timeout: The most seconds for this code.
+            network: Hosts or a policy that narrow the network of the sandbox for this code, as in `Sandbox.session`.
             on_stdout: Receives the text that the code writes to standard output, while it runs.
             on_stderr: The same for standard error.
         """
         self._check_open()
-        text, buffers, _ = request(code, globals, timeout, packages, self._options)
+        text, buffers, _ = request(code, globals, timeout, packages, self._options, network)
         return self._execute(self._options.runtime.run, text, buffers, on_stdout, on_stderr)
 
     def load(self, dump: bytes) -> Session | Run:

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use belljar_core::kernel::{Backend as _, KernelError, OneShotRequest};
 use belljar_core::{Buffer, Bytes, Exchange, HostFunction, Report, ReportRequest};
+use belljar_network::Policy;
 use belljar_python::{BackendOptions, RuntimeLoader, WasmBackend};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::client::Client;
@@ -43,6 +45,8 @@ pub(crate) struct Request {
     /// True if code pauses for calls of tools that need approval.
     #[serde(default)]
     pauses_for_approval: bool,
+    /// The policy that narrows the network of the run.
+    pub(crate) network: Option<Value>,
     /// True if the value is returned as JSON instead of encoded.
     #[serde(default)]
     json: bool,
@@ -126,10 +130,10 @@ impl Runtime {
         let mut request = Request::parse(request)?;
         let (timeout, exchange) = (request.timeout()?, request.exchange(&buffers));
         let pauses = request.pauses();
-        let Request { code, packages, globals, timeout: seconds, .. } = request;
+        let Request { code, packages, globals, timeout: seconds, network, .. } = request;
         let is_encoded = exchange.is_some();
         let tools = self.tools.is_some();
-        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools, network: None };
+        let request = OneShotRequest { code, globals, dependencies: packages, timeout, exchange, tools, network };
         let (job, end) = Job::new(on_end, None);
         let (backend, cancellation) = (self.backend.clone(), job.cancellation());
         if pauses.any() {
@@ -177,9 +181,10 @@ impl Runtime {
         Ok(job)
     }
 
-    /// Creates a session, whose interpreter starts with its first call.
-    fn session(&self) -> Session {
-        Session::new(self.backend.clone(), self.tools.as_ref())
+    /// Creates a session, whose interpreter starts with its first call. `network` is a policy as JSON, which narrows
+    /// that of the sandbox.
+    fn session(&self, network: Option<&str>) -> PyResult<Session> {
+        Ok(Session::new(self.backend.clone(), self.tools.as_ref(), network.map(parse_policy).transpose()?))
     }
 
     /// Creates a session, or paused code, that continues from the bytes of a dump.
@@ -240,4 +245,12 @@ impl Runtime {
         };
         start(on_end, close, |py, ()| Ok(py.None()))
     }
+}
+
+/// Returns the policy of a session from JSON.
+pub(crate) fn parse_policy(json: &str) -> Result<Value, Error> {
+    let invalid = |error: String| Error::new(ErrorKind::Argument, format!("network: {error}"));
+    let policy: Value = serde_json::from_str(json).map_err(|error| invalid(error.to_string()))?;
+    Policy::from_json(&policy).map_err(|error| invalid(error.to_string()))?;
+    Ok(policy)
 }

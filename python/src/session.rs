@@ -11,6 +11,7 @@ use belljar_python::WasmBackend;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use serde_json::Value;
 
 use crate::client::Client;
 use crate::dump::Dump;
@@ -174,11 +175,13 @@ impl Queue {
 #[pyclass(frozen, module = "belljar._native")]
 pub(crate) struct Session {
     queue: Arc<Queue>,
+    /// The policy that narrows the network of the session. Its first cell sets it.
+    network: Option<Value>,
 }
 
 impl Session {
-    pub(crate) fn new(backend: WasmBackend, tools: Option<&HostTools>) -> Self {
-        Self::with_kernel(backend, tools, KernelState::New)
+    pub(crate) fn new(backend: WasmBackend, tools: Option<&HostTools>, network: Option<Value>) -> Self {
+        Self { network, ..Self::with_kernel(backend, tools, KernelState::New) }
     }
 
     /// Creates a session that continues from a dump.
@@ -192,7 +195,7 @@ impl Session {
         let tools = tools.map(HostTools::for_session);
         let state = Mutex::new(State { backend, tools: tools.clone(), kernel, paused: None });
         let queue = Queue { waiting: Mutex::default(), state, tools: tools.clone() };
-        Self { queue: Arc::new(queue) }
+        Self { queue: Arc::new(queue), network: None }
     }
 
     /// Starts work that does not run the session's code.
@@ -235,6 +238,7 @@ impl Session {
             timeout,
             exchange,
             tools: self.queue.tools.is_some(),
+            network: self.network.clone(),
             ..CellRequest::default()
         };
         let (job, end) = Job::new(on_end, Some(CANCEL_GRACE));
@@ -306,9 +310,11 @@ impl Session {
 
     /// Creates a session with the same variables and files.
     fn fork(&self, on_end: Option<Py<PyAny>>) -> PyResult<Job> {
-        let fork = |state: &mut State| {
+        let network = self.network.clone();
+        let fork = move |state: &mut State| {
             let kernel = state.kernel()?.fork(None)?;
-            Ok(Self::with_kernel(state.backend.clone(), state.tools.as_ref(), KernelState::Running(kernel)))
+            let fork = Self::with_kernel(state.backend.clone(), state.tools.as_ref(), KernelState::Running(kernel));
+            Ok(Self { network, ..fork })
         };
         self.start(on_end, fork, |py, session| Ok(Py::new(py, session)?.into_any()))
     }

@@ -17,29 +17,9 @@ import pytest
 
 import belljar
 from belljar import Sandbox, connect, connect_async
+from server import Server
 
-COMMAND = Path(sys.executable).with_name("belljar")
 TOKEN = "secret-of-the-tests"
-
-
-class Server:
-    """A server process."""
-
-    def __init__(self, *arguments: str) -> None:
-        command = [str(COMMAND), "streamable-http", "--port", "0", *arguments]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        self.url = ""
-        for line in self.process.stderr:
-            if line.startswith("listening on "):
-                self.url = line.removeprefix("listening on ").strip()
-                break
-        # Read on, or the server would fill the pipe.
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture(scope="module")

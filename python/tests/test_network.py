@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from belljar import ArgumentError, ArgumentTypeError, AsyncSandbox, Connection, Run, Sandbox
+from belljar import ArgumentError, ArgumentTypeError, AsyncSandbox, Connection, Run, Sandbox, connect
+from server import Server
 
 SECRET = "a-secret-of-many-characters"
 GET = "import urllib.request\nurllib.request.urlopen(f'http://127.0.0.1:{port}/headers?a=b').read().decode()"
@@ -58,6 +59,49 @@ def test_code_connects_to_what_is_allowed_and_to_nothing_else(port: int) -> None
         assert "network access to api.example.org:443 is not allowed" in refused.error.message
         assert f"127.0.0.1:{port}" in refused.error.message
         assert [each.allowed for each in refused.connections] == [False]
+
+
+def test_runs_and_sessions_narrow_the_network(port: int) -> None:
+    with Sandbox(network=["127.0.0.1", f"127.0.0.1:{port}"]) as box:
+        ports = {"port": port}
+        assert box.run(GET, globals=ports, network=[f"127.0.0.1:{port}"]).ok
+        refused = box.run(GET, globals=ports, network=["127.0.0.1:1"])
+        assert refused.error is not None
+        assert "is not allowed" in refused.error.message
+        # Neither can add to the other.
+        assert not box.run("import socket; socket.create_connection(('example.org', 443))", network=["*"]).ok
+
+        session = box.session(network=[])
+        assert not session.run(GET, globals=ports).ok
+        assert not session.fork().run(GET).ok
+        assert not box.load(session.dump()).run(GET).ok  # type: ignore[union-attr]
+        session.restart()
+        assert not session.run(GET, globals=ports).ok
+        assert box.session(network={"allow": {f"127.0.0.1:{port}": []}}).run(GET, globals=ports).ok
+        assert box.session().run(GET, globals=ports).ok
+        for narrow in (box.run, lambda code, network: box.session(network=network)):
+            with pytest.raises(ArgumentError, match="network"):
+                narrow("1", network={"allow": 7})
+            with pytest.raises(ArgumentError, match="certificate authorities"):
+                narrow("1", network={"ca": "file.pem"})
+
+
+def test_runs_and_sessions_narrow_the_network_of_a_server(port: int) -> None:
+    server = Server("--toolset", "all", "--allow-net", f"127.0.0.1:{port}")
+    try:
+        with connect(server.url) as box:
+            ports = {"port": port}
+            assert box.run(GET, globals=ports).ok
+            refused = box.run(GET, globals=ports, network=[])
+            assert refused.error is not None
+            assert "network access" in refused.error.message
+            session = box.session(network=[])
+            assert not session.run(GET, globals=ports).ok
+            assert not session.fork().run(GET).ok
+            assert box.session(network=["*:*"]).run(GET, globals=ports).error is not None
+            assert box.session(network=[f"127.0.0.1:{port}"]).run(GET, globals=ports).ok
+    finally:
+        server.stop()
 
 
 def test_sandbox_without_a_policy_has_no_network(port: int) -> None:

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use belljar_core::kernel::CellObserver as _;
-use belljar_core::{REPORT_KEY, RecordedConnections, Report, ReportRequest, Stream};
+use belljar_core::{NETWORK_KEY, REPORT_KEY, RecordedConnections, Report, ReportRequest, Stream};
 use belljar_mcp_client::protocol::CallToolResult;
 use belljar_mcp_client::{
     CallOptions, ConnectionGuard, LogLevel, LogMessage, McpError, McpServer, McpServerStreamableHttp,
@@ -59,6 +59,8 @@ pub(super) struct CodeCall {
     pub(super) tool: &'static str,
     pub(super) arguments: Value,
     pub(super) report: ReportRequest,
+    /// The policy that narrows the network of the code.
+    pub(super) network: Option<Value>,
     /// The receiver of output while the code runs.
     pub(super) client: Option<Arc<Client>>,
 }
@@ -108,8 +110,13 @@ impl Server {
 
     /// Calls a tool that runs no code, and returns its structured content.
     pub(super) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
+        self.call_with(tool, arguments, CallOptions::new()).await
+    }
+
+    /// Does the same with options.
+    pub(super) async fn call_with(&self, tool: &str, arguments: Value, options: CallOptions) -> Result<Value, Error> {
         self.connect().await?;
-        let result = self.server.call_tool_raw(tool, arguments, CallOptions::new()).await?;
+        let result = self.server.call_tool_raw(tool, arguments, options).await?;
         if result.is_error == Some(true) {
             return Err(failure(&result));
         }
@@ -133,9 +140,9 @@ impl Server {
 
     /// Runs code and returns its result.
     pub(super) async fn run_code(&self, call: CodeCall) -> Result<Answer, Error> {
-        let CodeCall { tool, arguments, report, client } = call;
+        let CodeCall { tool, arguments, report, network, client } = call;
         let wanted = serde_json::to_value(report).map_err(|error| argument(error.to_string()))?;
-        let options = CallOptions::new().metadata(REPORT_KEY, wanted);
+        let options = network_options(network).metadata(REPORT_KEY, wanted);
         let Some(client) = client else {
             self.connect().await?;
             return answer_of(self.server.call_tool_raw(tool, arguments, options).await?);
@@ -174,6 +181,14 @@ impl Server {
         let server = server.log_handler(move |message| forward(message, &log)).build();
         let guard = server.connect().await?;
         Ok(OutputConnection { server, _guard: guard, receiver })
+    }
+}
+
+/// Returns the options of a call that narrows the network of its code, if a policy is given.
+pub(super) fn network_options(network: Option<Value>) -> CallOptions {
+    match network {
+        Some(policy) => CallOptions::new().metadata(NETWORK_KEY, policy),
+        None => CallOptions::new(),
     }
 }
 

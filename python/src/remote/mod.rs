@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::executor::start;
 use crate::job::{Job, check_process};
 use crate::results;
-use crate::runtime::Request;
+use crate::runtime::{Request, parse_policy};
 use connection::{Answer, CodeCall, Server};
 pub(crate) use session::RemoteSession;
 
@@ -68,16 +68,18 @@ impl RemoteRuntime {
     ) -> PyResult<Job> {
         let mut request = Request::parse(request)?;
         let report = request.report_request(&buffers);
-        let Request { code, packages, timeout, .. } = request;
+        let Request { code, packages, timeout, network, .. } = request;
         let arguments = json!({ "python_code": code, "dependencies": packages, "timeout": timeout });
         let client = streams.then(|| Client::new(callbacks, true, None));
-        let (server, call) = (self.server.clone(), CodeCall { tool: "run_python_code", arguments, report, client });
+        let (server, tool) = (self.server.clone(), "run_python_code");
+        let call = CodeCall { tool, arguments, report, network, client };
         start_code(on_end, async move { server.run_code(call).await })
     }
 
-    /// Creates a session, which starts with its first call.
-    fn session(&self) -> RemoteSession {
-        RemoteSession::new(self.server.clone())
+    /// Creates a session, which starts with its first call. `network` is a policy as JSON, which narrows that of the
+    /// server.
+    fn session(&self, network: Option<&str>) -> PyResult<RemoteSession> {
+        Ok(RemoteSession::new(self.server.clone(), network.map(parse_policy).transpose()?))
     }
 
     /// Fails: a server accepts no dumps.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use serde_json::{Value, json};
 
-use super::connection::{CodeCall, Server};
+use super::connection::{CodeCall, Server, network_options};
 use super::{start, start_code, text_at, unsupported};
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
@@ -27,6 +27,8 @@ pub(crate) struct RemoteSession {
 
 struct Shared {
     server: Arc<Server>,
+    /// The policy that narrows the network of the session.
+    network: Option<Value>,
     /// Locked while a call of this session is in progress. Callers obtain the lock in order.
     state: tokio::sync::Mutex<State>,
 }
@@ -47,7 +49,8 @@ impl Shared {
             State::Closed => return Err(Error::new(ErrorKind::Failed, "the session is closed")),
             State::New => {}
         }
-        let answer = self.server.call("execute_code", json!({ "code": "" })).await?;
+        let options = network_options(self.network.clone());
+        let answer = self.server.call_with("execute_code", json!({ "code": "" }), options).await?;
         if let Some(error) = answer.get("error").and_then(Value::as_str) {
             return Err(Error::new(ErrorKind::Server, error));
         }
@@ -69,12 +72,12 @@ fn parse_id(text: &str) -> Result<SessionId, Error> {
 }
 
 impl RemoteSession {
-    pub(super) fn new(server: Arc<Server>) -> Self {
-        Self::with_state(server, State::New)
+    pub(super) fn new(server: Arc<Server>, network: Option<Value>) -> Self {
+        Self::with_state(server, network, State::New)
     }
 
-    fn with_state(server: Arc<Server>, state: State) -> Self {
-        Self { shared: Arc::new(Shared { server, state: tokio::sync::Mutex::new(state) }) }
+    fn with_state(server: Arc<Server>, network: Option<Value>, state: State) -> Self {
+        Self { shared: Arc::new(Shared { server, network, state: tokio::sync::Mutex::new(state) }) }
     }
 }
 
@@ -98,7 +101,7 @@ impl RemoteSession {
             let mut state = shared.state.lock().await;
             let id = shared.open(&mut state).await?;
             let arguments = json!({ "code": request.code, "session_id": id.as_str(), "timeout": request.timeout });
-            shared.server.run_code(CodeCall { tool: "execute_code", arguments, report, client }).await
+            shared.server.run_code(CodeCall { tool: "execute_code", arguments, report, network: None, client }).await
         })
     }
 
@@ -152,7 +155,7 @@ impl RemoteSession {
         let fork = async move {
             let answer = shared.call("fork_session").await?;
             let id = parse_id(text_at(&answer, "/session_id")?)?;
-            Ok(Self::with_state(shared.server.clone(), State::Open(id)))
+            Ok(Self::with_state(shared.server.clone(), shared.network.clone(), State::Open(id)))
         };
         start(on_end, fork, |py, session| Ok(Py::new(py, session)?.into_any()))
     }
