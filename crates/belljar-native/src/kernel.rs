@@ -17,7 +17,6 @@ use crate::function_calls::FunctionSocket;
 use crate::interrupt::InterruptRequest;
 use crate::kernel_connection::KernelConnection;
 use crate::kernel_starter::KernelStarter;
-use crate::one_shot::NO_NETWORK_POLICY;
 use crate::pip_installer::{InstallError, InstalledPackages};
 use crate::session_sandbox::SessionSandbox;
 use crate::shell_request::{self, SHELL_REPLY_TIMEOUT, ShellRequestError};
@@ -109,6 +108,16 @@ impl NativeKernel {
         }
     }
 
+    /// Narrows the network of the session, which only its first cell can do. Without a network there is nothing to
+    /// narrow.
+    ///
+    /// # Errors
+    /// See [`SessionNetwork::narrow`](crate::network::SessionNetwork::narrow).
+    pub(crate) fn narrow_network(&self, policy: &Value) -> Result<(), KernelError> {
+        let is_first_cell = self.execution_count == 0;
+        self.sandbox.network().map_or(Ok(()), |network| network.narrow(policy, is_first_cell))
+    }
+
     /// Returns whether the code has begun a connection since its cell began.
     pub(crate) fn has_used_network(&self) -> bool {
         self.sandbox.network().is_some_and(|network| network.any_opened())
@@ -168,13 +177,16 @@ impl NativeKernel {
 
 impl Kernel for NativeKernel {
     fn execute(&mut self, cell: &CellRequest, observer: Arc<dyn CellObserver>) -> CellResult {
-        let refusal = match cell {
-            CellRequest { tools: true, .. } if !self.supports_tools() => Some("this kernel was started without tools"),
-            CellRequest { network: Some(_), .. } => Some(NO_NETWORK_POLICY),
-            _ => None,
+        let narrowed = cell.network.as_ref().map_or(Ok(()), |policy| self.narrow_network(policy));
+        let refusal = match narrowed {
+            Err(error) => Some(("ValueError", error.to_string())),
+            Ok(()) if cell.tools && !self.supports_tools() => {
+                Some(("RuntimeError", "this kernel was started without tools".to_owned()))
+            }
+            Ok(()) => None,
         };
-        if let Some(message) = refusal {
-            let error = CellError { name: "RuntimeError".into(), message: message.into(), traceback: Vec::new() };
+        if let Some((name, message)) = refusal {
+            let error = CellError { name: name.into(), message, traceback: Vec::new() };
             let (execution_count, status) = (self.next_execution_count(), CellStatus::Error(error));
             return CellResult { execution_count, status, outputs: Vec::new() };
         }

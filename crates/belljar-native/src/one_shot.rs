@@ -20,8 +20,6 @@ use crate::missing_dependency::{self, missing_module};
 
 /// The maximum number of times that code is run again, each time with another package that it lacked.
 const MAX_REPETITIONS: usize = 3;
-/// The error of a request that narrows the network.
-pub(crate) const NO_NETWORK_POLICY: &str = "the network of native kernels cannot be narrowed for a call or a session";
 
 /// Runs `request` in `kernel`, whose Python is `python_version`: see
 /// [`Backend::run_once`](belljar_core::kernel::Backend::run_once). `may_write_mounts` is set if the code can write to
@@ -36,8 +34,8 @@ pub(crate) fn run(
     cancellation: &CallCancellation,
 ) -> Result<CompletedRun, KernelError> {
     let OneShotRequest { code, globals, dependencies, timeout, exchange, tools, network } = request;
-    if network.is_some() {
-        return Err(KernelError::Unsupported(NO_NETWORK_POLICY));
+    if let Some(policy) = &network {
+        kernel.narrow_network(policy)?;
     }
     if tools && !kernel.supports_tools() {
         return Err(KernelError::Unsupported("the kernels of this backend cannot call tools"));

@@ -29,20 +29,20 @@ impl Connections {
             let host: String = host.chars().take(100).collect();
             Refusal::new(RefusalKind::Name, format!("invalid name of a host `{host}`: {reason}"))
         })?;
-        decide(&self.policy, &self.network.secrets, &host, port, server_name)
+        decide(self.policy(), &self.network.secrets, &host, port, server_name)
             .map_err(|reason| self.refuse(&host, Some(port), Some(&reason)))
     }
 
     /// Returns whether rules or secrets apply to any host.
     pub fn may_inspect_tls(&self) -> bool {
-        !self.network.secrets.is_empty() || self.policy.has_any_rules()
+        !self.network.secrets.is_empty() || self.policy().has_any_rules()
     }
 
     /// Returns whether the policy names the loopback interface of the host, by its address or as `localhost`.
     pub fn reaches_loopback(&self) -> bool {
         let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let mut hosts = addresses.into_iter().map(Host::Address);
-        hosts.any(|host| self.policy.allows(&host, None)) || !self.policy.resolved("localhost").is_empty()
+        hosts.any(|host| self.policy().allows(&host, None)) || !self.policy().resolved("localhost").is_empty()
     }
 }
 

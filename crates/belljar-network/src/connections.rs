@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use belljar_core::ConnectionRecord;
@@ -35,7 +35,9 @@ const LOCAL_V6: Ipv6Addr = Ipv6Addr::new(0xfd62, 0x656c, 0x6c6a, 0xffff, 0, 0, 0
 /// The network of one interpreter.
 pub struct Connections {
     pub(crate) network: Arc<Network>,
-    pub(crate) policy: Policy,
+    policy: Policy,
+    /// The policy once it was narrowed.
+    narrowed: OnceLock<Policy>,
     pub(crate) counts: Counts,
     observer: Mutex<Arc<dyn NetworkObserver>>,
     names: Mutex<NameTable>,
@@ -63,6 +65,7 @@ impl Connections {
         Self {
             network,
             policy,
+            narrowed: OnceLock::new(),
             counts: Counts::default(),
             observer: Mutex::new(observer),
             names: Mutex::default(),
@@ -97,7 +100,7 @@ impl Connections {
             Host::Address(address) => return Ok(vec![*address]),
             Host::Name(name) => name,
         };
-        if !self.policy.allows(&host, port) {
+        if !self.policy().allows(&host, port) {
             return Err(self.refuse(&host, port, None));
         }
         let addresses = self.names.lock().addresses(name, self.limits().lookups);
@@ -120,7 +123,7 @@ impl Connections {
         // Code that looks names up by itself finds the synthetic addresses of IPv6.
         let name = match self.name_of(canonical) {
             Some(name) => name,
-            None if !self.policy.allows(&host, port) => return Err(self.refuse(&host, port, None)),
+            None if !self.policy().allows(&host, port) => return Err(self.refuse(&host, port, None)),
             None => canonical.to_string(),
         };
         let addresses = self.names.lock().addresses(&name, self.limits().lookups);
@@ -150,7 +153,7 @@ impl Connections {
             },
             None => Host::Address(address.ip().to_canonical()),
         };
-        if !self.policy.allows(&host, Some(port)) {
+        if !self.policy().allows(&host, Some(port)) {
             return Err(self.refuse(&host, Some(port), None));
         }
         let limits = self.limits();
@@ -234,7 +237,13 @@ impl Connections {
 
     /// Returns the policy of this interpreter.
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        self.narrowed.get().unwrap_or(&self.policy)
+    }
+
+    /// Narrows the policy: from now on, `policy` has to allow a connection, too. Returns false, and changes nothing, if
+    /// that was done before.
+    pub fn narrow(&self, policy: &Policy) -> bool {
+        self.narrowed.set(self.policy.narrowed_by(policy)).is_ok()
     }
 
     /// Returns the limits.
@@ -260,7 +269,7 @@ impl Connections {
 
     /// Records a refusal by the policy and returns it.
     pub(crate) fn refuse(&self, host: &Host, port: Option<u16>, reason: Option<&str>) -> Refusal {
-        let refusal = Refusal::by_policy(host, port, reason, &self.policy);
+        let refusal = Refusal::by_policy(host, port, reason, self.policy());
         if count(&self.counts.refusals, 1, self.limits().refusals) {
             self.record(&ConnectionRecord {
                 host: host.to_string(),
@@ -275,6 +284,6 @@ impl Connections {
 
 impl std::fmt::Debug for Connections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connections").field("policy", &self.policy.summary()).finish_non_exhaustive()
+        f.debug_struct("Connections").field("policy", &self.policy().summary()).finish_non_exhaustive()
     }
 }

@@ -32,7 +32,7 @@ async fn dial_unlimited(connections: &Arc<Connections>, host: &Host, port: u16) 
     let mut refused = None;
     let mut failed = None;
     for address in addresses.into_iter().take(MAX_ADDRESSES) {
-        if let Err(reason) = connections.policy.check_address(host, address, port) {
+        if let Err(reason) = connections.policy().check_address(host, address, port) {
             refused.get_or_insert(reason);
             continue;
         }
@@ -52,7 +52,7 @@ async fn dial_unlimited(connections: &Arc<Connections>, host: &Host, port: u16) 
 }
 
 async fn addresses_of(connections: &Arc<Connections>, name: &str) -> Result<Vec<IpAddr>, Failure> {
-    let resolved = connections.policy.resolved(name);
+    let resolved = connections.policy().resolved(name);
     if !resolved.is_empty() {
         return Ok(resolved);
     }

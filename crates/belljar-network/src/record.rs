@@ -34,7 +34,7 @@ impl RecordGuard {
             host: host.to_string(),
             port: Some(port),
             allowed: true,
-            rule: connections.policy.rule_name(host, port),
+            rule: connections.policy().rule_name(host, port),
             ..ConnectionRecord::default()
         };
         Self {

@@ -27,13 +27,14 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use belljar_core::ConnectionRecord;
-use belljar_core::kernel::CellObserver;
-use belljar_network::{Connections, Network, NetworkObserver, NoNetworkObserver};
+use belljar_core::kernel::{CellObserver, KernelError};
+use belljar_network::{Connections, Network, NetworkObserver, NoNetworkObserver, Policy};
 use pem::Pem;
+use serde_json::Value;
 use tokio::task::AbortHandle;
 
 use crate::network::authority::Authority;
@@ -85,6 +86,8 @@ pub(crate) struct SessionNetwork {
     trust_file: PathBuf,
     port: u16,
     proxy: Option<AbortHandle>,
+    /// The policy that narrows that of the backend, once a cell has set it.
+    narrowed: OnceLock<Value>,
 }
 
 impl SessionNetwork {
@@ -109,7 +112,7 @@ impl SessionNetwork {
         // A random port: code that has to know it reads the variables.
         let random = uuid::Uuid::new_v4().as_fields().1;
         let port = FIRST_PORT + random % PORTS;
-        Ok(Self { network, connections, authority, trust_file, port, proxy: None })
+        Ok(Self { network, connections, authority, trust_file, port, proxy: None, narrowed: OnceLock::new() })
     }
 
     /// Returns the port of the proxy, on 127.0.0.1 inside the sandbox.
@@ -160,6 +163,29 @@ impl SessionNetwork {
         let _in_runtime = handle.enter();
         let listener = tokio::net::TcpListener::from_std(listener)?;
         self.proxy = Some(handle.spawn(proxy.run(listener)).abort_handle());
+        Ok(())
+    }
+
+    /// Narrows the policy of the session. Only its first cell can do so.
+    ///
+    /// # Errors
+    /// Returns an error if `given` is not a policy, comes too late, or has rules that need TLS to be ended by the host
+    /// where the backend's policy needs none of that: the sandbox trusts no authority then.
+    pub(crate) fn narrow(&self, given: &Value, is_first_cell: bool) -> Result<(), KernelError> {
+        if self.narrowed.get() == Some(given) {
+            return Ok(());
+        }
+        let policy = Policy::from_json(given).map_err(|error| KernelError::InvalidNetwork(error.into()))?;
+        if !is_first_cell {
+            return Err(KernelError::InvalidNetwork("the first cell of a session sets its policy".into()));
+        }
+        if policy.has_any_rules() && self.authority.is_none() {
+            let message = "a policy with rules cannot narrow that of a native kernel without rules and secrets";
+            return Err(KernelError::InvalidNetwork(message.into()));
+        }
+        if self.narrowed.set(given.clone()).is_err() || !self.connections.narrow(&policy) {
+            return Err(KernelError::InvalidNetwork("the session has a policy already".into()));
+        }
         Ok(())
     }
 

@@ -264,7 +264,7 @@ impl Policy {
     }
 
     /// Returns whether requests to any host are restricted or changed by rules.
-    pub(crate) fn has_any_rules(&self) -> bool {
+    pub fn has_any_rules(&self) -> bool {
         let mut entries = self.layers.iter().flat_map(|layer| &layer.entries);
         entries.any(|entry| entry.rules.iter().any(|rule| !rule.is_trivial()))
     }

@@ -125,7 +125,7 @@ impl Relay {
         loop {
             let network = &self.connections.network;
             let policy =
-                RequestPolicy::new(&self.connections.policy, &network.secrets, &self.host, self.port, &security);
+                RequestPolicy::new(self.connections.policy(), &network.secrets, &self.host, self.port, &security);
             let scrubs = policy.scrubs;
             let mut received = BytesMut::new();
             let mut end = None;
@@ -166,7 +166,7 @@ impl Relay {
 
     /// Checks that TLS of the code may be passed on unread.
     fn check_passing(&self, stream: &ServerStream, request: &TlsRequest) -> Result<(), Failure> {
-        let Connections { network, policy, .. } = &*self.connections;
+        let (network, policy) = (&self.connections.network, self.connections.policy());
         let name = request.server_hostname.as_deref();
         match client_tls::decide(policy, &network.secrets, &self.host, self.port, name) {
             Ok(TlsHandling::Pass) if matches!(stream, ServerStream::Plain(_)) => Ok(()),
@@ -189,7 +189,7 @@ impl Relay {
         let result = if self.channel.has_injected_text() {
             Err(TlsFailure::Protocol("the server sent plain text before TLS".to_owned()))
         } else {
-            let policy = &self.connections.policy;
+            let policy = self.connections.policy();
             network.tls.connect(stream, request, &self.host, self.port, policy, limit).await
         };
         match result {

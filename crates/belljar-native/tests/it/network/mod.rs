@@ -6,13 +6,13 @@ mod servers;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use belljar_core::kernel::{Backend as _, OneShotRequest};
+use belljar_core::kernel::{Backend as _, CellRequest, OneShotRequest};
 use belljar_core::{CallCancellation, CellStatus, ConnectionRecord, Outcome};
 use belljar_native::{NativeBackend, NativeOptions};
 use belljar_network::{Network, NetworkLimits, NetworkOptions, Policy as NetworkPolicy, Secrets};
 use belljar_sandbox::Policy;
 use belljar_testing::{Capability, Trial};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::servers::{LoopbackResolver, SECRET, SERVERS};
 use crate::trials::harness::{Listener, Session, options, python_with};
@@ -40,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("websocket_and_client_data_pass", raw_bytes),
         ("processes_of_the_session_reach_each_other", local_servers),
         ("restarted_kernel_has_the_network", restart),
+        ("first_cell_narrows_the_network", narrowing),
     ]
     .into_iter()
     .map(|(name, test)| trial(name, test))
@@ -47,6 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let needs = [Capability::NativeSandbox];
     let name = "network::call_has_the_records_of_connections_that_it_left_open";
     trials.push(belljar_testing::trial(name, &needs, connections_left_open));
+    trials.push(belljar_testing::trial("network::calls_narrow_the_network", &needs, calls_narrow_the_network));
     trials.extend(attacks::trials());
     trials
 }
@@ -367,4 +369,47 @@ fn restart(session: &mut Session) {
     session.kernel.restart().unwrap();
     // The connections of the former process do not count.
     assert_eq!(text(session, get), "200\n");
+}
+
+/// Statuses of two hosts, of which a narrowed network has the first.
+const STATUSES: &str = "import requests\n\
+    def status(url):\n    \
+        try: return requests.get(url).status_code\n    \
+        except OSError as error: return type(error).__name__\n\
+    [status('https://pass.example:TLS/a'), requests.get('http://plain.example:HTTP/a').status_code]";
+
+fn narrowed(host: &str) -> Value {
+    json!({ "allow": [with_ports(host)] })
+}
+
+fn narrowing(session: &mut Session) {
+    let run = |session: &mut Session, network: Option<Value>| {
+        let cell = CellRequest { code: with_ports(STATUSES), network, ..CellRequest::default() };
+        let result = session.kernel.execute(&cell, session.listener.clone());
+        format!("{:?} {:?}", result.status, result.outputs)
+    };
+    let rules = json!({ "allow": { with_ports("pass.example:TLS"): [{ "match": { "method": "GET" } }] }, "typo": 1 });
+    assert!(run(session, Some(rules)).contains("typo"));
+    let policy = narrowed("pass.example:TLS");
+    let answer = run(session, Some(policy.clone()));
+    assert!(answer.contains("[200, 403]"), "{answer}");
+    // The same policy changes nothing, and another one is refused.
+    assert_eq!(run(session, Some(policy.clone())).matches("[200, 403]").count(), 1);
+    let refused = run(session, Some(narrowed("*")));
+    assert!(refused.contains("the first cell of a session sets its policy"), "{refused}");
+    session.kernel.restart().unwrap();
+    assert!(run(session, None).contains("[200, 403]"));
+}
+
+fn calls_narrow_the_network() {
+    let options = NativeOptions { python_version: "3.11.0".into(), packages: None, ..options_with_network() };
+    let backend = NativeBackend::new(options).unwrap();
+    let listener: Arc<Listener> = Arc::default();
+    for (host, statuses) in [("pass.example:TLS", r"  200,\n  403"), ("plain.example:HTTP", r#"ProxyError\",\n  200"#)]
+    {
+        let code = with_ports(STATUSES);
+        let request = OneShotRequest { code, network: Some(narrowed(host)), ..OneShotRequest::default() };
+        let run = backend.run_once(request, listener.clone(), &CallCancellation::default()).unwrap();
+        assert!(format!("{:?}", run.report.outcome).contains(statuses), "{:?}", run.report);
+    }
 }
