@@ -14,7 +14,8 @@ from ._filesystem import AsyncFilesystem
 from ._handle import NO_MCP, NO_METRICS, NO_UPDATE, BaseHandle, is_only_files, outcomes, receiver
 from ._info import AsyncPaginator, SandboxInfo, SandboxQuery, SnapshotInfo
 from ._models import Context, Execution, ExecutionError, OutputMessage, Result
-from ._relay import Write, call, relayed
+from ._output import Write
+from ._relay import call, relayed
 from ._settings import check_connection
 from ._steps import Steps, T, perform_async
 from ._variants import by_id, by_id_or, by_optional_id

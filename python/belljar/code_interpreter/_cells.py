@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,11 @@ from ._errors import (
 )
 from ._info import SandboxState
 from ._models import Context, Execution, ExecutionError, Logs, Result
+from ._output import Lines
 
 if TYPE_CHECKING:
     from .._base import BaseSandbox, BaseSession
+    from ._output import Write
     from ._steps import Steps
 
 ANSWER = "application/vnd.belljar.answer+json"
@@ -43,8 +45,6 @@ _ERRORS: dict[str, type[SandboxException]] = {
     "missing": FileNotFoundException,
     "space": NotEnoughSpaceException,
 }
-
-Write = Callable[[str], object]
 
 
 class Cells:
@@ -85,7 +85,7 @@ class Cells:
         """True if the session is on a server."""
         return self.box._options.remote_runtime is not None
 
-    def prepare(self, timeout: float | None = None) -> Steps[None]:
+    def prepare(self) -> Steps[None]:
         """Makes the session ready for cells."""
         if self.status is SandboxState.PAUSED and self.auto_resume:
             yield from self.resume()
@@ -106,7 +106,7 @@ if {_MODULE!r} not in sys.modules:
     exec(compile({source!r}, "<{_MODULE}>", "exec"), module.__dict__)
 """
         arguments = json.dumps({"context": self.default, "envs": self.envs, "new_envs": dict(self.new_envs)})
-        run = yield from self._cell(f"exec({code!r}, {{}})\n{_CALL}('setup', {arguments!r})", timeout)
+        run = yield from self._cell(f"exec({code!r}, {{}})\n{_CALL}('setup', {arguments!r})", REQUEST_TIMEOUT)
         answer = answer_of("setup", run)
         try:
             self.home, self.is_native = str(answer["home"]), bool(answer["native"])
@@ -120,7 +120,7 @@ if {_MODULE!r} not in sys.modules:
             self._active, self._has_envs = self.default, False
             for context in self.contexts.values():
                 if context.id != self.default:
-                    yield from self.call("create_context", timeout, context=context.id, cwd=context.cwd)
+                    yield from self.call("create_context", context=context.id, cwd=context.cwd)
 
     def resume(self) -> Steps[None]:
         """Continues a sandbox that is paused."""
@@ -169,9 +169,12 @@ if {_MODULE!r} not in sys.modules:
             return job
 
         execute_in_box: Any = getattr(self.box, "_execute")
+        stdout, stderr = Lines(on_stdout), Lines(on_stderr)
         run: Run
         try:
-            run = yield lambda: execute_in_box(execute, text, buffers, on_stdout, on_stderr)
+            run = yield lambda: execute_in_box(execute, text, buffers, stdout.receiver, stderr.receiver)
+            stdout.flush()
+            stderr.flush()
         except BelljarError:
             self._check(session)
             raise
@@ -254,10 +257,9 @@ if {_MODULE!r} not in sys.modules:
 
     def restart_context(self, context: Context | str) -> Steps[None]:
         """Empties a context. The interpreter is new if there is no other one."""
-        yield from self.prepare()
         found = self.known(context)
+        session = self.running()
         if len(self.contexts) == 1:
-            session = self.running()
             self._is_ready = False
             yield session.restart
         else:

@@ -13,7 +13,7 @@ from ._steps import Steps, T, perform, perform_async
 
 if TYPE_CHECKING:
     from ._core import Core
-    from ._relay import Write
+    from ._output import Write
 
 _NO_BACKGROUND = "commands run to their end, so that none can be connected to, killed or sent input"
 

@@ -16,7 +16,7 @@ from .._errors import BelljarError
 from .._jobs import native_call, wait
 from . import _expiry
 from ._cells import Cells
-from ._errors import InvalidArgumentException, SandboxNotFoundException, UnsupportedException
+from ._errors import InvalidArgumentException, SandboxNotFoundException, UnsupportedException, translate
 from ._info import SandboxInfo, SandboxState, SnapshotInfo
 from ._models import Context
 from ._settings import lifetime
@@ -205,7 +205,7 @@ class Core(Cells):
             try:
                 session = yield self.running().fork
             except BelljarError as error:
-                forks.append(error)
+                forks.append(translate(error))
                 continue
             settings = replace(self.settings, metadata=dict(self.settings.metadata), envs=dict(self.envs))
             fork = Core(self._registry, self.box, session, settings, self._is_async)

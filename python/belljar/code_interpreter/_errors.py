@@ -75,18 +75,28 @@ class ServiceBusyException(Exception):
     """Never raised: a sandbox waits for its turn instead."""
 
 
+_KINDS: list[tuple[tuple[type[belljar.BelljarError], ...], type[SandboxException]]] = [
+    ((belljar.UnsupportedError,), UnsupportedException),
+    ((belljar.ArgumentError, belljar.ArgumentTypeError, belljar.DumpError), InvalidArgumentException),
+    ((belljar.FileMissingError,), FileNotFoundException),
+    ((belljar.BelljarError,), SandboxException),
+]
+
+
+def translate(error: belljar.BelljarError) -> Exception:
+    """Returns an error of Belljar as one of E2B."""
+    if isinstance(error, (SandboxException, belljar.RunFailedError, belljar.ForkError)):
+        return error
+    return next(kind(str(error)) for kinds, kind in _KINDS if isinstance(error, kinds))
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Raises Belljar's errors as those of E2B."""
     try:
         yield
-    except (SandboxException, belljar.RunFailedError, belljar.ForkError):
-        raise
-    except belljar.UnsupportedError as error:
-        raise UnsupportedException(str(error)) from error
-    except (belljar.ArgumentError, belljar.ArgumentTypeError, belljar.DumpError) as error:
-        raise InvalidArgumentException(str(error)) from error
-    except belljar.FileMissingError as error:
-        raise FileNotFoundException(str(error)) from error
     except belljar.BelljarError as error:
-        raise SandboxException(str(error)) from error
+        translation = translate(error)
+        if translation is error:
+            raise
+        raise translation from error

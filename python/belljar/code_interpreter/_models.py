@@ -97,7 +97,7 @@ class Result:
         return cls(**known, is_main_result=is_main_result, extra=extra)
 
     def __getitem__(self, item: str) -> Any:
-        return getattr(self, item)
+        return self.extra[item] if self.extra and item in self.extra else getattr(self, item)
 
     def formats(self) -> Iterable[str]:
         """Returns the names of the formats that the result has: ``text``, ``png`` and so on, and MIME types."""

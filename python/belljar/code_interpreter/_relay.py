@@ -7,9 +7,10 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from ._output import Write
+
 T = TypeVar("T")
 Handler = Callable[[Any], Any]
-Write = Callable[[str], object]
 
 
 async def relayed(
