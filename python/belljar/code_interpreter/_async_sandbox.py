@@ -47,7 +47,7 @@ class AsyncSandbox(BaseHandle):
         **arguments: Any,
     ) -> None:
         """Creates a sandbox, whose first call starts it. The arguments are those of `create`."""
-        core = self._open(False, template, timeout, box, **arguments)
+        core = self._open(True, template, timeout, box, **arguments)
         self._set(core)
 
     @classmethod
@@ -119,7 +119,7 @@ class AsyncSandbox(BaseHandle):
             timeout: The seconds after which it ends, 300 by default.
             box: One with the packages and tools of that of the dump.
         """
-        core = cls._load(False, state, timeout, box)
+        core = cls._load(True, state, timeout, box)
         sandbox = cls._of(core)
         await sandbox._begin()
         return sandbox
@@ -130,7 +130,7 @@ class AsyncSandbox(BaseHandle):
 
     async def _begin(self) -> None:
         try:
-            await self._do(self._core.prepare())
+            await self._do(self._core.begin())
         except BaseException:
             with translated():
                 await perform_async(self._core.kill())

@@ -188,6 +188,6 @@ class AsyncCommands:
         """Raises `UnsupportedException`."""
         raise UnsupportedException(f"close_stdin: {_NO_BACKGROUND}")
 
-    async def stream_input(self, pid: int, *, timeout: float | None = 60) -> Any:
+    def stream_input(self, pid: int, *, timeout: float | None = 60) -> Any:
         """Raises `UnsupportedException`."""
         raise UnsupportedException(f"stream_input: {_NO_BACKGROUND}")

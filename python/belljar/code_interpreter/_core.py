@@ -30,6 +30,8 @@ _MAGIC = b"belljar-code-interpreter-1\n"
 MAX_HEADER = 1 << 20
 """The most bytes of the description in a dump."""
 MAX_FORKS = 20
+_START = 600.0
+"""The seconds for which a sandbox that starts does not end."""
 
 
 @dataclass
@@ -107,6 +109,29 @@ class Core(Cells):
         """Sets the time from now at which the sandbox ends."""
         self.deadline = time.monotonic() + seconds
         _expiry.schedule(self)
+
+    def begin(self) -> Steps[None]:
+        """Starts the interpreter. The time of the sandbox begins when it is ready."""
+        self.deadline += _START
+        yield from self.prepare()
+        self.set_timeout(self.settings.timeout)
+
+    def prepare(self) -> Steps[None]:
+        """Makes the session ready for cells. Raises if the sandbox has ended."""
+        if self.session is not None and time.monotonic() >= self.deadline:
+            # The thread that ends sandboxes may be a little late.
+            yield self._expire_elsewhere
+        yield from super().prepare()
+
+    def _expire_elsewhere(self) -> Future[None]:
+        done: Future[None] = Future()
+
+        def expire() -> None:
+            self.expire()
+            done.set_result(None)
+
+        threading.Thread(target=expire, name="belljar-expire", daemon=True).start()
+        return done
 
     def require(self) -> None:
         """Raises if the sandbox has ended."""

@@ -123,7 +123,7 @@ class Sandbox(BaseHandle):
 
     def _begin(self) -> None:
         try:
-            self._do(self._core.prepare())
+            self._do(self._core.begin())
         except BaseException:
             with translated():
                 perform(self._core.kill())

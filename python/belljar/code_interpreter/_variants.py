@@ -84,11 +84,11 @@ class by_optional_id(Generic[P, R]):
         if instance is not None:
             return functools.partial(self._method, owner, instance.sandbox_id)
 
+        @functools.wraps(self._method)
         def call(sandbox_id: Any = None, *args: Any, **kwargs: Any) -> R:
             result: R = self._method(owner, getattr(sandbox_id, "sandbox_id", sandbox_id), *args, **kwargs)
             return result
 
-        call.__doc__ = self.__doc__
         return call
 
 
