@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import inspect
 import io
 import json
 import pickle
@@ -384,3 +385,49 @@ def test_threads_share_a_sandbox_and_have_their_own(sandbox: Sandbox, plain_box:
         thread.join()
     assert found == {number: f"{number} {number}" for number in range(12)}
     assert sandbox.run_code("len(counts)").text == "12"
+
+
+def test_interface_is_typed_and_documented() -> None:
+    program = """
+from belljar.code_interpreter import AsyncSandbox, Execution, Sandbox
+import belljar
+with Sandbox.create(timeout=60, envs={"A": "1"}, box=belljar.Sandbox()) as sandbox:
+    execution: Execution = sandbox.run_code("1", on_stdout=lambda message: print(message.line))
+    text: str | None = execution.text
+    contents: str = sandbox.files.read("x")
+    data: bytearray = sandbox.files.read("x", format="bytes")
+    ended: bool = Sandbox.kill(sandbox.sandbox_id) or sandbox.kill()
+    same: Sandbox = Sandbox.connect(sandbox.sandbox_id, timeout=10)
+    for fork in sandbox.fork(count=2):
+        if isinstance(fork, Sandbox):
+            fork.set_timeout(10)
+async def main() -> None:
+    async with await AsyncSandbox.create() as sandbox:
+        execution: Execution = await sandbox.run_code("1")
+        pieces = [piece async for piece in await sandbox.files.read("x", format="stream")]
+        await AsyncSandbox.pause(sandbox.sandbox_id)
+"""
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--cache-dir=/dev/null",
+        "-c",
+        program,
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    for name in e2b.__all__:
+        value = getattr(e2b, name)
+        if inspect.isclass(value):
+            assert value.__doc__, name
+            for attribute in dir(value):
+                member = getattr(value, attribute)
+                if (
+                    not attribute.startswith("_")
+                    and inspect.isroutine(member)
+                    and not issubclass(value, (str, Exception))
+                ):
+                    assert member.__doc__, f"{name}.{attribute}"

@@ -193,6 +193,18 @@ def test_lifecycle() -> None:
     assert not AsyncSandbox._registry.sandboxes and not AsyncSandbox._registry.snapshots
 
 
+def test_sandbox_can_be_used_on_one_event_loop_after_the_other() -> None:
+    sandbox = asyncio.run(AsyncSandbox.create())
+
+    async def use(number: int) -> None:
+        await asyncio.gather(*(sandbox.run_code(f"x{each} = {number}") for each in range(3)))
+
+    asyncio.run(use(1))
+    asyncio.run(use(2))
+    assert asyncio.run(sandbox.run_code("x0 + x2")).text == "4"
+    assert asyncio.run(sandbox.kill())
+
+
 def test_pause_at_the_timeout_and_resume() -> None:
     async def main() -> None:
         lifecycle = {"on_timeout": "pause", "auto_resume": True}

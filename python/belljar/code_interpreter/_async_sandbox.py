@@ -47,7 +47,7 @@ class AsyncSandbox(BaseHandle):
         **arguments: Any,
     ) -> None:
         """Creates a sandbox, whose first call starts it. The arguments are those of `create`."""
-        core = self._open(True, template, timeout, box, **arguments)
+        core = self._open(template, timeout, box, **arguments)
         self._set(core)
 
     @classmethod
@@ -79,7 +79,7 @@ class AsyncSandbox(BaseHandle):
             envs: Environment variables.
             secure: No effect.
             allow_internet_access: True allows connections to all public hosts, false to none. By default there are
-                those that the box allows, which are none without a box.
+                the connections that the box allows; without a box, no connections.
             mcp: Not supported.
             network: ``allow_out``, a list of hosts and addresses, and ``deny_out``, a list of addresses.
             iam: Not supported.
@@ -119,7 +119,7 @@ class AsyncSandbox(BaseHandle):
             timeout: The seconds after which it ends, 300 by default.
             box: One with the packages and tools of that of the dump.
         """
-        core = cls._load(True, state, timeout, box)
+        core = cls._load(state, timeout, box)
         sandbox = cls._of(core)
         await sandbox._begin()
         return sandbox
@@ -138,7 +138,7 @@ class AsyncSandbox(BaseHandle):
 
     async def _do(self, work: Steps[T]) -> T:
         with translated():
-            async with self._core.lock:
+            async with self._core.async_lock:
                 return await perform_async(work)
 
     @property
@@ -314,7 +314,7 @@ class AsyncSandbox(BaseHandle):
 
     @classmethod
     async def delete_snapshot(cls, snapshot_id: str, **opts: Any) -> bool:
-        """Deletes a snapshot. Returns False if there is none."""
+        """Deletes a snapshot. Returns False if it does not exist."""
         return cls._delete_snapshot(snapshot_id, opts)
 
     @by_optional_id

@@ -68,7 +68,7 @@ class Cells:
         self.counts: dict[str, int] = {}
         """The number of the cells of each context."""
         self.default = ""
-        """The context of code without one, empty if there is none."""
+        """The context of code that names no context. Empty before the first call."""
         self.home = ""
         self.is_native = False
         self.guard = threading.Lock()
@@ -210,7 +210,7 @@ if {_MODULE!r} not in sys.modules:
         /,
         **arguments: Any,
     ) -> Steps[Run]:
-        """Performs an operation inside, and returns the run of its cell. A timeout of 0 is none."""
+        """Performs an operation inside, and returns the run of its cell. A timeout of 0 means no limit."""
         yield from self.prepare()
         seconds = REQUEST_TIMEOUT if timeout is None else seconds_of(timeout, "timeout")
         code = f"{_CALL}({name!r}, {json.dumps(arguments)!r})"
@@ -256,7 +256,7 @@ if {_MODULE!r} not in sys.modules:
         return list(self.contexts.values())
 
     def restart_context(self, context: Context | str) -> Steps[None]:
-        """Empties a context. The interpreter is new if there is no other one."""
+        """Empties a context. Without other contexts, the interpreter is new."""
         found = self.known(context)
         session = self.running()
         if len(self.contexts) == 1:

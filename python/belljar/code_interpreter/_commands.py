@@ -36,7 +36,7 @@ def _run(
         if value:
             raise UnsupportedException(f"{name}: {_NO_BACKGROUND}")
     arguments = {"line": cmd, "envs": texts_by_name(envs, "envs"), "cwd": cwd}
-    # A timeout of None is none.
+    # As in E2B, None means no limit.
     run = yield from core.run_call("command", timeout or 0, on_stdout, on_stderr, **arguments)
     try:
         code = answer_of("command", run)
@@ -153,7 +153,7 @@ class AsyncCommands:
 
         async def begin(stdout: Write | None, stderr: Write | None) -> CommandResult:
             with translated():
-                async with self._core.lock:
+                async with self._core.async_lock:
                     work = _run(self._core, cmd, background, envs, cwd, stdin, timeout, stdout, stderr)
                     return await perform_async(work)
 

@@ -22,6 +22,8 @@ from ._models import Context
 from ._settings import lifetime
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .._base import BaseSandbox, BaseSession
     from ._settings import Settings
     from ._steps import Steps
@@ -69,18 +71,18 @@ class Core(Cells):
     """A sandbox."""
 
     def __init__(
-        self, registry: Registry, box: BaseSandbox[Any], session: BaseSession, settings: Settings[Any], is_async: bool
+        self, registry: Registry, box: BaseSandbox[Any], session: BaseSession, settings: Settings[Any]
     ) -> None:
         super().__init__(box, session, settings.envs)
         self.sandbox_id = f"i{uuid.uuid4().hex[:20]}"
         self.settings = settings
         self.auto_resume = settings.auto_resume
         self.started_at = datetime.now(timezone.utc)
-        self.lock: Any = _async_lock() if is_async else threading.Lock()
-        """Makes calls wait for each other."""
+        self.lock = threading.Lock()
+        """Makes calls of synchronous code wait for each other."""
+        self._async_lock: tuple[object, asyncio.Lock] | None = None
         self.deadline = 0.0
         self._registry = registry
-        self._is_async = is_async
         registry.sandboxes[self.sandbox_id] = self
         self.set_timeout(settings.timeout)
 
@@ -104,6 +106,17 @@ class Core(Cells):
             network=settings.network,
             lifecycle=settings.lifecycle,
         )
+
+    @property
+    def async_lock(self) -> asyncio.Lock:
+        """Makes calls of the running event loop wait for each other."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        # A lock belongs to a loop, and a sandbox may be used on one after the other.
+        if self._async_lock is None or self._async_lock[0] is not loop:
+            self._async_lock = (loop, asyncio.Lock())
+        return self._async_lock[1]
 
     def set_timeout(self, seconds: float) -> None:
         """Sets the time from now at which the sandbox ends."""
@@ -233,7 +246,7 @@ class Core(Cells):
                 forks.append(translate(error))
                 continue
             settings = replace(self.settings, metadata=dict(self.settings.metadata), envs=dict(self.envs))
-            fork = Core(self._registry, self.box, session, settings, self._is_async)
+            fork = Core(self._registry, self.box, session, settings)
             fork.set_timeout(seconds)
             fork._restore(self._header())
             forks.append(fork)
@@ -283,13 +296,7 @@ class Core(Cells):
         self.default, self._active, self._has_envs = header["default"], header["active"], bool(header["has_envs"])
 
 
-def _async_lock() -> Any:
-    import asyncio
-
-    return asyncio.Lock()
-
-
-def load(registry: Registry, settings: Settings[Any], state: bytes, is_async: bool, is_same: bool) -> Core:
+def load(registry: Registry, settings: Settings[Any], state: bytes, is_same: bool) -> Core:
     """Continues a sandbox from bytes.
 
     Args:
@@ -310,7 +317,7 @@ def load(registry: Registry, settings: Settings[Any], state: bytes, is_async: bo
     loaded: Any = settings.box._load(state[start + size :])
     if not hasattr(loaded, "close"):
         raise InvalidArgumentException("state: the bytes are those of a run that is paused")
-    core = Core(registry, settings.box, loaded, settings, is_async)
+    core = Core(registry, settings.box, loaded, settings)
     core._restore(header)
     core.envs, core.new_envs = {**header["envs"], **settings.envs}, settings.envs
     if is_same:

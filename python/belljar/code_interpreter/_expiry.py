@@ -38,7 +38,7 @@ def schedule(expiring: Expiring) -> None:
 
 
 def _run() -> None:
-    """Waits for deadlines, until there are none."""
+    """Waits for the deadlines, and ends after the last."""
     global _thread
     while True:
         with _changed:

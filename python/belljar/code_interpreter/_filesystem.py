@@ -149,7 +149,7 @@ class AsyncFilesystem:
 
     async def _do(self, work: Steps[T]) -> T:
         with translated():
-            async with self._core.lock:
+            async with self._core.async_lock:
                 return await perform_async(work)
 
     @overload

@@ -96,7 +96,6 @@ class BaseHandle:
     @classmethod
     def _open(
         cls,
-        is_async: bool,
         template: str | None,
         timeout: float | None,
         box: Any,
@@ -133,22 +132,22 @@ class BaseHandle:
             )
             if not given.is_snapshot:
                 network = {} if given.narrowed is None else {"network": given.narrowed}
-                return Core(cls._registry, given.box, given.box.session(**network), given, is_async)
+                return Core(cls._registry, given.box, given.box.session(**network), given)
             if given.allow_internet_access is not None or given.network is not None:
                 raise UnsupportedException("network: sandboxes of a snapshot have the network of their box")
             snapshot = cls._registry.snapshot(given.template)
             given = replace(given, template=snapshot.info.snapshot_id)
             given.box = given.box if given.has_box else snapshot.box
-            core = _core.load(cls._registry, given, snapshot.state, is_async, False)
+            core = _core.load(cls._registry, given, snapshot.state, False)
             core.reboots = snapshot.is_only_files
             return core
 
     @classmethod
-    def _load(cls, is_async: bool, state: bytes, timeout: float | None, box: Any) -> Core:
+    def _load(cls, state: bytes, timeout: float | None, box: Any) -> Core:
         """Continues a sandbox, which `Core.prepare` starts."""
         with translated():
             given: Settings[Any] = settings(cls._box_type, timeout=timeout, box=box)
-            return _core.load(cls._registry, given, state, is_async, True)
+            return _core.load(cls._registry, given, state, True)
 
     @classmethod
     def _infos(cls, query: SandboxQuery | None, order: str | None, options: Mapping[str, Any]) -> list[SandboxInfo]:

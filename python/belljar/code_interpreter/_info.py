@@ -159,12 +159,12 @@ class Pages(Generic[Item]):
 
     @property
     def has_next(self) -> bool:
-        """True if there is another page. There is always a first one, which may be empty."""
+        """True if there is another page. The first page always exists, and may be empty."""
         return not self._has_begun or self._at < len(self._items)
 
     @property
     def next_token(self) -> str | None:
-        """The token of the next page, None if there is none."""
+        """The token of the next page, None after the last."""
         return str(self._at) if self._at < len(self._items) else None
 
     def _next(self) -> list[Item]:

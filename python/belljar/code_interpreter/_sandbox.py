@@ -41,7 +41,7 @@ class Sandbox(BaseHandle):
         **arguments: Any,
     ) -> None:
         """Creates a sandbox. The arguments are those of `create`."""
-        core = self._open(False, template, timeout, box, **arguments)
+        core = self._open(template, timeout, box, **arguments)
         self._set(core)
         self._begin()
 
@@ -74,7 +74,7 @@ class Sandbox(BaseHandle):
             envs: Environment variables.
             secure: No effect.
             allow_internet_access: True allows connections to all public hosts, false to none. By default there are
-                those that the box allows, which are none without a box.
+                the connections that the box allows; without a box, no connections.
             mcp: Not supported.
             network: ``allow_out``, a list of hosts and addresses, and ``deny_out``, a list of addresses.
             iam: Not supported.
@@ -112,7 +112,7 @@ class Sandbox(BaseHandle):
             timeout: The seconds after which it ends, 300 by default.
             box: One with the packages and tools of that of the dump.
         """
-        core = cls._load(False, state, timeout, box)
+        core = cls._load(state, timeout, box)
         sandbox = cls._of(core)
         sandbox._begin()
         return sandbox
@@ -297,7 +297,7 @@ class Sandbox(BaseHandle):
 
     @classmethod
     def delete_snapshot(cls, snapshot_id: str, **opts: Any) -> bool:
-        """Deletes a snapshot. Returns False if there is none."""
+        """Deletes a snapshot. Returns False if it does not exist."""
         return cls._delete_snapshot(snapshot_id, opts)
 
     @by_optional_id
