@@ -96,6 +96,19 @@ def test_callbacks_run_on_the_event_loop_in_order() -> None:
                 await sandbox.run_code("print('begun')\nwhile True: pass", on_stdout=fail)
             assert (await sandbox.run_code("6 * 7")).text == "42"
 
+            async def write(message: e2b.OutputMessage) -> None:
+                # It waits for the end of the code.
+                await sandbox.files.write("f", message.line)
+
+            await sandbox.run_code("print('x')", on_stdout=write)
+            assert await sandbox.files.read("f") == "x\n"
+
+            async def kill(message: e2b.OutputMessage) -> None:
+                assert await sandbox.kill()
+
+            with pytest.raises(e2b.SandboxNotRunningException):
+                await sandbox.run_code("print('x')\nwhile True: pass", on_stdout=kill)
+
     asyncio.run(main())
 
 

@@ -85,6 +85,19 @@ def test_kill_stops_the_code_of_another_thread(plain_box: belljar.Sandbox) -> No
     assert [type(error) for error in errors] == [e2b.SandboxNotRunningException] and not plain_box._sessions
 
 
+def test_receiver_of_output_can_kill_the_sandbox_and_do_nothing_else_with_it(plain_box: belljar.Sandbox) -> None:
+    sandbox = Sandbox.create(box=plain_box)
+    for code in ("print('x')", "import sys; sys.stdout.write('x')"):
+        with pytest.raises(e2b.SandboxException, match="kill"):
+            sandbox.run_code(code, on_stdout=lambda message: sandbox.files.write("f", message.line))
+    # After the code, it can.
+    sandbox.run_code("'x'", on_result=lambda result: sandbox.files.write("f", str(result.text)))
+    assert sandbox.files.read("f") == "x"
+    with pytest.raises(e2b.SandboxNotRunningException):
+        sandbox.run_code("print('x')\nwhile True: pass", on_stdout=lambda message: sandbox.kill())
+    wait_until(lambda: not plain_box._sessions)
+
+
 def test_pause_and_connect(plain_box: belljar.Sandbox) -> None:
     sandbox = Sandbox.create(metadata={"n": "1"}, envs={"A": "1"}, timeout=50, box=plain_box)
     context = sandbox.create_code_context()

@@ -153,7 +153,8 @@ def test_results_have_the_fields_of_e2b() -> None:
 def test_results_are_those_of_e2b() -> None:
     e2b = need("e2b_code_interpreter")
     with code_interpreter.Sandbox.create(box=belljar.Sandbox(install=False)) as sandbox:
-        code = "import sys; print(1); print(2, file=sys.stderr); display(3); display({'a/b': 4, 'text/html': '<p>'}, raw=True)\n5"
+        code = "import sys; print(1); print(2, file=sys.stderr); display(3)\n"
+        code += "display({'a/b': 4, 'text/html': '<p>'}, raw=True)\n5"
         execution = sandbox.run_code(code)
     results = []
     for each in execution.results:

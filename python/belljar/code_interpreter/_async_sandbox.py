@@ -137,9 +137,7 @@ class AsyncSandbox(BaseHandle):
             raise
 
     async def _do(self, work: Steps[T]) -> T:
-        with translated():
-            async with self._core.async_lock:
-                return await perform_async(work)
+        return await self._core.perform_async(work)
 
     @property
     def files(self) -> AsyncFilesystem:

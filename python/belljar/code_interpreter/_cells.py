@@ -79,6 +79,7 @@ class Cells:
         self._is_ready = False
         """False if the interpreter may be new."""
         self._job: _native.Job | None = None
+        self._receiving: int | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -169,7 +170,7 @@ if {_MODULE!r} not in sys.modules:
             return job
 
         execute_in_box: Any = getattr(self.box, "_execute")
-        stdout, stderr = Lines(on_stdout), Lines(on_stderr)
+        stdout, stderr = Lines(self._watched(on_stdout)), Lines(self._watched(on_stderr))
         run: Run
         try:
             run = yield lambda: execute_in_box(execute, text, buffers, stdout.receiver, stderr.receiver)
@@ -189,6 +190,26 @@ if {_MODULE!r} not in sys.modules:
         if run.status not in ("success", "error"):
             self._is_ready = False
         return run
+
+    def _watched(self, write: Write | None) -> Write | None:
+        """Returns a receiver of output that notes the thread on which it runs."""
+        if write is None:
+            return None
+        receive = write
+
+        def watched(text: str) -> None:
+            self._receiving = threading.get_ident()
+            try:
+                receive(text)
+            finally:
+                self._receiving = None
+
+        return watched
+
+    @property
+    def is_receiving(self) -> bool:
+        """True in a function that receives output, for whose return the cell waits."""
+        return self._receiving == threading.get_ident()
 
     def _check(self, session: Any) -> None:
         if self.session is not session:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._cells import answer_of, texts_by_name
-from ._errors import InvalidArgumentException, SandboxException, UnsupportedException, translated
+from ._errors import InvalidArgumentException, SandboxException, UnsupportedException
 from ._info import CommandExitException, CommandResult
 from ._relay import relayed
-from ._steps import Steps, T, perform, perform_async
+from ._steps import Steps, T
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -62,8 +62,7 @@ class Commands:
         self._core = core
 
     def _do(self, work: Steps[T]) -> T:
-        with translated(), self._core.lock:
-            return perform(work)
+        return self._core.perform(work)
 
     def run(
         self,
@@ -152,10 +151,9 @@ class AsyncCommands:
         """Runs a command line, and waits for its end: see `Commands.run`. The receivers of output may be async."""
 
         async def begin(stdout: Write | None, stderr: Write | None) -> CommandResult:
-            with translated():
-                async with self._core.async_lock:
-                    work = _run(self._core, cmd, background, envs, cwd, stdin, timeout, stdout, stderr)
-                    return await perform_async(work)
+            return await self._core.perform_async(
+                _run(self._core, cmd, background, envs, cwd, stdin, timeout, stdout, stderr)
+            )
 
         return await relayed(begin, on_stdout, on_stderr)
 

@@ -16,17 +16,24 @@ from .._errors import BelljarError
 from .._jobs import native_call, wait
 from . import _expiry
 from ._cells import Cells
-from ._errors import InvalidArgumentException, SandboxNotFoundException, UnsupportedException, translate
+from ._errors import (
+    InvalidArgumentException,
+    SandboxException,
+    SandboxNotFoundException,
+    UnsupportedException,
+    translate,
+    translated,
+)
 from ._info import SandboxInfo, SandboxState, SnapshotInfo
 from ._models import Context
 from ._settings import lifetime
+from ._steps import Steps, T, perform, perform_async
 
 if TYPE_CHECKING:
     import asyncio
 
     from .._base import BaseSandbox, BaseSession
     from ._settings import Settings
-    from ._steps import Steps
 
 _MAGIC = b"belljar-code-interpreter-1\n"
 MAX_HEADER = 1 << 20
@@ -78,7 +85,7 @@ class Core(Cells):
         self.settings = settings
         self.auto_resume = settings.auto_resume
         self.started_at = datetime.now(timezone.utc)
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         """Makes calls of synchronous code wait for each other."""
         self._async_lock: tuple[object, asyncio.Lock] | None = None
         self.deadline = 0.0
@@ -108,7 +115,7 @@ class Core(Cells):
         )
 
     @property
-    def async_lock(self) -> asyncio.Lock:
+    def _lock_of_loop(self) -> asyncio.Lock:
         """Makes calls of the running event loop wait for each other."""
         import asyncio
 
@@ -117,6 +124,20 @@ class Core(Cells):
         if self._async_lock is None or self._async_lock[0] is not loop:
             self._async_lock = (loop, asyncio.Lock())
         return self._async_lock[1]
+
+    def perform(self, steps: Steps[T]) -> T:
+        """Performs the steps of a call of synchronous code. Raises E2B's errors."""
+        if self.is_receiving:
+            steps.close()
+            raise SandboxException("functions that receive output can only `kill` the sandbox while its code runs")
+        with translated(), self._lock:
+            return perform(steps)
+
+    async def perform_async(self, steps: Steps[T]) -> T:
+        """Performs the steps of a call on the running event loop. Raises E2B's errors."""
+        with translated():
+            async with self._lock_of_loop:
+                return await perform_async(steps)
 
     def set_timeout(self, seconds: float) -> None:
         """Sets the time from now at which the sandbox ends."""
@@ -186,7 +207,10 @@ class Core(Cells):
             self.saved = None
         self._registry.sandboxes.pop(self.sandbox_id, None)
         session = self.stop()
-        if session is not None:
+        if session is not None and self.is_receiving:
+            # The session closes after its cell, which ends after the caller has returned.
+            threading.Thread(target=_close, args=(session,), name="belljar-close", daemon=True).start()
+        elif session is not None:
             yield session.close
         return was_alive
 
@@ -202,17 +226,12 @@ class Core(Cells):
         session = self.stop()
         if session is None:
             return
-        try:
-            if saved is not None:
-                try:
-                    saved.set_result(wait(native_call(session._native.dump, None)))
-                except BelljarError as error:
-                    saved.set_exception(error)
-            session._remove()
-            wait(native_call(session._native.close, None))
-        except BelljarError:
-            # Its server has ended, and the session with it.
-            pass
+        if saved is not None:
+            try:
+                saved.set_result(wait(native_call(session._native.dump, None)))
+            except BelljarError as error:
+                saved.set_exception(error)
+        _close(session)
 
     def pause(self, is_only_files: bool) -> Steps[bool]:
         """Saves the session and ends it. Returns False if the sandbox is paused."""
@@ -294,6 +313,16 @@ class Core(Cells):
         self.contexts = {number: Context(number, "python", cwd) for number, cwd, _ in header["contexts"]}
         self.counts = {number: cells for number, _, cells in header["contexts"]}
         self.default, self._active, self._has_envs = header["default"], header["active"], bool(header["has_envs"])
+
+
+def _close(session: Any) -> None:
+    """Closes a session, and waits for that."""
+    session._remove()
+    try:
+        wait(native_call(session._native.close, None))
+    except BelljarError:
+        # Its server has ended, and the session with it.
+        pass
 
 
 def load(registry: Registry, settings: Settings[Any], state: bytes, is_same: bool) -> Core:

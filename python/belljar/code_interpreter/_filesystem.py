@@ -7,10 +7,10 @@ from collections.abc import AsyncIterable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _files as steps
-from ._errors import UnsupportedException, translated
+from ._errors import UnsupportedException
 from ._files import AsyncFileStreamReader, FileStreamReader, Format, WriteData, WriteEntry
 from ._info import EntryInfo, WriteInfo
-from ._steps import Steps, T, perform, perform_async
+from ._steps import Steps, T
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -23,8 +23,7 @@ class Filesystem:
         self._core = core
 
     def _do(self, work: Steps[T]) -> T:
-        with translated(), self._core.lock:
-            return perform(work)
+        return self._core.perform(work)
 
     @overload
     def read(
@@ -148,9 +147,7 @@ class AsyncFilesystem:
         self._core = core
 
     async def _do(self, work: Steps[T]) -> T:
-        with translated():
-            async with self._core.async_lock:
-                return await perform_async(work)
+        return await self._core.perform_async(work)
 
     @overload
     async def read(

@@ -1,6 +1,6 @@
 """The half of a sandbox that runs inside: contexts, files and commands. It is sent to the session as text.
 
-The interpreter may be that of WebAssembly or a native kernel. Requests and answers are JSON; nothing of them is trusted.
+The interpreter may be that of WebAssembly or a native kernel. Requests and answers are JSON.
 """
 
 from __future__ import annotations

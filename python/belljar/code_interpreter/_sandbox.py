@@ -130,8 +130,7 @@ class Sandbox(BaseHandle):
             raise
 
     def _do(self, work: Steps[T]) -> T:
-        with translated(), self._core.lock:
-            return perform(work)
+        return self._core.perform(work)
 
     @property
     def files(self) -> Filesystem:
