@@ -107,7 +107,7 @@ def test_pause_and_connect(plain_box: belljar.Sandbox) -> None:
     assert sandbox.get_info().state is e2b.SandboxState.PAUSED and not plain_box._sessions
     with pytest.raises(e2b.SandboxNotRunningException, match="connect"):
         sandbox.run_code("x")
-    same = Sandbox.connect(sandbox.sandbox_id, timeout=100)
+    same = Sandbox.connect(sandbox_id=sandbox.sandbox_id, timeout=100, logger=None, api_key="x")
     assert same.sandbox_id == sandbox.sandbox_id
     execution = sandbox.run_code("import os; x, os.environ['A'], open('f').read()")
     assert (execution.text, execution.execution_count) == ("(1, '1', 'y')", 2)

@@ -179,14 +179,14 @@ class Pages(Generic[Item]):
 class Paginator(Pages[Item]):
     """A list in pages, for synchronous code."""
 
-    def next_items(self) -> list[Item]:
-        """Returns the next page."""
+    def next_items(self, **opts: Any) -> list[Item]:
+        """Returns the next page. The options of a connection have no effect."""
         return self._next()
 
 
 class AsyncPaginator(Pages[Item]):
     """A list in pages, for asyncio."""
 
-    async def next_items(self) -> list[Item]:
-        """Returns the next page."""
+    async def next_items(self, **opts: Any) -> list[Item]:
+        """Returns the next page. The options of a connection have no effect."""
         return self._next()

@@ -33,6 +33,7 @@ _IGNORED = (
     "retries",
     "http_version",
     "debug",
+    "logger",
 )
 _ELSEWHERE = ("domain", "api_url", "sandbox_url", "proxy")
 
