@@ -1,0 +1,42 @@
+"""Sandboxes with the settings of another one and further functions."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from ._base import BaseSandbox
+from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from ._tools import Tool
+
+SandboxType = TypeVar("SandboxType", bound=BaseSandbox[Any])
+
+
+def choose(kind: type[SandboxType], sandbox: SandboxType | None, options: dict[str, Any]) -> SandboxType:
+    """Returns the sandbox of the caller, or a new one with options."""
+    if sandbox is None:
+        return kind(**options)
+    if not isinstance(sandbox, kind):
+        raise ArgumentTypeError(f"sandbox: {kind.__name__} is needed, not {type(sandbox).__name__}")
+    if options:
+        raise ArgumentError(f"{', '.join(options)}: a sandbox that is passed has its own options")
+    return sandbox
+
+
+def with_tools(sandbox: SandboxType, tools: Iterable[Tool]) -> SandboxType:
+    """Returns a sandbox with the settings and connections of another one, and functions in addition to its own.
+
+    Its sessions are to be closed, but not the sandbox itself: that would close the connections of the other one.
+    """
+    sandbox._check_open()
+    functions = dict(sandbox._options.tools)
+    for tool in tools:
+        if tool.name in functions:
+            raise ArgumentError(f"tools: two functions have the name {tool.name!r}")
+        functions[tool.name] = tool
+    if len(functions) > len(sandbox._options.tools) and sandbox._options.remote_runtime is not None:
+        raise UnsupportedError("tools: a server cannot call functions of its client; use a sandbox in this process")
+    options = copy.copy(sandbox._options)
+    options.tools = functions
+    return type(sandbox)._with_options(options)
