@@ -6,10 +6,11 @@ import copy
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from ._base import BaseSandbox
+from ._base import BaseSandbox, BaseSession
 from ._errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from ._tools import Tool
 
+SessionType = TypeVar("SessionType", bound=BaseSession)
 SandboxType = TypeVar("SandboxType", bound=BaseSandbox[Any])
 
 
@@ -40,3 +41,10 @@ def with_tools(sandbox: SandboxType, tools: Iterable[Tool]) -> SandboxType:
     options = copy.copy(sandbox._options)
     options.tools = functions
     return type(sandbox)._with_options(options)
+
+
+def session_with_tools(session: SessionType, tools: Iterable[Tool]) -> SessionType:
+    """Returns the same session with functions in addition to those of its sandbox."""
+    view = type(session)(with_tools(session._sandbox, tools), session._native)
+    view._modules = session._modules
+    return view

@@ -1,0 +1,105 @@
+"""Functions for the code, made of the JSON schemas with which models' APIs and agent frameworks describe tools."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._tools import Tool
+
+_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
+_REST = "others"
+"""The name of the parameter for arguments whose names are not names of variables."""
+
+
+def function_name(name: str) -> str:
+    """Returns the name of a tool in the code: characters that names of variables lack are replaced by ``_``."""
+    name = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
+    if name[0].isdigit():
+        name = f"_{name}"
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def schema_tool(
+    name: str,
+    description: str | None,
+    schema: Mapping[str, Any],
+    function: Callable[..., Any] | None = None,
+) -> Tool:
+    """Returns a function of the host with the parameters of a JSON schema.
+
+    Args:
+        name: The name of the tool, which becomes one of a variable.
+        description: The docstring, to which the descriptions of the parameters are added.
+        schema: The schema of the arguments, an object.
+        function: Called with the code's arguments. Without it, the tool is deferred: its runs pause.
+    """
+
+    def described(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("a deferred function is not called")
+
+    async def called(*args: Any, **kwargs: Any) -> Any:
+        assert function is not None
+        return await function(*args, **kwargs)
+
+    target: Any = described if function is None else called
+    target.__signature__ = signature(schema)
+    return Tool(
+        target, name=function_name(name), description=_docstring(description, schema), deferred=function is None
+    )
+
+
+def signature(schema: Mapping[str, Any]) -> inspect.Signature:
+    """Returns the parameters of a JSON schema: the required ones first, all of them by position or by name."""
+    properties = _properties(schema)
+    required = schema.get("required")
+    is_required = set(required if isinstance(required, (list, tuple)) else ())
+    names = [name for name in properties if name.isidentifier() and not keyword.iskeyword(name) and name != _REST]
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if name in is_required else properties[name].get("default"),
+            annotation=_annotation(properties[name]),
+        )
+        for name in sorted(names, key=lambda name: name not in is_required)
+    ]
+    if len(names) < len(properties) or not properties or schema.get("additionalProperties"):
+        parameters.append(inspect.Parameter(_REST, inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters)
+
+
+def arguments(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a call by name, or raises TypeError if they do not fit the parameters."""
+    assert tool.signature is not None
+    try:
+        bound = tool.signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{tool.name}(): {error}") from None
+    rest = bound.pop(_REST, {})
+    return {**bound, **rest}
+
+
+def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(name): each if isinstance(each, Mapping) else {} for name, each in properties.items()}
+
+
+def _annotation(schema: Mapping[str, Any]) -> Any:
+    kind = schema.get("type")
+    return _TYPES.get(kind, inspect.Parameter.empty) if isinstance(kind, str) else inspect.Parameter.empty
+
+
+def _docstring(description: str | None, schema: Mapping[str, Any]) -> str:
+    described = [
+        f"    {name}: {text}"
+        for name, each in _properties(schema).items()
+        if isinstance(text := each.get("description"), str) and text
+    ]
+    arguments_text = "\n".join(["Args:", *described]) if described else ""
+    return "\n\n".join(part for part in (description or "", arguments_text) if part)
