@@ -44,7 +44,7 @@ class _Returns:
 
 def _body(tree: ast.Module) -> list[ast.stmt]:
     """Returns statements that define a function with the statements of a module and call it."""
-    body = [_Statements().visit(statement) for statement in tree.body]
+    body: list[ast.stmt] = [_Statements().visit(statement) for statement in tree.body]  # type: ignore[misc]
     last = body[-1]
     if isinstance(last, ast.Expr):
         body[-1] = ast.copy_location(ast.Return(last.value), last)

@@ -23,36 +23,56 @@ def function_name(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def schema_tool(
-    name: str,
-    description: str | None,
-    schema: Mapping[str, Any],
-    function: Callable[..., Any] | None = None,
-) -> Tool:
-    """Returns a function of the host with the parameters of a JSON schema.
+class SchemaTool(Tool):
+    """A function of the host with the parameters of a JSON schema."""
 
-    Args:
-        name: The name of the tool, which becomes one of a variable.
-        description: The docstring, to which the descriptions of the parameters are added.
-        schema: The schema of the arguments, an object.
-        function: Called with the code's arguments. Without it, the tool is deferred: its runs pause.
-    """
+    def __init__(
+        self,
+        name: str,
+        description: str | None,
+        schema: Mapping[str, Any],
+        function: Callable[..., Any] | None = None,
+    ) -> None:
+        """Creates a tool.
 
-    def described(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("a deferred function is not called")
+        Args:
+            name: The name of the tool, which becomes one of a variable.
+            description: The docstring, to which the descriptions of the parameters are added.
+            schema: The schema of the arguments, an object.
+            function: An async function, called with the code's arguments. Without it, the tool is deferred.
+        """
 
-    async def called(*args: Any, **kwargs: Any) -> Any:
-        assert function is not None
-        return await function(*args, **kwargs)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            if function is None:
+                raise NotImplementedError("a deferred function is not called")
+            return await function(*args, **kwargs)
 
-    target: Any = described if function is None else called
-    target.__signature__ = signature(schema)
-    return Tool(
-        target, name=function_name(name), description=_docstring(description, schema), deferred=function is None
-    )
+        described: Any = call
+        described.__signature__ = _signature(schema)
+        docstring = _docstring(description, schema)
+        super().__init__(described, name=function_name(name), description=docstring, deferred=function is None)
+        self._properties = _properties(schema)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of a call by name, or raises TypeError if they do not fit the parameters.
+
+        None for an optional parameter that cannot be null is the same as no argument.
+        """
+        assert self.signature is not None
+        try:
+            bound = self.signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{self.name}(): {error}") from None
+        rest = bound.pop(_REST, {})
+        optional = {name for name, each in self.signature.parameters.items() if each.default is None}
+        return {
+            name: value
+            for name, value in {**bound, **rest}.items()
+            if value is not None or name not in optional or _may_be_null(self._properties[name])
+        }
 
 
-def signature(schema: Mapping[str, Any]) -> inspect.Signature:
+def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
     """Returns the parameters of a JSON schema: the required ones first, all of them by position or by name."""
     properties = _properties(schema)
     required = schema.get("required")
@@ -63,24 +83,13 @@ def signature(schema: Mapping[str, Any]) -> inspect.Signature:
             name,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
             default=inspect.Parameter.empty if name in is_required else properties[name].get("default"),
-            annotation=_annotation(properties[name]),
+            annotation=_annotation(properties[name], name in is_required),
         )
         for name in sorted(names, key=lambda name: name not in is_required)
     ]
     if len(names) < len(properties) or not properties or schema.get("additionalProperties"):
         parameters.append(inspect.Parameter(_REST, inspect.Parameter.VAR_KEYWORD))
     return inspect.Signature(parameters)
-
-
-def arguments(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a call by name, or raises TypeError if they do not fit the parameters."""
-    assert tool.signature is not None
-    try:
-        bound = tool.signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise TypeError(f"{tool.name}(): {error}") from None
-    rest = bound.pop(_REST, {})
-    return {**bound, **rest}
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -90,9 +99,16 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(name): each if isinstance(each, Mapping) else {} for name, each in properties.items()}
 
 
-def _annotation(schema: Mapping[str, Any]) -> Any:
+def _annotation(schema: Mapping[str, Any], is_required: bool) -> Any:
     kind = schema.get("type")
-    return _TYPES.get(kind, inspect.Parameter.empty) if isinstance(kind, str) else inspect.Parameter.empty
+    if not isinstance(kind, str) or kind not in _TYPES:
+        return inspect.Parameter.empty
+    return _TYPES[kind] if is_required or "default" in schema else _TYPES[kind] | None
+
+
+def _may_be_null(schema: Mapping[str, Any]) -> bool:
+    kind = schema.get("type")
+    return not isinstance(kind, str) or kind == "null"
 
 
 def _docstring(description: str | None, schema: Mapping[str, Any]) -> str:
@@ -101,5 +117,5 @@ def _docstring(description: str | None, schema: Mapping[str, Any]) -> str:
         for name, each in _properties(schema).items()
         if isinstance(text := each.get("description"), str) and text
     ]
-    arguments_text = "\n".join(["Args:", *described]) if described else ""
-    return "\n\n".join(part for part in (description or "", arguments_text) if part)
+    arguments = "\n".join(["Args:", *described]) if described else ""
+    return "\n\n".join(part for part in (description or "", arguments) if part)

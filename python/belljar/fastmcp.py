@@ -39,9 +39,7 @@ class BelljarSandboxProvider:
     that is an expression. Code without a value has what it has printed as its value.
     """
 
-    def __init__(
-        self, sandbox: AsyncSandbox | None = None, *, max_error_text: int = MAX_TEXT, **options: Any
-    ) -> None:
+    def __init__(self, sandbox: AsyncSandbox | None = None, *, max_error_text: int = MAX_TEXT, **options: Any) -> None:
         """Creates a provider.
 
         Args:

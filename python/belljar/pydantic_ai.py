@@ -32,8 +32,7 @@ from ._derive import choose, session_with_tools
 from ._limits import Limits
 from ._model_text import MAX_TEXT, images, run_text, why_not_code
 from ._run import Run
-from ._schema_tools import arguments, function_name, schema_tool
-from ._tools import Tool
+from ._schema_tools import SchemaTool, function_name
 
 DEFAULT_LIMITS: Limits = {"timeout": 30, "memory": "512MB", "calls": 100}
 """The limits of each piece of code if the caller sets none: seconds without the time that tools take, memory, calls."""
@@ -48,7 +47,8 @@ class RunCodeArguments(TypedDict):
     code: str
 
 
-_ARGUMENTS = TypeAdapter(RunCodeArguments)
+_ARGUMENTS: TypeAdapter[RunCodeArguments] = TypeAdapter(RunCodeArguments)
+_VALIDATOR: Any = _ARGUMENTS.validator
 
 
 @dataclass(kw_only=True)
@@ -147,8 +147,8 @@ class BelljarToolset(WrapperToolset[AgentDepsT]):
             if not stateful:
                 raise UserError("stateful: code of a session that is passed keeps its variables")
             self._given_session = sandbox
-            sandbox = sandbox._sandbox
-        self._sandbox = _SharedSandbox(sandbox, options)
+        owner: AsyncSandbox | None = sandbox._sandbox if isinstance(sandbox, AsyncSession) else sandbox
+        self._sandbox = _SharedSandbox(owner, options)
         self._stateful = stateful
         self._files = dict(files or {})
         self._tool_name = tool_name
@@ -218,7 +218,7 @@ class BelljarToolset(WrapperToolset[AgentDepsT]):
                 metadata={"code_arg_name": "code", "code_arg_language": "python"},
             ),
             max_retries=self._max_retries,
-            args_validator=_ARGUMENTS.validator,
+            args_validator=_VALIDATOR,
             callable_tools=callable_tools,
         )
         return tools
@@ -272,7 +272,9 @@ class BelljarToolset(WrapperToolset[AgentDepsT]):
         if not run.ok:
             raise ModelRetry(text)
         shown: list[Any] = [BinaryContent(each.data, media_type=each.mime_type) for each in images(run)]
-        made = [{"tool": call.name, "seconds": call.seconds, "error": call.error and str(call.error)} for call in run.calls]
+        made = [
+            {"tool": call.name, "seconds": call.seconds, "error": call.error and str(call.error)} for call in run.calls
+        ]
         return ToolReturn(
             [text, *shown] if shown else text,
             content=calls.content or None,
@@ -296,7 +298,10 @@ class _Calls:
         named = {tool.tool_def.name: tool for tool in callable_tools.values()}
         parent = ctx.tool_manager
         self._manager: ToolManager[Any] = ToolManager(
-            toolset=toolset, root_capability=parent.root_capability if parent is not None else None, ctx=ctx, tools=named
+            toolset=toolset,
+            root_capability=parent.root_capability if parent is not None else None,
+            ctx=ctx,
+            tools=named,
         )
         self._ctx = ctx
         self._number = 0
@@ -306,16 +311,17 @@ class _Calls:
         self._turn = asyncio.Semaphore(1) if is_sequential else None
         self.tools = [self._function(tool.tool_def) for tool in callable_tools.values()]
 
-    def _function(self, definition: ToolDefinition) -> Tool:
+    def _function(self, definition: ToolDefinition) -> SchemaTool:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            passed = arguments(function, args, kwargs)
+            passed = tool.arguments(args, kwargs)
             if self._turn is None:
                 return await self._call(definition.name, passed)
             async with self._turn:
                 return await self._call(definition.name, passed)
 
-        function = schema_tool(definition.name, definition.description, definition.parameters_json_schema, call)
-        return function
+        schema = definition.parameters_json_schema
+        tool = SchemaTool(definition.name, definition.description, schema, call)
+        return tool
 
     async def _call(self, name: str, passed: dict[str, Any]) -> Any:
         self._number += 1
