@@ -17,7 +17,7 @@ from ._derive import session_with_tools
 from ._errors import ArgumentError, ArgumentTypeError, ServerError
 from ._model_text import why_not_code
 from ._run import Call, Run
-from ._schema_tools import SchemaTool
+from ._tool_schemas import SchemaTool
 
 MAX_CALLS = 100
 """The calls of tools by one piece of code, unless the caller sets another number."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ._base import BaseSandbox
-    from ._schema_tools import SchemaTool
+    from ._tool_schemas import SchemaTool
 
 TOOL_NAME = "run_python"
 DESCRIPTION = (

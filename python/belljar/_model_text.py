@@ -41,10 +41,14 @@ def error_text(run: Run) -> str:
     """Returns the traceback of a run, or another reason why it did not succeed. An empty text after a success."""
     if run.ok:
         return ""
-    reason = (run.error.traceback or str(run.error)) if run.error else f"the code ended with the status {run.status!r}"
+    parts = [f"the code ended with the status {run.status!r}"]
     if run.status == "exit":
-        reason = f"SystemExit: {run.exit_code}"
-    return "\n".join(part.rstrip() for part in (reason, run.hint and f"hint: {run.hint}") if part)
+        parts = [f"SystemExit: {run.exit_code}"]
+    elif run.error is not None:
+        # The traceback of a cell at a limit is that of its interrupt.
+        parts = [run.error.traceback, "" if run.status == "error" and run.error.traceback else str(run.error)]
+    parts.append(f"hint: {run.hint}" if run.hint else "")
+    return "\n".join(part.rstrip() for part in parts if part)
 
 
 def run_text(run: Run, limit: int = MAX_TEXT) -> str:

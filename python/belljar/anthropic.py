@@ -6,7 +6,7 @@ The blocks are dictionaries in the shapes of Anthropic's Messages API, whose cli
 >>> with CodeExecution() as code:
 ...     step = code.run([{"type": "tool_use", "id": "toolu_1", "name": "run_python", "input": {"code": "6 * 7"}}])
 ...     step.results[0]["content"]
-[{'type': 'text', 'text': '42'}]
+'42'
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._api_sessions import SCHEMA, TOOL_NAME, AsyncHostedCode, HostedCode, Step,
 from ._errors import ArgumentError, ArgumentTypeError
 from ._model_text import MAX_TEXT, error_text, images, run_text, shorten
 from ._run import Run
-from ._schema_tools import SchemaTool
+from ._tool_schemas import SchemaTool
 
 if TYPE_CHECKING:
     from anthropic.types import ToolParam
@@ -137,25 +137,17 @@ class _Blocks(HostedCode):
 
     def _tool_result(self, finished: Finished) -> dict[str, Any]:
         run = finished.run
-        content: list[dict[str, Any]] = []
-        if run is None:
-            content.append({"type": "text", "text": finished.invalid or finished.unavailable})
-        else:
-            content.append({"type": "text", "text": run_text(run, self._max_text)})
-            for image in images(run):
-                source = {
-                    "type": "base64",
-                    "media_type": image.mime_type,
-                    "data": b64encode(image.data).decode(),
-                }
-                content.append({"type": "image", "source": source})
-            if saved := self._files(finished):
-                names = "\n".join(f"{path}: {identifier}" for path, identifier in saved)
-                content.append({"type": "text", "text": f"Files:\n{names}"})
+        text = run_text(run, self._max_text) if run is not None else finished.invalid or finished.unavailable or ""
+        if saved := self._files(finished):
+            text += "\nFiles:\n" + "\n".join(f"{path}: {identifier}" for path, identifier in saved)
+        content: list[dict[str, Any]] = [{"type": "text", "text": text}]
+        for image in images(run) if run is not None else ():
+            source = {"type": "base64", "media_type": image.mime_type, "data": b64encode(image.data).decode()}
+            content.append({"type": "image", "source": source})
         return {
             "type": "tool_result",
             "tool_use_id": finished.request.id,
-            "content": content,
+            "content": content if len(content) > 1 else text,
             "is_error": run is None or not run.ok,
         }
 

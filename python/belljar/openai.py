@@ -21,7 +21,7 @@ from ._api_sessions import SCHEMA, TOOL_NAME, AsyncHostedCode, HostedCode, Step,
 from ._errors import ArgumentError, ArgumentTypeError
 from ._model_text import MAX_TEXT, images, run_text
 from ._run import Image
-from ._schema_tools import SchemaTool
+from ._tool_schemas import SchemaTool
 
 if TYPE_CHECKING:
     from openai.types.responses import FunctionToolParam

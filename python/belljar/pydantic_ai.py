@@ -32,7 +32,7 @@ from ._derive import choose, session_with_tools
 from ._limits import Limits
 from ._model_text import MAX_TEXT, images, run_text, why_not_code
 from ._run import Run
-from ._schema_tools import SchemaTool, function_name
+from ._tool_schemas import SchemaTool, function_name
 
 DEFAULT_LIMITS: Limits = {"timeout": 30, "memory": "512MB", "calls": 100}
 """The limits of each piece of code if the caller sets none: seconds without the time that tools take, memory, calls."""

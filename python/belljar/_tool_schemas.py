@@ -10,9 +10,18 @@ from typing import Any
 
 from ._tools import Tool
 
-_TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
+_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_MAX_DEPTH = 4
+"""The depth of types that annotations show."""
 _REST = "others"
 """The name of the parameter for arguments whose names are not names of variables."""
+
+
+class _Annotation(str):
+    """The source of an annotation, which signatures show without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def function_name(name: str) -> str:
@@ -51,7 +60,7 @@ class SchemaTool(Tool):
         described.__signature__ = _signature(schema)
         docstring = _docstring(description, schema)
         super().__init__(described, name=function_name(name), description=docstring, deferred=function is None)
-        self._properties = _properties(schema)
+        self._types = {name: _source(each, schema) for name, each in _properties(schema).items()}
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of a call by name, or raises TypeError if they do not fit the parameters.
@@ -68,8 +77,11 @@ class SchemaTool(Tool):
         return {
             name: value
             for name, value in {**bound, **rest}.items()
-            if value is not None or name not in optional or _may_be_null(self._properties[name])
+            if value is not None or name not in optional or self._may_be_null(name)
         }
+
+    def _may_be_null(self, name: str) -> bool:
+        return self._types[name] == "Any" or "None" in self._types[name]
 
 
 def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
@@ -83,11 +95,11 @@ def _signature(schema: Mapping[str, Any]) -> inspect.Signature:
             name,
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
             default=inspect.Parameter.empty if name in is_required else properties[name].get("default"),
-            annotation=_annotation(properties[name], name in is_required),
+            annotation=_Annotation(_type(properties[name], schema, name in is_required)),
         )
         for name in sorted(names, key=lambda name: name not in is_required)
     ]
-    if len(names) < len(properties) or not properties or schema.get("additionalProperties"):
+    if len(names) < len(properties) or "properties" not in schema or schema.get("additionalProperties"):
         parameters.append(inspect.Parameter(_REST, inspect.Parameter.VAR_KEYWORD))
     return inspect.Signature(parameters)
 
@@ -99,16 +111,39 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {str(name): each if isinstance(each, Mapping) else {} for name, each in properties.items()}
 
 
-def _annotation(schema: Mapping[str, Any], is_required: bool) -> Any:
-    kind = schema.get("type")
-    if not isinstance(kind, str) or kind not in _TYPES:
-        return inspect.Parameter.empty
-    return _TYPES[kind] if is_required or "default" in schema else _TYPES[kind] | None
+def _type(described: Mapping[str, Any], root: Mapping[str, Any], is_required: bool) -> str:
+    """Returns the type of a parameter, with None for one that can be left out."""
+    source = _source(described, root)
+    is_optional = not is_required and "default" not in described
+    return f"{source} | None" if is_optional and source != "Any" and "None" not in source else source
 
 
-def _may_be_null(schema: Mapping[str, Any]) -> bool:
-    kind = schema.get("type")
-    return not isinstance(kind, str) or kind == "null"
+def _source(described: object, root: Mapping[str, Any], depth: int = 0) -> str:
+    """Returns the type of a schema as the source of an annotation."""
+    if not isinstance(described, Mapping) or depth > _MAX_DEPTH:
+        return "Any"
+    if isinstance(reference := described.get("$ref"), str):
+        definitions = root.get("$defs")
+        target = definitions.get(reference.rpartition("/")[2]) if isinstance(definitions, Mapping) else None
+        return _source(target, root, depth + 1)
+    choices = described.get("enum", [described["const"]] if "const" in described else None)
+    if isinstance(choices, list) and choices and all(isinstance(each, (str, int, type(None))) for each in choices):
+        return f"Literal[{', '.join(map(repr, choices))}]"
+    alternatives = described.get("anyOf", described.get("oneOf"))
+    if isinstance(alternatives, list) and alternatives:
+        return _union([_source(each, root, depth + 1) for each in alternatives])
+    kind = described.get("type")
+    if isinstance(kind, list) and kind:
+        return _union([_source({**described, "type": each}, root, depth + 1) for each in kind])
+    if kind == "array":
+        return f"list[{_source(described.get('items'), root, depth + 1)}]"
+    if kind == "object":
+        return f"dict[str, {_source(described.get('additionalProperties'), root, depth + 1)}]"
+    return _TYPES.get(kind, "Any") if isinstance(kind, str) else "Any"
+
+
+def _union(sources: list[str]) -> str:
+    return "Any" if "Any" in sources else " | ".join(dict.fromkeys(sources))
 
 
 def _docstring(description: str | None, schema: Mapping[str, Any]) -> str:
