@@ -64,6 +64,23 @@ class _Interpreter:
 
     session: AsyncSession | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    running: set[asyncio.Task[Any]] = field(default_factory=set)
+    """The code that runs."""
+
+    async def run(self, session: AsyncSession, code: str) -> Run:
+        task = asyncio.ensure_future(session.run(code))
+        self.running.add(task)
+        try:
+            return await task
+        finally:
+            self.running.discard(task)
+
+    async def stop(self) -> None:
+        """Stops the code. A cancelled agent leaves its toolsets before it cancels their tools."""
+        for task in self.running:
+            task.cancel()
+        if self.running:
+            await asyncio.wait(self.running)
 
 
 class _SharedSandbox:
@@ -189,6 +206,7 @@ class BelljarToolset(WrapperToolset[AgentDepsT]):
     async def __aexit__(self, *args: Any) -> bool | None:
         session, self._interpreter.session = self._interpreter.session, None
         try:
+            await asyncio.shield(self._interpreter.stop())
             if session is not None and session is not self._given_session:
                 await asyncio.shield(session.close())
         finally:
@@ -250,11 +268,12 @@ class BelljarToolset(WrapperToolset[AgentDepsT]):
             async with self._interpreter.lock:
                 if self._interpreter.session is None:
                     self._interpreter.session = self._given_session or await self._new_session()
-                run = await session_with_tools(self._interpreter.session, calls.tools).run(tool_args["code"])
+                session = session_with_tools(self._interpreter.session, calls.tools)
+                run = await self._interpreter.run(session, tool_args["code"])
         else:
             session = await self._new_session()
             try:
-                run = await session_with_tools(session, calls.tools).run(tool_args["code"])
+                run = await self._interpreter.run(session_with_tools(session, calls.tools), tool_args["code"])
             finally:
                 await asyncio.shield(session.close())
         if calls.exceeded is not None:
