@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ._base import BaseSandbox, BaseSession
-from ._derive import session_with_tools
+from ._derive import refuse_pauses, session_with_tools
 from ._errors import ArgumentError, ArgumentTypeError, ServerError
 from ._model_text import why_not_code
 from ._run import Call, Run
@@ -103,8 +103,7 @@ class CodeRunner:
         reads_files: bool,
     ) -> None:
         """Creates a runner of a session's code, which can call ``tools``, by their names in the API."""
-        if session._sandbox._options.pauses_for_approval:
-            raise ArgumentError("approve: 'pause' is not supported here, where pauses are for the tools of the API")
+        refuse_pauses(session._sandbox)
         self._session: Any = session_with_tools(session, tools.values())
         self._tools = {tool.name: (name, tool) for name, tool in tools.items()}
         self._timeout = timeout

@@ -15,14 +15,22 @@ SandboxType = TypeVar("SandboxType", bound=BaseSandbox[Any])
 
 
 def choose(kind: type[SandboxType], sandbox: SandboxType | None, options: dict[str, Any]) -> SandboxType:
-    """Returns the sandbox of the caller, or a new one with options."""
-    if sandbox is None:
-        return kind(**options)
-    if not isinstance(sandbox, kind):
+    """Returns the sandbox of the caller, or a new one with options. Its code cannot pause."""
+    if sandbox is not None and not isinstance(sandbox, kind):
         raise ArgumentTypeError(f"sandbox: {kind.__name__} is needed, not {type(sandbox).__name__}")
-    if options:
+    if sandbox is not None and options:
         raise ArgumentError(f"{', '.join(options)}: a sandbox that is passed has its own options")
-    return sandbox
+    chosen = kind(**options) if sandbox is None else sandbox
+    refuse_pauses(chosen)
+    return chosen
+
+
+def refuse_pauses(sandbox: BaseSandbox[Any]) -> None:
+    """Raises `ArgumentError` if the code of a sandbox can pause: its caller would have to answer."""
+    if sandbox._options.pauses_for_approval:
+        raise ArgumentError("approve: 'pause' is not supported here; pass a function")
+    if deferred := [tool.name for tool in sandbox._options.tools.values() if tool.deferred]:
+        raise ArgumentError(f"tools: {deferred[0]!r} is deferred, which is not supported here")
 
 
 def with_tools(sandbox: SandboxType, tools: Iterable[Tool]) -> SandboxType:

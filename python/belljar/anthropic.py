@@ -131,7 +131,7 @@ class _Blocks(HostedCode):
             "type": "code_execution_result",
             "stdout": shorten(run.stdout + value, self._max_text),
             "stderr": shorten(run.stderr + (f"{failure}\n" if failure else ""), self._max_text),
-            "return_code": 0 if run.ok else (run.exit_code or 1),
+            "return_code": _return_code(run),
             "content": [{"type": "code_execution_output", "file_id": identifier} for _, identifier in files],
         }
 
@@ -175,6 +175,16 @@ class _Blocks(HostedCode):
             value = ToolError(text) if get(block, "is_error") else self._decode(text) if self._decode else text
             answers[str(get(block, "tool_use_id"))] = value
         return answers
+
+
+def _return_code(run: Run) -> int:
+    if run.ok:
+        return 0
+    if run.status == "error" and run.error is not None and run.error.name == "SystemExit":
+        # IPython goes on after it.
+        code = run.error.message
+        return int(code) if code.isascii() and code.isdigit() and len(code) < 4 else 1
+    return run.exit_code or 1
 
 
 def _text(content: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import need
 
-from belljar import AsyncSandbox, UnsupportedError, connect_async
+from belljar import AsyncSandbox, UnsupportedError, connect_async, tool
 
 
 def provider(**options: Any) -> Any:
@@ -96,9 +96,9 @@ def test_errors_reach_the_model_with_their_traceback() -> None:
         failed, text = await execute(client, "return 1 +* 2")
         assert failed and "SyntaxError" in text
         code = (
-            "try:\n    await call_tool('fail', {'reason': 'x'})\nexcept Exception as error:\n    return str(error)[:25]"
+            "try:\n    await call_tool('fail', {'reason': 'x'})\nexcept Exception as error:\n    return str(error)[:24]"
         )
-        assert await execute(client, code) == (False, "call_tool('fail') failed: ")
+        assert await execute(client, code) == (False, "call_tool('fail') failed:")
 
     with_server(use)
 
@@ -279,3 +279,15 @@ def belljar_error() -> type[Exception]:
     from belljar import SandboxError
 
     return SandboxError
+
+
+def test_sandboxes_whose_code_pauses_are_refused() -> None:
+    need("fastmcp")
+    from belljar.fastmcp import BelljarSandboxProvider
+
+    @tool(deferred=True)
+    def later() -> int:
+        return 1
+
+    with pytest.raises(ValueError, match="'later' is deferred"):
+        BelljarSandboxProvider(tools=[later])

@@ -363,3 +363,12 @@ def test_code_runs_on_a_server_without_tools() -> None:
         asyncio.run(main())
     finally:
         server.stop()
+
+
+def test_sandboxes_whose_code_pauses_are_refused() -> None:
+    @belljar.tool(deferred=True)
+    def later() -> int:
+        return 1
+
+    with pytest.raises(ValueError, match="'later' is deferred"):
+        toolset(tools=[later])
