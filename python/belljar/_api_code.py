@@ -44,7 +44,7 @@ class Request:
     id: str
     """The identifier of the model's call."""
     code: object
-    """What the model has written, a text unless the model is wrong."""
+    """The code as the model has written it, a text unless the model is wrong."""
     item: Any
     """The block or item of the API."""
 
@@ -142,7 +142,7 @@ class CodeRunner:
         yield from self._guarded(self._go_on(current, answers))
 
     def restart(self) -> Steps:
-        """Starts the session's interpreter anew, without the code that waits."""
+        """Replaces the session's interpreter by a new one, without the code that waits."""
         self._queue.clear()
         self._current = None
         yield self._session.restart()

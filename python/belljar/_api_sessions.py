@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Step:
-    """What there is to do after code has run or goes on."""
+    """The state after code has run: results for the model, and calls to answer."""
 
     results: list[dict[str, Any]]
     """The results of the pieces of code that have ended, for the model."""

@@ -123,4 +123,4 @@ def _failure(run: Run, limit: int) -> str:
 
 @lru_cache(maxsize=1)
 def _first_cell() -> str:
-    return files(__package__).joinpath("_guest", "return_cells.py").read_text(encoding="utf-8")
+    return files(__package__).joinpath("_guest").joinpath("return_cells.py").read_text(encoding="utf-8")

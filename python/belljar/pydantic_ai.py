@@ -311,7 +311,7 @@ class _Calls:
         callable_tools: Mapping[str, ToolsetTool[Any]],
     ) -> None:
         self.content: list[UserContent] = []
-        """What the tools have for the model besides their results."""
+        """The content of tools for the model, besides their results."""
         self.exceeded: UsageLimitExceeded | None = None
         """The limit of the agent that a call would have exceeded."""
         named = {tool.tool_def.name: tool for tool in callable_tools.values()}

@@ -96,7 +96,7 @@ def test_errors_reach_the_model_with_their_traceback() -> None:
         failed, text = await execute(client, "return 1 +* 2")
         assert failed and "SyntaxError" in text
         code = (
-            "try:\n    await call_tool('fail', {'reason': 'x'})\nexcept Exception as error:\n    return str(error)[:24]"
+            "try:\n    await call_tool('fail', {'reason': 'x'})\nexcept Exception as error:\n    return str(error)[:25]"
         )
         assert await execute(client, code) == (False, "call_tool('fail') failed:")
 

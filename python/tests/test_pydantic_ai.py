@@ -280,6 +280,25 @@ def test_tools_that_need_approval_stay_tools_of_the_model() -> None:
     assert "PermissionError: ask needs an approval" in model.seen[1]
 
 
+def test_tools_of_mcp_servers_and_of_wrapped_toolsets_are_functions_of_the_code() -> None:
+    mcp, fastmcp = need("pydantic_ai.mcp"), need("fastmcp")
+    server = fastmcp.FastMCP("Server")
+
+    @server.tool(name="list-items")
+    def list_items(limit: int = 2) -> list[str]:
+        """Lists items."""
+        return ["a", "b", "c"][:limit]
+
+    hidden = shop().filtered(lambda ctx, definition: definition.name == "broken").defer_loading()
+    tools = [mcp.MCPToolset(server), shop().prefixed("shop").filtered(lambda ctx, tool: "price" in tool.name), hidden]
+    model = Model("await list_items(), (await shop_price('a'))['amount']", "'broken' in globals()")
+    run(model.agent(toolset(toolsets=tools), deps_type=float), deps=3.0)
+    assert model.seen == ["(['a', 'b'], 3.0)", "False"]
+    names = {tool.name: tool for tool in model.infos[0].function_tools}
+    assert "async def list_items(*, limit: int = 2)" in names["run_code"].description
+    assert "shop_picture" not in names["run_code"].description
+
+
 def test_usage_limit_holds_for_calls_of_the_code() -> None:
     pydantic_ai = need("pydantic_ai")
     model = Model("import asyncio\nawait asyncio.gather(*(price('a') for _ in range(5)))")
