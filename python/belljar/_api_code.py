@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ._base import BaseSandbox, BaseSession
 from ._derive import refuse_pauses, session_with_tools
-from ._errors import ArgumentError, ArgumentTypeError, ServerError
+from ._errors import ArgumentError, ArgumentTypeError, DumpError, ServerError
 from ._model_text import why_not_code
 from ._run import Call, Run
 from ._tool_schemas import SchemaTool
@@ -28,6 +28,9 @@ MAX_FILES = 100
 """The files of one piece of code that are read."""
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """The size of a file that is read."""
+
+_HEAD_SIZE = 4
+"""The bytes of a dump that are the size of its state."""
 
 Steps = Generator[Any, Any, None]
 _Result = TypeVar("_Result")
@@ -122,6 +125,34 @@ class CodeRunner:
     def pending(self) -> list[PendingCall]:
         """Returns the calls that wait for results."""
         return list(self._current.calls.values()) if self._current is not None else []
+
+    def dump(self) -> Generator[Any, Any, bytes]:
+        """Returns the session with the code that waits."""
+        current = self._current
+        state: dict[str, Any] = {"queue": [_described(each) for each in self._queue], "current": None}
+        if current is not None:
+            calls = [[number, call.id, call.name, call.arguments] for number, call in current.calls.items()]
+            fields = {"calls": calls, "made": current.made, "sizes": current.sizes}
+            state["current"] = {"request": _described(current.request), **fields}
+        head = json.dumps(state).encode()
+        contents: bytes = yield self._session.dump()
+        return len(head).to_bytes(_HEAD_SIZE, "big") + head + contents
+
+    def restore(self, state: Mapping[str, Any]) -> Steps:
+        """Goes on with a session that was loaded, and the state of its dump."""
+        try:
+            self._queue.extend(Request(**each) for each in state["queue"])
+            if (waiting := state["current"]) is None:
+                return
+            current = _Current(Request(**waiting["request"]), dict(waiting["sizes"]), made=int(waiting["made"]))
+            for number, identifier, name, passed in waiting["calls"]:
+                current.calls[number] = PendingCall(identifier, name, passed, current.request)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DumpError(f"the state of the code that waits is not valid: {error}") from None
+        current.run = yield self._session.paused()
+        if current.run is None or {call.id for call in current.run.pending} != set(current.calls):
+            raise DumpError("the calls that wait are not those of the session")
+        self._current = current
 
     def begin(self, requests: Iterable[Request]) -> Steps:
         """Runs pieces of code, until all have ended or one waits."""
@@ -222,6 +253,28 @@ class CodeRunner:
         if not self._reads_files:
             return {}
         return {file.path: file.size for file in (yield self._session.files.list())}
+
+
+def _described(request: Request) -> dict[str, Any]:
+    """Returns the parts of a request that its result needs, as JSON."""
+    code = request.code if isinstance(request.code, str) else None
+    item = {name: get(request.item, name) for name in ("type", "container_id")}
+    return {"id": request.id, "code": code, "item": item}
+
+
+def split_dump(dump: bytes) -> tuple[dict[str, Any], bytes]:
+    """Returns the state of a runner, and the bytes of its session."""
+    if not isinstance(dump, (bytes, bytearray, memoryview)):
+        raise ArgumentTypeError(f"dump: bytes are needed, not {type(dump).__name__}")
+    dump = bytes(dump)
+    end = _HEAD_SIZE + int.from_bytes(dump[:_HEAD_SIZE], "big")
+    try:
+        state = json.loads(dump[_HEAD_SIZE:end])
+    except (ValueError, RecursionError):
+        state = None
+    if not isinstance(state, dict) or state.keys() != {"queue", "current"}:
+        raise DumpError("the bytes are not a session of code that was dumped")
+    return state, dump[end:]
 
 
 def begin_session(

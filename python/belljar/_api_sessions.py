@@ -5,16 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ._api_code import MAX_CALLS, CodeRunner, Finished, PendingCall, Request, Steps, begin_session, drive, drive_async
+from ._api_code import (
+    MAX_CALLS,
+    CodeRunner,
+    Finished,
+    PendingCall,
+    Request,
+    Steps,
+    begin_session,
+    drive,
+    drive_async,
+    split_dump,
+)
 from ._asyncio import AsyncSandbox, AsyncSession
-from ._errors import ArgumentError, ArgumentTypeError
+from ._errors import ArgumentError, ArgumentTypeError, DumpError
 from ._model_text import MAX_TEXT
 from ._sandbox import Sandbox, Session
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from typing_extensions import Self
 
     from ._base import BaseSandbox
     from ._tool_schemas import SchemaTool
@@ -73,14 +87,15 @@ class HostedCode(ABC):
         self._max_text = max_text
         self._sandbox, session, self._closes_session = begin_session(self._sandbox_type, sandbox, options)
         self._session: Any = session
-        self._runner = CodeRunner(
-            session,
-            self._tools,
+        self._new_runner = partial(
+            CodeRunner,
+            tools=self._tools,
             timeout=timeout,
             max_calls=max_calls,
             call_prefix=self._call_prefix,
             reads_files=reads_files,
         )
+        self._runner = self._new_runner(session)
 
     def stubs(self) -> str:
         """Returns the functions that the code can call as Python stubs, for a model that writes the code."""
@@ -113,10 +128,28 @@ class HostedCode(ABC):
     def _answers(self, items: Iterable[Any]) -> dict[str, Any]:
         """Returns the results of calls, by their identifiers."""
 
+    def _restore(self, dump: bytes) -> Steps:
+        """Replaces the session, which is new, by that of a dump."""
+        state, contents = split_dump(dump)
+        if not self._closes_session:
+            raise ArgumentError("sandbox: a dump is loaded as a new session of a sandbox")
+        owner = self._session._sandbox
+        self._session._remove()
+        session = owner.load(contents)
+        if not isinstance(session, owner._session_type):
+            raise DumpError("the bytes are not those of a session")
+        self._session, self._runner = session, self._new_runner(session)
+        yield from self._runner.restore(state)
+
     def _step(self, steps: Steps) -> Generator[Any, Any, Step]:
         yield from steps
         results = [self._result(each) for each in self._runner.take_finished()]
-        return Step(results, [self._call(each) for each in self._runner.pending()])
+        return Step(results, self.calls)
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls for which code waits, as in the last `Step`."""
+        return [self._call(each) for each in self._runner.pending()]
 
 
 class SyncHostedCode(HostedCode):
@@ -138,6 +171,24 @@ class SyncHostedCode(HostedCode):
         """Continues the code with results of its calls, all of them or some."""
         return drive(self._step(self._runner.go_on(self._answers(results))))
 
+    def dump(self) -> bytes:
+        """Returns the session with the code that waits as bytes, with which `load` continues it in another process."""
+        return drive(self._runner.dump())
+
+    @classmethod
+    def load(cls, dump: bytes, sandbox: Any = None, **options: Any) -> Self:
+        """Continues code from the bytes of `dump`. The other arguments are those with which it was created.
+
+        Load only what you have written: dumps are not signed.
+        """
+        code = cls(sandbox, **options)
+        try:
+            drive(code._restore(dump))
+        except BaseException:
+            code.close()
+            raise
+        return code
+
     def restart(self) -> None:
         """Gives up code that waits, and the variables. The files stay."""
         drive(self._runner.restart())
@@ -149,7 +200,7 @@ class SyncHostedCode(HostedCode):
         if isinstance(self._sandbox, Sandbox):
             self._sandbox.close()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -177,6 +228,21 @@ class AsyncHostedCode(HostedCode):
         """Continues the code with results of its calls, all of them or some."""
         return await drive_async(self._step(self._runner.go_on(self._answers(results))))
 
+    async def dump(self) -> bytes:
+        """Returns the session with the code that waits as bytes: see `SyncHostedCode.dump`."""
+        return await drive_async(self._runner.dump())
+
+    @classmethod
+    async def load(cls, dump: bytes, sandbox: Any = None, **options: Any) -> Self:
+        """Continues code from the bytes of `dump`: see `SyncHostedCode.load`."""
+        code = cls(sandbox, **options)
+        try:
+            await drive_async(code._restore(dump))
+        except BaseException:
+            await code.close()
+            raise
+        return code
+
     async def restart(self) -> None:
         """Gives up code that waits, and the variables. The files stay."""
         await drive_async(self._runner.restart())
@@ -188,7 +254,7 @@ class AsyncHostedCode(HostedCode):
         if isinstance(self._sandbox, AsyncSandbox):
             await self._sandbox.close()
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

@@ -209,12 +209,6 @@ class CodeExecution(_Blocks, SyncHostedCode):
     `resume` receives their ``tool_result`` blocks.
     """
 
-    def __enter__(self) -> CodeExecution:
-        return self
-
 
 class AsyncCodeExecution(_Blocks, AsyncHostedCode):
     """The same as `CodeExecution`, for asyncio."""
-
-    async def __aenter__(self) -> AsyncCodeExecution:
-        return self

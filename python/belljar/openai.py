@@ -190,12 +190,6 @@ class CodeInterpreter(_Items, SyncHostedCode):
     exception as the output is raised in the code.
     """
 
-    def __enter__(self) -> CodeInterpreter:
-        return self
-
 
 class AsyncCodeInterpreter(_Items, AsyncHostedCode):
     """The same as `CodeInterpreter`, for asyncio."""
-
-    async def __aenter__(self) -> AsyncCodeInterpreter:
-        return self
