@@ -157,7 +157,8 @@ class CodeRunner:
     def begin(self, requests: Iterable[Request]) -> Steps:
         """Runs pieces of code, until all have ended or one waits."""
         if self._current is not None:
-            raise ArgumentError(f"calls of tools wait for their results: {[call.id for call in self.pending()]}")
+            waiting = [call.id for call in self.pending()]
+            raise ArgumentError(f"calls of tools wait for their results: {waiting}" if waiting else "code is running")
         self._queue.extend(requests)
         yield from self._guarded(self._work())
 

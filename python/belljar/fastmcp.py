@@ -49,6 +49,7 @@ class BelljarSandboxProvider:
         """
         if sandbox is None:
             options.setdefault("limits", DEFAULT_LIMITS)
+        self._is_owned = sandbox is None
         self._sandbox = choose(AsyncSandbox, sandbox, options)
         self._max_error_text = max_error_text
 
@@ -87,6 +88,11 @@ class BelljarSandboxProvider:
             raise ToolError(_failure(run, self._max_error_text))
         value = run.value
         return run.output.rstrip("\n") if value is None and run.output else _plain(value)
+
+    async def close(self) -> None:
+        """Closes connections to MCP servers of the options. A sandbox of the caller stays open."""
+        if self._is_owned:
+            await self._sandbox.close()
 
 
 def _asynchronous(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import need
 
-from belljar import AsyncSandbox, UnsupportedError, connect_async, tool
+from belljar import AsyncSandbox, SandboxError, UnsupportedError, connect_async, tool
 
 
 def provider(**options: Any) -> Any:
@@ -252,9 +252,14 @@ def test_sandbox_of_the_caller_keeps_its_settings_and_functions() -> None:
             assert await sandbox.run("return await secret() + await own()", external_functions={"own": secret}) == 14
             with pytest.raises(ValueError, match="two functions have the name 'secret'"):
                 await sandbox.run("return 1", external_functions={"secret": secret})
+            await sandbox.close()
+            assert await sandbox.run("return 1") == 1
             assert len(box._sessions) == 0
-        with pytest.raises(belljar_error(), match="closed"):
-            await sandbox.run("return 1")
+        own = provider()
+        await own.close()
+        for closed in (sandbox, own):
+            with pytest.raises(SandboxError, match="closed"):
+                await closed.run("return 1")
 
     asyncio.run(main())
 
@@ -273,12 +278,6 @@ def provider_of(box: AsyncSandbox) -> Any:
     with pytest.raises(ValueError, match="limits"):
         BelljarSandboxProvider(box, limits={"timeout": 1})
     return BelljarSandboxProvider(box)
-
-
-def belljar_error() -> type[Exception]:
-    from belljar import SandboxError
-
-    return SandboxError
 
 
 def test_sandboxes_whose_code_pauses_are_refused() -> None:
