@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -21,7 +20,7 @@ try:
 except ImportError as error:
     raise ImportError(f"belljar.fastmcp needs FastMCP ({error}): pip install fastmcp") from error
 
-from ._asyncio import AsyncSandbox
+from ._asyncio import AsyncSandbox, AsyncSession
 from ._derive import choose, with_tools
 from ._model_text import MAX_TEXT, error_text, shorten, why_not_code
 from ._limits import Limits
@@ -52,6 +51,7 @@ class BelljarSandboxProvider:
         self._is_owned = sandbox is None
         self._sandbox = choose(AsyncSandbox, sandbox, options)
         self._max_error_text = max_error_text
+        self._prepared: bytes | None = None
 
     async def run(
         self,
@@ -76,23 +76,38 @@ class BelljarSandboxProvider:
         if (reason := why_not_code(code)) is not None:
             raise ToolError(reason)
         tools = [Tool(_asynchronous(function), name=name) for name, function in (external_functions or {}).items()]
-        session = with_tools(self._sandbox, tools).session()
+        sandbox = with_tools(self._sandbox, tools)
+        session = sandbox.load(self._prepared or await self._prepare())
+        assert isinstance(session, AsyncSession)
         try:
-            (await session.run(_first_cell())).check()
             run = await session.run(code, globals=inputs)
         finally:
-            # Also after the request was cancelled.
-            with anyio.CancelScope(shield=True):
-                await session.close()
+            await _close(session)
         if not run.ok:
             raise ToolError(_failure(run, self._max_error_text))
         value = run.value
         return run.output.rstrip("\n") if value is None and run.output else _plain(value)
 
+    async def _prepare(self) -> bytes:
+        """Returns a session whose cells can return. Loading it takes less time than its first cell."""
+        session = self._sandbox.session()
+        try:
+            (await session.run(_first_cell())).check()
+            self._prepared = await session.dump()
+        finally:
+            await _close(session)
+        return self._prepared
+
     async def close(self) -> None:
         """Closes connections to MCP servers of the options. A sandbox of the caller stays open."""
         if self._is_owned:
             await self._sandbox.close()
+
+
+async def _close(session: AsyncSession) -> None:
+    # Also after the request was cancelled.
+    with anyio.CancelScope(shield=True):
+        await session.close()
 
 
 def _asynchronous(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,6 +142,5 @@ def _failure(run: Run, limit: int) -> str:
     return shorten("\n".join(part for part in parts if part), limit)
 
 
-@lru_cache(maxsize=1)
 def _first_cell() -> str:
     return files(__package__).joinpath("_guest").joinpath("return_cells.py").read_text(encoding="utf-8")

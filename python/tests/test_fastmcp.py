@@ -103,6 +103,19 @@ def test_errors_reach_the_model_with_their_traceback() -> None:
     with_server(use)
 
 
+def test_errors_reach_the_model_of_a_server_that_masks_others() -> None:
+    fastmcp = need("fastmcp")
+    mode = need("fastmcp.experimental.transforms.code_mode")
+    server = fastmcp.FastMCP(transforms=[mode.CodeMode(sandbox_provider=provider())], mask_error_details=True)
+
+    async def main() -> tuple[bool, str]:
+        async with fastmcp.Client(server) as client:
+            return await execute(client, "return 1 / 0")
+
+    failed, text = asyncio.run(main())
+    assert failed and "ZeroDivisionError" in text
+
+
 def test_limits_of_the_server_and_of_the_sandbox_hold() -> None:
     async def use(client: Any, calls: list[str]) -> None:
         code = "for number in range(9):\n    await call_tool('order', {'item': str(number)})"
@@ -128,6 +141,10 @@ def test_pieces_of_code_share_nothing_and_run_side_by_side() -> None:
         assert len({text.split(",")[1] for _, text in results}) == 1
         failed, text = await execute(client, "return x")
         assert failed and "NameError" in text
+        numbers = [
+            await execute(client, "import random, uuid\nreturn random.random(), str(uuid.uuid4())") for _ in "ab"
+        ]
+        assert numbers[0] != numbers[1]
 
     with_server(use)
 
