@@ -1,4 +1,4 @@
-"""A tool loop with OpenAI's client and no framework."""
+"""A loop with OpenAI's client: the model's code runs in a session, and calls a function of this program."""
 
 import json
 from typing import Any
@@ -6,43 +6,41 @@ from typing import Any
 from openai import OpenAI
 from openai.types.responses import FunctionToolParam
 
-from belljar import Run, Sandbox
+from belljar.openai import CodeInterpreter
 
-RUN_PYTHON: FunctionToolParam = {
+ORDERS: FunctionToolParam = {
     "type": "function",
-    "name": "run_python",
-    "description": "Runs Python in a session that keeps its variables and files. Returns output and the last value.",
+    "name": "orders",
+    "description": "Returns the orders of a day, a list of {item, price}.",
     "parameters": {
         "type": "object",
-        "properties": {"code": {"type": "string"}},
-        "required": ["code"],
-        "additionalProperties": False,
+        "properties": {"day": {"type": "string", "description": "Such as 2026-11-23."}},
+        "required": ["day"],
     },
-    "strict": True,
+    "strict": False,
 }
 
 
-def report(run: Run) -> str:
-    """Returns the text that the model reads."""
-    error = run.error and (run.error.traceback or str(run.error))
-    text = "\n".join(part.rstrip() for part in (run.output, run.text, error, run.hint) if part)
-    return text[:20_000] or "(no output)"
+def call_function(call: dict[str, Any]) -> dict[str, Any]:
+    """Answers a call by the code. Its arguments are not to be trusted."""
+    orders = [{"item": "apple", "price": 1.5}, {"item": "pear", "price": 2.25}]
+    return {"type": "function_call_output", "call_id": call["call_id"], "output": json.dumps(orders)}
 
 
 def answer(question: str, client: OpenAI, model: str) -> str:
     messages: list[Any] = [{"role": "user", "content": question}]
-    with Sandbox(limits={"timeout": 10, "memory": "512MB"}) as box, box.session() as session:
+    with CodeInterpreter(tools=[ORDERS], decode=json.loads, limits={"timeout": 10, "memory": "512MB"}) as code:
         for _ in range(10):
-            response = client.responses.create(model=model, input=messages, tools=[RUN_PYTHON])
+            response = client.responses.create(model=model, input=messages, tools=[code.tool])
             messages += response.output
-            calls = [item for item in response.output if item.type == "function_call"]
-            if not calls:
+            step = code.run(response.output)
+            while step.calls:
+                step = code.resume([call_function(call) for call in step.calls])
+            if not step.results:
                 return response.output_text
-            for call in calls:
-                text = report(session.run(json.loads(call.arguments)["code"]))
-                messages.append({"type": "function_call_output", "call_id": call.call_id, "output": text})
+            messages += step.results
     raise RuntimeError("the model has not answered after ten rounds")
 
 
 if __name__ == "__main__":
-    print(answer("What is the 100th prime number?", OpenAI(), "gpt-6.2-sol"))
+    print(answer("What do all orders of 2026-11-23 cost?", OpenAI(), "gpt-6.2-sol"))
