@@ -128,7 +128,10 @@ pub(super) async fn execute(
     let _in_flight = state.server.begin_call();
     let mut record = state.server.runner.metrics().begin_call(call.tool().into());
     let (content, status) = match call {
-        Call::Code(code) => state.run_cell(&sessions, &id, code, timeout, CallResult::of_cell).await,
+        Call::Code(code) => {
+            let cell = CellRequest { code, timeout, ..CellRequest::default() };
+            state.run_cell(&sessions, &id, cell, CallResult::of_cell).await
+        }
         Call::Shell(command) => state.run_shell(&sessions, &id, &command, timeout).await,
         Call::Edit(command) => {
             let content = command.run(&sessions, &id, &state.histories).await;
@@ -152,11 +155,10 @@ impl CodeExecution {
         &self,
         sessions: &Sessions,
         id: &SessionId,
-        code: String,
-        timeout: Option<Duration>,
+        cell: CellRequest,
         result: impl FnOnce(belljar_sessions::CellReport, &belljar_core::Limits) -> CallResult,
     ) -> Result<(CallResult, CallStatus), SessionError> {
-        let limits = sessions.limits().with_timeout(timeout);
+        let limits = sessions.limits().with_timeout(cell.timeout);
         let tools = self.server.options.tools.clone().map(ClientTools::new);
         let observer: Arc<dyn CellObserver> = Arc::new(NullObserver);
         let (_tool_run, observer) = match &tools {
@@ -166,7 +168,7 @@ impl CodeExecution {
             }
             None => (None, observer),
         };
-        let cell = CellRequest { code, timeout, tools: tools.is_some(), ..CellRequest::default() };
+        let cell = CellRequest { tools: tools.is_some(), ..cell };
         let report = sessions.execute(id, cell, observer).await?;
         let status = CallStatus::from(&report.status);
         Ok((result(report, &limits), status))
@@ -191,7 +193,8 @@ impl CodeExecution {
             "(lambda scope: (__import__('builtins').exec({program}, scope), scope['run']({command}))[1])\
              ({{'__name__': 'shell'}})"
         );
-        let (result, status) = self.run_cell(sessions, id, code, timeout, CallResult::of_shell).await?;
+        let cell = CellRequest { code, timeout, store_history: false, ..CellRequest::default() };
+        let (result, status) = self.run_cell(sessions, id, cell, CallResult::of_shell).await?;
         let status =
             if status == CallStatus::Success && result.return_code != 0 { CallStatus::RunError } else { status };
         Ok((result, status))

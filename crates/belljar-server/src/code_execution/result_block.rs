@@ -67,6 +67,10 @@ impl CallResult {
 
     /// Creates the result of a cell that ran with these limits.
     pub(super) fn of_cell(report: CellReport, limits: &Limits) -> Self {
+        Self::new_of_cell(&report, limits, traceback)
+    }
+
+    fn new_of_cell(report: &CellReport, limits: &Limits, describe: impl Fn(&CellError) -> String) -> Self {
         let mut result = Self::new("", "", exit_status(&report.status));
         for output in &report.outputs {
             match output {
@@ -78,12 +82,12 @@ impl CallResult {
             }
         }
         if let Some(error) = report.status.error(limits) {
-            push_line(&mut result.stderr, &traceback(&error));
+            push_line(&mut result.stderr, &describe(&error));
             if matches!(report.status, CellStatus::KernelDied(_)) {
                 push_line(&mut result.stderr, "The session's variables are lost; its files are still there");
             }
         }
-        result.set_files(&report);
+        result.set_files(report);
         result
     }
 
@@ -91,7 +95,8 @@ impl CallResult {
     pub(super) fn of_shell(mut report: CellReport, limits: &Limits) -> Self {
         let status = report.outputs.iter().rposition(|output| matches!(output, Output::ExecuteResult(_)));
         let status = status.map(|position| report.outputs.remove(position));
-        let mut result = Self::of_cell(report, limits);
+        // A traceback would show the program that runs the shell.
+        let mut result = Self::new_of_cell(&report, limits, CellError::to_string);
         if let Some(Output::ExecuteResult(bundle)) = &status {
             result.return_code = text_plain(bundle).and_then(|text| text.trim().parse().ok()).unwrap_or(FAILED);
         }
@@ -122,8 +127,13 @@ fn exit_status(status: &CellStatus) -> i32 {
     }
 }
 
+/// Returns the traceback of an error, and the error if the traceback does not end with it.
 fn traceback(error: &CellError) -> String {
-    if error.traceback.is_empty() { error.to_string() } else { error.traceback.join("\n") }
+    let mut text = error.traceback.join("\n");
+    if text.is_empty() || !text.contains(&error.message) {
+        push_line(&mut text, &error.to_string());
+    }
+    text
 }
 
 /// Appends text as lines of their own.

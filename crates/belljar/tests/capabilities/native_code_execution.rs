@@ -12,7 +12,7 @@ belljar_testing::trials! {
 
 fn start() -> Backend {
     let environments = ENVIRONMENTS.to_str().unwrap();
-    Backend::start(["--sandbox", "native", "--native-dir", environments, "--no-install"])
+    Backend::start(["--sandbox", "native", "--native-dir", environments])
 }
 
 fn native_backend_conforms_to_the_protocol() {
@@ -54,5 +54,7 @@ fn commands_run_in_the_session_s_sandbox() {
     let answer = backend.post(&format!("/sessions/{session}/exec"), &call).with_status(200);
     let content = &answer["result_block"]["content"];
     assert_eq!((&content["return_code"], &content["stdout"]), (&json!(124), &json!("begun\n")), "{content}");
+    let stderr = content["stderr"].as_str().unwrap();
+    assert!(stderr.contains("longer than 1 s") && !stderr.contains("subprocess"), "{content}");
     assert_eq!(backend.run(&session, "print(x)")["stdout"], "1\n");
 }

@@ -75,7 +75,7 @@ fn no_path_leads_out_of_the_session() {
 
 #[test]
 fn long_and_many_files_are_refused() {
-    let backend = Backend::start(["--no-install", "--max-body", "1MB", "--session-disk", "100KB"]);
+    let backend = Backend::start(["--max-body", "1MB", "--session-disk", "100KB"]);
     let session = backend.create();
     backend.put(&session, "a", None, &[b'x'; 2 << 20]).refusal(413);
     backend.put(&session, "a", None, &[b'x'; 200 << 10]).refusal(413);

@@ -13,7 +13,7 @@ use crate::harness::Belljar;
 use crate::serve::http::Listening;
 
 fn start() -> Backend {
-    Backend::start(["--no-install"])
+    Backend::start([])
 }
 
 /// Waits until the server has no sessions. Its metrics are no use of a session.
@@ -33,7 +33,7 @@ fn wait_for_no_sessions(backend: &Backend) {
 #[test]
 fn conformance_points_hold_on_every_transport() {
     for transport in ["streamable-http", "streamable-http-stateless", "sse"] {
-        check_conformance(&Backend::start_transport(transport, ["--no-install"]), false);
+        check_conformance(&Backend::start_transport(transport, []), false);
     }
 }
 
@@ -118,7 +118,7 @@ fn idle_sessions_and_old_sessions_end() {
         backend.exec(session, "code_execution", &json!({ "code": "1" })).refusal(404);
     }
     // The server's own limit holds for longer times.
-    let backend = Backend::start(["--no-install", "--session-timeout", "60"]);
+    let backend = Backend::start(["--session-timeout", "60"]);
     let handle = backend.post("/sessions", &json!({ "idle_timeout_seconds": 3600 })).with_status(201);
     assert_eq!((&handle["idle_timeout_seconds"], &handle["max_lifetime_seconds"]), (&json!(60), &Value::Null));
     let handle = backend.send("POST", "/sessions", &[], b"").with_status(201);
@@ -127,7 +127,7 @@ fn idle_sessions_and_old_sessions_end() {
 
 #[test]
 fn ended_session_stops_its_code() {
-    let backend = Backend::start(["--no-install", "--timeout", "600"]);
+    let backend = Backend::start(["--timeout", "600"]);
     let session = backend.create();
     let code = json!({ "tool": "code_execution", "input": { "code": "open('begun', 'w')\nwhile True: pass" } });
     let path = format!("/sessions/{session}/exec");
@@ -147,7 +147,7 @@ fn ended_session_stops_its_code() {
 
 #[test]
 fn call_of_a_client_that_disconnects_is_interrupted() {
-    let backend = Backend::start(["--no-install", "--timeout", "600"]);
+    let backend = Backend::start(["--timeout", "600"]);
     let session = backend.create();
     let code = json!({ "tool": "code_execution", "input": { "code": "x = 1\nwhile True: pass" } });
     let path = format!("/sessions/{session}/exec");
@@ -196,7 +196,7 @@ fn many_clients_at_once_have_their_own_results() {
 #[test]
 fn sessions_survive_the_server_with_a_data_directory() {
     let directory = tempfile::tempdir().unwrap();
-    let options = ["--no-install", "--data-dir", directory.path().to_str().unwrap()];
+    let options = ["--data-dir", directory.path().to_str().unwrap()];
     let backend = Backend::start(options);
     let session = backend.create();
     backend.run(&session, "x = 41");
@@ -214,6 +214,6 @@ fn protocol_needs_its_option_and_sessions() {
     let run = Belljar::new().args(["streamable-http", "--port", "0", "--code-execution"]).run();
     assert_eq!(run.status, Some(2), "{run:?}");
     assert!(run.stderr.contains("--toolset interpreter"), "{run:?}");
-    let server = Listening::start("streamable-http", ["--no-install", "--toolset", "interpreter"]);
+    let server = Listening::start("streamable-http", ["--toolset", "interpreter"]);
     assert_eq!(server.send("POST", "/sessions", &[], "{}").0, 404);
 }

@@ -110,7 +110,7 @@ fn sessions_of_other_clients_do_not_exist() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tokens");
     std::fs::write(&file, "one\ntwo\n").unwrap();
-    let mut backend = Backend::start(["--no-install", "--auth-token-file", file.to_str().unwrap()]);
+    let mut backend = Backend::start(["--auth-token-file", file.to_str().unwrap()]);
     backend.token = Some("one".into());
     let session = backend.create();
     backend.run(&session, "x = 1\nopen('a.txt', 'w').write('a')");
@@ -145,7 +145,7 @@ fn web_pages_and_other_names_are_refused() {
 
 #[test]
 fn server_at_capacity_creates_no_sessions() {
-    let backend = Backend::start(["--no-install", "--max-sessions", "2"]);
+    let backend = Backend::start(["--max-sessions", "2"]);
     let sessions = [backend.create(), backend.create()];
     let reply = backend.post("/sessions", &json!({}));
     assert!(reply.refusal(503).contains("2 sessions"), "{reply:?}");
