@@ -288,7 +288,9 @@ pub(crate) struct HttpArguments {
     /// Maximum number of MCP sessions over HTTP [default: that of --max-sessions].
     #[arg(long, value_name = "N", env = "BELLJAR_MAX_HTTP_SESSIONS", hide_env_values = true, hide_short_help = true)]
     max_http_sessions: Option<usize>,
-    /// Serve the code-execution protocol of otari, too: on /sessions, with the sessions of --toolset interpreter or all.
+    /// Serve the code-execution protocol of otari, too.
+    ///
+    /// Its address is /sessions. The server must have sessions: --toolset interpreter, or all.
     #[arg(long)]
     code_execution: bool,
     #[command(flatten)]

@@ -8,8 +8,9 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use belljar_core::Limits;
 use belljar_core::kernel::{CellObserver, CellRequest, NullObserver};
-use belljar_sessions::{SessionError, SessionId, Sessions};
+use belljar_sessions::{CellReport, SessionError, SessionId, Sessions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -133,14 +134,10 @@ pub(super) async fn execute(
             state.run_cell(&sessions, &id, cell, CallResult::of_cell).await
         }
         Call::Shell(command) => state.run_shell(&sessions, &id, &command, timeout).await,
-        Call::Edit(command) => {
-            let content = command.run(&sessions, &id, &state.histories).await;
-            let status = |content: &CallResult| match content.return_code {
-                0 => CallStatus::Success,
-                _ => CallStatus::RunError,
-            };
-            content.map(|content| (status(&content), content)).map(|(status, content)| (content, status))
-        }
+        Call::Edit(command) => command.run(&sessions, &id, &state.histories).await.map(|content| {
+            let status = if content.return_code == 0 { CallStatus::Success } else { CallStatus::RunError };
+            (content, status)
+        }),
     }
     .inspect_err(|error| record.status = error.into())?;
     record.status = status;
@@ -156,7 +153,7 @@ impl CodeExecution {
         sessions: &Sessions,
         id: &SessionId,
         cell: CellRequest,
-        result: impl FnOnce(belljar_sessions::CellReport, &belljar_core::Limits) -> CallResult,
+        result: impl FnOnce(CellReport, &Limits) -> CallResult,
     ) -> Result<(CallResult, CallStatus), SessionError> {
         let limits = sessions.limits().with_timeout(cell.timeout);
         let tools = self.server.options.tools.clone().map(ClientTools::new);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::code_execution::{Backend, check_conformance};
 use crate::harness::Belljar;
 use crate::serve::http::Listening;
+use crate::tool_client::tool_server;
 
 fn start() -> Backend {
     Backend::start([])
@@ -207,6 +208,15 @@ fn sessions_survive_the_server_with_a_data_directory() {
     assert_eq!(backend.run(&session, "print(x + 1, open('a.txt').read())")["stdout"], "42 a\n");
     assert_eq!(backend.delete(&session).status, 204);
     backend.get(&format!("/sessions/{session}/files/list")).refusal(404);
+}
+
+#[test]
+fn code_calls_tools_that_need_no_approval() {
+    let backend = Backend::start([&*tool_server("t", "plain")]);
+    let session = backend.create();
+    let code = "from tools import t, ToolDenied\nprint(await t.add(a=1))\ntry:\n    await t.note(text='a')\n\
+                except ToolDenied as error:\n    print('denied')";
+    assert_eq!(backend.run(&session, code)["stdout"], "2\ndenied\n");
 }
 
 #[test]
