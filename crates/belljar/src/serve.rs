@@ -291,7 +291,7 @@ pub(crate) struct HttpArguments {
     /// Serve the code-execution protocol of otari, too.
     ///
     /// Its address is /sessions. The server must have sessions: --toolset interpreter, or all.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     code_execution: bool,
     #[command(flatten)]
     access: AccessOptions,
