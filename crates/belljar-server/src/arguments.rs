@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::to_raw_value;
 
 /// The maximum length of code, in bytes.
-const MAX_CODE: usize = 4 << 20;
+pub(crate) const MAX_CODE: usize = 4 << 20;
 /// The maximum number of packages that one call may name.
 const MAX_DEPENDENCIES: usize = 200;
 

@@ -46,14 +46,14 @@ fn instructions(sandbox: &SandboxDescription) -> String {
 /// The MCP server of one client. [`Server::for_client`] returns one for another client.
 #[derive(Clone)]
 pub struct Server {
-    runner: Runner,
-    options: Arc<ServerOptions>,
+    pub(crate) runner: Runner,
+    pub(crate) options: Arc<ServerOptions>,
     /// Set if `run_python_code` is offered.
     python: bool,
     /// The definitions of the tools.
     tools: Arc<[Tool]>,
     /// The session tools, if they are offered.
-    session_tools: Option<SessionTools>,
+    pub(crate) session_tools: Option<SessionTools>,
     /// The tools of MCP servers that the client's code can call.
     client_tools: Option<ClientTools>,
     /// Runs of `run_python_code` that wait for input, of all clients.
@@ -166,6 +166,11 @@ impl Server {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// Counts a call as in flight until the returned guard is dropped.
+    pub(crate) fn begin_call(&self) -> InFlight<'_> {
+        InFlight::new(&self.calls)
+    }
+
     fn sessions(&self) -> Result<&SessionTools, ErrorData> {
         let missing = || ErrorData::invalid_request("this server does not offer sessions", None);
         self.session_tools.as_ref().ok_or_else(missing)
@@ -173,7 +178,7 @@ impl Server {
 }
 
 /// A guard that counts a call as in flight until it is dropped.
-struct InFlight<'a>(&'a AtomicUsize);
+pub(crate) struct InFlight<'a>(&'a AtomicUsize);
 
 impl<'a> InFlight<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
@@ -260,7 +265,7 @@ impl ServerHandler for Server {
             let message = format!("unknown tool `{}`; this server offers {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
-        let _in_flight = InFlight::new(&self.calls);
+        let _in_flight = self.begin_call();
         let mut record = self.runner.metrics().begin_call(named.name.clone());
         if let Some(tools) = self.client_tools.as_ref().filter(|_| code_tools::is_search(&named.name)) {
             let answer = match tools.code_tools.call_search(&named.name, request.arguments).await {

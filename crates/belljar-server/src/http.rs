@@ -1,5 +1,5 @@
 //! The transports over HTTP: streamable HTTP on `/mcp`, with sessions and without, and server-sent events; also
-//! `/healthz` and `/metrics`.
+//! `/healthz`, `/metrics`, and the code-execution protocol on `/sessions`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::arrival::ArrivalOrder;
 use crate::bodies::{BodyReader, read_body};
+use crate::code_execution::describe_errors;
 use crate::connections;
 use crate::guard::{AccessControl, AccessPolicy, Principal, current_owner, guard};
 use crate::metrics::{Refusal, Refusals};
@@ -63,6 +64,8 @@ pub struct HttpOptions {
     pub max_sessions: usize,
     /// The time without activity after which a session is closed.
     pub idle: Duration,
+    /// Set if the code-execution protocol is served, too. The server must have sessions.
+    pub code_execution: bool,
     /// The server's certificate; with `None` it speaks plain HTTP.
     pub tls: Option<Tls>,
 }
@@ -76,6 +79,7 @@ impl HttpOptions {
             max_body: 16 << 20,
             max_sessions: 1000,
             idle: Duration::from_secs(300),
+            code_execution: false,
             tls: None,
         }
     }
@@ -160,13 +164,17 @@ fn routes<S: McpService>(server: &S, options: &HttpOptions, ending: &Cancellatio
         let text = text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
         Ok::<_, StatusCode>(([(CONTENT_TYPE, METRICS_TYPE)], text))
     });
-    protocol
+    let code_execution = options.code_execution.then(|| server.code_execution()).flatten();
+    let has_code_execution = code_execution.is_some();
+    let routes = protocol
+        .merge(code_execution.unwrap_or_default())
         .route("/metrics", metrics)
         .layer(DefaultBodyLimit::max(options.max_body))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn_with_state(bodies, read_body))
-        .layer(middleware::from_fn_with_state(Arc::new(access_control), guard))
-        .route("/healthz", get(|| async { "ok\n" }))
+        .layer(middleware::from_fn_with_state(Arc::new(access_control), guard));
+    let routes = if has_code_execution { routes.layer(middleware::from_fn(describe_errors)) } else { routes };
+    routes.route("/healthz", get(|| async { "ok\n" }))
 }
 
 fn config(options: &HttpOptions, ending: &CancellationToken) -> StreamableHttpServerConfig {

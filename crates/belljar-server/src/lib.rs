@@ -14,6 +14,7 @@
 //! | `code_tools` | tools of MCP servers that code can call |
 //! | `runner` | the code of `run_python_code` on guest threads, in a fresh interpreter for each call |
 //! | `session_tools` | tools that run cells in sessions, and files of sessions as resources |
+//! | `code_execution` | the same sessions by otari's code-execution protocol: plain HTTP requests |
 //! | `notifier`, `lines` | notifications to a client while code runs |
 //! | `stdio`, `http`, `sse`, `service` | the transports, and their interface to the server |
 //! | `line_transport`, `sse_transport`, `bodies` | messages on streams, in events, and in requests |
@@ -32,6 +33,7 @@ mod answer;
 mod arguments;
 mod arrival;
 mod bodies;
+mod code_execution;
 mod code_tools;
 mod connections;
 mod cors;

@@ -1,8 +1,10 @@
 //! The interface between the HTTP transports and a server: one handler for each client.
 
+use axum::Router;
 use belljar_sessions::Owner;
 use rmcp::ServerHandler;
 
+use crate::code_execution;
 use crate::handler::Server;
 use crate::metrics::Refusals;
 
@@ -22,6 +24,11 @@ pub trait McpService: ServerHandler + Clone {
     /// Returns the numbers of refused requests, which the transport adds to.
     fn refusals(&self) -> Refusals {
         Refusals::default()
+    }
+
+    /// Returns the routes of the code-execution protocol, if the server has sessions.
+    fn code_execution(&self) -> Option<Router> {
+        None
     }
 
     /// Starts background work. The transport calls this once before it serves, on its own runtime.
@@ -48,6 +55,10 @@ impl McpService for Server {
 
     fn refusals(&self) -> Refusals {
         Self::refusals(self)
+    }
+
+    fn code_execution(&self) -> Option<Router> {
+        code_execution::routes(self)
     }
 
     fn start(&self) {

@@ -55,4 +55,5 @@ pub use runs::{
     RunResumer, RunState,
 };
 pub use sessions::{Owner, ResumedReport, ResumedRun, SessionOptions, Sessions, StoredRuns};
+pub use state::files::MAX_UPLOAD;
 pub use store::{ListedRun, RunCommand, SnapshotHeader, Store, StoreError, StoredRun, StoredSession};

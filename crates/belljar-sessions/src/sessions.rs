@@ -8,9 +8,11 @@
 //! | `queueing` | the work of calls, in the queues of their sessions |
 //! | `results` | the number of results that wait for their clients |
 //! | `idle` | expiry and hibernation of idle sessions |
+//! | `edits` | files that are written and edited by their paths |
 
 mod cell_call;
 mod durable;
+mod edits;
 mod held_run;
 mod idle;
 mod queueing;

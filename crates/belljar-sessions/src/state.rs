@@ -7,7 +7,7 @@
 //! | `persistence` | snapshots in the store, and the end of a session |
 
 pub(crate) mod durable;
-mod files;
+pub(crate) mod files;
 mod persistence;
 
 use std::collections::BTreeMap;

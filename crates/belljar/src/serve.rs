@@ -288,6 +288,11 @@ pub(crate) struct HttpArguments {
     /// Maximum number of MCP sessions over HTTP [default: that of --max-sessions].
     #[arg(long, value_name = "N", env = "BELLJAR_MAX_HTTP_SESSIONS", hide_env_values = true, hide_short_help = true)]
     max_http_sessions: Option<usize>,
+    /// Serve the code-execution protocol of otari, too.
+    ///
+    /// Its address is /sessions. The server must have sessions: --toolset interpreter, or all.
+    #[arg(long, hide_short_help = true)]
+    code_execution: bool,
     #[command(flatten)]
     access: AccessOptions,
     #[command(flatten)]
@@ -300,6 +305,11 @@ impl HttpArguments {
         options.max_body = usize::try_from(self.max_body).unwrap_or(usize::MAX);
         options.max_sessions = self.max_http_sessions.unwrap_or(self.serve.sessions.max_sessions);
         options.idle = self.http_session_timeout;
+        options.code_execution = self.code_execution;
+        if self.code_execution && self.serve.toolset == Toolset::Python {
+            return Err(CommandError::new("--code-execution: the server has no sessions")
+                .with_hint("add --toolset interpreter, or --toolset all"));
+        }
         self.access.apply(&mut options, is_exposed, &self.host)?;
         Ok(options)
     }

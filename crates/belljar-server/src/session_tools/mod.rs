@@ -63,7 +63,7 @@ pub(crate) const INSTRUCTIONS: &str = "Runs Python in sessions that keep variabl
 /// One client's view of the sessions.
 #[derive(Clone)]
 pub(crate) struct SessionTools {
-    sessions: Sessions,
+    pub(crate) sessions: Sessions,
     /// Set if results contain the HTML of tables and other values that have plain text.
     html: bool,
     /// The sessions that this client has created or used: it cannot list those of other clients.

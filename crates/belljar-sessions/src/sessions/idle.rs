@@ -1,15 +1,29 @@
 //! Expiry and hibernation of idle sessions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::queueing::{WorkStep, result};
 use super::table::{HibernatedSession, SessionEntry, is_expired};
 use super::{SessionOptions, Sessions};
+use crate::id::SessionId;
 use crate::session::{JobKind, Session};
 use crate::state::SessionState;
 use crate::store::Store;
 
 impl Sessions {
+    /// Returns the time since a session was used last, which is zero while it has calls, or `None` if the session does
+    /// not exist. To ask is not a use.
+    pub fn idle_time(&self, id: &SessionId) -> Option<Duration> {
+        let now = self.shared.clock.now();
+        match self.shared.table.lock().get(id)? {
+            SessionEntry::Active(session) if !session.is_idle() => Some(Duration::ZERO),
+            SessionEntry::Active(session) => Some(now.saturating_sub(session.last_used())),
+            SessionEntry::Hibernated(hibernated) => Some(now.saturating_sub(hibernated.last_used)),
+            SessionEntry::Ending => None,
+        }
+    }
+
     /// Ends expired sessions and hibernates idle ones. Must be called every few minutes.
     pub async fn evict_idle(&self) {
         let now = self.shared.clock.now();

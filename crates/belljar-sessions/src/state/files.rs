@@ -9,7 +9,7 @@ use crate::error::SessionError;
 use crate::files::check_plain_name;
 
 /// The maximum size of an uploaded file, in bytes.
-const MAX_UPLOAD: usize = 64 << 20;
+pub const MAX_UPLOAD: usize = 64 << 20;
 
 impl SessionState {
     /// Returns the session's files, sorted by path.
@@ -70,14 +70,26 @@ impl SessionState {
         now: Duration,
     ) -> Result<FileInfo, SessionError> {
         check_plain_name(name)?;
+        self.write_file(services, name, bytes, now)
+    }
+
+    /// Writes a whole file, and creates the directories on its path.
+    pub(crate) fn write_file(
+        &mut self,
+        services: &SessionServices,
+        path: &str,
+        bytes: &[u8],
+        now: Duration,
+    ) -> Result<FileInfo, SessionError> {
+        check_path(path)?;
         if bytes.len() > MAX_UPLOAD {
             let reason = format!("the file has {} bytes; the maximum is {MAX_UPLOAD}", bytes.len());
-            return Err(FileError::Other { path: name.into(), reason }.into());
+            return Err(FileError::Other { path: path.into(), reason }.into());
         }
         let kernel = self.ensure_running(services, &belljar_core::NoProgress)?;
-        kernel.write(name, bytes)?;
+        kernel.write(path, bytes)?;
         self.files = file_index(&mut **kernel);
         self.persist(services, now)?;
-        Ok(FileInfo { path: name.into(), size: bytes.len() as u64, modified: 0 })
+        Ok(FileInfo { path: path.into(), size: bytes.len() as u64, modified: 0 })
     }
 }

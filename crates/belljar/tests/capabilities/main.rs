@@ -10,6 +10,7 @@ mod host_paths;
 mod manual_pages;
 mod matplotlib;
 mod native_calls;
+mod native_code_execution;
 mod native_folders;
 mod native_jupyter;
 mod native_network;
@@ -23,6 +24,9 @@ mod stalled_index;
 
 #[path = "../support/certificates.rs"]
 mod certificates;
+#[path = "../support/code_execution.rs"]
+#[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
+mod code_execution;
 #[path = "../support/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests in `it`, which use more of it")]
 mod harness;
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
             manual_pages::trials(),
             matplotlib::trials(),
             native_calls::trials(),
+            native_code_execution::trials(),
             native_folders::trials(),
             native_jupyter::trials(),
             native_network::trials(),

@@ -19,6 +19,8 @@ mod snippets;
 
 #[path = "../support/certificates.rs"]
 mod certificates;
+#[path = "../support/code_execution.rs"]
+mod code_execution;
 #[path = "../support/harness.rs"]
 #[allow(dead_code, reason = "shared with the tests in `capabilities`")]
 mod harness;

@@ -3,6 +3,7 @@
 mod answers;
 mod cleanup;
 pub(crate) mod clients;
+mod code_execution;
 mod configurations;
 mod conformance;
 mod faults;

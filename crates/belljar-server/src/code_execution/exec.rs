@@ -1,0 +1,199 @@
+//! Calls of tools: `POST /sessions/ID/exec`.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use belljar_core::Limits;
+use belljar_core::kernel::{CellObserver, CellRequest, NullObserver};
+use belljar_sessions::{CellReport, SessionError, SessionId, Sessions};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::CodeExecution;
+use super::error::ApiError;
+use super::result_block::{CallResult, ExecResponse, ResultBlock};
+use super::text_editor::EditorCommand;
+use crate::arguments::MAX_CODE;
+use crate::code_tools::{CancelOnDrop, ClientTools};
+use crate::description::SandboxKind;
+use crate::metrics::CallStatus;
+
+/// The maximum length of a call's ID, in bytes. The answer has it twice.
+const MAX_TOOL_USE_ID: usize = 256;
+/// The exit status of a shell for a command that does not exist.
+const NOT_FOUND: i32 = 127;
+/// The program that runs a command in a shell.
+const SHELL: &str = include_str!("guest/shell.py");
+
+/// The body of a request.
+#[derive(Debug, Deserialize)]
+struct ExecRequest<'a> {
+    tool: String,
+    #[serde(borrow)]
+    input: &'a RawValue,
+    timeout_seconds: Option<NonZeroU64>,
+    tool_use_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CodeInput {
+    code: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct CommandInput {
+    command: String,
+}
+
+/// A call of a tool.
+#[derive(Debug)]
+enum Call {
+    Code(String),
+    Shell(String),
+    Edit(EditorCommand),
+}
+
+impl Call {
+    fn parse(tool: &str, input: &RawValue) -> Result<Self, ApiError> {
+        match tool {
+            "code_execution" => Ok(Self::Code(source("code", parse_input::<CodeInput>(input)?.code)?)),
+            "bash_code_execution" => Ok(Self::Shell(source("command", parse_input::<CommandInput>(input)?.command)?)),
+            "text_editor_code_execution" => Ok(Self::Edit(EditorCommand::parse(parse_input(input)?)?)),
+            _ => {
+                let tool: String = tool.chars().take(64).filter(|c| !c.is_control()).collect();
+                let kinds = "code_execution, bash_code_execution and text_editor_code_execution";
+                Err(ApiError::new(StatusCode::BAD_REQUEST, format!("unknown tool `{tool}`; the tools are {kinds}")))
+            }
+        }
+    }
+
+    fn tool(&self) -> &'static str {
+        match self {
+            Self::Code(_) => "code_execution",
+            Self::Shell(_) => "bash_code_execution",
+            Self::Edit(_) => "text_editor_code_execution",
+        }
+    }
+
+    fn result_type(&self) -> &'static str {
+        match self {
+            Self::Code(_) => "code_execution_tool_result",
+            Self::Shell(_) => "bash_code_execution_tool_result",
+            Self::Edit(_) => "text_editor_code_execution_tool_result",
+        }
+    }
+}
+
+fn parse_input<T: DeserializeOwned>(input: &RawValue) -> Result<T, ApiError> {
+    serde_json::from_str(input.get()).map_err(|error| ApiError::malformed(format!("input: {error}")))
+}
+
+fn source(name: &str, text: String) -> Result<String, ApiError> {
+    match text.len() {
+        0 => Err(ApiError::malformed(format!("input.{name}: it is empty"))),
+        length if length > MAX_CODE => {
+            Err(ApiError::malformed(format!("input.{name}: {length} bytes are more than the maximum of {MAX_CODE}")))
+        }
+        _ => Ok(text),
+    }
+}
+
+/// Answers `POST /sessions/ID/exec`. If the client disconnects, its call is interrupted.
+pub(super) async fn execute(
+    State(state): State<CodeExecution>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Json<ExecResponse>, ApiError> {
+    let request: ExecRequest<'_> =
+        serde_json::from_slice(&body).map_err(|error| ApiError::malformed(error.to_string()))?;
+    let call = Call::parse(&request.tool, request.input)?;
+    let timeout = request.timeout_seconds.map(|seconds| Duration::from_secs(seconds.get()));
+    let tool_use_id = match request.tool_use_id {
+        Some(given) if given.len() > MAX_TOOL_USE_ID => {
+            return Err(ApiError::malformed(format!("tool_use_id: it is longer than {MAX_TOOL_USE_ID} bytes")));
+        }
+        Some(given) => given,
+        None => {
+            let random = SessionId::random().map_err(|error| ApiError::internal(&error))?;
+            format!("srvtoolu_{}", random.as_str())
+        }
+    };
+    let (sessions, id) = state.find(&id)?;
+    let (kind, begin) = (call.result_type(), Instant::now());
+    let _in_flight = state.server.begin_call();
+    let mut record = state.server.runner.metrics().begin_call(call.tool().into());
+    let (content, status) = match call {
+        Call::Code(code) => {
+            let cell = CellRequest { code, timeout, ..CellRequest::default() };
+            state.run_cell(&sessions, &id, cell, CallResult::of_cell).await
+        }
+        Call::Shell(command) => state.run_shell(&sessions, &id, &command, timeout).await,
+        Call::Edit(command) => command.run(&sessions, &id, &state.histories).await.map(|content| {
+            let status = if content.return_code == 0 { CallStatus::Success } else { CallStatus::RunError };
+            (content, status)
+        }),
+    }
+    .inspect_err(|error| record.status = error.into())?;
+    record.status = status;
+    let execution_time_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let result_block = ResultBlock { kind, tool_use_id: tool_use_id.clone(), content };
+    Ok(Json(ExecResponse { tool_use_id, execution_time_ms, result_block }))
+}
+
+impl CodeExecution {
+    /// Runs a cell, of whose report `result` makes the result of the call.
+    async fn run_cell(
+        &self,
+        sessions: &Sessions,
+        id: &SessionId,
+        cell: CellRequest,
+        result: impl FnOnce(CellReport, &Limits) -> CallResult,
+    ) -> Result<(CallResult, CallStatus), SessionError> {
+        let limits = sessions.limits().with_timeout(cell.timeout);
+        let tools = self.server.options.tools.clone().map(ClientTools::new);
+        let observer: Arc<dyn CellObserver> = Arc::new(NullObserver);
+        let (_tool_run, observer) = match &tools {
+            Some(tools) => {
+                let (run, observer) = tools.for_cell(observer);
+                (Some(CancelOnDrop(run)), observer)
+            }
+            None => (None, observer),
+        };
+        let cell = CellRequest { tools: tools.is_some(), ..cell };
+        let report = sessions.execute(id, cell, observer).await?;
+        let status = CallStatus::from(&report.status);
+        Ok((result(report, &limits), status))
+    }
+
+    /// Runs a command in a shell of the session's sandbox, if the sandbox has one.
+    async fn run_shell(
+        &self,
+        sessions: &Sessions,
+        id: &SessionId,
+        command: &str,
+        timeout: Option<Duration>,
+    ) -> Result<(CallResult, CallStatus), SessionError> {
+        if self.server.options.sandbox.kind == SandboxKind::Wasm {
+            let reason = "bash: the WebAssembly sandbox has no shell and no processes; use code_execution\n";
+            return Ok((CallResult::new("", reason, NOT_FOUND), CallStatus::RunError));
+        }
+        // JSON's strings are also Python's, on one line.
+        let [program, command] = [SHELL, command].map(|text| serde_json::Value::from(text).to_string());
+        // An expression, so that the session gets no variables of it.
+        let code = format!(
+            "(lambda scope: (__import__('builtins').exec({program}, scope), scope['run']({command}))[1])\
+             ({{'__name__': 'shell'}})"
+        );
+        let cell = CellRequest { code, timeout, store_history: false, ..CellRequest::default() };
+        let (result, status) = self.run_cell(sessions, id, cell, CallResult::of_shell).await?;
+        let status =
+            if status == CallStatus::Success && result.return_code != 0 { CallStatus::RunError } else { status };
+        Ok((result, status))
+    }
+}
