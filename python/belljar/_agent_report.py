@@ -27,16 +27,26 @@ def report(run: Run, max_text: int = MAX_TEXT, images: int = 0) -> str:
         max_text: The number of characters beyond which the middle is left out.
         images: The number of images that the model receives with the text.
     """
-    error = None
-    if not run.ok:
-        error = run.error and (run.error.traceback or str(run.error))
-        error = error or f"the code ended with the status {run.status!r}"
     value = run.text if run.text is not None else _value(run)
-    parts = [part.rstrip() for part in (run.output, value, error, run.hint and f"hint: {run.hint}") if part]
+    parts = [part.rstrip() for part in (run.output, value, None if run.ok else failure(run)) if part]
     text = shorten("\n".join(part for part in parts if part), max_text)
     if left_out := len(run.images) - images:
         text += f"\n({left_out} of the {len(run.images)} images that the code displayed are not shown)"
     return text.lstrip("\n") or ("(no output)" if not images else f"({images} images)")
+
+
+def failure(run: Run) -> str:
+    """Returns the reason why code did not succeed: the traceback, the limit and a hint."""
+    error = run.error
+    if error is None:
+        return f"the code ended with the status {run.status!r}"
+    parts = [error.traceback.rstrip()]
+    # The traceback of a cell at its limit is that of the interrupt.
+    if not error.traceback or run.status != "error":
+        parts.append(str(error))
+    if run.hint is not None:
+        parts.append(f"hint: {run.hint}")
+    return "\n".join(part for part in parts if part)
 
 
 def pictures(run: Run) -> list[Image]:
