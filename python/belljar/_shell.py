@@ -154,7 +154,8 @@ class Shell:
                 elif name == "read":
                     reply = session.files.read(*arguments)
                 else:
-                    reply = session.files.write(*arguments)
+                    session.files.write(*arguments)
+                    reply = None
             except BaseException as raised:
                 error = raised
 
@@ -175,7 +176,8 @@ class Shell:
                 elif name == "read":
                     reply = await session.files.read(*arguments)
                 else:
-                    reply = await session.files.write(*arguments)
+                    await session.files.write(*arguments)
+                    reply = None
             except BaseException as raised:
                 error = raised
 

@@ -92,6 +92,8 @@ class NativeServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
+                # The command is that of this package, whatever the current directory contains.
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
                 start_new_session=True,
             )
             self._finalizer = weakref.finalize(self, _end, self._process)
