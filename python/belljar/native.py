@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ __all__ = ["CommandError", "CommandResult", "NativeServer", "Shell"]
 
 _READY = "listening on "
 _MAX_ERROR = 4000
+_CLOSE_TIMEOUT = 15
 # The server ends when standard input does, which the end of this process closes however it ends.
 _GUARD = """exec 3<&0; "$@" </dev/null 3<&- & server=$!
 (cat <&3; kill "$server") >/dev/null 2>&1 & wait "$server\""""
@@ -154,7 +156,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError):
             process.stdin.close()
     try:
-        process.wait(timeout=10)
+        process.wait(timeout=_CLOSE_TIMEOUT)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
