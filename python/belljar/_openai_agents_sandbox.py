@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import secrets
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agents.sandbox.errors import (
     ExecTimeoutError,
     ExecTransportError,
+    PtySessionNotFoundError,
     WorkspaceArchiveReadError,
     WorkspaceArchiveWriteError,
     WorkspaceReadNotFoundError,
@@ -21,6 +24,13 @@ from agents.sandbox.errors import (
 from agents.sandbox.manifest import Manifest
 from agents.sandbox.session import BaseSandboxClient, BaseSandboxSession, SandboxSession, SandboxSessionState
 from agents.sandbox.session.manager import Instrumentation
+from agents.sandbox.session.pty_types import (
+    PtyExecUpdate,
+    allocate_pty_process_id,
+    clamp_pty_yield_time_ms,
+    resolve_pty_write_yield_time_ms,
+    truncate_text_by_tokens,
+)
 from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER, RuntimeHelperScript
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult, User
@@ -36,6 +46,7 @@ if TYPE_CHECKING:
     from ._agent_sessions import AnySandbox
 
 _DEFAULT_ROOT = Manifest.model_fields["root"].default
+_POLL_SECONDS = 0.25
 WORKSPACE = "/session/workspace"
 """The workspace of sessions whose manifest does not name one. The root directory cannot be written to."""
 
@@ -51,11 +62,13 @@ class BelljarSandboxSession(BaseSandboxSession):
 
     state: BelljarSandboxSessionState
 
-    def __init__(self, state: BelljarSandboxSessionState, shell: Shell, timeout: float | None) -> None:
+    def __init__(self, state: BelljarSandboxSessionState, shell: Shell, timeout: float | None, max_output: int) -> None:
         """Creates a session. The client does so."""
         self.state = state
         self._shell = shell
         self._timeout = timeout
+        self._max_output = max_output
+        self._processes: set[int] = set()
         self._is_started = False
 
     async def _prepare_backend_workspace(self) -> None:
@@ -103,6 +116,85 @@ class BelljarSandboxSession(BaseSandboxSession):
             raise ExecTimeoutError(command=command, timeout_s=seconds)
         code = result.exit_code if result.exit_code >= 0 else 128 - result.exit_code
         return ExecResult(stdout=result.stdout, stderr=result.stderr, exit_code=code)
+
+    def supports_pty(self) -> bool:
+        """Returns true: processes can go on between the calls of a model, with a terminal or without."""
+        return True
+
+    async def pty_exec_start(
+        self,
+        *command: str | Path,
+        timeout: float | None = None,
+        shell: bool | list[str] = True,
+        user: str | User | None = None,
+        tty: bool = False,
+        yield_time_s: float | None = None,
+        max_output_tokens: int | None = None,
+    ) -> PtyExecUpdate:
+        """Starts a process, and returns its output after its end or after ``yield_time_s``."""
+        arguments = self._prepare_exec_command(*command, shell=shell, user=user)
+        env = await self.state.manifest.environment.resolve()
+        number = allocate_pty_process_id(self._processes)
+        try:
+            await self._shell.astart(number, arguments, cwd=self.state.manifest.root, env=env, terminal=tty)
+        except (BelljarError, OSError) as error:
+            raise ExecTransportError(command=command, message=str(error), cause=error) from error
+        self._processes.add(number)
+        seconds = 10.0 if yield_time_s is None else yield_time_s
+        return await self._update(number, "", clamp_pty_yield_time_ms(int(seconds * 1000)), max_output_tokens)
+
+    async def pty_write_stdin(
+        self,
+        *,
+        session_id: int,
+        chars: str,
+        yield_time_s: float | None = None,
+        max_output_tokens: int | None = None,
+    ) -> PtyExecUpdate:
+        """Writes to a process with a terminal, and returns its further output."""
+        if session_id not in self._processes:
+            raise PtySessionNotFoundError(session_id=session_id)
+        seconds = 0.25 if yield_time_s is None else yield_time_s
+        wait_ms = resolve_pty_write_yield_time_ms(yield_time_ms=int(seconds * 1000), input_empty=not chars)
+        return await self._update(session_id, chars, wait_ms, max_output_tokens)
+
+    async def pty_terminate_all(self) -> None:
+        """Kills the processes that `pty_exec_start` has started."""
+        processes, self._processes = self._processes, set()
+        for number in processes:
+            if not self._shell.is_closed:
+                with contextlib.suppress(BelljarError):
+                    await self._shell.akill(number)
+
+    async def _update(self, number: int, text: str, wait_ms: int, max_output_tokens: int | None) -> PtyExecUpdate:
+        deadline = time.monotonic() + wait_ms / 1000
+        output = bytearray()
+        code: int | None = None
+        while code is None:
+            try:
+                # Short waits, between which other commands of the session run.
+                left = max(deadline - time.monotonic(), 0)
+                more, code = await self._shell.apoll(number, text, min(left, _POLL_SECONDS))
+            except ProcessLookupError:
+                self._processes.discard(number)
+                raise PtySessionNotFoundError(session_id=number) from None
+            except (BelljarError, OSError) as error:
+                raise ExecTransportError(command=(str(number),), message=str(error), cause=error) from error
+            output += more
+            del output[: -self._max_output]
+            text = ""
+            if time.monotonic() >= deadline:
+                break
+        if code is not None:
+            self._processes.discard(number)
+            code = code if code >= 0 else 128 - code
+        shown, tokens = truncate_text_by_tokens(output.decode(errors="replace"), max_output_tokens)
+        return PtyExecUpdate(
+            process_id=number if code is None else None,
+            output=shown.encode(),
+            exit_code=code,
+            original_token_count=tokens,
+        )
 
     async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
         """Reads a file."""
@@ -284,5 +376,6 @@ class BelljarSandboxClient(BaseSandboxClient[None]):
                 if self._server is None:
                     self._server = await asyncio.to_thread(lambda: NativeServer(**self._options))
                 sandbox = self._server.connect_async()
-        inner = BelljarSandboxSession(state, Shell(sandbox, max_output=self._max_output), self._timeout)
+        shell = Shell(sandbox, max_output=self._max_output)
+        inner = BelljarSandboxSession(state, shell, self._timeout, self._max_output)
         return self._wrap_session(inner, instrumentation=self._instrumentation)

@@ -125,6 +125,35 @@ class Shell:
         """Writes a file, and the directories in which it is."""
         await self._arun(self._write(path, contents))
 
+    async def astart(
+        self, number: int, command: Sequence[str], *, cwd: str | None, env: Mapping[str, str], terminal: bool
+    ) -> None:
+        """Starts a process that runs beside further calls.
+
+        Args:
+            number: The number by which `apoll` and `akill` find it.
+            command: The program and its arguments.
+            cwd: The directory; that of the session by default.
+            env: Further environment variables.
+            terminal: If true, the process has a terminal, to which `apoll` can write. Else it has no standard input.
+        """
+        reply = await self._arun(self._call("start", (number, list(command), cwd, dict(env), terminal)))
+        _raise_error(reply, command[0])
+
+    async def apoll(self, number: int, text: str = "", seconds: float = 0.25) -> tuple[bytes, int | None]:
+        """Writes to a process, waits for its end for some seconds, and returns its further output and its status.
+
+        The status is None while the process runs. Raises `ProcessLookupError` if there is no such process.
+        """
+        reply = await self._arun(self._call("poll", (number, text, seconds)))
+        _raise_error(reply, str(number))
+        code = reply.get("code")
+        return _bytes(reply.get("output")), code if isinstance(code, int) else None
+
+    async def akill(self, number: int) -> None:
+        """Kills a process and its children."""
+        await self._arun(self._call("kill", (number,)))
+
     def close(self) -> None:
         """Ends the session with its processes and files."""
         if not self.is_closed:

@@ -120,7 +120,9 @@ def test_code_calls_tools(box: Sandbox) -> None:
         message = call(tool, f"import asyncio\n{code}")
         assert message.content == "{'amount': 4.0, 'currency': 'EUR', 'b': 8}"
         assert sorted(each["name"] for each in message.artifact["calls"]) == ["exchange", "later"]
-        message = call(tool, "try:\n    await exchange(1, 'XXX')\nexcept ValueError as e:\n    print(e)\nawait exchange('x')")
+        message = call(
+            tool, "try:\n    await exchange(1, 'XXX')\nexcept ValueError as e:\n    print(e)\nawait exchange('x')"
+        )
         assert message.content.startswith("there is no XXX\n") and "ValidationError" in message.content
         assert [each["error"] is None for each in message.artifact["calls"]] == [False, False]
         assert "TypeError" in call(tool, "await exchange(1, nothing=2)").content
@@ -154,7 +156,9 @@ def test_images_are_blocks_of_the_content(box: Sandbox) -> None:
         assert len(message.content) == 9 and "3 of the 11 images" in message.content[0]["text"]
         assert len(message.artifact["images"]) == 11
     with PythonTool(box, images=False) as tool:
-        assert call(tool, show.format(2)).content == "'shown'\n(1 of the 1 images that the code displayed are not shown)"
+        assert (
+            call(tool, show.format(2)).content == "'shown'\n(1 of the 1 images that the code displayed are not shown)"
+        )
 
 
 def test_long_results_lose_their_middle(box: Sandbox) -> None:
@@ -182,7 +186,9 @@ def test_async_calls_share_the_sessions_and_can_be_cancelled(box: Sandbox) -> No
         async with PythonTool(box, tools=[exchange()]) as tool:
             call(tool, "x = 1", "a")
             assert (await acall(tool, "x", "a")).content == "1"
-            messages = await asyncio.gather(*(acall(tool, f"(await exchange({n}))['amount']", f"{n % 3}") for n in range(9)))
+            messages = await asyncio.gather(
+                *(acall(tool, f"(await exchange({n}))['amount']", f"{n % 3}") for n in range(9))
+            )
             assert [message.content for message in messages] == [f"{n * 2.0}" for n in range(9)]
             endless = asyncio.create_task(acall(tool, "y = 2\nwhile True: pass", "a"))
             await asyncio.sleep(0.5)

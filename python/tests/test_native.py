@@ -107,7 +107,7 @@ def test_a_session_without_space_reports_it(native: NativeServer) -> None:
 def test_output_of_the_session_is_not_trusted(shell: Shell) -> None:
     shell.root()
     # The kernel's process belongs to the user of the commands, who can replace what answers to the host.
-    for answer in ["print('nonsense')", "print('[1]')", "print('{\"code\": \"x\"}')", "print('[' * 100_000)"]:
+    for answer in ["print('nonsense')", "print('[1]')", 'print(\'{"code": "x"}\')', "print('[' * 100_000)"]:
         shell._session.sync.run(f"import sys\nsys.modules['_belljar_shell'].run = lambda *_: {answer}")
         with pytest.raises(SandboxError):
             shell.execute("true")

@@ -256,3 +256,42 @@ def test_arguments_are_checked(box: Sandbox) -> None:
         code_function(len)  # type: ignore[arg-type]
     with pytest.raises(belljar.ArgumentError, match="venv"):
         BelljarSandboxClient(box, venv="x")
+
+
+def test_processes_go_on_between_calls_and_have_terminals(native_options: dict[str, Any]) -> None:
+    from belljar.openai_agents import BelljarSandboxClient
+
+    errors = need("agents.sandbox.errors")
+
+    async def main() -> None:
+        async with BelljarSandboxClient(**native_options) as client, await client.create() as session:
+            short = await session.pty_exec_start("echo out; echo error >&2; exit 3")
+            assert (short.process_id, short.output, short.exit_code) == (None, b"out\nerror\n", 3)
+            long = await session.pty_exec_start("echo begun; sleep 2; echo late; exit 4", yield_time_s=0.25)
+            assert long.exit_code is None and b"late" not in long.output
+            # Other commands run meanwhile.
+            assert (await session.exec("echo on")).stdout == b"on\n"
+            ended = await session.pty_write_stdin(session_id=long.process_id, chars="", yield_time_s=30)
+            assert (ended.exit_code, (long.output + ended.output)) == (4, b"begun\nlate\n")
+            with pytest.raises(errors.PtySessionNotFoundError):
+                await session.pty_write_stdin(session_id=long.process_id, chars="")
+            python = await session.pty_exec_start("exec python -q", tty=True, yield_time_s=0.25)
+            assert python.exit_code is None
+            shown = b""
+            for line in ("import os\n", "print(os.isatty(0), 6 * 7)\n"):
+                shown += (
+                    await session.pty_write_stdin(session_id=python.process_id, chars=line, yield_time_s=2)
+                ).output
+            assert b"True 42" in shown
+            await session.pty_write_stdin(session_id=python.process_id, chars="import time; time.sleep(979)\n")
+            stopped = await session.pty_write_stdin(session_id=python.process_id, chars="\x03", yield_time_s=2)
+            assert b"KeyboardInterrupt" in stopped.output
+            ended = await session.pty_write_stdin(session_id=python.process_id, chars="exit(5)\n", yield_time_s=30)
+            assert ended.exit_code == 5
+            many = await session.pty_exec_start("seq 1 1000000", max_output_tokens=50)
+            assert len(many.output) < 1000 and many.original_token_count > 1000
+            await session.pty_exec_start("sleep 978", yield_time_s=0.25)
+            await session.pty_terminate_all()
+            assert (await session.exec("pgrep -c sleep")).stdout == b"0\n"
+
+    run(main())

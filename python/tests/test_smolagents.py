@@ -113,7 +113,10 @@ def test_steps_share_variables_and_have_output_and_value(executor: Any) -> None:
 
 def test_tools_take_positions_names_and_raise(executor: Any) -> None:
     assert executor("weather('Rome')['high'] + weather(city='Oslo', unit='F')['high']").output == 42.0
-    assert executor("try:\n    weather('Atlantis')\nexcept KeyError as e:\n    x = str(e)\nx").output == "'there is no Atlantis'"
+    assert (
+        executor("try:\n    weather('Atlantis')\nexcept KeyError as e:\n    x = str(e)\nx").output
+        == "'there is no Atlantis'"
+    )
     message = error_of(executor, "weather('Atlantis')")
     assert message.endswith("KeyError: 'there is no Atlantis'") and "in tool(" not in message
     assert "missing 1 required positional argument" in error_of(executor, "weather()")
@@ -234,7 +237,9 @@ def test_managed_agents_are_functions_of_the_code(smolagents: Any, box: Sandbox)
         verbosity_level=0,
     )
     model = scripted(smolagents, "text = calculator('What is 6 * 7?')", "final_answer('42' in text)")
-    with smolagents.CodeAgent([], model, managed_agents=[inner], executor=BelljarExecutor(box), verbosity_level=0) as agent:
+    with smolagents.CodeAgent(
+        [], model, managed_agents=[inner], executor=BelljarExecutor(box), verbosity_level=0
+    ) as agent:
         assert agent.run("What is it?") is True
     inner.cleanup()
     assert box._sessions == []

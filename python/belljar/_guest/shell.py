@@ -10,7 +10,10 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 from typing import IO, Any
 
 MAX_LINE = 12_000
@@ -18,7 +21,14 @@ MAX_LINE = 12_000
 MAX_INLINE = 8_000
 """The bytes of a file that is part of a reply."""
 
+MAX_PENDING = 1 << 20
+"""The bytes of a process's output that wait for the host. Older ones are dropped."""
+MAX_PROCESSES = 64
+
 ROOT = os.getcwd()
+
+_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+"""Makes standard input the terminal of its session, and becomes another program."""
 
 
 def reply(value: dict[str, Any], name: str) -> None:
@@ -124,6 +134,119 @@ def write(path: str, contents: str | None, piece: str | None, is_first: bool, na
     finally:
         if piece is not None:
             remove(piece)
+
+
+class _Process:
+    """A process that runs beside the calls of the host."""
+
+    def __init__(self, arguments: list[str], cwd: str | None, env: dict[str, str], has_terminal: bool) -> None:
+        self.output = bytearray()
+        self.dropped = 0
+        self.is_drained = False
+        self.changed = threading.Condition()
+        if has_terminal:
+            self.descriptor, other = os.openpty()
+            arguments = [sys.executable, "-c", _TERMINAL, *arguments]
+            stdin = other
+        else:
+            self.descriptor, other = os.pipe()
+            stdin = subprocess.DEVNULL
+        self.has_terminal = has_terminal
+        try:
+            self.process = subprocess.Popen(
+                arguments,
+                stdin=stdin,
+                stdout=other,
+                stderr=other,
+                cwd=cwd or ROOT,
+                env={**os.environ, **env},
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+        finally:
+            os.close(other)
+        for work in (self._drain, self._wait):
+            threading.Thread(target=work, daemon=True).start()
+
+    def _drain(self) -> None:
+        # The end of a terminal is an error.
+        with contextlib.suppress(OSError):
+            while data := os.read(self.descriptor, 1 << 16):
+                with self.changed:
+                    self.output += data
+                    if (excess := len(self.output) - MAX_PENDING) > 0:
+                        del self.output[:excess]
+                        self.dropped += excess
+        with self.changed:
+            self.is_drained = True
+            self.changed.notify_all()
+
+    def _wait(self) -> None:
+        self.process.wait()
+        with self.changed:
+            self.changed.notify_all()
+
+    def take(self, seconds: float) -> tuple[bytes, int | None]:
+        """Waits for the end, and returns the output since the last call and the status if there is one."""
+        deadline = time.monotonic() + seconds
+        with self.changed:
+            while not (self.is_drained and self.process.poll() is not None):
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                self.changed.wait(left)
+            output, dropped = bytes(self.output), self.dropped
+            self.output.clear()
+            self.dropped = 0
+            # Processes that it has left in the background may hold its output.
+            code = self.process.poll()
+        if dropped:
+            output = f"... ({dropped} bytes are left out) ...\n".encode() + output
+        return output, code
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+_processes: dict[int, _Process] = {}
+
+
+def start(number: int, command: list[str], cwd: str | None, env: dict[str, str], has_terminal: bool, name: str) -> None:
+    """Starts a process. Beyond a number of them, the oldest is killed."""
+    while len(_processes) >= MAX_PROCESSES:
+        _processes.pop(next(iter(_processes))).kill()
+    try:
+        _processes[number] = _Process(command, cwd, env, has_terminal)
+        reply({}, name)
+    except OSError as error:
+        _fail(error, name)
+
+
+def poll(number: int, text: str, seconds: float, name: str) -> None:
+    """Writes to a process, and replies with its output and, when it has ended, its status."""
+    process = _processes.get(number)
+    if process is None:
+        reply({"error": "there is no such process", "errno": 3}, name)
+        return
+    if text and process.has_terminal:
+        with contextlib.suppress(OSError):
+            os.write(process.descriptor, text.encode())
+    output, code = process.take(seconds)
+    if code is not None:
+        del _processes[number]
+        if process.is_drained:
+            os.close(process.descriptor)
+    reply({"output": base64.b64encode(output).decode(), "code": code}, name)
+
+
+def kill(number: int, name: str) -> None:
+    """Kills a process."""
+    if (process := _processes.pop(number, None)) is not None:
+        process.kill()
+    reply({}, name)
 
 
 def remove(name: str) -> None:
