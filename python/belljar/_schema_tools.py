@@ -61,7 +61,7 @@ def _default(described: object) -> Any:
 
 
 def _annotation(described: object, root: Mapping[str, Any], depth: int) -> str:
-    """Returns a type of Python as text, ``Any`` if there is none for the schema."""
+    """Returns a type of Python as text, ``Any`` for a schema without an equivalent."""
     if not isinstance(described, Mapping) or depth > _MAX_DEPTH:
         return "Any"
     if isinstance(reference := described.get("$ref"), str):

@@ -20,7 +20,8 @@ except ImportError as error:
         f"belljar.deepagents needs deepagents and Python 3.11: pip install deepagents ({error})"
     ) from error
 
-from ._errors import ArgumentError, FileError
+from ._base import BaseSandbox
+from ._errors import ArgumentError, ArgumentTypeError, FileError
 from ._shell import CommandError, CommandResult, Shell
 from .native import NativeServer
 
@@ -76,8 +77,8 @@ class BelljarSandbox(BaseSandbox):
             raise ArgumentError(f"{next(iter(options))}: a sandbox that is passed has its own options")
         self._server = NativeServer(**options) if sandbox is None else None
         try:
-            self._box: AnySandbox = sandbox if self._server is None else self._server.connect()  # type: ignore[assignment]
-            self._shell = Shell(self._box, max_output=max_output)
+            box = self._server.connect() if self._server is not None else sandbox
+            self._shell = Shell(_checked(box), max_output=max_output)
         except BaseException:
             self._close_server()
             raise
@@ -226,6 +227,12 @@ _INSTRUCTIONS = """Shell commands and files are in a sandbox. Its working direct
 the other."""
 
 
+def _checked(sandbox: object) -> AnySandbox:
+    if not isinstance(sandbox, BaseSandbox):
+        raise ArgumentTypeError(f"sandbox: a Sandbox or AsyncSandbox is needed, not {type(sandbox).__name__}")
+    return sandbox
+
+
 def _refused(command: object) -> ExecuteResponse | None:
     if isinstance(command, str) and command and "\0" not in command:
         return None
@@ -251,7 +258,7 @@ def _path_error(path: str) -> str | None:
 
 
 def _file_error(error: Exception) -> str:
-    """Returns deepagents' code for an error, or its text if there is none."""
+    """Returns deepagents' code for an error, or its text without one."""
     # Errors of the connection and of the session's own files are not about the path.
     if isinstance(error, (CommandError, FileError)):
         return str(error)

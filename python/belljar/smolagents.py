@@ -1,7 +1,8 @@
 """The executor with which a `CodeAgent` of smolagents runs its code in a sandbox.
 
 >>> from belljar.smolagents import BelljarExecutor
->>> agent = CodeAgent(tools, model, executor=BelljarExecutor(limits={"timeout": 30}), additional_authorized_imports=["*"])
+>>> executor = BelljarExecutor(limits={"timeout": 30})
+>>> agent = CodeAgent(tools, model, executor=executor, additional_authorized_imports=["*"])
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def write(path: str, contents: str | None, piece: str | None, is_first: bool, na
 
 
 class _Process:
-    """A process that runs beside the calls of the host."""
+    """A process that goes on between the calls of the host."""
 
     def __init__(self, arguments: list[str], cwd: str | None, env: dict[str, str], has_terminal: bool) -> None:
         self.output = bytearray()
@@ -189,7 +189,7 @@ class _Process:
             self.changed.notify_all()
 
     def take(self, seconds: float) -> tuple[bytes, int | None]:
-        """Waits for the end, and returns the output since the last call and the status if there is one."""
+        """Waits for the end, and returns the output since the last call and the status; None while it runs."""
         deadline = time.monotonic() + seconds
         with self.changed:
             while not (self.is_drained and self.process.poll() is not None):
