@@ -8,6 +8,7 @@ import io
 import secrets
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -92,9 +93,7 @@ class BelljarSandboxSession(BaseSandboxSession):
     def _prepare_exec_command(
         self, *command: str | Path, shell: bool | list[str], user: str | User | None
     ) -> list[str]:
-        if user:
-            name = user.name if isinstance(user, User) else user
-            raise ExecTransportError(command=command, message=f"sessions of Belljar have one user, not {name!r}")
+        _check_user(user, command)
         return super()._prepare_exec_command(*command, shell=shell, user=None)
 
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
@@ -198,13 +197,13 @@ class BelljarSandboxSession(BaseSandboxSession):
 
     async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
         """Reads a file."""
-        self._prepare_exec_command(path, shell=False, user=user)
+        _check_user(user, ("read", path))
         target = await self._validate_path_access(path)
         return io.BytesIO(await self._contents(target.as_posix(), path))
 
     async def write(self, path: Path, data: io.IOBase, *, user: str | User | None = None) -> None:
         """Writes a file, and the directories in which it is."""
-        self._prepare_exec_command(path, shell=False, user=user)
+        _check_user(user, ("write", path))
         target = await self._validate_path_access(path, for_write=True)
         contents = data.read()
         if not isinstance(contents, (bytes, bytearray)):
@@ -275,6 +274,13 @@ class BelljarSandboxSession(BaseSandboxSession):
             await self._shell.awrite(target, contents)
         except (BelljarError, OSError) as error:
             raise WorkspaceArchiveWriteError(path=path, context={"reason": str(error)}, cause=error) from error
+
+
+def _check_user(user: str | User | None, command: Sequence[str | Path]) -> None:
+    """Refuses a user other than that of the session."""
+    if user:
+        name = user.name if isinstance(user, User) else user
+        raise ExecTransportError(command=command, message=f"sessions of Belljar have one user, not {name!r}")
 
 
 class BelljarSandboxClient(BaseSandboxClient[None]):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from ._agent_report import failure
 from ._agent_sessions import AgentSession
+from ._base import BaseSandbox
 from ._errors import ArgumentTypeError, BelljarError, FileMissingError, SandboxError
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Shell:
             sandbox: A sandbox of `NativeServer`, or of `belljar.connect` to a server with ``--sandbox native``.
             max_output: The bytes of a command's output beyond which its middle is left out, for each stream.
         """
+        if not isinstance(sandbox, BaseSandbox):
+            raise ArgumentTypeError(f"sandbox: a Sandbox or AsyncSandbox is needed, not {type(sandbox).__name__}")
         self._session = AgentSession(sandbox)
         self._max_output = max_output
         self._root: str | None = None

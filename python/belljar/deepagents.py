@@ -20,8 +20,7 @@ except ImportError as error:
         f"belljar.deepagents needs deepagents and Python 3.11: pip install deepagents ({error})"
     ) from error
 
-from ._base import BaseSandbox
-from ._errors import ArgumentError, ArgumentTypeError, FileError
+from ._errors import ArgumentError, FileError
 from ._shell import CommandError, CommandResult, Shell
 from .native import NativeServer
 
@@ -77,8 +76,8 @@ class BelljarSandbox(BaseSandbox):
             raise ArgumentError(f"{next(iter(options))}: a sandbox that is passed has its own options")
         self._server = NativeServer(**options) if sandbox is None else None
         try:
-            box = self._server.connect() if self._server is not None else sandbox
-            self._shell = Shell(_checked(box), max_output=max_output)
+            box: Any = self._server.connect() if self._server is not None else sandbox
+            self._shell = Shell(box, max_output=max_output)
         except BaseException:
             self._close_server()
             raise
@@ -225,12 +224,6 @@ class BelljarSandbox(BaseSandbox):
 _INSTRUCTIONS = """Shell commands and files are in a sandbox. Its working directory is {root}: write files there, or in \
 /tmp, by absolute paths. Other directories cannot be written to. Python and pip are available; commands run one after \
 the other."""
-
-
-def _checked(sandbox: object) -> AnySandbox:
-    if not isinstance(sandbox, BaseSandbox):
-        raise ArgumentTypeError(f"sandbox: a Sandbox or AsyncSandbox is needed, not {type(sandbox).__name__}")
-    return sandbox
 
 
 def _refused(command: object) -> ExecuteResponse | None:

@@ -98,7 +98,7 @@ class NativeServer:
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
                 start_new_session=True,
             )
-            self._finalizer = weakref.finalize(self, _end, self._process)
+            self._finalizer = weakref.finalize(self, _end, self._process, os.getpid())
             try:
                 self.url = self._wait_until_ready()
                 """The address of the server."""
@@ -150,8 +150,10 @@ def _drain(stream: Any) -> None:
             pass
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a server by the end of its standard input."""
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    """Ends a server by the end of its standard input, in the process that has started it and not in a fork of it."""
+    if os.getpid() != owner:
+        return
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()

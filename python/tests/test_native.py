@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from belljar import Sandbox, SandboxError
+from belljar import ArgumentTypeError, Sandbox, SandboxError
 from belljar.native import CommandError, NativeServer, Shell
 
 
@@ -150,6 +150,13 @@ def test_sandboxes_without_native_kernels_are_refused(box: Sandbox) -> None:
     with pytest.raises(SandboxError, match="native kernels"):
         shell.execute("true")
     shell.close()
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ArgumentTypeError, match="sandbox: a Sandbox or AsyncSandbox is needed, not str"):
+        Shell("http://example.org")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="options"):
+        NativeServer(options="--verbose")
 
 
 def test_servers_need_their_token(native: NativeServer) -> None:

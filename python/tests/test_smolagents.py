@@ -10,7 +10,8 @@ import pytest
 from conftest import need
 
 import belljar
-from belljar import Sandbox
+from belljar import Sandbox, connect
+from server import Server
 
 PNG = """
 import struct, zlib
@@ -43,9 +44,9 @@ def executor(smolagents: Any, box: Sandbox) -> Iterator[Any]:
 
 def tools(smolagents: Any) -> dict[str, Any]:
     """Returns tools with plain values, images and objects of this process."""
-    image = need("PIL.Image")
+    image, tool = need("PIL.Image"), smolagents.tool
 
-    @smolagents.tool
+    @tool
     def weather(city: str, unit: str = "C") -> dict[str, Any]:
         """Returns the weather.
 
@@ -243,6 +244,23 @@ def test_managed_agents_are_functions_of_the_code(smolagents: Any, box: Sandbox)
         assert agent.run("What is it?") is True
     inner.cleanup()
     assert box._sessions == []
+
+
+def test_code_can_run_on_a_server_without_tools(smolagents: Any) -> None:
+    from belljar.smolagents import BelljarExecutor
+
+    server = Server("--toolset", "all")
+    try:
+        with connect(server.url) as remote, BelljarExecutor(remote) as executor:
+            executor.send_variables({"x": [1, 2]})
+            executor.send_tools({"final_answer": smolagents.FinalAnswerTool()})
+            assert executor("sum(x)").output == 3
+            output = executor("final_answer({'sum': sum(x)})")
+            assert (output.output, output.is_final_answer) == ({"sum": 3}, True)
+            with pytest.raises(belljar.UnsupportedError, match="cannot call functions"):
+                executor.send_tools(tools(smolagents))
+    finally:
+        server.stop()
 
 
 def test_arguments_are_checked(smolagents: Any, box: Sandbox) -> None:
