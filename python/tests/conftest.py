@@ -39,8 +39,10 @@ def missing(capability: str, reason: str) -> None:
     pytest.skip(reason)
 
 
-def need(module: str) -> ModuleType:
-    """Imports a module that a test needs."""
+def need(module: str, python: tuple[int, int] = (3, 10)) -> ModuleType:
+    """Imports a module that a test needs, and that supports versions of Python from ``python`` on."""
+    if sys.version_info < python:
+        pytest.skip(f"{module} needs Python {python[0]}.{python[1]}")
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -24,7 +24,7 @@ def native(native_options: dict[str, Any]) -> Iterator[NativeServer]:
 
 @pytest.fixture
 def sandbox(native: NativeServer) -> Iterator[Any]:
-    need("deepagents")
+    need("deepagents", python=(3, 11))
     from belljar.deepagents import BelljarSandbox
 
     with native.connect() as box, BelljarSandbox(box) as created:
@@ -139,7 +139,7 @@ def test_agents_use_the_tools_of_files_and_long_output_is_offloaded(sandbox: Any
 
 
 def test_it_ends_its_server_or_its_session(native: NativeServer, native_options: dict[str, Any]) -> None:
-    need("deepagents")
+    need("deepagents", python=(3, 11))
     from belljar.deepagents import BelljarSandbox
 
     with native.connect() as box:
@@ -155,7 +155,7 @@ def test_it_ends_its_server_or_its_session(native: NativeServer, native_options:
 
 
 def test_arguments_are_checked(box: Sandbox) -> None:
-    need("deepagents")
+    need("deepagents", python=(3, 11))
     from belljar.deepagents import BelljarSandbox
 
     with pytest.raises(belljar.ArgumentError, match="venv: a sandbox that is passed"):

@@ -115,7 +115,7 @@ def test_langchain_agent() -> None:
 
 
 def test_deepagents_sandbox(native_options: dict[str, Any]) -> None:
-    need("deepagents")
+    need("deepagents", python=(3, 11))
     import deepagents_sandbox
 
     script = Script("wc -l < orders.csv", "awk -F, 'NR > 1 { sum += $2 } END { print sum }' orders.csv; exit 3")
