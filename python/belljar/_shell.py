@@ -303,8 +303,13 @@ class Shell:
         yield from self._prepare()
         for start in range(0, len(contents), _PIECE):
             piece = f"belljar-{secrets.token_hex(8)}"
-            yield "write", (piece, contents[start : start + _PIECE])
-            _raise_error((yield from self._call("write", (path, None, piece, start == 0))), path)
+            try:
+                yield "write", (piece, contents[start : start + _PIECE])
+                reply = yield from self._call("write", (path, None, piece, start == 0))
+            except BaseException:
+                yield "run", (f"{_MODULE}.remove({piece!r})", None)
+                raise
+            _raise_error(reply, path)
 
 
 def _parsed(run: Run) -> Any:

@@ -100,6 +100,7 @@ def test_a_session_without_space_reports_it(native: NativeServer) -> None:
         assert b"No space left" in full.stderr and full.truncated
         with pytest.raises(OSError, match="does not fit"):
             shell.write("file", b"x" * 100_000)
+        assert shell.execute("ls").stdout == b"full\nfull2\n"
         shell.execute("rm full full2")
         shell.write("file", b"x" * 100_000)
 
