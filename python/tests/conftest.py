@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -37,8 +39,10 @@ def missing(capability: str, reason: str) -> None:
     pytest.skip(reason)
 
 
-def need(module: str) -> ModuleType:
-    """Imports a module that a test needs."""
+def need(module: str, python: tuple[int, int] = (3, 10)) -> ModuleType:
+    """Imports a module that a test needs, and that supports versions of Python from ``python`` on."""
+    if sys.version_info < python:
+        pytest.skip(f"{module} needs Python {python[0]}.{python[1]}")
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -56,6 +60,15 @@ def box() -> Iterator[Sandbox]:
 def session(box: Sandbox) -> Iterator[Session]:
     with box.session() as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def native_options() -> dict[str, Any]:
+    """Options of native kernels with the environment of the tests, on a machine that has what their sandbox needs."""
+    status = subprocess.run([sys.executable, "-m", "belljar", "native", "status"], capture_output=True, text=True)
+    if "(--sandbox native)" not in status.stdout:
+        missing("native-sandbox", f"native kernels are not available: {status.stdout or status.stderr}")
+    return {"venv": sys.prefix}
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,9 @@ Turn = Callable[[str], tuple[str, str]]
 class Script:
     """The turns of a model. Each runs the next piece of code; the last one answers with the last result."""
 
-    def __init__(self, *codes: str) -> None:
+    def __init__(self, *codes: str, tool: str = "run_python", argument: str = "code") -> None:
         self.codes = list(codes)
+        self.tool, self.argument = tool, argument
         self.results: list[str] = []
         """The results of the tool that the model has seen."""
         self.requests: list[dict[str, Any]] = []
@@ -38,7 +39,7 @@ def openai_answer(script: Script, request: dict[str, Any]) -> dict[str, Any]:
     number = len(script.requests)
     if kind == "code":
         item: dict[str, Any] = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}"}
-        item |= {"name": "run_python", "arguments": json.dumps({"code": text}), "status": "completed"}
+        item |= {"name": script.tool, "arguments": json.dumps({script.argument: text}), "status": "completed"}
     else:
         content = [{"type": "output_text", "text": text, "annotations": []}]
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}

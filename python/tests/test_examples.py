@@ -91,15 +91,10 @@ def test_pydantic_ai_mcp() -> None:
     assert "45" in answer and "success" in script.results[0]
 
 
-def test_langchain_agent() -> None:
-    need("langchain")
+def langchain_model(script: Script, tool: str, argument: str) -> Any:
+    """Returns a chat model of LangChain that follows a script."""
     fake = need("langchain_core.language_models.fake_chat_models")
-    messages = need("langchain_core.messages")
-    import langchain_agent
-
-    script = Script(
-        "import csv\nrows = list(csv.DictReader(open('orders.csv')))", "sum(float(row['price']) for row in rows)"
-    )
+    messages, outputs = need("langchain_core.messages"), need("langchain_core.outputs")
 
     class Model(fake.GenericFakeChatModel):  # type: ignore[misc, name-defined]
         """A chat model of LangChain that follows the script."""
@@ -111,17 +106,38 @@ def test_langchain_agent() -> None:
             return self
 
         def _generate(self, history: Any, *arguments: Any, **options: Any) -> Any:
-            assert self.tools == ["run_python"]
+            assert tool in self.tools
             kind, text = script.next(history[-1].text if history[-1].type == "tool" else None)
-            calls = [{"name": "run_python", "args": {"code": text}, "id": f"call_{len(history)}"}]
+            calls = [{"name": tool, "args": {argument: text}, "id": f"call_{len(history)}"}]
             message = messages.AIMessage("", tool_calls=calls) if kind == "code" else messages.AIMessage(text)
-            return need("langchain_core.outputs").ChatResult(
-                generations=[need("langchain_core.outputs").ChatGeneration(message=message)]
-            )
+            return outputs.ChatResult(generations=[outputs.ChatGeneration(message=message)])
 
-    orders = b"item,price\napple,1.5\npear,2.25\n"
-    answer = langchain_agent.answer("What do all orders cost?", Model(messages=iter([])), orders)
-    assert (answer, script.results) == ("It is 3.75.", ["(no output)", "3.75"])
+    return Model(messages=iter([]))
+
+
+def test_langchain_agent() -> None:
+    need("langchain")
+    import langchain_agent
+
+    script = Script(
+        "import csv\nrows = list(csv.DictReader(open('orders.csv')))",
+        "sum(float(row['price']) for row in rows) / await exchange_rate('USD')",
+    )
+    model = langchain_model(script, "run_python", "code")
+    orders = b"item,price\napple,1.5\npear,2.5\n"
+    answer = langchain_agent.answer("What do all orders cost?", model, orders, "a")
+    assert (answer, script.results) == ("It is 5.0.", ["(no output)", "5.0"])
+
+
+def test_deepagents_sandbox(native_options: dict[str, Any]) -> None:
+    need("deepagents", python=(3, 11))
+    import deepagents_sandbox
+
+    script = Script("wc -l < orders.csv", "awk -F, 'NR > 1 { sum += $2 } END { print sum }' orders.csv; exit 3")
+    model = langchain_model(script, "execute", "command")
+    answer = deepagents_sandbox.answer("What do all orders cost?", model, **native_options)
+    assert answer.startswith("It is 3.75") and "3\n" in script.results[0]
+    assert "exit code 3" in script.results[1]
 
 
 def test_smolagents_executor() -> None:
@@ -149,33 +165,32 @@ def test_smolagents_executor() -> None:
     assert "real CPython" in seen[1] and "name 'nothing' is not defined" in seen[2] and "16.5" in seen[3]
 
 
-def test_smolagents_executor_keeps_variables_between_tasks_and_takes_the_arguments_of_the_agent() -> None:
-    need("smolagents")
-    from smolagents_executor import BelljarExecutor, weather
-
-    executor = BelljarExecutor(install=False)
-    executor.send_variables({"start": [1, 2]})
-    executor.send_tools({})
-    executor("total = sum(start)")
-    executor.send_tools({"weather": weather})
-    assert executor("total + weather('Oslo')['high']").output == "7.5"
-    with pytest.raises(RuntimeError, match="(?s)before\n.*ZeroDivisionError"):
-        executor("print('before')\n1 / 0")
-    executor.cleanup()
-
-
 def test_openai_agents_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
     agents, openai = need("agents"), need("openai")
     import openai_agents_tool
 
-    script = Script("import datetime\nday = datetime.date(2000, 2, 29)", "day.strftime('%A')")
+    script = Script(WARMER, "rome['high'] - oslo['high']")
     with server(script) as address:
         client = openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none")
         model = agents.OpenAIResponsesModel("gpt-6.2-sol", client)
-        assert asyncio.run(openai_agents_tool.answer("Which weekday was it?", model)) == "It is 'Tuesday'."
+        assert asyncio.run(openai_agents_tool.answer("How much warmer is it?", model)) == "It is 16.5."
     assert script.results[0] == "(no output)"
     assert script.requests[0]["tools"][0]["parameters"]["required"] == ["code"]
+
+
+def test_openai_agents_sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, native_options: dict[str, Any]) -> None:
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    agents, openai = need("agents"), need("openai")
+    import openai_agents_sandbox
+
+    script = Script("cat orders.csv", "exit 3", tool="exec_command", argument="cmd")
+    with server(script) as address:
+        client = openai.AsyncOpenAI(base_url=f"{address}/v1", api_key="none")
+        model = agents.OpenAIResponsesModel("gpt-6.2-sol", client)
+        answer = asyncio.run(openai_agents_sandbox.answer("What do all orders cost?", model, **native_options))
+    assert "pear,2.25" in script.results[0] and "Process exited with code 3" in answer
 
 
 def test_openai_loop() -> None:

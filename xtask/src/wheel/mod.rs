@@ -21,8 +21,22 @@ installed.";
 const TOOLS: [&str; 2] = ["maturin==1.16.0", "uv==0.13.9"];
 /// The versions of CPython with which the package is tested where they are installed.
 const VERSIONS: [&str; 3] = ["3.10", "3.12", "3.14"];
-/// The tests that do not depend on the version of CPython.
-const ONCE: [&str; 4] = ["test_examples.py", "test_golden.py", "test_leaks.py", "test_package.py"];
+/// The tests that do not depend on the version of CPython, or need the frameworks of the examples.
+const ONCE: [&str; 13] = [
+    "test_anthropic.py",
+    "test_anthropic_dumps.py",
+    "test_deepagents.py",
+    "test_examples.py",
+    "test_fastmcp.py",
+    "test_golden.py",
+    "test_langchain.py",
+    "test_leaks.py",
+    "test_openai.py",
+    "test_openai_agents.py",
+    "test_package.py",
+    "test_pydantic_ai.py",
+    "test_smolagents.py",
+];
 /// The size that a released wheel should not exceed, in bytes.
 const TARGET_SIZE: u64 = 45 << 20;
 

@@ -1,0 +1,206 @@
+"""A tool that runs Python, and a client for sandbox agents, for the OpenAI Agents SDK.
+
+>>> from belljar.openai_agents import python_tool
+>>> async with python_tool(packages=["pandas"], limits={"timeout": 30}) as run_python:
+...     await Runner.run(Agent("Analyst", tools=[run_python]), "What do all orders cost?")
+
+>>> from belljar.openai_agents import BelljarSandboxClient
+>>> async with BelljarSandboxClient() as client:
+...     await Runner.run(SandboxAgent("Coder"), "…", run_config=RunConfig(sandbox=SandboxRunConfig(client=client)))
+"""
+
+from __future__ import annotations
+
+import base64
+import contextvars
+import dataclasses
+import json
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+try:
+    from agents import FunctionTool, ToolOutputImage, ToolOutputText
+    from agents.tool_context import ToolContext
+except ImportError as error:
+    raise ImportError(
+        f"belljar.openai_agents needs the OpenAI Agents SDK: pip install openai-agents ({error})"
+    ) from error
+
+from ._agent_report import MAX_TEXT, pictures, report
+from ._agent_sessions import AgentSession, AgentSessions
+from ._errors import ArgumentError, ArgumentTypeError
+from ._openai_agents_sandbox import BelljarSandboxClient, BelljarSandboxSession, BelljarSandboxSessionState
+from ._schema_tools import schema_tool
+from ._tools import Tool
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ._agent_sessions import AnySandbox
+    from ._run import Run
+
+__all__ = [
+    "BelljarSandboxClient",
+    "BelljarSandboxSession",
+    "BelljarSandboxSessionState",
+    "PythonTool",
+    "code_function",
+    "python_tool",
+]
+
+State = Union[Literal["shared", "fresh"], Callable[[ToolContext[Any]], Hashable]]
+"""The session of a call: the only one of the tool, none, or that of the key which a function returns."""
+
+_DESCRIPTION = """Runs Python code and returns its output and the value of its last line. Figures are shown as images. \
+`await` is allowed at the top level."""
+_STATEFUL = " Variables and files stay for the next call."
+_FRESH = " Each call starts with no variables and no files."
+_TOOLS = "\n\nThe code can call these functions; results are Python values:\n\n"
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "The Python code."}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+
+_context: contextvars.ContextVar[ToolContext[Any]] = contextvars.ContextVar("belljar_tool_context")
+"""The context of the call whose code calls a function of this process."""
+
+
+@dataclasses.dataclass
+class PythonTool(FunctionTool):
+    """The tool of `python_tool`, for ``Agent(tools=[…])``. ``async with`` closes its sessions at the end."""
+
+    sessions: AgentSessions | None = dataclasses.field(default=None, kw_only=True, repr=False)
+
+    def session(self, key: Hashable = None) -> AgentSession:
+        """Returns the session with a key of ``state``; that of the tool if they share one. It has the files."""
+        return self._sessions().session(("session", key))
+
+    async def reset(self, key: Hashable = None) -> None:
+        """Ends the session with a key of ``state``. The next call creates another one."""
+        await self._sessions().areset(("session", key))
+
+    async def aclose(self) -> None:
+        """Ends all sessions. Further calls fail."""
+        await self._sessions().aclose()
+
+    async def __aenter__(self) -> PythonTool:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _sessions(self) -> AgentSessions:
+        if self.sessions is None:
+            raise ArgumentError("sessions: python_tool creates this object")
+        return self.sessions
+
+
+def python_tool(
+    sandbox: AnySandbox | None = None,
+    *,
+    name: str = "run_python",
+    description: str | None = None,
+    state: State = "shared",
+    tools: Iterable[FunctionTool | Tool | Callable[..., Any]] = (),
+    images: bool = True,
+    max_text: int = MAX_TEXT,
+    max_sessions: int = 100,
+    timeout: float | None = None,
+    **options: Any,
+) -> PythonTool:
+    """Returns a tool that runs the code of a model in a sandbox.
+
+    The model receives the output, the value or the traceback, followed by images.
+
+    Args:
+        sandbox: A `Sandbox` or `AsyncSandbox`, such as one of `belljar.connect_async`. By default a new one.
+        name: The tool's name.
+        description: The tool's description, to which the functions for the code are added.
+        state: With ``"shared"``, all calls share variables and files. With ``"fresh"``, each call starts with nothing.
+            A function receives the context of the call and returns a key: code with the same key shares a session.
+        tools: Functions that the code can call: function tools of the SDK, functions and `belljar.Tool`.
+        images: If false, the model gets no images.
+        max_text: The characters of a result that the model reads; the middle of longer ones is left out.
+        max_sessions: The number of sessions beyond which the one that was not used for the longest time is closed.
+        timeout: The most seconds for a call.
+        **options: The options of a new sandbox: those of `belljar.Sandbox`.
+    """
+    if state not in ("shared", "fresh") and not callable(state):
+        raise ArgumentError(f"state: {state!r} is neither 'shared', 'fresh' nor a function")
+    functions = [code_function(each) if isinstance(each, FunctionTool) else each for each in tools]
+    sessions = AgentSessions(sandbox, functions, max_sessions, options)
+    if description is None:
+        description = _DESCRIPTION + (_FRESH if state == "fresh" else _STATEFUL)
+    if stubs := sessions.stubs():
+        description += _TOOLS + stubs
+
+    def key(context: ToolContext[Any]) -> Hashable:
+        if state == "fresh":
+            return None
+        return ("session", state(context) if callable(state) else None)
+
+    async def invoke(context: ToolContext[Any], arguments: str) -> Any:
+        code = _code(arguments)
+        if code is None:
+            return 'The arguments are invalid: pass {"code": "…"}.'
+        token = _context.set(context)
+        try:
+            run = await sessions.arun(key(context), code, timeout)
+        finally:
+            _context.reset(token)
+        return _output(run, max_text, images)
+
+    return PythonTool(
+        name=name, description=description, params_json_schema=_SCHEMA, on_invoke_tool=invoke, sessions=sessions
+    )
+
+
+def code_function(tool: FunctionTool) -> Tool:
+    """Returns a function tool of the SDK as an async function for code.
+
+    It receives the context of the call that runs the code. Its errors are what the tool makes of them: by default a
+    text for a model and not an exception.
+    """
+    if not isinstance(tool, FunctionTool):
+        raise ArgumentTypeError(f"tool: a FunctionTool is needed, not {type(tool).__name__}")
+
+    async def call(arguments: dict[str, Any]) -> Any:
+        outer = _context.get(None)
+        text = json.dumps(arguments)
+        context: ToolContext[Any] = ToolContext(
+            context=outer.context if outer is not None else None,
+            tool_name=tool.name,
+            tool_call_id=outer.tool_call_id if outer is not None else "code",
+            tool_arguments=text,
+        )
+        if outer is not None:
+            context.usage = outer.usage
+        return await tool.on_invoke_tool(context, text)
+
+    return schema_tool(tool.name, tool.description, tool.params_json_schema, call)
+
+
+def _code(arguments: str) -> str | None:
+    """Returns the code in the arguments of a call, which a model has written."""
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    code = parsed.get("code") if isinstance(parsed, dict) else None
+    return code if isinstance(code, str) else None
+
+
+def _output(run: Run, max_text: int, images: bool) -> Any:
+    shown = pictures(run) if images else []
+    text = report(run, max_text, len(shown))
+    if not shown:
+        return text
+    outputs: list[ToolOutputText | ToolOutputImage] = [ToolOutputText(text=text)]
+    for image in shown:
+        data = base64.b64encode(image.data).decode()
+        outputs.append(ToolOutputImage(image_url=f"data:{image.mime_type};base64,{data}"))
+    return outputs
