@@ -100,13 +100,16 @@ impl Trial {
 
 /// Returns a command that starts `python` with no network but the loopback interface, if that is possible here.
 fn without_network(python: &Path) -> Command {
-    let is_possible = Command::new("unshare").args(["-rn", "true"]).output().is_ok_and(|tried| tried.status.success());
-    if !is_possible {
-        return Command::new(python);
+    // Root keeps its users: native kernels have one of their own. Others need a namespace of users.
+    for options in ["-n", "-rn"] {
+        let tried = Command::new("unshare").args([options, "true"]).output();
+        if tried.is_ok_and(|tried| tried.status.success()) {
+            let mut command = Command::new("unshare");
+            command.arg(options).arg(python).args(["-c", LOOPBACK]).arg(python);
+            return command;
+        }
     }
-    let mut command = Command::new("unshare");
-    command.arg("-rn").arg(python).args(["-c", LOOPBACK]).arg(python);
-    command
+    Command::new(python)
 }
 
 /// Returns an interpreter of this version of CPython, on the path or among those of pyenv.
