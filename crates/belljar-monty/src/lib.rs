@@ -1,0 +1,35 @@
+//! Monty's worker protocol, versions 5 and 6, over any backend of sessions that supports feeds.
+//!
+//! A worker has one peer, its *parent*: a program with pydantic-monty's client. The parent sends a request, and the worker
+//! answers with events, of which the last ends the *turn*. Code that calls a function of the parent, or uses its files,
+//! suspends the feed: the event asks, and the next request answers.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `proto` | the messages, which are also the JSON that the guest reads and writes |
+//! | `budget` | bounds of messages before they are decoded |
+//! | `arena` | the checks of values that the parent sends |
+//! | `link` | the connection to the parent |
+//! | `frame` | frames on standard streams |
+//! | `question` | what the parent was asked, and which requests answer it: pure functions |
+//! | `calls` | the questions of one feed, and the observer that receives them |
+//! | `session` | a session: its kernel and its feeds |
+//! | `dump` | sessions as bytes |
+//! | `worker` | the requests between feeds |
+
+mod arena;
+mod budget;
+mod calls;
+mod dump;
+mod frame;
+mod link;
+mod prints;
+mod proto;
+mod question;
+mod session;
+mod worker;
+
+pub use dump::DumpKey;
+pub use frame::{MAX_FRAME, serve_stream};
+pub use link::{Link, ParentEnd};
+pub use worker::{Worker, WorkerOptions};
