@@ -285,7 +285,10 @@ impl FeedObserver {
         let is_only = questions.queued.is_empty() && questions.futures.is_empty();
         let pending = match question {
             Question::Function(call) => Pending::Call { id, eager: call.allow_eager_await && is_only },
-            Question::Os(_) => Pending::Os { id },
+            Question::Os(call) => {
+                let can_be_eager = matches!(call.call, Some(Operation::AsyncSleep(_)));
+                Pending::Os { id, eager: call.allow_eager_await && can_be_eager && is_only }
+            }
             Question::Name(_) | Question::Future(_) => Pending::Name,
         };
         (event_of(question, pending), pending)
@@ -337,7 +340,11 @@ impl FeedObserver {
 
 /// Returns whether the code awaits the result of a question's call, and not the call itself.
 fn is_awaited(question: &Question) -> bool {
-    matches!(question, Question::Function(call) if call.allow_eager_await)
+    match question {
+        Question::Function(call) => call.allow_eager_await,
+        Question::Os(call) => call.allow_eager_await,
+        Question::Name(_) | Question::Future(_) => false,
+    }
 }
 
 fn event_of(question: &Question, pending: Pending) -> Event {
@@ -346,8 +353,8 @@ fn event_of(question: &Question, pending: Pending) -> Event {
             (call.call_id, call.allow_eager_await) = (id, eager);
             Event::FunctionCall(call)
         }
-        (Question::Os(mut call), Pending::Os { id }) => {
-            call.call_id = id;
+        (Question::Os(mut call), Pending::Os { id, eager }) => {
+            (call.call_id, call.allow_eager_await) = (id, eager);
             Event::OsCall(call)
         }
         (Question::Name(lookup), _) => Event::NameLookup(lookup),

@@ -48,6 +48,12 @@ impl DumpKey {
         Self(*b"belljar monty: no secret is here")
     }
 
+    /// Returns the key for the dumps of one client, which others cannot restore.
+    #[must_use]
+    pub fn for_owner(&self, owner: &str) -> Self {
+        self.mac(owner.as_bytes()).map_or_else(|| self.clone(), |mac| Self(mac.finalize().into_bytes().into()))
+    }
+
     fn mac(&self, bytes: &[u8]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).ok()?;
         mac.update(bytes);

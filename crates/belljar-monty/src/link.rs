@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ pub struct ParentEnd {
 #[derive(Default)]
 pub(crate) struct Shared {
     is_closed: AtomicBool,
+    is_draining: AtomicBool,
+    /// The number of requests that were not received.
+    arrived: AtomicUsize,
     /// The handle of the code that runs.
     running: Mutex<Option<Arc<dyn InterruptHandle>>>,
     /// True if something has happened for which the code waits.
@@ -56,7 +59,21 @@ impl Link {
 
     /// Returns the next request; `None` when the parent is gone.
     pub(crate) fn receive(&self) -> Option<Vec<u8>> {
-        self.requests.lock().recv().ok().filter(|_| !self.shared.is_closed())
+        let request = self.requests.lock().recv().ok()?;
+        self.shared.arrived.fetch_sub(1, Ordering::AcqRel);
+        Some(request).filter(|_| !self.shared.is_closed())
+    }
+
+    /// Returns the next request, if one has arrived.
+    pub(crate) fn try_receive(&self) -> Option<Vec<u8>> {
+        let request = self.requests.lock().try_recv().ok()?;
+        self.shared.arrived.fetch_sub(1, Ordering::AcqRel);
+        Some(request).filter(|_| !self.shared.is_closed())
+    }
+
+    /// Returns whether a request has arrived.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.shared.arrived.load(Ordering::Acquire) > 0
     }
 
     /// Returns what sends messages.
@@ -84,12 +101,20 @@ impl MessageSender {
 impl ParentEnd {
     /// Passes a request to the worker. Returns false when the worker has ended.
     pub fn send(&self, request: Vec<u8>) -> bool {
+        self.shared.arrived.fetch_add(1, Ordering::AcqRel);
         self.requests.send(request).is_ok()
+    }
+
+    /// Has the worker answer its next request with its state, and end.
+    pub fn drain(&self) {
+        self.shared.is_draining.store(true, Ordering::Release);
     }
 
     /// Ends the code that runs, and the worker: the parent is gone.
     pub fn close(&self) {
         self.shared.close();
+        // Ends the wait of a worker for a request.
+        self.send(Vec::new());
     }
 }
 
@@ -97,6 +122,11 @@ impl Shared {
     /// Returns whether the parent is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the server ends.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
     }
 
     fn close(&self) {

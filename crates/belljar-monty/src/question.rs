@@ -57,8 +57,8 @@ pub(crate) struct AnswerValue {
 pub(crate) enum Pending {
     /// A call with this number, whose result may come at once if it was asynchronous and `eager` is set.
     Call { id: u32, eager: bool },
-    /// An operation of the system with this number.
-    Os { id: u32 },
+    /// An operation of the system with this number, for which `eager` has the same meaning.
+    Os { id: u32, eager: bool },
     /// A name.
     Name,
 }
@@ -72,7 +72,7 @@ pub(crate) fn answer(pending: Pending, request: Request) -> Result<Answer, Strin
         (_, Request::AbortFeed(abort)) => {
             abort.exception.map(Answer::Abort).ok_or_else(|| "AbortFeed has no exception".into())
         }
-        (Pending::Call { id, .. } | Pending::Os { id }, Request::ResumeCall(resume)) => {
+        (Pending::Call { id, .. } | Pending::Os { id, .. }, Request::ResumeCall(resume)) => {
             let ResumeCall { call_id, result, values } = resume;
             check_id(id, call_id)?;
             let answer = call_result(id, result, values)?;
@@ -83,7 +83,7 @@ pub(crate) fn answer(pending: Pending, request: Request) -> Result<Answer, Strin
                 _ => Ok(answer),
             }
         }
-        (Pending::Call { id, eager: true }, Request::ResumeFutures(resume)) => {
+        (Pending::Call { id, eager: true } | Pending::Os { id, eager: true }, Request::ResumeFutures(resume)) => {
             let ResumeFutures { mut results, values } = resume;
             match (results.pop(), results.is_empty()) {
                 (Some(result), true) => {

@@ -9,7 +9,8 @@ use crate::calls::{send, violation};
 use crate::dump::{self, DumpKey};
 use crate::link::Link;
 use crate::proto::{
-    Configure, DumpResult, Event, FatalError, MAX_VERSION, MIN_VERSION, ParentRequest, Request, ResourceLimits, Unit,
+    Configure, DumpResult, Event, FatalError, MAX_VERSION, MIN_VERSION, ParentRequest, Request, ResourceLimits,
+    ShutdownDump, Unit,
 };
 use crate::session::{Session, SessionSettings, TurnEnd};
 
@@ -50,23 +51,52 @@ impl Worker {
     /// [`Backend::thread_runner`].
     pub fn serve(mut self) {
         while let Some(bytes) = self.link.receive() {
-            let request = match budget::decode(&bytes) {
-                Ok(ParentRequest { kind: Some(request), trace_parent }) => {
-                    tracing::debug!(trace_parent, "a request of a Monty session");
-                    request
-                }
-                Ok(_) => {
-                    self.emit(violation("the request has no kind, or one that is not known"));
-                    continue;
-                }
-                Err(error) => {
-                    self.emit(violation(&error.to_string()));
-                    continue;
-                }
-            };
-            drop(bytes);
-            if matches!(self.handle(request), Next::End) {
+            if !self.turn(&bytes) {
                 break;
+            }
+        }
+    }
+
+    /// Handles the requests that have arrived, for a transport that lends its thread. Returns false when the worker has
+    /// ended. Must be called on a thread of [`Backend::thread_runner`].
+    pub fn serve_arrived(&mut self) -> bool {
+        while let Some(bytes) = self.link.try_receive() {
+            if !self.turn(&bytes) {
+                return false;
+            }
+        }
+        !self.link.shared.is_closed()
+    }
+
+    /// Returns whether requests have arrived that were not handled.
+    pub fn has_arrived(&self) -> bool {
+        self.link.has_arrived()
+    }
+
+    /// Returns whether a feed is suspended.
+    pub fn is_suspended(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_suspended)
+    }
+
+    /// Handles one request. Returns false when the worker has ended.
+    fn turn(&mut self, bytes: &[u8]) -> bool {
+        if self.link.shared.is_draining() {
+            let dump = self.session.as_mut().and_then(|session| session.dump(&self.options.dump_key).ok());
+            self.emit(Event::Shutdown(ShutdownDump { dump }));
+            return false;
+        }
+        match budget::decode(bytes) {
+            Ok(ParentRequest { kind: Some(request), trace_parent }) => {
+                tracing::debug!(trace_parent, "a request of a Monty session");
+                matches!(self.handle(request), Next::Serve)
+            }
+            Ok(_) => {
+                self.emit(violation("the request has no kind, or one that is not known"));
+                true
+            }
+            Err(error) => {
+                self.emit(violation(&error.to_string()));
+                true
             }
         }
     }

@@ -14,7 +14,21 @@ from json import dumps
 from types import CodeType, TracebackType
 from typing import Any
 
-from . import after_restore, cell, event_loop, exchange, interrupts, monty_calls, monty_values, scheduler, source_cache
+from . import (
+    after_restore,
+    cell,
+    event_loop,
+    exchange,
+    host,
+    interrupts,
+    monty_calls,
+    monty_files,
+    monty_system,
+    monty_values,
+    pip,
+    scheduler,
+    source_cache,
+)
 from .monty_awaits import insert_awaits
 from .monty_calls import Builtins, FeedAborted
 from .monty_values import Encoder
@@ -59,9 +73,11 @@ class _Session:
     def __init__(self, settings: dict[str, Any]) -> None:
         namespace = cell.main.__dict__
         namespace.clear()
+        monty_files.install()
+        monty_system.install(namespace, settings.get("policy") or {})
         builtin_names = vars(sys.modules["builtins"])
         self.builtins = Builtins({**builtin_names, **_AWAITS}, namespace)
-        self.builtins[_NAME] = self.builtins.look_up
+        self.builtins["__belljar_function__"] = self.builtins.function
         name = settings["script_name"].rpartition("/")[2] or "main.py"
         namespace.update(__name__="__main__", __doc__=None, __builtins__=self.builtins, __file__=f"/{name}")
         self._compiler = cell.Compiler()
@@ -74,6 +90,12 @@ class _Session:
         self.builtins.is_open = True
         filename = f"<python-input-{feed['number']}>"
         try:
+            monty_files.begin_feed(feed["cwd"])
+            monty_system.begin_feed()
+            if (requirements := feed.get("install")) is not None:
+                if requirements:
+                    pip.install(requirements)
+                return _complete(None)
             values = monty_values.decode(feed.get("values"))
             for given in feed["inputs"]:
                 cell.main.__dict__[given["name"]] = values[given["value"]]
@@ -110,7 +132,6 @@ class _Session:
         return parts
 
 
-_NAME = "__belljar_name__"
 _AWAITS = {"__belljar_call__": monty_calls.call_later, "__belljar_await__": monty_calls.call_and_await}
 
 
@@ -136,6 +157,8 @@ def _describe(error: BaseException) -> dict[str, Any]:
     """Returns an exception with its traceback, as the protocol has it."""
     if isinstance(error, FeedAborted):
         return error.exception
+    if isinstance(error, host.HostCallError):
+        return {"exc_type": "RuntimeError", "message": monty_values.text(str(error)), "traceback": []}
     exception = {"exc_type": monty_values.exception_name(type(error)), "message": monty_values.argument(error)}
     frames = _frames(error.__traceback__)
     if isinstance(error, SyntaxError):

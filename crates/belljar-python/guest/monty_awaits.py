@@ -91,8 +91,8 @@ class _Awaits(ast.NodeTransformer):
     def _await(self, node: ast.Call, helper: str) -> ast.AST:
         function = node.func
         if function.id in self._unknown:
-            look_up = ast.Call(_name("__belljar_name__", function), [ast.Constant(function.id)], [])
-            function = _at(ast.Await(_at(look_up, node.func)), node.func)
+            name = _at(ast.Constant(function.id), function)
+            function = _at(ast.Call(_name("__belljar_function__", function), [name], []), function)
         args = [self.visit(each) for each in node.args]
         keywords = [self.visit(each) for each in node.keywords]
         return _at(ast.Await(_at(ast.Call(_name(helper, node), [function, *args], keywords), node)), node)

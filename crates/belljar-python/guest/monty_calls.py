@@ -7,6 +7,9 @@ then answers with a future, which is awaitable.
 
 import asyncio
 import binascii
+import opcode
+import sys
+import types
 from collections.abc import Coroutine, Generator
 from json import dumps, loads
 from typing import Any
@@ -22,6 +25,9 @@ class FeedAborted(BaseException):
         super().__init__()
         self.exception = exception
 
+
+_LOAD_GLOBAL, _LOAD_NAME = opcode.opmap["LOAD_GLOBAL"], opcode.opmap["LOAD_NAME"]
+_PUSH_NULL = bytes([opcode.opmap["PUSH_NULL"]])
 
 aborted: FeedAborted | None = None
 """Set once the parent has ended the feed."""
@@ -141,23 +147,29 @@ class Builtins(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if not self.is_open or not isinstance(name, str) or name.startswith("__"):
             raise KeyError(name)
-        return self._found(name, ask({"name": {"name": monty_values.text(name)}}))
-
-    async def look_up(self, name: str) -> Any:
-        """Returns the value of a name on the event loop."""
-        for names in (self._namespace, self):
-            if name in names:
-                return names[name]
-        try:
-            return self._found(name, await ask_later({"name": {"name": name}}))
-        except KeyError:
-            raise NameError(f"name {name!r} is not defined", name=name) from None
-
-    def _found(self, name: str, answer: dict[str, Any]) -> Any:
+        if _is_called(sys._getframe(1)):
+            # The parent decides about the name when it is called.
+            return Function(name, None)
+        answer = ask({"name": {"name": monty_values.text(name)}})
         if "undefined" in answer:
             raise KeyError(name)
         found = self._namespace[name] = value(answer)
         return found
+
+    def function(self, name: str) -> Any:
+        """Returns what a call of a name calls: its value, or else the parent's function."""
+        for names in (self._namespace, self):
+            if name in names:
+                return names[name]
+        return Function(name, None)
+
+
+def _is_called(frame: types.FrameType) -> bool:
+    """Returns whether a frame loads a name in order to call it."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    if code[at] == _LOAD_GLOBAL:
+        return bool(code[at + 1] & 1)
+    return code[at] == _LOAD_NAME and code[at + 2 : at + 3] == _PUSH_NULL
 
 
 class _ExternalFuture(asyncio.Future):

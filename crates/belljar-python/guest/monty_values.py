@@ -8,6 +8,7 @@ import binascii
 import builtins
 import math
 import os
+import re
 import sys
 import types
 import weakref
@@ -41,6 +42,9 @@ _STANDARD_TYPES = {
     "re.Match": ("re", "Match"),
 }
 """The types outside of the module `builtins` that cross by their names."""
+
+_OS_ERROR = re.compile(r"\[Errno (\d+)\] ([^:]*)(?:: '(.*)')?", re.DOTALL)
+"""The text of an error of the system."""
 
 type Node = dict[str, Any]
 
@@ -499,6 +503,8 @@ def exception(name: str, message: str | None) -> BaseException:
     arguments = () if message is None else (message,)
     if isinstance(found, type) and issubclass(found, BaseException):
         try:
+            if issubclass(found, OSError) and (parts := _OS_ERROR.fullmatch(message or "")) is not None:
+                return found(int(parts[1]), parts[2], *(parts[3:4] if parts[3] else ()))
             return found(*arguments)
         except TypeError:
             pass  # Such as UnicodeDecodeError, which has five arguments.
